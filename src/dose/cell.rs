@@ -10,7 +10,6 @@ use crate::ground::order::entry;
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub item: String,
-    /// Its family; empty where the data names none.
     pub family: String,
     pub probe: String,
     /// The factor that is varied, two with `*` between them, or [`BASE`].
@@ -65,7 +64,6 @@ impl Cell {
         Some((of("ab")? + of("ba")?) / 2.0)
     }
 
-    /// The update effect.
     pub fn u(&self) -> Option<f64> {
         self.mean(UPDATE)
     }
@@ -91,7 +89,6 @@ impl Cell {
         }
     }
 
-    /// True of the base level of every factor.
     pub fn is_base(&self) -> bool {
         self.sweep == BASE
     }

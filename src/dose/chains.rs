@@ -10,7 +10,6 @@ use super::answer::Chosen;
 use super::cell::{Cell, per_item};
 use super::estimate::{Estimate, Share, slope};
 
-/// Items at one number of updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainLevel {
     pub updates: usize,
@@ -28,13 +27,11 @@ pub struct ChainLevel {
 }
 
 impl ChainLevel {
-    /// The share of right choices.
     pub fn right(&self) -> Option<Share> {
         self.chosen.iter().find(|(chosen, _)| *chosen == Chosen::Current).map(|(_, share)| *share)
     }
 }
 
-/// Chains of several lengths, or of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
     /// The factor that varies the number of updates; `None` where none does.

@@ -4,7 +4,6 @@ use crate::statistics::bounded::Stratum;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, bounded, means};
 
-/// The mean of a number over items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub n: usize,
@@ -41,7 +40,6 @@ impl Estimate {
     }
 }
 
-/// The mean of shares over items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     pub n: usize,

@@ -12,24 +12,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
-use crate::run::plan::PlannedCase;
-use crate::run::rows::AnswerKey;
+use crate::records;
+use crate::run::error::RunError;
 use crate::run::store::RunFolder;
+use palimpsest_core::attention::StoreError;
 
 pub mod answer;
 pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
-mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
 pub mod words;
-
-pub use error::DoseError;
 
 use answer::Answer;
 use cell::Cell;
@@ -37,17 +36,49 @@ use effects::Effects;
 use estimate::Share;
 use sweep::Sweep;
 
+/// Why a run cannot be analysed by dose.
+#[derive(Debug, thiserror::Error)]
+pub enum DoseError {
+    #[error(
+        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
+        dir.display()
+    )]
+    OtherBenchmark { dir: PathBuf, benchmark: String },
+    #[error(
+        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
+         gives them",
+        dir.display()
+    )]
+    NoContrast {
+        dir: PathBuf,
+        answers: usize,
+        /// The first error of an answer, or that there is none.
+        reason: String,
+    },
+    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
+    UnknownFactor { dir: PathBuf, factor: String, known: String },
+    #[error(
+        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
+        dir.display()
+    )]
+    NoneGated { dir: PathBuf },
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
 
-/// Settings of an analysis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoseOptions {
     pub factor: Option<String>,
     pub gated: bool,
 }
 
-/// A run of dose, read.
 #[derive(Debug, Clone)]
 pub struct Doses {
     pub dir: PathBuf,
@@ -70,7 +101,6 @@ pub struct Doses {
     pub residues: Residues,
 }
 
-/// True of a run of this benchmark.
 pub fn is_dose(run: &RunFolder) -> bool {
     run.header.identity.benchmark == NAME
 }
@@ -78,41 +108,39 @@ pub fn is_dose(run: &RunFolder) -> bool {
 impl Doses {
     /// Reads a run folder, of several conditions the plain one or the first.
     pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
-        let run = RunFolder::read(dir)?;
+        Doses::of_run(RunFolder::read(dir)?, options)
+    }
+
+    /// The same of a folder that was read.
+    pub fn of_run(run: RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         if !is_dose(&run) {
-            let (dir, benchmark) = (dir.to_owned(), run.header.identity.benchmark.clone());
+            let (dir, benchmark) = (run.dir, run.header.identity.benchmark);
             return Err(DoseError::OtherBenchmark { dir, benchmark });
         }
         Doses::of(&run.condition("")?, options)
     }
 
-    /// Of a run that was read, under one condition.
+    /// Of a run under one condition.
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
-        let exact = answer::exact(run);
-        let planned: BTreeMap<&str, &PlannedCase> =
-            run.plan.iter().map(|case| (case.case.as_str(), case)).collect();
+        let condition = run.answers.first().map_or("", |row| &row.condition);
         let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
-        for row in &run.answers {
-            let case = planned.get(row.case.as_str());
-            let probe = case.and_then(|case| case.probes.iter().find(|probe| probe.id == row.probe));
-            let Some(mut answer) = Answer::of(row, probe.map(|probe| &probe.judge)) else {
+        for record in records::of(run, condition) {
+            let Some(row) = record.row else { continue };
+            let Some(mut answer) = Answer::of(&record, row) else {
                 without += 1;
                 continue;
             };
-            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
-            answer.exact = exact.get(&key).copied();
             if answer.is_update()
                 && let Some(file) = &row.attention
             {
-                let evidence = case.map(|case| case.evidence.as_slice()).unwrap_or_default();
-                let (of_store, measured) = attention::measure(&run.dir, file, row, evidence)?;
+                let (of_store, measured) = attention::measure(&run.dir, file, row, &record.case.evidence)?;
                 if layers.is_empty() {
                     layers = of_store;
                 }
                 answer.attention = measured;
             }
-            answer.effects = effects.of_answer(key);
+            answer.effects = effects.of_answer(row.key());
             answers.push(answer);
         }
         if answers.is_empty() {

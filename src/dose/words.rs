@@ -26,7 +26,6 @@ const BESIDE: [(&str, &str, &str); 10] = [
     ("removed_old", "effect of removing old", " nats"),
 ];
 
-/// A paragraph on all items.
 pub fn overview(doses: &Doses) -> String {
     let base: Vec<&Cell> = doses.cells.iter().filter(|cell| cell.is_base()).collect();
     let at = if base.is_empty() { "all levels" } else { "the base level" };
@@ -79,7 +78,6 @@ pub fn overview(doses: &Doses) -> String {
     said + &over_updating(&cells)
 }
 
-/// Contrasts of twins without an update.
 fn over_updating(cells: &[&Cell]) -> String {
     let held = per_item(cells.iter().copied(), |cell| cell.number("no_update"));
     let Some(estimate) = Estimate::of(&held) else { return String::new() };
@@ -378,7 +376,6 @@ pub fn table(doses: &Doses, sweep: &Sweep) -> String {
     aligned(&rows, |column| column > 0)
 }
 
-/// Everything that is said of a run, as text.
 pub fn text(doses: &Doses) -> String {
     let mut text = overview(doses) + "\n";
     for sweep in &doses.sweeps {
@@ -402,7 +399,6 @@ pub fn text(doses: &Doses) -> String {
 /// The rule of intervals.
 pub const NOTE: &str = "Brackets are 95% intervals over items, each for itself; * marks the base level.";
 
-/// The paragraphs of the report.
 pub fn paragraphs(doses: &Doses) -> Vec<String> {
     let mut all = vec![overview(doses)];
     all.extend(doses.sweeps.iter().map(|sweep| sentences(doses, sweep).join(" ")));
@@ -411,7 +407,6 @@ pub fn paragraphs(doses: &Doses) -> Vec<String> {
     all
 }
 
-/// With a capital at the beginning.
 fn capital(said: &str) -> String {
     let mut letters = said.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()

@@ -21,7 +21,7 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
         unit: causes.unit.many(),
     };
     if causes.answers.is_empty() {
-        let left = crate::lens::causes::residue_words::in_words(&causes.residues, words.segment).into_iter();
+        let left = crate::lens::causes::residue::in_words(&causes.residues, words.segment).into_iter();
         return left.chain(words.windows()).collect();
     }
     let mut said = vec![words.measured()];
@@ -34,7 +34,7 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     said.extend(words.divergences());
     said.extend(words.thoughts());
     said.extend(words.totals());
-    said.extend(crate::lens::causes::residue_words::in_words(&causes.residues, words.segment));
+    said.extend(crate::lens::causes::residue::in_words(&causes.residues, words.segment));
     said.extend(words.windows());
     said.push(format!(
         "Only direct paths were blocked: what other {} took over from a hidden one still arrives, so that an effect near 0 does not show that \

@@ -26,7 +26,6 @@ const SESSION_TOKENS: usize = 150;
 /// Sessions of a sample at least.
 const FEWEST_SESSIONS: usize = 4;
 
-/// A fact that nothing else says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needle {
@@ -36,12 +35,10 @@ pub struct Needle {
     pub question: String,
 }
 
-/// The needles that the program carries.
 pub fn needles() -> Result<Vec<Needle>, PlantError> {
     serde_json::from_str(include_str!("needles.json")).map_err(PlantError::Needles)
 }
 
-/// Why no prompt with a needle can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
     #[error("this is a bug: the built-in needles cannot be read: {0}")]
@@ -57,14 +54,9 @@ pub enum PlantError {
     #[error("no needle fits: {0}")]
     Budget(#[from] BudgetError),
     #[error("needle {needle}: its prompt has no span `{span}`; this is a bug")]
-    Span {
-        /// Which needle, from 0.
-        needle: usize,
-        span: &'static str,
-    },
+    Span { needle: usize, span: &'static str },
 }
 
-/// Where a needle is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
     pub case: String,

@@ -48,7 +48,6 @@ pub struct OtherHeads {
 }
 
 impl ByHeads {
-    /// The weights for a run.
     pub(super) fn of(&self, run: &AnalysedRun) -> Result<HeadWeights, LensError> {
         let scores = HeadScores::load(&self.path)?;
         let model = &run.identity().model;

@@ -20,7 +20,6 @@ pub const LIFT: &str = "evidence_lift";
 /// By measure and scale: the numbers over layers, NaN where one is not defined.
 pub(super) type Measured = BTreeMap<(String, Scale), Vec<f64>>;
 
-/// The rows of a role, or one of them.
 struct RoleRows<'a> {
     role: &'a str,
     nth: usize,
@@ -30,7 +29,6 @@ struct RoleRows<'a> {
     noise: Vec<(usize, Numbers)>,
 }
 
-/// All measures of an example. `values` are its masses and shares, (layers, rows, keys) each.
 pub(super) fn of(
     benchmark: &Benchmark,
     rows: &[Span],
@@ -174,7 +172,6 @@ fn name(span: &Span) -> &str {
     span.role.as_deref().unwrap_or(&span.label)
 }
 
-/// The roles of some rows, each once.
 fn roles(rows: &[Span]) -> BTreeSet<&str> {
     rows.iter().filter(|row| !row.is_empty()).map(name).collect()
 }

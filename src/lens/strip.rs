@@ -18,10 +18,8 @@ pub enum AlignedPlace {
         before: usize,
         third: u8,
     },
-    /// The segment just before an anchor.
     Before(usize),
     Anchor(usize),
-    /// The segment just after an anchor.
     After(usize),
 }
 
@@ -79,7 +77,6 @@ impl AlignedPlace {
     }
 }
 
-/// A group's mean strip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strip {
     pub group: Group,

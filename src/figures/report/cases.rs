@@ -35,7 +35,6 @@ const WHOLE_TEXTS: usize = 1500;
 /// Characters of a query, answer or reason on a page of many.
 const TEXT: usize = 600;
 
-/// One case.
 #[derive(Debug, Serialize)]
 pub struct CasePart {
     id: String,
@@ -53,7 +52,6 @@ pub struct CasePart {
     special_tokens: Vec<&'static str>,
 }
 
-/// A verdict beside a name.
 #[derive(Debug, Serialize)]
 struct Pill {
     text: String,
@@ -70,7 +68,6 @@ struct ProbePart {
     answers: Vec<AnswerPart>,
 }
 
-/// The outcome of a probe under one condition.
 #[derive(Debug, Serialize)]
 struct AnswerPart {
     /// Empty where the run has the plain one alone.
@@ -99,7 +96,6 @@ struct AttentionPart {
     text: String,
 }
 
-/// Segments side by side, or one.
 #[derive(Debug, Serialize)]
 struct Block {
     beside: bool,
@@ -108,7 +104,6 @@ struct Block {
 
 #[derive(Debug, Serialize)]
 struct SegmentPart {
-    /// Its kind: `session`, `event`.
     kind: String,
     /// Its place in the whole history, from 0, as files and figures number it.
     number: usize,
@@ -126,7 +121,6 @@ struct SegmentPart {
     cut: usize,
 }
 
-/// A part that a segment plays.
 #[derive(Debug, Serialize)]
 struct Role {
     name: String,
@@ -142,7 +136,6 @@ struct Shade {
     alpha: String,
 }
 
-/// The room that a page has for texts.
 struct Room {
     /// Characters of a segment without evidence.
     plain: Option<usize>,
@@ -361,7 +354,6 @@ fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     })
 }
 
-/// A verdict in a word or two.
 fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
     let Some(row) = verdict else { return "not judged".to_owned() };
     let most = benchmark.rubric().verdict.most().unwrap_or(1);

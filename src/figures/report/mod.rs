@@ -19,6 +19,7 @@ use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::losses::words::in_words;
 use crate::losses::{LossError, Losses};
+use crate::records::join;
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
@@ -28,7 +29,6 @@ use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
-use crate::run::store::RunFolder;
 use crate::why::labels::Labels;
 
 pub mod cases;
@@ -173,8 +173,9 @@ fn page(
     let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
     let accuracy = |view: &View<'_>| {
         let verdicts = view.verdicts.filter(|_| no_result.is_none())?;
-        let (cases, answers, name) = (view.run.cases(), view.run.answers(), verdicts.name);
-        let outcomes = Outcomes::of(run.benchmark(), cases, answers, verdicts.rows(), &name.judge);
+        let (one, name) = (view.run, verdicts.name);
+        let records = join(one.cases(), one.condition(), one.answers(), verdicts.rows());
+        let outcomes = Outcomes::of(run.benchmark(), &records, &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
         let apart = outcomes.apart_in_words();
         Some(Accuracy { condition: view.condition.to_owned(), table, apart })
@@ -309,9 +310,8 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
     if all.iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
     }
-    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
     let choice = JudgeChoice::of(study.judge.as_deref());
-    let Some(losses) = Losses::open(&folder, study.benchmark, choice)? else { return Ok(None) };
+    let Some(losses) = Losses::open(&study.folder, study.benchmark, choice)? else { return Ok(None) };
     let figure = super::memory_waterfall(&losses, &super::Origin::of(&first.run, None).line)?;
     Ok(Some(Told {
         id: "lost",
@@ -323,11 +323,10 @@ fn lost(study: &Study) -> Result<Option<Told>, ReportError> {
 
 /// The section on the labels of a run's answers; none where some conditions were asked for, and of a run without labels.
 fn labelled(study: &Study) -> Result<Option<Told>, ReportError> {
-    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
+    if !study.selection.prefix.is_empty() {
         return Ok(None);
-    };
-    let folder = RunFolder::read(first.run.path()).map_err(LensError::from)?;
-    let labels = Labels::open(&folder).map_err(LensError::from)?;
+    }
+    let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     Ok(labels.map(|labels| Told {
         id: "why",
         heading: "Why answers are as they are",
@@ -338,10 +337,10 @@ fn labelled(study: &Study) -> Result<Option<Told>, ReportError> {
 
 /// The section on a run of dose; none where some conditions were asked for, and where no answer has log-probabilities.
 fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
-    let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) else {
+    if !study.selection.prefix.is_empty() {
         return Ok(None);
-    };
-    let doses = match Doses::open(first.run.path(), &DoseOptions::default()) {
+    }
+    let doses = match Doses::of_run(study.folder.clone(), &DoseOptions::default()) {
         Ok(doses) => doses,
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -349,7 +348,7 @@ fn by_dose(study: &Study) -> Result<Option<Told>, ReportError> {
     Ok(Some(Told {
         id: "doses",
         heading: "What moves the update effect",
-        words: [paragraphs(&doses), crate::lens::causes::residue_words::in_words(&doses.residues, "session")]
+        words: [paragraphs(&doses), crate::lens::causes::residue::in_words(&doses.residues, "session")]
             .concat(),
         pictures: super::draw_doses(&doses)?.iter().map(picture).collect(),
     }))

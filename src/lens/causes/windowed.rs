@@ -15,22 +15,18 @@ use crate::run::rows::AnswerKey;
 /// Layers that were blocked together, half-open.
 pub type Window = [usize; 2];
 
-/// An answer of which windows of layers were blocked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedAnswer {
     pub case: String,
     pub probe: String,
-    /// The condition; empty for the plain one.
     pub condition: String,
     /// Its sessions, in the order of the history.
     pub sessions: Vec<WindowedSession>,
 }
 
-/// A session of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedSession {
     pub span: String,
-    /// Its role, if any.
     pub role: Option<String>,
     start: usize,
     effects: BTreeMap<Window, WindowEffect>,
@@ -56,7 +52,6 @@ pub struct EffectMap {
 }
 
 impl WindowedAnswer {
-    /// The layers that were blocked.
     pub(super) fn layers(&self) -> impl Iterator<Item = usize> {
         let windows = self.sessions.iter().flat_map(|session| session.effects.keys());
         windows.flat_map(|[start, end]| *start..*end)
@@ -69,7 +64,6 @@ impl WindowedSession {
         layers.iter().map(|layer| self.at(*layer).map_or(f64::NAN, |effect| effect.drop)).collect()
     }
 
-    /// The effect of its control by layer.
     pub fn control_by_layer(&self, layers: &[usize]) -> Vec<f64> {
         let control = |layer: &usize| self.at(*layer).and_then(|effect| effect.control).unwrap_or(f64::NAN);
         layers.iter().map(control).collect()
@@ -87,7 +81,6 @@ fn plays(session: &WindowedSession, role: &str) -> bool {
 }
 
 impl Causes {
-    /// True if a window of layers was blocked at a time.
     pub fn has_windows(&self) -> bool {
         !self.windowed.is_empty()
     }
@@ -101,7 +94,6 @@ impl Causes {
         roles
     }
 
-    /// Units of answers whose windows were blocked.
     pub fn windowed_units(&self) -> usize {
         self.windowed_names().len()
     }
@@ -114,7 +106,6 @@ impl Causes {
         self.windowed.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (answer, session)))
     }
 
-    /// Layers of the widest window; 0 without windows.
     pub fn window_width(&self) -> usize {
         self.windows.iter().map(|[start, end]| end - start).max().unwrap_or(0)
     }
