@@ -27,7 +27,6 @@ pub struct Draw {
     pub seed: u64,
 }
 
-/// One item as a rater sees it: no model, no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Item {
     pub item: String,
@@ -42,7 +41,6 @@ pub struct Item {
 /// A sample: what raters see, and the key that they do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
-    /// In the order of the sheet.
     pub items: Vec<Item>,
     pub key: Key,
 }
@@ -216,7 +214,6 @@ fn key_runs(runs: &[RunFolder]) -> Vec<KeyRun> {
     runs.iter().map(of).collect()
 }
 
-/// Which rubric raters are to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RubricChoice<'a> {
     /// The rubric that this judge went by.

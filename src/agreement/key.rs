@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
-/// The value of [`Key::format`] that this version writes.
 pub const FORMAT: &str = "palimpsest agreement 2";
 /// The one before it, which is read, too: its `rubric` is the digest of all that a judge is told, and has no name.
 pub const FORMAT_1: &str = "palimpsest agreement 1";
-/// The file's name in the folder of a sheet.
 pub const FILE: &str = "key.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +20,6 @@ pub struct Key {
     /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
     pub sheet: String,
     pub benchmark: String,
-    /// The condition of all answers; empty for the plain one.
     pub condition: String,
     pub seed: u64,
     /// Cases a run and value of the split.
@@ -35,10 +32,8 @@ pub struct Key {
     /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
-    /// Names of the split and the dimension.
     pub groups: Groups,
     pub runs: Vec<KeyRun>,
-    /// In the order of the sheet.
     pub items: Vec<KeyItem>,
 }
 
@@ -76,7 +71,6 @@ pub struct KeyItem {
 }
 
 impl Key {
-    /// Reads the key of the sheet in `folder`.
     pub fn read(folder: &Path) -> anyhow::Result<Key> {
         let path = folder.join(FILE);
         let shown = path.display();

@@ -47,7 +47,6 @@ impl Rating {
         }))
     }
 
-    /// Its category; absent for unsure.
     pub fn given(self) -> Option<usize> {
         match self {
             Rating::Given(rating) => Some(rating),
@@ -112,13 +111,11 @@ impl Ratings {
         Ok(Ratings { rater, of })
     }
 
-    /// The rating of an item, where it has one.
     pub fn get(&self, item: &str) -> Option<Rating> {
         self.of.get(item).copied()
     }
 }
 
-/// The rows of a file that the page saved.
 fn saved(text: &str, key: &Key) -> anyhow::Result<Vec<Placed>> {
     let File { format, sheet, ratings } = serde_json::from_str(text)
         .map_err(|error| anyhow!("it does not parse: {error}; save it from the page again"))?;

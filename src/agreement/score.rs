@@ -21,12 +21,10 @@ use crate::statistics::agreement::{Agreement, ScoreAgreement};
 use crate::statistics::kappa::Weights;
 use palimpsest_core::digest::sha256;
 
-/// Raters against a judge, and against each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scored {
     pub judge: String,
     pub judge_short: String,
-    /// Under which condition all answers were given: `plain`, ...
     pub condition: String,
     /// Other judgings of the first run by the rubric of the sheet, whose verdicts are not counted here.
     pub other_judges: Vec<String>,
@@ -304,7 +302,6 @@ fn judges<'a>(
     Ok(found)
 }
 
-/// Refuses an answer that is not the one that was rated.
 fn check_answer(run: &RunFolder, item: &KeyItem) -> anyhow::Result<()> {
     let row = run.answers.iter().find(|row| row.case == item.case && row.probe == item.probe);
     let answer = row.and_then(|row| row.answer.as_deref()).map(sha256);

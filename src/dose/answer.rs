@@ -16,7 +16,6 @@ const FAMILY: &str = "family";
 /// The name of the reading that compares a free answer with the values.
 const EXACT: &str = "exact";
 
-/// The likeliest of the values that a probe names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chosen {
     Current,
@@ -46,9 +45,7 @@ pub struct Answer {
     pub item: String,
     pub family: String,
     pub probe: String,
-    /// The kind and the order of the twin.
     pub twin: (&'static str, &'static str),
-    /// The factor that is varied, or [`BASE`].
     pub sweep: String,
     pub labels: BTreeMap<String, String>,
     /// log p of the current value less that of the value that it is held against.
@@ -61,7 +58,6 @@ pub struct Answer {
     pub has_value: bool,
     /// True where the free answer names the value that is expected and no other; absent where no reading says so.
     pub exact: Option<bool>,
-    /// Attention; empty without a file.
     pub attention: Measured,
     pub effects: BTreeMap<String, f64>,
 }
@@ -110,7 +106,6 @@ impl Answer {
         Chosen::ALL[place]
     }
 
-    /// 1 where the likeliest value is the current one.
     pub fn right(&self) -> f64 {
         f64::from(u8::from(self.chosen() == Chosen::Current))
     }

@@ -18,7 +18,6 @@ use palimpsest_core::attention::AttentionStore;
 
 use super::DoseError;
 
-/// The rows whose attention is looked at.
 pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];
 
 /// Numbers by name ([`name`]): the mean over the layers of one kind, and by layer.

@@ -33,10 +33,9 @@ pub mod words;
 use answer::Answer;
 use cell::Cell;
 use effects::Effects;
-use estimate::Share;
+use estimate::Estimate;
 use sweep::Sweep;
 
-/// Why a run cannot be analysed by dose.
 #[derive(Debug, thiserror::Error)]
 pub enum DoseError {
     #[error(
@@ -91,7 +90,7 @@ pub struct Doses {
     /// The layers of the attention files; none without.
     pub layers: Vec<Layer>,
     /// Blind twins whose choice names the current value, and the share that chance gives; absent without blind twins.
-    pub blind: Option<(Share, f64)>,
+    pub blind: Option<(Estimate, f64)>,
     /// The gate: items that pass it, and items on which it is known.
     pub gate: (usize, usize),
     pub without: usize,
@@ -207,7 +206,7 @@ impl Doses {
 }
 
 /// Blind twins that choose the current value.
-fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
+fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
     let mut items: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -215,7 +214,7 @@ fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
         items.entry(&answer.item).or_default().push(answer.right());
     }
     let right: Vec<f64> = items.values().map(|all| all.iter().sum::<f64>() / all.len() as f64).collect();
-    Some((Share::of(&right)?, chance))
+    Some((Estimate::share(&right)?, chance))
 }
 
 /// Items that pass the gate at their base level (at any level where they have none), and items on which it is known.

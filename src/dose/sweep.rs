@@ -184,17 +184,23 @@ impl Sweep {
         items.into_iter().map(|(item, values)| (item, values.iter().map(mean).collect())).collect()
     }
 
-    /// The same of shares, whose intervals stay between 0 and 1.
+    /// At each level an estimate over items.
+    fn at_levels(
+        &self,
+        items: &ByItem<'_>,
+        estimate: impl Fn(&[f64]) -> Option<Estimate>,
+    ) -> Vec<Option<Estimate>> {
+        let at = |level: usize| items.iter().filter_map(|(_, values)| values[level]).collect::<Vec<f64>>();
+        (0..self.levels().all.len()).map(|level| estimate(&at(level))).collect()
+    }
+
+    /// Mean shares over items, whose intervals stay between 0 and 1.
     pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
-        let at =
-            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
-        (0..self.levels().all.len()).map(|level| Estimate::between(&at(level), (0.0, 1.0))).collect()
+        self.at_levels(items, |values| Estimate::between(values, (0.0, 1.0)))
     }
 
     pub fn means(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
-        let at =
-            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
-        (0..self.levels().all.len()).map(|level| Estimate::of(&at(level))).collect()
+        self.at_levels(items, Estimate::of)
     }
 
     /// The trend of a number over the levels; nothing where they have no order.

@@ -36,9 +36,7 @@ const WARNING: &str = "warning";
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
     pub benchmark: &'a Benchmark,
-    /// The conditions of the answers, by their stored names.
     pub conditions: &'a [String],
-    /// True if samples begin with the history.
     pub with_history: bool,
 }
 

@@ -22,7 +22,6 @@ use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
 use crate::run::why_rows::{WhyRow, last_rows, read_why};
 
-/// Why a run could not be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
@@ -99,7 +98,6 @@ pub enum OneAnswer {
     Authors(fn(Vec<Exchanged>) -> Result<String, serde_json::Error>),
 }
 
-/// The answers under a condition in a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportText {
     pub text: String,

@@ -50,7 +50,6 @@ pub struct HeadScores {
     /// SHA-256 of its weights.
     pub digest: String,
     pub dtype: String,
-    /// Most tokens of a prompt and its answer.
     pub context: usize,
     pub seed: u64,
     pub max_new_tokens: usize,
@@ -147,7 +146,6 @@ impl HeadScores {
         Ok(format!("{}\n", serde_json::to_string(self)?))
     }
 
-    /// Writes the file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<(), HeadsFileError> {
         let io = |source: std::io::Error| HeadsFileError::Io { path: path.to_owned(), source };
         let text = self.json().map_err(|e| io(e.into()))?;

@@ -17,13 +17,11 @@ use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 /// The query in whose place nothing is asked, as QRHead's authors have it.
 pub const NULL_QUERY: &str = "N/A";
 
-/// Role of the session with the needle.
 const GOLD: &str = "gold";
 /// Role of the part of the needle that answers the question.
 const ANSWER: &str = "needle";
 /// Tokens that a session of a sample has at least: so that enough sessions are asked for to fill a context.
 const SESSION_TOKENS: usize = 150;
-/// Sessions of a sample at least.
 const FEWEST_SESSIONS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -19,7 +19,6 @@ pub const ANSWERED: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbingOptions {
-    /// Most tokens of a prompt and its answer.
     pub context: usize,
     pub max_new_tokens: usize,
     pub seed: u64,

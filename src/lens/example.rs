@@ -70,11 +70,9 @@ impl SegmentMass {
 pub struct Example {
     pub case: String,
     pub probe: String,
-    /// The condition that it was answered under; empty for the plain one.
     pub condition: String,
     /// The probe's group: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
-    /// The value of the label that the benchmark is split by, where the case has one.
     pub kind: Option<String>,
     pub correct: Option<bool>,
     /// The decoder layer of each entry of a curve, ascending.

@@ -194,7 +194,6 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// A run's examples, measured and ready to be grouped.
 #[derive(Debug, Clone)]
 pub struct Lens {
     /// The decoder layers that were measured, ascending.
@@ -205,7 +204,6 @@ pub struct Lens {
     /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
     pub curves: Vec<Curve>,
     pub ratio: Option<(Curve, Curve)>,
-    /// The groups of probes, in the data's order.
     pub probes: Vec<String>,
     /// The groups that are pooled where a group holds several probes.
     pub pooled: Vec<String>,
@@ -217,9 +215,7 @@ pub struct Lens {
     pub no_result: Option<String>,
     /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
-    /// In the order of `answers.jsonl`.
     pub examples: Vec<Example>,
-    /// Examples that could not be measured, with reasons.
     pub skipped: Vec<Skipped>,
     options: Options,
 }
@@ -267,7 +263,7 @@ impl Lens {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
-                by.check(heads, &path, &store)?;
+                by.check(heads, &path, (&store.layers, store.mass.dim().1))?;
             }
             let mut example = Example::measure(&path, &store, benchmark, options.baseline, heads.as_ref())?;
             if let Some(first) = examples.first()
@@ -561,11 +557,9 @@ impl Lens {
     }
 }
 
-/// An answer whose attention was recorded.
 #[derive(Clone)]
 struct Answered<'a> {
     answer: &'a AnswerRow,
-    /// The attention file, relative to the run folder.
     file: &'a str,
     dimension: String,
     kind: Option<&'a String>,

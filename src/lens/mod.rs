@@ -37,7 +37,7 @@ mod words;
 pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Numbers, Point};
 pub use baseline::{Baseline, StandIn};
-pub use by_heads::{ByHeads, OtherHeads, OtherModel};
+pub use by_heads::ByHeads;
 pub use difference::Difference;
 pub use draw::{Drawn, PerGroup};
 pub use example::{Example, SegmentMass, Target};
@@ -77,8 +77,7 @@ pub enum LensError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
-    #[error(transparent)]
-    OtherModel(#[from] Box<OtherModel>),
-    #[error(transparent)]
-    OtherHeads(#[from] Box<OtherHeads>),
+    /// Head scores are of another model, or of other heads, than a run.
+    #[error("{0}")]
+    OtherHeads(String),
 }

@@ -18,6 +18,7 @@ use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
 use crate::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use crate::records::join;
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged;
@@ -174,16 +175,14 @@ impl Study {
         let no_result = verdicts.iter().flatten().find_map(judged::Judged::no_result);
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
         for ((name, run), verdicts) in all.iter().zip(&verdicts) {
-            for case in run.cases() {
-                for probe in &case.probes {
-                    let known = probes.entry((case.case.clone(), probe.id.clone())).or_default();
-                    known.labels.clone_from(&case.labels);
-                    known.facets.clone_from(&probe.facets);
-                }
-            }
-            for answer in run.answers() {
-                let key = (answer.case.clone(), answer.probe.clone());
-                let verdict = verdicts.as_ref().and_then(|all| all.get(answer.key()));
+            let rows = verdicts.iter().flat_map(judged::Judged::rows);
+            for record in join(run.cases(), run.condition(), run.answers(), rows) {
+                let key = (record.case.case.clone(), record.probe.id.clone());
+                let known = probes.entry(key).or_default();
+                known.labels.clone_from(&record.case.labels);
+                known.facets.clone_from(&record.probe.facets);
+                let Some(answer) = record.row else { continue };
+                let verdict = record.verdicts.last();
                 let verdict = verdict.filter(|row| row.is_clean() && no_result.is_none());
                 let judged = Judged {
                     answer: answer.answer.clone(),
@@ -191,7 +190,7 @@ impl Study {
                     score: verdict.and_then(|row| row.score),
                     choice: verdict.and_then(|row| row.choice.clone()),
                 };
-                probes.entry(key).or_default().judged.insert(name.clone(), judged);
+                known.judged.insert(name.clone(), judged);
             }
         }
         let label =

@@ -19,7 +19,7 @@ use crate::lens::roles::memory_densities;
 use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::rows::Provenance;
-use crate::records::{self, Record};
+use crate::records::Record;
 use crate::run::causes::rows::read_lines;
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
@@ -154,7 +154,7 @@ impl Reader<'_> {
             conditions: conditions.collect(),
         };
         let records: Vec<Vec<Record<'_>>> =
-            system.conditions.iter().map(|one| records::of(self.run, &one.name)).collect();
+            system.conditions.iter().map(|one| crate::records::of(self.run, &one.name)).collect();
         for case in &self.run.plan {
             let rows = MemoryRows::read(&self.run.dir, name, &case.case)?;
             match &rows {
@@ -169,8 +169,9 @@ impl Reader<'_> {
             }
             let judgements = rows.as_ref().and_then(|rows| rows.stated.as_deref()).map(Stated::of);
             for (condition, records) in system.conditions.iter_mut().zip(&records) {
+                let name = condition.name.clone();
                 let own = records.iter().filter(|record| std::ptr::eq(record.case, case));
-                for record in own.filter(|record| record.probe.is_asked_under(&condition.name)) {
+                for record in own.filter(|record| record.probe.is_asked_under(&name)) {
                     self.probe(record, rows.as_ref(), judgements.as_ref(), condition)?;
                 }
             }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::intervals::{Worths, of_differences};
+use super::intervals::{Worths, interval};
 use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
 use crate::statistics::Interval;
 use crate::statistics::bounded::Intervals;
@@ -236,7 +236,7 @@ fn difference<'a>(
         first,
         second,
         difference: first - second,
-        interval: of_differences(&of_pairs, of_cells, run.intervals),
+        interval: interval(&of_pairs, of_cells, (-1.0, 1.0), run.intervals),
         test: run.most.is_none().then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
     }
 }

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::intervals::{Worths, of_worths};
+use super::intervals::{Worths, interval};
 use super::outcomes::{CaseOutcomes, Counts, Outcome, Outcomes, UNREADABLE};
 use crate::statistics::Interval;
 use crate::statistics::bounded::Intervals;
@@ -70,7 +70,12 @@ impl AccuracyTable {
             dimension: dimension.clone(),
             counts,
             accuracy: counts.accuracy(),
-            interval: of_worths(&[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)], false, how),
+            interval: interval(
+                &[worths(outcomes.strata.iter().flatten(), |o| o.cell == at)],
+                false,
+                WORTH,
+                how,
+            ),
         };
         let cells: Vec<Cell> = outcomes.cells.iter().zip(outcomes.counts()).enumerate().map(cell).collect();
         let strata: Vec<Vec<Worths>> =
@@ -81,7 +86,7 @@ impl AccuracyTable {
         let kinds = outcomes.kinds.len() - usize::from(apart > 0);
         let overall = Overall {
             accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
-            interval: of_worths(&strata, of_cells, how),
+            interval: interval(&strata, of_cells, WORTH, how),
             cells: cells.len() - apart,
             of_cells,
             complete: cells.len() - apart == kinds * outcomes.dimensions.len() && kinds > 1,
@@ -103,6 +108,9 @@ impl AccuracyTable {
         }
     }
 }
+
+/// The bounds of a worth.
+const WORTH: (f64, f64) = (0.0, 1.0);
 
 fn worths<'s, 'a: 's>(
     cases: impl Iterator<Item = &'s CaseOutcomes<'a>>,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::json;
 
+use super::TableArgs;
 use super::labels::{label_agreement, label_table};
-use super::table::TableArgs;
 use crate::benchmarks::{Benchmark, Context, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
 use crate::ground::numbers::percent;
 use crate::ground::order::{entry, unique};

@@ -92,7 +92,7 @@ struct Page {
     costs: Vec<Fact>,
     sections: Vec<Pictures>,
     told: Vec<Told>,
-    cases: Vec<cases::CasePart>,
+    cases: Vec<serde_json::Value>,
 }
 
 #[derive(Debug, Serialize)]

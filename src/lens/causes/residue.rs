@@ -33,7 +33,6 @@ pub enum Whole {
 }
 
 impl Whole {
-    /// All, in the order of tables.
     pub const EACH: [Whole; 3] = [Whole::Removed, Whole::Replaced, Whole::Hidden];
 
     pub fn label(self) -> &'static str {
@@ -56,7 +55,6 @@ pub struct Carrier {
     pub carried: f64,
 }
 
-/// The effects of one session on one answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionEffects {
     pub case: String,
@@ -67,7 +65,6 @@ pub struct SessionEffects {
     pub removed: Option<f64>,
     pub replaced: Option<f64>,
     pub hidden: Option<f64>,
-    /// Later sessions, in their order.
     pub carriers: Vec<Carrier>,
     /// Hidden from the question on at a window of layers.
     pub windows: BTreeMap<[usize; 2], f64>,
@@ -104,7 +101,6 @@ pub struct Residues {
     pub of_contrasts: bool,
 }
 
-/// One measured effect of a session.
 enum Measured {
     /// Hidden from the question on, at all layers.
     Direct,
@@ -119,7 +115,6 @@ enum Measured {
 type Found = (AnswerKey, String, Option<String>, Measured, f64);
 
 impl Residues {
-    /// Of the answers of a run's folder.
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
         let direct = |layers: Option<[usize; 2]>| layers.map_or(Measured::Direct, Measured::Window);
         let found = read_lines(dir)?.into_iter().filter_map(|line| match line {
@@ -141,7 +136,6 @@ impl Residues {
         Ok(Residues::of(found, false))
     }
 
-    /// Of the contrasts of a run's folder.
     pub fn of_contrasts(dir: &Path) -> Result<Self, RunError> {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }
@@ -202,7 +196,6 @@ impl Residues {
         self.sessions.iter().any(|one| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some()))
     }
 
-    /// The roles of the evidence, in the order of their names.
     pub fn roles(&self) -> Vec<&str> {
         sorted_unique(self.sessions.iter().filter_map(|one| one.role.as_deref()))
     }
@@ -255,7 +248,6 @@ impl Residues {
         self.ratio(role, |one| one.windows.get(&window).copied(), |one| one.whole(whole))
     }
 
-    /// The windows of layers, ascending.
     pub fn windows(&self) -> Vec<[usize; 2]> {
         sorted_unique(self.sessions.iter().flat_map(|one| one.windows.keys().copied()))
     }

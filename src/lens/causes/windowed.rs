@@ -7,7 +7,7 @@ use super::{Causes, OTHERS, UnitName, averaged, estimate};
 use crate::lens::Series;
 use crate::lens::band::Numbers;
 use crate::lens::group::mean_by_layer;
-use crate::lens::strip::AlignedPlace;
+use crate::lens::strip::{AlignedCells, AlignedPlace, aligned};
 use crate::run::causes::control_pool::Pools;
 use crate::run::causes::rows::CauseRow;
 use crate::run::rows::AnswerKey;
@@ -20,7 +20,6 @@ pub struct WindowedAnswer {
     pub case: String,
     pub probe: String,
     pub condition: String,
-    /// Its sessions, in the order of the history.
     pub sessions: Vec<WindowedSession>,
 }
 
@@ -47,8 +46,7 @@ struct WindowEffect {
 pub struct EffectMap {
     pub probe: Option<String>,
     pub n: usize,
-    /// By place: how many units have a session there, and the mean over them by layer (`None` without units).
-    pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,
+    pub cells: AlignedCells,
 }
 
 impl WindowedAnswer {
@@ -160,16 +158,9 @@ impl Causes {
         for answer in self.windowed.iter().filter(|answer| probe.is_none_or(|probe| answer.probe == probe)) {
             units.entry(self.unit_name(&answer.case, &answer.probe)).or_default().push(answer);
         }
-        let mean = |all: &[Vec<f64>]| mean_by_layer(all.iter().map(Vec::as_slice), layers.len());
-        let cells = AlignedPlace::all(anchors.len()).into_iter().map(|place| {
-            let of_unit = |answers: &Vec<&WindowedAnswer>| {
-                let here = answers.iter().filter_map(|answer| at_place(answer, anchors, place, &layers));
-                mean(&here.collect::<Vec<_>>())
-            };
-            let of_units: Vec<Vec<f64>> = units.values().filter_map(of_unit).collect();
-            (place, of_units.len(), mean(&of_units))
-        });
-        EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells: cells.collect() }
+        let at_place = |answer: &&WindowedAnswer, place| at_place(answer, anchors, place, &layers);
+        let cells = aligned(units.values(), (anchors, layers.len()), at_place);
+        EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells }
     }
 }
 
