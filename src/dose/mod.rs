@@ -12,62 +12,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::ground::jsonl::JsonlError;
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
 use crate::records;
-use crate::run::error::RunError;
 use crate::run::store::RunFolder;
-use palimpsest_core::attention::StoreError;
 
 pub mod answer;
 pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
+mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
 pub mod words;
+
+pub use error::DoseError;
 
 use answer::Answer;
 use cell::Cell;
 use effects::Effects;
 use estimate::Estimate;
 use sweep::Sweep;
-
-#[derive(Debug, thiserror::Error)]
-pub enum DoseError {
-    #[error(
-        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
-        dir.display()
-    )]
-    OtherBenchmark { dir: PathBuf, benchmark: String },
-    #[error(
-        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
-         gives them",
-        dir.display()
-    )]
-    NoContrast {
-        dir: PathBuf,
-        answers: usize,
-        /// The first error of an answer, or that there is none.
-        reason: String,
-    },
-    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
-    UnknownFactor { dir: PathBuf, factor: String, known: String },
-    #[error(
-        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
-        dir.display()
-    )]
-    NoneGated { dir: PathBuf },
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";

@@ -18,11 +18,11 @@ fn dose_says_what_moves_the_update_effect() {
     for part in [
         "made slots by made: 6 items, 5 factors varied.",
         "distance: u falls by 0.35 nats a doubling [",
-        "mass of the query to new  ",
-        "s(new \u{2192} old)  ",
+        "Mass of the query to new falls by",
+        "  s(new \u{2192} old) does not change at all",
         "speaker: against user, within items: assistant -0.50",
         "Of u, recency of time makes up",
-        "chose the current value %",
+        "4 updates, 6 items: the likeliest value is",
         "distance*tail: u is largest at",
         "items pass the gate",
     ] {
