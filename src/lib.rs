@@ -18,7 +18,7 @@
 //! - [`construct`]: made data: histories in which one thing at a time is set.
 //! - [`run`]: what is asked of whom, and the folder that keeps what came of it.
 //! - [`estimate`]: what a run will take, before it starts.
-//! - [`judge`]: verdicts on answers. [`results`] counts them.
+//! - [`judge`]: verdicts on answers. [`records`] joins a run's questions with their answers and verdicts, [`results`] counts them.
 //! - [`agreement`]: a sheet of answers for people to rate, and their agreement with the judge.
 //! - [`export`]: answers and verdicts in the formats of other tools.
 //! - [`heads`]: which heads of a model retrieve, by needles planted in a sample.
@@ -71,6 +71,7 @@ pub mod memory;
 pub mod models;
 pub mod progress;
 pub mod prompt;
+pub mod records;
 pub mod results;
 pub mod run;
 pub mod selftest;

@@ -17,6 +17,7 @@ use palimpsest::chat::{Sampling, StopReason};
 use palimpsest::data::{Case, Evidence, History, JudgeOnly, Notes, Probe, Segment, Turn};
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
+use palimpsest::records::join;
 use palimpsest::results::metrics::AccuracyTable;
 use palimpsest::results::outcomes::Outcomes;
 use palimpsest::run::condition::{Condition, Question};
@@ -649,7 +650,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
     let table_of = |verdicts: &[VerdictRow]| {
-        AccuracyTable::of(&Outcomes::of(&STALE, &folder.plan, &folder.answers, verdicts, "j"), "j")
+        AccuracyTable::of(&Outcomes::of(&STALE, &join(&folder.plan, "", &folder.answers, verdicts), "j"), "j")
     };
     let table = table_of(&folder.verdicts);
     assert_eq!(
@@ -690,7 +691,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     // Without any verdict everything counts as not correct, and nothing vanishes.
     let none = table_of(&[]);
     assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
-    assert_eq!(AccuracyTable::of(&Outcomes::of(&STALE, &[], &[], &[], "j"), "j").overall.accuracy, None);
+    assert_eq!(AccuracyTable::of(&Outcomes::of(&STALE, &[], "j"), "j").overall.accuracy, None);
 }
 
 #[test]

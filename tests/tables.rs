@@ -5,10 +5,10 @@ use std::path::Path;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::{Context, Graded, ShownSegments};
 use palimpsest::data::Notes;
+use palimpsest::records::join;
 use palimpsest::results::compare::{CompareError, compare};
-use palimpsest::results::metrics::AccuracyTable;
+use palimpsest::results::metrics::{AccuracyTable, repeats};
 use palimpsest::results::outcomes::Outcomes;
-use palimpsest::results::repeats::repeats;
 use palimpsest::run::condition::Condition;
 use palimpsest::run::header::{Machine, NameAndDigest, RunHeader};
 use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
@@ -362,7 +362,9 @@ fn a_broken_row_without_a_type_has_a_row_of_its_own_and_is_wrong_in_every_total_
     // The mean of cells, its interval and Holm's family are those of the readable rows alone.
     let outcomes = |plan: &'static [PlannedCase], condition: usize| {
         let (answers, verdicts) = whole.rows(condition);
-        Outcomes::of(&STALE, plan, &answers, &verdicts, JUDGE)
+        let (answers, verdicts) = (Vec::leak(answers), Vec::leak(verdicts));
+        let name = &whole.conditions()[condition].name;
+        Outcomes::of(&STALE, &join(plan, name, &*answers, &*verdicts), JUDGE)
     };
     let (all, readable): (&[PlannedCase], &[PlannedCase]) =
         (Vec::leak(plan.clone()), Vec::leak(plan[..6].to_vec()));
@@ -689,7 +691,7 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
         keys.into_iter().zip(scores).map(of).unzip::<_, _, Vec<_>, Vec<_>>()
     };
     let (answers, verdicts) = rows([2, 1, 0, 2, 1]);
-    let first = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
+    let first = Outcomes::of(&LOGBOOK, &join(&plan, "", &answers, &verdicts), "j");
     let table = AccuracyTable::of(&first, "j");
     let cells: Vec<_> =
         table.cells.iter().map(|c| (&*c.kind, &*c.dimension, c.counts.worth, c.counts.expected)).collect();
@@ -697,7 +699,7 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
     assert_eq!((table.most, table.overall.accuracy), (Some(2), Some(0.6)));
 
     let (answers, verdicts) = rows([0, 1, 0, 2, 2]);
-    let second = Outcomes::of(&LOGBOOK, &plan, &answers, &verdicts, "j");
+    let second = Outcomes::of(&LOGBOOK, &join(&plan, "", &answers, &verdicts), "j");
     let compared = compare(&first, &second, ("one", "other"), false).unwrap();
     let cells: Vec<_> = compared.cells.iter().map(|c| (c.pairs, c.difference, c.test)).collect();
     assert_eq!(cells.len(), 3);
@@ -721,13 +723,13 @@ fn tables_of_any_benchmark_are_made_by_its_trait() {
     // Another question under the same id, and nothing in common.
     let mut other = plan.clone();
     other[0].probes[0].query = "another?".to_owned();
-    let changed = Outcomes::of(&LOGBOOK, &other, &answers, &verdicts, "j");
+    let changed = Outcomes::of(&LOGBOOK, &join(&other, "", &answers, &verdicts), "j");
     let error = compare(&first, &changed, ("one", "other"), true).unwrap_err();
     assert!(
         matches!(&error, CompareError::Query { case, probe, .. } if case == "a" && probe == "q1"),
         "{error}"
     );
-    let nothing = Outcomes::of(&LOGBOOK, &[], &answers, &verdicts, "j");
+    let nothing = Outcomes::of(&LOGBOOK, &join(&[], "", &answers, &verdicts), "j");
     assert!(matches!(compare(&first, &nothing, ("one", "other"), true), Err(CompareError::Nothing { .. })));
 }
 

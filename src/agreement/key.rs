@@ -4,18 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::AgreementError;
-
-/// The value of [`Key::format`] that this version writes.
 pub const FORMAT: &str = "palimpsest agreement 2";
 /// The one before it, which is read, too: its `rubric` is the digest of all that a judge is told, and has no name.
 pub const FORMAT_1: &str = "palimpsest agreement 1";
-/// The file's name in the folder of a sheet.
 pub const FILE: &str = "key.json";
 
-/// Which answer each item is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
@@ -24,7 +20,6 @@ pub struct Key {
     /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
     pub sheet: String,
     pub benchmark: String,
-    /// The condition of all answers; empty for the plain one.
     pub condition: String,
     pub seed: u64,
     /// Cases a run and value of the split.
@@ -37,14 +32,11 @@ pub struct Key {
     /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
-    /// Names of the split and the dimension.
     pub groups: Groups,
     pub runs: Vec<KeyRun>,
-    /// In the order of the sheet.
     pub items: Vec<KeyItem>,
 }
 
-/// Display names of the groups of items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
@@ -56,7 +48,6 @@ pub struct Groups {
     pub split: String,
 }
 
-/// A run that was drawn from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyRun {
@@ -66,51 +57,38 @@ pub struct KeyRun {
     pub identity_sha256: String,
 }
 
-/// One item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyItem {
     pub item: String,
-    /// Which of the runs, counted from 0.
     pub run: usize,
     pub case: String,
     pub probe: String,
     pub dimension: String,
     /// The value of the label that the case is split by.
     pub split: String,
-    /// SHA-256 of the answer.
     pub answer_sha256: String,
 }
 
 impl Key {
-    /// Reads the key of the sheet in `folder`.
-    pub fn read(folder: &Path) -> Result<Key, AgreementError> {
+    pub fn read(folder: &Path) -> anyhow::Result<Key> {
         let path = folder.join(FILE);
-        let broken = |reason: String| AgreementError::Broken { path: path.clone(), reason };
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return Err(broken(
-                    "there is none; give the folder that `palimpsest agree draw` wrote".to_owned(),
-                ));
+        let shown = path.display();
+        let text = std::fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                anyhow!("{shown}: there is none; give the folder that `palimpsest agree draw` wrote")
             }
-            Err(e) => return Err(AgreementError::io(&path)(e)),
-        };
+            _ => anyhow!("{shown}: {error}"),
+        })?;
         let key: Key = serde_json::from_slice(&text)
-            .map_err(|e| broken(format!("it does not parse: {e}; restore it as it was drawn")))?;
-        if ![FORMAT, FORMAT_1].contains(&key.format.as_str()) {
-            return Err(broken(format!(
-                "its format is \"{}\", and this version reads \"{FORMAT}\" and \"{FORMAT_1}\"",
-                key.format
-            )));
-        }
-        if let Some(item) = key.items.iter().find(|item| item.run >= key.runs.len()) {
-            return Err(broken(format!(
-                "item {} names run {}, and there are {}",
-                item.item,
-                item.run,
-                key.runs.len()
-            )));
+            .map_err(|e| anyhow!("{shown}: it does not parse: {e}; restore it as it was drawn"))?;
+        ensure!(
+            [FORMAT, FORMAT_1].contains(&key.format.as_str()),
+            "{shown}: its format is \"{}\", and this version reads \"{FORMAT}\" and \"{FORMAT_1}\"",
+            key.format
+        );
+        if let Some(KeyItem { item, run, .. }) = key.items.iter().find(|item| item.run >= key.runs.len()) {
+            return Err(anyhow!("{shown}: item {item} names run {run}, and there are {}", key.runs.len()));
         }
         Ok(key)
     }

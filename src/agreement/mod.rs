@@ -5,16 +5,18 @@
 //! model nor verdict, and keeps the [`key`] apart. [`ratings`] reads what they filled in, and [`score()`] counts it into the
 //! columns of table 7. Called by `palimpsest agree`; runs no model and changes no run folder.
 
+use std::path::Path;
+
 mod draw;
-mod error;
 pub mod key;
-mod raters;
 pub mod ratings;
 mod score;
 pub mod sheet;
-mod table;
 
-pub use draw::{Draw, Drawn, Item, draw};
-pub use error::AgreementError;
-pub use raters::{RubricChoice, raters_rubric};
+pub use draw::{Draw, Drawn, Item, RubricChoice, draw, raters_rubric};
 pub use score::{Counts, RaterScore, RatersCompared, Scored, Subset, score};
+
+/// An error of a file, for `map_err`.
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> anyhow::Error {
+    move |error| anyhow::anyhow!("{}: {error}", path.display())
+}

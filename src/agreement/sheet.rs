@@ -11,15 +11,13 @@ use std::path::{Path, PathBuf};
 use csv::ByteRecord;
 
 use super::draw::Drawn;
-use super::{AgreementError, key};
+use super::key;
 use crate::ground::csv::{shown_as_text, write as write_csv};
 use crate::ground::order::unique;
 use crate::run::condition::label;
 use palimpsest_core::files::write_atomically;
 
-/// The table's name in the folder of a sheet.
 pub const CSV: &str = "sheet.csv";
-/// The page's name.
 pub const HTML: &str = "sheet.html";
 
 const PAGE: &str = include_str!("sheet.html");
@@ -30,17 +28,16 @@ const NOTE: &str = "note_";
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// Writes the sheet and its key into `folder`, the key last; returns the files.
-pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> Result<Vec<PathBuf>, AgreementError> {
-    if folder.join(key::FILE).exists() {
-        return Err(AgreementError::Occupied(folder.to_owned()));
-    }
-    std::fs::create_dir_all(folder).map_err(AgreementError::io(folder))?;
+pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> anyhow::Result<Vec<PathBuf>> {
+    let occupied = folder.join(key::FILE).exists();
+    anyhow::ensure!(!occupied, "{} holds a sheet already; draw into a new folder", folder.display());
+    std::fs::create_dir_all(folder).map_err(super::io(folder))?;
     let key = format!("{:#}\n", serde_json::json!(drawn.key));
     let files = [(CSV, csv(drawn)), (HTML, html(title, drawn).into_bytes()), (key::FILE, key.into_bytes())];
     let mut written = Vec::new();
     for (name, bytes) in files {
         let path = folder.join(name);
-        write_atomically(&path, &bytes).map_err(AgreementError::io(&path))?;
+        write_atomically(&path, &bytes).map_err(super::io(&path))?;
         written.push(path);
     }
     Ok(written)

@@ -172,5 +172,5 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
     let runs: Vec<RunFolder> =
         key.runs.iter().map(|run| read(&run.dir, &key.condition)).collect::<Result<_, _>>()?;
     let scored = agreement::score(&key, &runs, JudgeChoice::of(judge.as_deref()), &raters)?;
-    super::write_out(scored.written(*format).as_bytes())
+    super::write_out(scored.written(*format)?.as_bytes())
 }

@@ -1,12 +1,11 @@
 //! One answer of a run of dose: the twin that it is of, and the log-probabilities of values after the prompt.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::attention::Measured;
 use crate::benchmarks::dose::terms::{BLIND, CURRENT, EXPECTS, ITEM, SWEEP, TWIN, UPDATE, twin};
-use crate::data::Notes;
-use crate::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP};
-use crate::run::store::RunFolder;
+use crate::records::Record;
+use crate::run::rows::{AnswerRow, ValueLogP};
 
 /// The label `sweep` in rows at the base level of every factor.
 pub const BASE: &str = "base";
@@ -17,7 +16,6 @@ const FAMILY: &str = "family";
 /// The name of the reading that compares a free answer with the values.
 const EXACT: &str = "exact";
 
-/// The likeliest of the values that a probe names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chosen {
     Current,
@@ -30,10 +28,8 @@ pub enum Chosen {
 }
 
 impl Chosen {
-    /// All of them.
     pub const ALL: [Chosen; 4] = [Chosen::Current, Chosen::First, Chosen::Old, Chosen::Absent];
 
-    /// In words.
     pub fn in_words(self) -> &'static str {
         match self {
             Chosen::Current => "the current value",
@@ -44,16 +40,12 @@ impl Chosen {
     }
 }
 
-/// An answer with log-probabilities.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub item: String,
-    /// Its family, where the data names one.
     pub family: String,
     pub probe: String,
-    /// The kind and the order of the twin.
     pub twin: (&'static str, &'static str),
-    /// The factor that is varied, or [`BASE`].
     pub sweep: String,
     pub labels: BTreeMap<String, String>,
     /// log p of the current value less that of the value that it is held against.
@@ -66,14 +58,13 @@ pub struct Answer {
     pub has_value: bool,
     /// True where the free answer names the value that is expected and no other; absent where no reading says so.
     pub exact: Option<bool>,
-    /// Attention; empty without a file.
     pub attention: Measured,
     pub effects: BTreeMap<String, f64>,
 }
 
 impl Answer {
-    /// `None` where it has no contrast or no twin. `notes` are those of its probe for judges.
-    pub fn of(row: &AnswerRow, notes: Option<&Notes>) -> Option<Self> {
+    /// `None` where it has no contrast or no twin.
+    pub(super) fn of(record: &Record<'_>, row: &AnswerRow) -> Option<Self> {
         let contrast = row.contrast.as_ref()?;
         let label = |name: &str| row.labels.get(name).cloned().unwrap_or_default();
         let old = contrast.earlier.iter().chain(&contrast.stale);
@@ -87,15 +78,14 @@ impl Answer {
             labels: row.labels.clone(),
             contrast: contrast.value,
             chain: old.chain([&contrast.current]).map(log_p).collect(),
-            absent: absent(contrast).map(log_p).collect(),
-            has_value: notes.and_then(|notes| notes.get(EXPECTS)).is_none_or(|expects| expects == CURRENT),
-            exact: None,
+            absent: contrast.absent.iter().chain(&contrast.others).map(log_p).collect(),
+            has_value: record.probe.judge.get(EXPECTS).is_none_or(|expects| expects == CURRENT),
+            exact: record.verdicts.iter().rev().filter(|row| row.judge == EXACT).find_map(|row| row.correct),
             attention: Measured::default(),
             effects: BTreeMap::new(),
         })
     }
 
-    /// True of an update whose values are in either order.
     pub fn is_update(&self) -> bool {
         self.twin.0 == UPDATE
     }
@@ -116,7 +106,6 @@ impl Answer {
         Chosen::ALL[place]
     }
 
-    /// 1 where the likeliest value is the current one.
     pub fn right(&self) -> f64 {
         f64::from(u8::from(self.chosen() == Chosen::Current))
     }
@@ -126,18 +115,7 @@ impl Answer {
         1.0 / (self.chain.len() + self.absent.len()).max(1) as f64
     }
 
-    /// Replacements of the value.
     pub fn updates(&self) -> usize {
         self.chain.len().saturating_sub(1)
     }
-}
-
-fn absent(contrast: &Contrast) -> impl Iterator<Item = &ValueLogP> {
-    contrast.absent.iter().chain(&contrast.others)
-}
-
-/// Free answers by the reading of exact matches, where the run has it.
-pub(super) fn exact(run: &RunFolder) -> HashMap<AnswerKey<&str>, bool> {
-    let rows = run.verdicts.iter().filter(|row| row.judge == EXACT);
-    rows.filter_map(|row| Some((row.key(), row.correct?))).collect()
 }

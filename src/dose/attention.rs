@@ -16,15 +16,13 @@ use crate::run::rows::AnswerRow;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 
-use super::error::DoseError;
+use super::DoseError;
 
-/// The rows whose attention is looked at.
 pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];
 
 /// Numbers by name ([`name`]): the mean over the layers of one kind, and by layer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured {
-    /// The mean over layers.
     pub means: BTreeMap<String, f64>,
     /// By layer; NaN where one is not defined.
     pub by_layer: BTreeMap<String, Vec<f64>>,

@@ -10,7 +10,6 @@ use crate::ground::order::entry;
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub item: String,
-    /// Its family; empty where the data names none.
     pub family: String,
     pub probe: String,
     /// The factor that is varied, two with `*` between them, or [`BASE`].
@@ -65,7 +64,6 @@ impl Cell {
         Some((of("ab")? + of("ba")?) / 2.0)
     }
 
-    /// The update effect.
     pub fn u(&self) -> Option<f64> {
         self.mean(UPDATE)
     }
@@ -91,7 +89,6 @@ impl Cell {
         }
     }
 
-    /// True of the base level of every factor.
     pub fn is_base(&self) -> bool {
         self.sweep == BASE
     }
@@ -125,10 +122,7 @@ pub(super) fn cells(answers: &[Answer]) -> Vec<Cell> {
 
 fn of_answers(answers: &[&Answer]) -> Option<Cell> {
     let first = answers.first()?;
-    let mut contrasts: BTreeMap<(&'static str, &'static str), Vec<f64>> = BTreeMap::new();
-    for answer in answers {
-        contrasts.entry(answer.twin).or_default().push(answer.contrast);
-    }
+    let contrasts = answers.iter().map(|answer| (answer.twin, answer.contrast));
     let updates: Vec<&&Answer> = answers.iter().filter(|answer| answer.is_update()).collect();
     // A twin without an update has another number of updates.
     let mut labels = updates.first().map_or(&first.labels, |update| &update.labels).clone();
@@ -139,7 +133,7 @@ fn of_answers(answers: &[&Answer]) -> Option<Cell> {
         probe: first.probe.clone(),
         sweep: first.sweep.clone(),
         labels,
-        contrasts: contrasts.iter().map(|(twin, values)| (*twin, mean(values))).collect(),
+        contrasts: grouped(contrasts).into_iter().map(|(twin, values)| (twin, mean(&values))).collect(),
         ..Cell::default()
     };
     cell.old_alone = cell.is_right(NO_UPDATE);
@@ -169,18 +163,17 @@ fn of_answers(answers: &[&Answer]) -> Option<Cell> {
         .collect();
     cell.chain = mean_of(chains.iter());
     let numbers = updates.iter().map(|answer| answer.attention.means.iter().chain(&answer.effects));
-    let mut by_name: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for (name, number) in numbers.flatten() {
-        by_name.entry(name).or_default().push(*number);
-    }
-    cell.numbers = by_name.into_iter().map(|(name, all)| (name.to_owned(), mean(&all))).collect();
-    let mut layers: BTreeMap<&str, Vec<&Vec<f64>>> = BTreeMap::new();
-    for (name, values) in updates.iter().flat_map(|answer| &answer.attention.by_layer) {
-        layers.entry(name).or_default().push(values);
-    }
-    cell.by_layer =
-        layers.into_iter().map(|(name, all)| (name.to_owned(), mean_of(all.into_iter()))).collect();
+    let numbers = grouped(numbers.flatten().map(|(name, number)| (name.clone(), *number)));
+    cell.numbers = numbers.into_iter().map(|(name, all)| (name, mean(&all))).collect();
+    let layers = grouped(updates.iter().flat_map(|answer| &answer.attention.by_layer));
+    cell.by_layer = layers.into_iter().map(|(name, all)| (name.clone(), mean_of(all.into_iter()))).collect();
     Some(cell)
+}
+
+fn grouped<K: Ord, V>(all: impl Iterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> {
+    let mut groups: BTreeMap<K, Vec<V>> = BTreeMap::new();
+    all.for_each(|(key, value)| groups.entry(key).or_default().push(value));
+    groups
 }
 
 /// Says of each cell if its item passes the gate.

@@ -8,19 +8,18 @@ use std::collections::BTreeMap;
 use super::Doses;
 use super::answer::Chosen;
 use super::cell::{Cell, per_item};
-use super::estimate::{Estimate, Share, slope};
+use super::estimate::{Estimate, slope};
 
-/// Items at one number of updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainLevel {
     pub updates: usize,
     pub items: usize,
     /// The share of twins whose likeliest value is of each sort, over items.
-    pub chosen: Vec<(Chosen, Share)>,
+    pub chosen: Vec<(Chosen, Estimate)>,
     /// The share of right choices by chance.
     pub chance: f64,
     /// Of wrong choices those that name a value that held before, over items with wrong ones.
-    pub old_of_errors: Option<Share>,
+    pub old_of_errors: Option<Estimate>,
     /// By position from the first value to the last: log p less that of values never given. Empty where there are none of these.
     pub positions: Vec<Estimate>,
     /// The contrast of the current value with the last one that it replaced.
@@ -28,13 +27,11 @@ pub struct ChainLevel {
 }
 
 impl ChainLevel {
-    /// The share of right choices.
-    pub fn right(&self) -> Option<Share> {
+    pub fn right(&self) -> Option<Estimate> {
         self.chosen.iter().find(|(chosen, _)| *chosen == Chosen::Current).map(|(_, share)| *share)
     }
 }
 
-/// Chains of several lengths, or of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
     /// The factor that varies the number of updates; `None` where none does.
@@ -94,7 +91,7 @@ impl Chains {
 }
 
 fn level(updates: usize, cells: &[&Cell]) -> ChainLevel {
-    let share = |of: &dyn Fn(&Cell) -> Option<f64>| Share::of(&per_item(cells.iter().copied(), of));
+    let share = |of: &dyn Fn(&Cell) -> Option<f64>| Estimate::share(&per_item(cells.iter().copied(), of));
     let mean = |of: &dyn Fn(&Cell) -> Option<f64>| Estimate::of(&per_item(cells.iter().copied(), of));
     let of_sort =
         |chosen: Chosen| share(&|cell| cell.chosen.get(&chosen).copied()).map(|share| (chosen, share));

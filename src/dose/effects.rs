@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::error::DoseError;
+use super::DoseError;
 use crate::run::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
 use crate::run::rows::AnswerKey;
 use crate::statistics::control::control_of;
@@ -22,7 +22,6 @@ impl Effects {
         Ok(Effects::of(&read_contrast_causes(dir)?))
     }
 
-    /// Of its rows.
     pub fn of(rows: &[ContrastCauseRow]) -> Self {
         type Layers = Option<[usize; 2]>;
         type ByLayers = BTreeMap<Layers, Vec<(Range<usize>, f64)>>;
@@ -63,7 +62,6 @@ impl Effects {
         Effects(effects)
     }
 
-    /// Effects on an answer.
     pub fn of_answer(&self, key: AnswerKey<&str>) -> BTreeMap<String, f64> {
         self.0.get(&key.owned()).cloned().unwrap_or_default()
     }

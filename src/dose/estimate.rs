@@ -4,7 +4,6 @@ use crate::statistics::bounded::Stratum;
 use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, bounded, means};
 
-/// The mean of a number over items.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub n: usize,
@@ -31,6 +30,17 @@ impl Estimate {
         Some(Estimate { interval, ..estimate })
     }
 
+    /// Of a share an item; its interval is Wilson's where each item is all or nothing.
+    pub fn share(shares: &[f64]) -> Option<Self> {
+        let Spread { n, mean, .. } = Spread::of(shares)?;
+        Some(Estimate { n, mean, interval: bounded::of_shares(shares), sd: None })
+    }
+
+    /// True if the whole interval lies above a number.
+    pub fn is_above(&self, number: f64) -> bool {
+        self.interval.is_some_and(|interval| interval.low > number)
+    }
+
     /// -1 or 1 where the interval lies below or above 0; 0 where it holds 0 or there is none.
     pub fn side(&self) -> i32 {
         match self.interval {
@@ -38,28 +48,6 @@ impl Estimate {
             Some(Interval { high, .. }) if high < 0.0 => -1,
             _ => 0,
         }
-    }
-}
-
-/// The mean of shares over items.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
-    pub n: usize,
-    pub mean: f64,
-    /// Its interval at 95%: Wilson's where each item is all or nothing.
-    pub interval: Option<Interval>,
-}
-
-impl Share {
-    /// Of a share an item; `None` without any.
-    pub fn of(shares: &[f64]) -> Option<Self> {
-        let Spread { n, mean, .. } = Spread::of(shares)?;
-        Some(Share { n, mean, interval: bounded::of_shares(shares) })
-    }
-
-    /// True if the whole interval lies above a share.
-    pub fn is_above(&self, share: f64) -> bool {
-        self.interval.is_some_and(|interval| interval.low > share)
     }
 }
 

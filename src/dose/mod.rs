@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
-use crate::run::plan::PlannedCase;
-use crate::run::rows::AnswerKey;
+use crate::records;
 use crate::run::store::RunFolder;
 
 pub mod answer;
@@ -34,20 +33,18 @@ pub use error::DoseError;
 use answer::Answer;
 use cell::Cell;
 use effects::Effects;
-use estimate::Share;
+use estimate::Estimate;
 use sweep::Sweep;
 
 /// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
 
-/// Settings of an analysis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoseOptions {
     pub factor: Option<String>,
     pub gated: bool,
 }
 
-/// A run of dose, read.
 #[derive(Debug, Clone)]
 pub struct Doses {
     pub dir: PathBuf,
@@ -60,7 +57,7 @@ pub struct Doses {
     /// The layers of the attention files; none without.
     pub layers: Vec<Layer>,
     /// Blind twins whose choice names the current value, and the share that chance gives; absent without blind twins.
-    pub blind: Option<(Share, f64)>,
+    pub blind: Option<(Estimate, f64)>,
     /// The gate: items that pass it, and items on which it is known.
     pub gate: (usize, usize),
     pub without: usize,
@@ -70,7 +67,6 @@ pub struct Doses {
     pub residues: Residues,
 }
 
-/// True of a run of this benchmark.
 pub fn is_dose(run: &RunFolder) -> bool {
     run.header.identity.benchmark == NAME
 }
@@ -78,41 +74,39 @@ pub fn is_dose(run: &RunFolder) -> bool {
 impl Doses {
     /// Reads a run folder, of several conditions the plain one or the first.
     pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
-        let run = RunFolder::read(dir)?;
+        Doses::of_run(RunFolder::read(dir)?, options)
+    }
+
+    /// The same of a folder that was read.
+    pub fn of_run(run: RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         if !is_dose(&run) {
-            let (dir, benchmark) = (dir.to_owned(), run.header.identity.benchmark.clone());
+            let (dir, benchmark) = (run.dir, run.header.identity.benchmark);
             return Err(DoseError::OtherBenchmark { dir, benchmark });
         }
         Doses::of(&run.condition("")?, options)
     }
 
-    /// Of a run that was read, under one condition.
+    /// Of a run under one condition.
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
-        let exact = answer::exact(run);
-        let planned: BTreeMap<&str, &PlannedCase> =
-            run.plan.iter().map(|case| (case.case.as_str(), case)).collect();
+        let condition = run.answers.first().map_or("", |row| &row.condition);
         let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
-        for row in &run.answers {
-            let case = planned.get(row.case.as_str());
-            let probe = case.and_then(|case| case.probes.iter().find(|probe| probe.id == row.probe));
-            let Some(mut answer) = Answer::of(row, probe.map(|probe| &probe.judge)) else {
+        for record in records::of(run, condition) {
+            let Some(row) = record.row else { continue };
+            let Some(mut answer) = Answer::of(&record, row) else {
                 without += 1;
                 continue;
             };
-            let key = AnswerKey::of(&row.case, &row.probe, &row.condition);
-            answer.exact = exact.get(&key).copied();
             if answer.is_update()
                 && let Some(file) = &row.attention
             {
-                let evidence = case.map(|case| case.evidence.as_slice()).unwrap_or_default();
-                let (of_store, measured) = attention::measure(&run.dir, file, row, evidence)?;
+                let (of_store, measured) = attention::measure(&run.dir, file, row, &record.case.evidence)?;
                 if layers.is_empty() {
                     layers = of_store;
                 }
                 answer.attention = measured;
             }
-            answer.effects = effects.of_answer(key);
+            answer.effects = effects.of_answer(row.key());
             answers.push(answer);
         }
         if answers.is_empty() {
@@ -179,7 +173,7 @@ impl Doses {
 }
 
 /// Blind twins that choose the current value.
-fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
+fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
     let mut items: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -187,7 +181,7 @@ fn blind(answers: &[Answer]) -> Option<(Share, f64)> {
         items.entry(&answer.item).or_default().push(answer.right());
     }
     let right: Vec<f64> = items.values().map(|all| all.iter().sum::<f64>() / all.len() as f64).collect();
-    Some((Share::of(&right)?, chance))
+    Some((Estimate::share(&right)?, chance))
 }
 
 /// Items that pass the gate at their base level (at any level where they have none), and items on which it is known.

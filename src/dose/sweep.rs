@@ -37,7 +37,6 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// The unit of slopes in words.
     pub fn unit(self) -> &'static str {
         match self {
             Scale::Tokens => "a doubling",
@@ -46,13 +45,11 @@ impl Scale {
         }
     }
 
-    /// True if levels have an order.
     pub fn is_ordered(self) -> bool {
         self != Scale::Names
     }
 }
 
-/// A level.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
     pub name: String,
@@ -62,7 +59,6 @@ pub struct Level {
     pub base: bool,
 }
 
-/// The levels of a factor, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Levels {
     pub factor: String,
@@ -71,12 +67,9 @@ pub struct Levels {
     pub all: Vec<Level>,
 }
 
-/// A factor, or a grid of two.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// Its name, of a grid two with `*` between them.
     pub factor: String,
-    /// The levels of the factor, or of the two.
     pub axes: Vec<Levels>,
     /// Places of cells, each with its level on each axis.
     pub members: Vec<(usize, Vec<usize>)>,
@@ -170,7 +163,6 @@ impl Sweep {
         &self.axes[0]
     }
 
-    /// True of two factors that are varied together.
     pub fn is_grid(&self) -> bool {
         self.axes.len() > 1
     }
@@ -192,18 +184,23 @@ impl Sweep {
         items.into_iter().map(|(item, values)| (item, values.iter().map(mean).collect())).collect()
     }
 
-    /// The same of shares, whose intervals stay between 0 and 1.
-    pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
-        let at =
-            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
-        (0..self.levels().all.len()).map(|level| Estimate::between(&at(level), (0.0, 1.0))).collect()
+    /// At each level an estimate over items.
+    fn at_levels(
+        &self,
+        items: &ByItem<'_>,
+        estimate: impl Fn(&[f64]) -> Option<Estimate>,
+    ) -> Vec<Option<Estimate>> {
+        let at = |level: usize| items.iter().filter_map(|(_, values)| values[level]).collect::<Vec<f64>>();
+        (0..self.levels().all.len()).map(|level| estimate(&at(level))).collect()
     }
 
-    /// The mean over items at each level.
+    /// Mean shares over items, whose intervals stay between 0 and 1.
+    pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
+        self.at_levels(items, |values| Estimate::between(values, (0.0, 1.0)))
+    }
+
     pub fn means(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
-        let at =
-            |level: usize| -> Vec<f64> { items.iter().filter_map(|(_, values)| values[level]).collect() };
-        (0..self.levels().all.len()).map(|level| Estimate::of(&at(level))).collect()
+        self.at_levels(items, Estimate::of)
     }
 
     /// The trend of a number over the levels; nothing where they have no order.

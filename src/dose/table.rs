@@ -22,7 +22,6 @@ impl Row<'_> {
     }
 }
 
-/// The table as comma-separated values.
 pub fn csv(doses: &Doses) -> Vec<u8> {
     let cells = &doses.cells;
     let of_sweep = |sweep: &'_ Sweep| -> Vec<usize> { sweep.members.iter().map(|(at, _)| *at).collect() };

@@ -3,7 +3,7 @@
 use super::Doses;
 use super::cell::{Cell, per_item};
 use super::chains::{ChainLevel, Chains};
-use super::estimate::{Estimate, Share};
+use super::estimate::Estimate;
 use super::sweep::{ByItem, Sweep, Trend};
 use crate::ground::numbers::percent;
 use crate::ground::table::aligned;
@@ -88,7 +88,7 @@ fn over_updating(cells: &[&Cell]) -> String {
         " Without an update the value that held leads one that was never given by {}",
         nats(&estimate)
     );
-    if let Some(share) = Share::of(&below) {
+    if let Some(share) = Estimate::share(&below) {
         said += &format!("; it trails in {} of the items (over-updating)", shares(&share));
     }
     let differences = per_item(cells.iter().copied(), |cell| Some(cell.u()? - cell.number("no_update")?));
@@ -431,7 +431,7 @@ fn plain(estimate: &Estimate) -> String {
     format!("{}{interval}", number(estimate.mean))
 }
 
-fn shares(share: &Share) -> String {
+fn shares(share: &Estimate) -> String {
     let interval =
         share.interval.map(|Interval { low, high }| format!(" [{}, {}]", percent(low), percent(high)));
     format!("{}%{} ({})", percent(share.mean), interval.unwrap_or_default(), share.n)

@@ -21,31 +21,28 @@ use super::{Answered, ExportError, check_distinct, id, rows};
 use crate::benchmarks::Benchmark;
 use crate::chat::StopReason;
 use crate::ground::numbers::in_json;
+use crate::records::Record;
 use crate::run::condition::label;
-use crate::run::error::RunError;
 use crate::run::judged::Judged;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::RunFolder;
-use crate::run::why_rows::{WhyRow, last_rows, read_why};
+use crate::run::why_rows::WhyRow;
 
 /// Under which key the metadata say why verdicts are no result.
 const NO_RESULT: &str = "no_result";
 /// Under which key they hold what a reader must know beside the numbers.
 const WARNING: &str = "warning";
 
-/// Settings of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct Log<'a> {
     pub benchmark: &'a Benchmark,
-    /// The conditions of the answers, by their stored names.
     pub conditions: &'a [String],
-    /// True if samples begin with the history.
     pub with_history: bool,
 }
 
 impl Log<'_> {
     fn id(&self, answered: &Answered<'_>) -> String {
-        let id = id(&answered.case.case, &answered.probe.id);
+        let id = id(&answered.record);
         if self.conditions.len() > 1 { format!("{id}_{}", label(&answered.row.condition)) } else { id }
     }
 
@@ -62,21 +59,21 @@ pub fn write(
     judges: &[Judged<'_>],
     log: Log<'_>,
 ) -> Result<usize, ExportError> {
-    let answered = rows(folder, log.conditions);
+    let answered = rows(folder, log.conditions)?;
     check_distinct(answered.iter().map(|answered| log.id(answered)))?;
     let head = head(folder, &answered, judges, log);
     out.write_all(b"{")?;
-    for (name, value) in &head {
+    for (name, value) in head.as_object().into_iter().flatten() {
         writeln!(out, "{}: {value},", json!(name))?;
     }
     out.write_all(b"\"samples\": [")?;
-    let labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
     for (at, answered) in answered.iter().enumerate() {
         out.write_all(if at > 0 { b",\n" } else { b"\n" })?;
-        let history = if log.with_history { history(folder, &answered.case.case)? } else { Vec::new() };
+        let history =
+            if log.with_history { history(folder, &answered.record.case.case)? } else { Vec::new() };
         let mut sample = sample(folder, answered, history, judges, log);
-        if let Some(row) = labels.get(&answered.row.key().owned()) {
-            sample["metadata"]["why"] = why(row);
+        if let Some(label) = &answered.label {
+            sample["metadata"]["why"] = why(label);
         }
         serde_json::to_writer(&mut out, &sample)?;
     }
@@ -91,12 +88,7 @@ fn why(row: &WhyRow) -> Value {
     json!({ "label": row.label, "why": row.why, "judge": row.judge, "certificate": certificate })
 }
 
-fn head(
-    folder: &RunFolder,
-    answered: &[Answered<'_>],
-    judges: &[Judged<'_>],
-    log: Log<'_>,
-) -> Map<String, Value> {
+fn head(folder: &RunFolder, answered: &[Answered<'_>], judges: &[Judged<'_>], log: Log<'_>) -> Value {
     let identity = &folder.header.identity;
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
     let expected = probes * log.conditions.len();
@@ -117,35 +109,15 @@ fn head(
         .filter_map(|(judged, condition)| Some((log.scorer(judged, condition), json!(judged.no_result()?))))
         .collect();
     let tags: Vec<String> = no_results.keys().map(|judge| format!("no result by {judge}")).collect();
-    let mut metadata = Map::new();
-    metadata.insert("run".to_owned(), json!(folder.header));
     let labels: Vec<&str> = log.conditions.iter().map(|name| label(name)).collect();
-    metadata.insert("condition".to_owned(), json!(labels.join(", ")));
-    metadata.insert("missing".to_owned(), json!(expected - answered.len()));
-    if !no_results.is_empty() {
-        metadata.insert(NO_RESULT.to_owned(), Value::Object(no_results));
-    }
-    let eval = json!({
-        "eval_id": folder.header.identity_sha256,
-        "run_id": folder.header.identity_sha256,
-        "created": begun,
-        "task": log.benchmark.name,
-        "task_display_name": log.benchmark.title,
-        "task_id": folder.header.identity_sha256,
-        "task_version": 0,
-        "dataset": {
-            "name": identity.dataset.name,
-            "samples": expected,
-            "sample_ids": ids,
-            "shuffled": false,
-        },
-        "model": identity.model.name,
-        "model_generate_config": sampling.unwrap_or_else(|| json!({})),
-        "config": { "epochs": 1 },
-        "packages": { "palimpsest": identity.version },
-        "tags": tags,
-        "metadata": metadata,
+    let mut metadata = json!({
+        "run": folder.header,
+        "condition": labels.join(", "),
+        "missing": expected - answered.len(),
     });
+    if !no_results.is_empty() {
+        metadata[NO_RESULT] = Value::Object(no_results);
+    }
     let under = |condition: &'_ String| -> Vec<Value> {
         let own: Vec<&Answered<'_>> = answered.iter().filter(|a| a.row.condition == *condition).collect();
         let judged = judges.iter().filter(|judged| judged.judged_under(condition));
@@ -155,32 +127,38 @@ fn head(
     // The sum of those that say is not the sum of all. A question that ended as an error may have asked nothing.
     let spent = || answered.iter().filter(|a| a.row.error.is_none() || a.row.prompt_tokens.is_some());
     let sum = |of: fn(&AnswerRow) -> Option<usize>| spent().map(|a| of(a.row)).sum::<Option<usize>>();
-    let usage = usage(
-        sum(|row| row.prompt_tokens).filter(|_| spent().next().is_some()),
-        sum(|row| row.completion_tokens),
-    );
+    let read = sum(|row| row.prompt_tokens).filter(|_| spent().next().is_some());
+    let usage = usage(read, sum(|row| row.completion_tokens));
     let usage: Map<String, Value> =
         usage.map(|usage| (identity.model.name.clone(), usage)).into_iter().collect();
-    let status = if answered.len() == expected { "success" } else { "cancelled" };
-    let parts = [
-        ("version", json!(2)),
-        ("status", json!(status)),
-        ("eval", eval),
-        (
-            "plan",
-            json!({ "name": "plan", "steps": [{ "solver": "palimpsest", "params": {} }], "config": {} }),
-        ),
-        ("results", json!({ "total_samples": expected, "completed_samples": clean, "scores": scores })),
-        (
-            "stats",
-            json!({
-                "started_at": begun,
-                "completed_at": ended,
-                "model_usage": usage,
-            }),
-        ),
-    ];
-    parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    json!({
+        "version": 2,
+        "status": if answered.len() == expected { "success" } else { "cancelled" },
+        "eval": {
+            "eval_id": folder.header.identity_sha256,
+            "run_id": folder.header.identity_sha256,
+            "created": begun,
+            "task": log.benchmark.name,
+            "task_display_name": log.benchmark.title,
+            "task_id": folder.header.identity_sha256,
+            "task_version": 0,
+            "dataset": {
+                "name": identity.dataset.name,
+                "samples": expected,
+                "sample_ids": ids,
+                "shuffled": false,
+            },
+            "model": identity.model.name,
+            "model_generate_config": sampling.unwrap_or_else(|| json!({})),
+            "config": { "epochs": 1 },
+            "packages": { "palimpsest": identity.version },
+            "tags": tags,
+            "metadata": metadata,
+        },
+        "plan": { "name": "plan", "steps": [{ "solver": "palimpsest", "params": {} }], "config": {} },
+        "results": { "total_samples": expected, "completed_samples": clean, "scores": scores },
+        "stats": { "started_at": begun, "completed_at": ended, "model_usage": usage },
+    })
 }
 
 /// When a file of the run was last written, in RFC 3339: rows hold no clock.
@@ -237,7 +215,7 @@ fn sample(
     judges: &[Judged<'_>],
     log: Log<'_>,
 ) -> Value {
-    let Answered { case, probe, row } = answered;
+    let Answered { record: Record { case, probe, .. }, row, .. } = answered;
     let id = log.id(answered);
     let model = &folder.header.identity.model.name;
     let message = |role: &str, content: Value, source: &str| json!({ "id": format!("{id}_{role}"), "role": role, "content": content, "source": source });

@@ -6,7 +6,6 @@ use super::{ExportError, ParquetError};
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
 
-/// Refuses.
 pub fn write(
     _: impl Write + Send,
     _: &RunFolder,

@@ -19,12 +19,11 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
 
-use super::{Answered, ExportError, rows};
+use super::{Answered, ExportError};
 use crate::run::condition::label;
-use crate::run::error::RunError;
 use crate::run::judged::Judged;
 use crate::run::store::RunFolder;
-use crate::run::why_rows::{WhyRow, last_rows, read_why};
+use crate::run::why_rows::WhyRow;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -81,17 +80,11 @@ pub fn write(
     conditions: &[String],
     judged: Option<&Judged<'_>>,
 ) -> Result<usize, ExportError> {
-    let answered = rows(folder, conditions);
     let model = folder.header.identity.model.name.as_str();
-    let labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
-    let rows = answered.iter().map(|answered| {
-        let mut row = row(answered, model, judged)?;
-        if let Some(label) = labels.get(&answered.row.key().owned()) {
-            row.extend(why(label)?);
-        }
-        Ok(row)
-    });
-    let rows: Vec<Map<String, Value>> = rows.collect::<Result<_, ExportError>>()?;
+    let mut rows: Vec<Map<String, Value>> = Vec::new();
+    for answered in super::rows(folder, conditions)? {
+        rows.push(row(&answered, model, judged)?);
+    }
     let columns = columns(&rows);
     let schema = Type::group_type_builder("answers").with_fields(schema(&columns)?).build()?;
     let header = serde_json::to_string(&folder.header)?;
@@ -138,6 +131,9 @@ fn row(
         // Rows of earlier versions do not name theirs.
         let rubric = judged.and_then(|judged| judged.name.rubric.as_deref());
         row.extend(rubric.map(|rubric| ("rubric_name".to_owned(), rubric.into())));
+    }
+    if let Some(label) = &answered.label {
+        row.extend(why(label)?);
     }
     Ok(row)
 }

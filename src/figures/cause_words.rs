@@ -22,7 +22,7 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
         said.extend(causes.roles.iter().filter_map(|role| words.found(role)));
         said.extend(words.means());
     }
-    said.extend(residue_words::in_words(&causes.residues, words.segment));
+    said.extend(residue::in_words(&causes.residues, words.segment));
     said.extend(words.windows());
     if !causes.answers.is_empty() {
         said.push(format!(

@@ -12,7 +12,7 @@ use crate::dose::Doses;
 use crate::dose::answer::Chosen;
 use crate::dose::cell::Cell;
 use crate::dose::chains::{ChainLevel, Chains};
-use crate::dose::estimate::{Estimate, Share};
+use crate::dose::estimate::Estimate;
 use crate::dose::sweep::{Level, Scale, Sweep};
 use crate::dose::words::recency;
 use crate::ground::csv::CsvTable;
@@ -360,8 +360,7 @@ fn chains(doses: &Doses) -> Vec<Figure> {
     figures.extend(lines(doses, about, vec![panel]));
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
     let share = |chosen: Chosen, level: &ChainLevel| {
-        let (_, Share { n, mean, interval }) = *level.chosen.iter().find(|(known, _)| *known == chosen)?;
-        Some(Estimate { n, mean, interval, sd: None })
+        level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)
     };
     let line = |(chosen, stroke): (Chosen, Stroke)| DoseLine {
         name: chosen.in_words().to_owned(),

@@ -5,8 +5,7 @@ use super::cause_effects::AXIS;
 use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
 use crate::lens::band::Estimate;
-use crate::lens::causes::residue::Residues;
-use crate::lens::causes::residue_words::numbers;
+use crate::lens::causes::residue::{Residues, numbers};
 
 /// The figure; `None` where no total effect and no carrier was measured. `title` and `origin` are of the run.
 pub(super) fn figure(residues: &Residues, title: String, origin: &str) -> Option<Figure> {

@@ -12,7 +12,7 @@ use crate::dose::{DoseError, DoseOptions, Doses};
 use crate::lens::causes::Causes;
 use crate::lens::{Condition, Lens, LensError, Options, Selection, Study};
 use crate::losses::Losses;
-use crate::results::graded::graded;
+use crate::results::own::graded;
 use crate::run::condition::label;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::say_which;

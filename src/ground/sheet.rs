@@ -72,6 +72,12 @@ impl Column {
         Column { name: name.into(), right: true, ..Column::default() }
     }
 
+    /// The same under a heading that it shares with its neighbours.
+    #[must_use]
+    pub fn under(self, group: impl Into<String>) -> Self {
+        Column { group: group.into(), ..self }
+    }
+
     fn full_name(&self) -> String {
         format!("{} {}", self.group, self.name).trim().to_owned()
     }
@@ -79,6 +85,98 @@ impl Column {
 
 pub fn cell(text: impl Into<String>) -> Vec<String> {
     vec![text.into()]
+}
+
+/// Values that can be written into a cell.
+pub trait Cell {
+    fn lines(self) -> Vec<String>;
+}
+
+impl Cell for Vec<String> {
+    fn lines(self) -> Vec<String> {
+        self
+    }
+}
+
+impl Cell for String {
+    fn lines(self) -> Vec<String> {
+        cell(self)
+    }
+}
+
+impl Cell for &str {
+    fn lines(self) -> Vec<String> {
+        cell(self)
+    }
+}
+
+impl Cell for usize {
+    fn lines(self) -> Vec<String> {
+        cell(self.to_string())
+    }
+}
+
+/// Unrounded, for CSV.
+impl Cell for f64 {
+    fn lines(self) -> Vec<String> {
+        cell(self.to_string())
+    }
+}
+
+/// Empty where there is none.
+impl<C: Cell> Cell for Option<C> {
+    fn lines(self) -> Vec<String> {
+        self.map_or_else(|| cell(""), Cell::lines)
+    }
+}
+
+/// A sheet that is declared column by column: a row an item.
+pub struct Columns<R> {
+    items: Vec<R>,
+    sheet: Sheet,
+}
+
+impl<R: Copy> Columns<R> {
+    pub fn of(items: impl IntoIterator<Item = R>) -> Self {
+        let items: Vec<R> = items.into_iter().collect();
+        let rows = vec![Vec::new(); items.len()];
+        Columns { items, sheet: Sheet { rows, ..Sheet::default() } }
+    }
+
+    /// One more column at the right.
+    #[must_use]
+    pub fn column<C: Cell>(mut self, head: Column, of: impl Fn(R) -> C) -> Self {
+        self.sheet.columns.push(head);
+        for (item, row) in self.items.iter().zip(&mut self.sheet.rows) {
+            row.push(of(*item).lines());
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn text<C: Cell>(self, name: impl Into<String>, of: impl Fn(R) -> C) -> Self {
+        self.column(Column::text(name), of)
+    }
+
+    #[must_use]
+    pub fn text_if<C: Cell>(self, wanted: bool, name: impl Into<String>, of: impl Fn(R) -> C) -> Self {
+        if wanted { self.text(name, of) } else { self }
+    }
+
+    #[must_use]
+    pub fn number<C: Cell>(self, name: impl Into<String>, of: impl Fn(R) -> C) -> Self {
+        self.column(Column::number(name), of)
+    }
+
+    #[must_use]
+    pub fn number_if<C: Cell>(self, wanted: bool, name: impl Into<String>, of: impl Fn(R) -> C) -> Self {
+        if wanted { self.number(name, of) } else { self }
+    }
+
+    /// The table, with remarks below it.
+    pub fn sheet(self, notes: Vec<String>) -> Sheet {
+        Sheet { notes, ..self.sheet }
+    }
 }
 
 impl Sheet {

@@ -19,7 +19,6 @@ const FEWEST: usize = 8;
 /// They are one in so many of all heads at most, unless that is fewer than [`FEWEST`].
 const ONE_IN: usize = 10;
 
-/// The mark of the file among other JSON.
 pub(super) const FORMAT: &str = "palimpsest heads 1";
 
 /// Which of the two scores.
@@ -33,10 +32,8 @@ pub enum Score {
 }
 
 impl Score {
-    /// Both.
     pub const ALL: [Score; 2] = [Score::Retrieval, Score::Qr];
 
-    /// As files and commands write it.
     pub fn key(self) -> &'static str {
         match self {
             Score::Retrieval => "retrieval",
@@ -45,7 +42,6 @@ impl Score {
     }
 }
 
-/// Scores of a model's heads, means over needles.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeadScores {
@@ -54,10 +50,8 @@ pub struct HeadScores {
     /// SHA-256 of its weights.
     pub digest: String,
     pub dtype: String,
-    /// Most tokens of a prompt and its answer.
     pub context: usize,
     pub seed: u64,
-    /// Most tokens of an answer.
     pub max_new_tokens: usize,
     /// The decoder layers with softmax attention, ascending: the first axis of the scores.
     pub layers: Vec<usize>,
@@ -71,11 +65,9 @@ pub struct HeadScores {
     pub retrieval: Option<Vec<Vec<f64>>>,
     /// By layer and head, mean over all needles; below 0 where the null question looks more.
     pub qr: Vec<Vec<f64>>,
-    /// The needles, in order.
     pub needles: Vec<NeedleRow>,
 }
 
-/// The outcome of a needle.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NeedleRow {
@@ -99,14 +91,12 @@ pub struct HeadWeights {
     pub weights: Array2<f64>,
 }
 
-/// Why a file of head scores cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadsFileError {
     #[error("head scores {path}: {source}{}", io_remedy(source))]
     Io { path: PathBuf, source: std::io::Error },
     #[error("head scores {path}: {reason}; make it anew with `palimpsest heads`")]
     Broken { path: PathBuf, reason: String },
-    /// A score that the file lacks.
     #[error(
         "head scores {path}: {model} answered none of its {needles} needles, so that no head has a retrieval score; take the \
          other score with --head-score qr, or a shorter context"
@@ -152,12 +142,10 @@ impl HeadScores {
         home.join("heads").join(format!("{digest}.json"))
     }
 
-    /// The text of the file.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         Ok(format!("{}\n", serde_json::to_string(self)?))
     }
 
-    /// Writes the file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<(), HeadsFileError> {
         let io = |source: std::io::Error| HeadsFileError::Io { path: path.to_owned(), source };
         let text = self.json().map_err(|e| io(e.into()))?;

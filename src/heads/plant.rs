@@ -17,16 +17,13 @@ use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 /// The query in whose place nothing is asked, as QRHead's authors have it.
 pub const NULL_QUERY: &str = "N/A";
 
-/// Role of the session with the needle.
 const GOLD: &str = "gold";
 /// Role of the part of the needle that answers the question.
 const ANSWER: &str = "needle";
 /// Tokens that a session of a sample has at least: so that enough sessions are asked for to fill a context.
 const SESSION_TOKENS: usize = 150;
-/// Sessions of a sample at least.
 const FEWEST_SESSIONS: usize = 4;
 
-/// A fact that nothing else says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Needle {
@@ -36,12 +33,10 @@ pub struct Needle {
     pub question: String,
 }
 
-/// The needles that the program carries.
 pub fn needles() -> Result<Vec<Needle>, PlantError> {
     serde_json::from_str(include_str!("needles.json")).map_err(PlantError::Needles)
 }
 
-/// Why no prompt with a needle can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlantError {
     #[error("this is a bug: the built-in needles cannot be read: {0}")]
@@ -57,14 +52,9 @@ pub enum PlantError {
     #[error("no needle fits: {0}")]
     Budget(#[from] BudgetError),
     #[error("needle {needle}: its prompt has no span `{span}`; this is a bug")]
-    Span {
-        /// Which needle, from 0.
-        needle: usize,
-        span: &'static str,
-    },
+    Span { needle: usize, span: &'static str },
 }
 
-/// Where a needle is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
     pub case: String,

@@ -17,17 +17,13 @@ use palimpsest_core::text::TextError;
 /// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
 pub const ANSWERED: f64 = 0.5;
 
-/// The settings of probing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbingOptions {
-    /// Most tokens of a prompt and its answer.
     pub context: usize,
-    /// Most tokens of an answer.
     pub max_new_tokens: usize,
     pub seed: u64,
 }
 
-/// Why heads could not be probed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbingError {
     /// No head has weights of single keys.
@@ -36,15 +32,10 @@ pub enum ProbingError {
          retrieval score; give a model with softmax attention"
     )]
     AllLinear { model: String, layers: usize },
-    /// There is no room for a prompt.
     #[error(
         "a context of {context} tokens leaves none for a prompt beside {max_new_tokens} of an answer; raise --context"
     )]
-    NoRoom {
-        context: usize,
-        /// Most tokens of an answer.
-        max_new_tokens: usize,
-    },
+    NoRoom { context: usize, max_new_tokens: usize },
     #[error(transparent)]
     Sample(#[from] DatasetError),
     #[error(transparent)]
@@ -56,14 +47,9 @@ pub enum ProbingError {
     #[error(transparent)]
     Model(#[from] LocalError),
     #[error("needle {needle}: {source}")]
-    Score {
-        /// Which, from 0.
-        needle: usize,
-        source: RequestError,
-    },
+    Score { needle: usize, source: RequestError },
 }
 
-/// Sums over needles.
 #[derive(Default)]
 struct Sums {
     layers: Vec<usize>,

@@ -25,11 +25,9 @@ pub struct Planted {
     pub answer: Range<usize>,
     /// The prompt with the null question.
     pub null_tokens: Vec<u32>,
-    /// Tokens of the null question.
     pub null_query: Range<usize>,
 }
 
-/// The form of the answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Answering<'a> {
     /// Most tokens of the answer, which is greedy.
@@ -37,7 +35,6 @@ pub struct Answering<'a> {
     pub stop: &'a [u32],
 }
 
-/// The scores of one needle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NeedleScores {
     /// The decoder layers with softmax attention, the first axis of both scores.

@@ -12,14 +12,12 @@ use crate::statistics::{Interval, bounded, means};
 /// Fewest cases that have a band: of fewer every single one is shown, which says more than an interval that spans the figure.
 pub const LEAST: usize = 5;
 
-/// One point of a curve: an estimate at a layer with its band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub layer: Layer,
     pub n: usize,
     /// Examples left out here because a ratio's denominator was 0.
     pub undefined: usize,
-    /// The estimate; `None` where it is not defined.
     pub value: Option<f64>,
     /// The ends of its 95% interval; `None` for fewer than [`LEAST`] cases, and of equal ones.
     pub band: Option<(f64, f64)>,
@@ -30,12 +28,10 @@ pub struct Point {
 }
 
 impl Point {
-    /// The lower end of its interval.
     pub fn low(&self) -> Option<f64> {
         self.band.map(|(low, _)| low)
     }
 
-    /// The upper end of its interval.
     pub fn high(&self) -> Option<f64> {
         self.band.map(|(_, high)| high)
     }
@@ -57,7 +53,6 @@ pub enum Numbers {
 }
 
 impl Numbers {
-    /// The numbers of a curve.
     pub fn of_curve(scale: Scale) -> Self {
         match scale {
             Scale::Mass => Numbers::Part,
@@ -65,7 +60,6 @@ impl Numbers {
         }
     }
 
-    /// The numbers of a measure, by its axis.
     pub fn of_measure(measure: &Measure, scale: Scale) -> Self {
         match measure.axis {
             Axis::Logarithmic => Numbers::Positive,
@@ -76,7 +70,6 @@ impl Numbers {
         }
     }
 
-    /// The interval of the mean of several.
     fn interval(self, values: &[f64]) -> Option<Interval> {
         match self {
             Numbers::Positive => means::positive(values),
@@ -89,7 +82,6 @@ impl Numbers {
     }
 }
 
-/// An estimate, how many examples it rests on, and its band.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     pub n: usize,
@@ -162,15 +154,6 @@ mod tests {
         let found = &of_means(&Array2::from_elem((6, 1), 1.0), Numbers::Found)[0];
         let (low, high) = found.band.unwrap();
         assert!((0.5..0.7).contains(&low) && high == 1.0, "{low} to {high}");
-    }
-
-    #[test]
-    fn absent_values_are_counted_out() {
-        let values = array![[1.0, f64::NAN], [f64::NAN, f64::NAN], [3.0, f64::NAN]];
-        let estimates = of_means(&values, Numbers::Positive);
-        assert_eq!((estimates[0].n, estimates[0].value), (2, Some(2.0)));
-        assert_eq!(estimates[0].each, [1.0, 3.0]);
-        assert_eq!(estimates[1], Estimate { n: 0, value: None, band: None, each: Vec::new() });
     }
 
     #[test]

@@ -15,7 +15,6 @@ use std::str::FromStr;
 
 use palimpsest_core::span::Span;
 
-/// Which neighbours make the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Baseline {
     /// The mean of the stand-ins before and after the evidence.
@@ -34,7 +33,6 @@ impl Baseline {
     }
 }
 
-/// A text names no baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("give `both`, `adjacent`, or `pooled:N` for N segments on either side")]
 pub struct UnknownBaseline;
@@ -70,9 +68,7 @@ impl StandIn {
     }
 }
 
-/// The key spans of a store, some of which are evidence, as the rows that end at a token see them.
 pub(super) struct Evidence<'a> {
-    /// In the order of the prompt.
     pub keys: &'a [Span],
     /// The number of stand-ins of a piece of evidence.
     pub baseline: Baseline,
@@ -139,7 +135,6 @@ impl Evidence<'_> {
         self.baseline.is_pooled() || self.stand_in.is_some()
     }
 
-    /// The stand-ins of several pieces of evidence.
     pub fn stand_ins(&self, keys: &[usize], end: usize) -> Vec<StandIn> {
         let of = |&key: &usize| {
             let evidence = self.keys.get(key).and_then(Self::segment);

@@ -13,7 +13,6 @@ use super::{Curve, Example, Group, Lens, Scale, Series, Statistic, Study, Target
 use crate::ground::csv::{CsvTable, list};
 use crate::run::condition::label;
 
-/// A curve under two conditions.
 #[derive(Debug, Clone)]
 pub struct Difference {
     pub curve: Curve,
@@ -23,7 +22,6 @@ pub struct Difference {
     pub questions: usize,
     /// The means under each, of those questions alone.
     pub sides: [Series; 2],
-    /// The second less the first.
     pub difference: Series,
 }
 

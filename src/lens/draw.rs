@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use crate::data::draw::Draws;
 
-/// The settings of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerGroup {
     /// Most examples of a group.
@@ -17,7 +16,6 @@ pub struct PerGroup {
     pub seed: u64,
 }
 
-/// The result of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
     pub by: PerGroup,
@@ -25,25 +23,20 @@ pub struct Drawn {
     pub of: usize,
 }
 
-/// The group that an example is drawn in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key<'a> {
-    pub dimension: &'a str,
-    pub kind: Option<&'a str>,
-    pub correct: Option<bool>,
-}
+/// The group that an example is drawn in: its dimension, its kind and its verdict.
+pub(super) type Key = (String, Option<String>, Option<bool>);
 
 impl PerGroup {
     /// The places of the examples that are drawn, ascending. `id` names an example within its group.
-    pub(super) fn draw<'a>(self, examples: impl Iterator<Item = (Key<'a>, String)>) -> Vec<usize> {
-        let mut groups: BTreeMap<Key<'a>, Vec<(String, usize)>> = BTreeMap::new();
+    pub(super) fn draw(self, examples: impl Iterator<Item = (Key, String)>) -> Vec<usize> {
+        let mut groups: BTreeMap<Key, Vec<(String, usize)>> = BTreeMap::new();
         for (place, (key, id)) in examples.enumerate() {
             groups.entry(key).or_default().push((id, place));
         }
         let mut drawn = Vec::new();
-        for (key, mut members) in groups {
+        for ((dimension, kind, correct), mut members) in groups {
             members.sort_unstable();
-            let name = format!("{}/{}/{:?}", key.dimension, key.kind.unwrap_or_default(), key.correct);
+            let name = format!("{dimension}/{}/{correct:?}", kind.unwrap_or_default());
             Draws::new("examples of a group", self.seed, &name).shuffle(&mut members);
             drawn.extend(members.into_iter().take(self.most).map(|(_, place)| place));
         }
@@ -56,10 +49,10 @@ impl PerGroup {
 mod tests {
     use super::*;
 
-    fn examples(order: &[usize]) -> Vec<(Key<'static>, String)> {
+    fn examples(order: &[usize]) -> Vec<(Key, String)> {
         let of = |&at: &usize| {
-            let kind = Some(if at.is_multiple_of(2) { "T1" } else { "T2" });
-            (Key { dimension: "SR", kind, correct: Some(at < 30) }, format!("{at:03}"))
+            let kind = Some(if at.is_multiple_of(2) { "T1" } else { "T2" }.to_owned());
+            (("SR".to_owned(), kind, Some(at < 30)), format!("{at:03}"))
         };
         order.iter().map(of).collect()
     }

@@ -36,18 +36,15 @@ use crate::benchmarks::{Benchmark, Curve, QUERY, Scale};
 use crate::heads::file::HeadWeights;
 use palimpsest_core::attention::{AttentionStore, StoreError};
 
-/// The evidence itself or what stands in for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     Signal,
     Noise,
 }
 
-/// The query's attention to one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentMass {
     pub index: usize,
-    /// The part that it plays, if any.
     pub role: Option<String>,
     /// The part that something in it plays, if anything does.
     pub holds: Option<String>,
@@ -61,7 +58,6 @@ pub struct SegmentMass {
 }
 
 impl SegmentMass {
-    /// Its mass or density by layer.
     pub fn values(&self, scale: Scale) -> &[f64] {
         match scale {
             Scale::Mass => &self.mass,
@@ -70,18 +66,14 @@ impl SegmentMass {
     }
 }
 
-/// One probe of one case, measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Example {
     pub case: String,
     pub probe: String,
-    /// The condition that it was answered under; empty for the plain one.
     pub condition: String,
     /// The probe's group: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
-    /// The value of the label that the benchmark is split by, where the case has one.
     pub kind: Option<String>,
-    /// The verdict, where there is one.
     pub correct: Option<bool>,
     /// The decoder layer of each entry of a curve, ascending.
     pub layers: Vec<Layer>,
@@ -192,7 +184,6 @@ impl Example {
         })
     }
 
-    /// The curves that it has.
     pub fn curves(&self) -> impl Iterator<Item = Curve> {
         self.curves
             .keys()

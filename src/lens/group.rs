@@ -19,18 +19,18 @@
 //! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
 //!   layer has no ratio there: it is left out at that layer and counted as undefined.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ndarray::Array2;
 
 use super::band::{Numbers, Point, of_means, of_ratios};
-use super::draw::Key;
 use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
     Target,
 };
-use crate::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
+use crate::benchmarks::{Benchmark, GENERATION, Unit};
+use crate::records::join;
 use crate::run::judged::Judged;
 use crate::run::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
@@ -45,7 +45,6 @@ pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
     }
 }
 
-/// Which verdict the examples of a group have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Correctness {
     All,
@@ -54,7 +53,6 @@ pub enum Correctness {
 }
 
 impl Correctness {
-    /// As tables and legends write it.
     pub fn key(self) -> &'static str {
         match self {
             Correctness::All => "all",
@@ -72,7 +70,6 @@ impl Correctness {
     }
 }
 
-/// A selection of examples.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all that are pooled.
@@ -83,7 +80,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// Every example of the pooled probes.
     pub fn all() -> Self {
         Group { probe: None, kind: None, correctness: Correctness::All }
     }
@@ -105,21 +101,17 @@ impl Group {
     }
 }
 
-/// A number over layers that a group has.
+/// A number over layers that a group has (see the module).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
-    /// The mean of a curve over cases.
     Mean(Curve, Target),
-    /// Mean of one curve over mean of another.
     RatioOfMeans,
-    /// Mean of the examples' own ratios.
     MeanOfRatios,
     /// The mean over cases of a measure, by its key.
     Measure(&'static str),
 }
 
 impl Statistic {
-    /// As tables write it.
     pub fn key(self) -> String {
         match self {
             Statistic::Mean(curve, Target::Signal) => curve.key().to_owned(),
@@ -131,7 +123,6 @@ impl Statistic {
     }
 }
 
-/// A statistic of a group over layers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub group: Group,
@@ -177,7 +168,6 @@ impl Series {
     }
 }
 
-/// The settings of an analysis.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whose verdicts split the examples; `None`: those of the judge that judged last.
@@ -197,7 +187,6 @@ impl Default for Options {
     }
 }
 
-/// An example of the run that could not be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     pub case: String,
@@ -205,7 +194,6 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// A run's examples, measured and ready to be grouped.
 #[derive(Debug, Clone)]
 pub struct Lens {
     /// The decoder layers that were measured, ascending.
@@ -216,7 +204,6 @@ pub struct Lens {
     /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
     pub curves: Vec<Curve>,
     pub ratio: Option<(Curve, Curve)>,
-    /// The groups of probes, in the data's order.
     pub probes: Vec<String>,
     /// The groups that are pooled where a group holds several probes.
     pub pooled: Vec<String>,
@@ -228,9 +215,7 @@ pub struct Lens {
     pub no_result: Option<String>,
     /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
-    /// In the order of `answers.jsonl`.
     pub examples: Vec<Example>,
-    /// Examples that could not be measured, with reasons.
     pub skipped: Vec<Skipped>,
     options: Options,
 }
@@ -244,37 +229,32 @@ impl Lens {
         no_result: Option<String>,
     ) -> Result<Self, LensError> {
         let benchmark = run.benchmark();
-        let probes = run.cases().iter().flat_map(|case| case.probes.iter().map(move |p| (&*case.case, p)));
-        let dimensions: HashMap<(&str, &str), String> =
-            probes.map(|(case, probe)| ((case, &*probe.id), run.dimension_of(probe))).collect();
-        let (mut answered, mut skipped) = (Vec::<Answered>::new(), Vec::new());
-        for answer in run.answers() {
-            let mut skip = |reason: &str| {
-                skipped.push(Skipped {
-                    case: answer.case.clone(),
-                    probe: answer.probe.clone(),
-                    reason: reason.to_owned(),
-                });
+        let verdicts = verdicts.filter(|_| no_result.is_none());
+        let rows = verdicts.into_iter().flat_map(Judged::rows);
+        let (mut answered, mut skipped) = (Vec::<Answered<'_>>::new(), Vec::new());
+        for record in join(run.cases(), run.condition(), run.answers(), rows) {
+            let Some(answer) = record.row else { continue };
+            let reason = match (&answer.error, &answer.attention) {
+                (Some(error), _) => error.clone(),
+                (None, None) => "no attention was recorded".to_owned(),
+                (None, Some(file)) => {
+                    let correct = record.verdicts.last().and_then(|row| row.correct);
+                    let kind = answer.labels.get(benchmark.split);
+                    let dimension = run.dimension_of(record.probe);
+                    answered.push(Answered { answer, file, dimension, kind, correct });
+                    continue;
+                }
             };
-            if let Some(error) = &answer.error {
-                skip(error);
-                continue;
-            }
-            let Some(file) = &answer.attention else {
-                skip("no attention was recorded");
-                continue;
-            };
-            let key = (answer.case.as_str(), answer.probe.as_str());
-            let verdict = verdicts.filter(|_| no_result.is_none()).and_then(|all| all.get(answer.key()));
-            let correct = verdict.and_then(|row| row.correct);
-            let dimension = dimensions.get(&key).unwrap_or(&answer.probe);
-            let kind = answer.labels.get(benchmark.split);
-            answered.push(Answered { answer, file, dimension, kind, correct });
+            skipped.push(Skipped { case: answer.case.clone(), probe: answer.probe.clone(), reason });
         }
         let drawn = options.per_group.map(|by| {
             let of = answered.len();
-            let places = by.draw(answered.iter().map(Answered::drawn_in));
-            answered = places.into_iter().map(|place| answered[place]).collect();
+            let drawn_in = |one: &'_ Answered<'_>| {
+                let key = (one.dimension.clone(), one.kind.cloned(), one.correct);
+                (key, format!("{}/{}", one.answer.case, one.answer.probe))
+            };
+            let places = by.draw(answered.iter().map(drawn_in));
+            answered = places.into_iter().map(|place| answered[place].clone()).collect();
             Drawn { by, kept: answered.len(), of }
         });
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
@@ -283,7 +263,7 @@ impl Lens {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
-                by.check(heads, &path, &store)?;
+                by.check(heads, &path, (&store.layers, store.mass.dim().1))?;
             }
             let mut example = Example::measure(&path, &store, benchmark, options.baseline, heads.as_ref())?;
             if let Some(first) = examples.first()
@@ -299,7 +279,7 @@ impl Lens {
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
             example.condition.clone_from(&answer.condition);
-            example.dimension.clone_from(dimension);
+            example.dimension = dimension;
             example.kind = kind.cloned();
             example.correct = correct;
             example.dropped.clone_from(&answer.dropped_sessions);
@@ -323,7 +303,7 @@ impl Lens {
             pooled: pooled(benchmark, &probes),
             probes,
             kinds: run.kinds(),
-            judge: verdicts.filter(|_| no_result.is_none()).map(|all| all.name.label.clone()),
+            judge: verdicts.map(|all| all.name.label.clone()),
             no_result,
             drawn,
             examples,
@@ -343,7 +323,6 @@ impl Lens {
         LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// True if any layer is linear.
     pub fn has_linear_layers(&self) -> bool {
         self.layers.iter().any(|layer| layer.is_linear())
     }
@@ -390,7 +369,6 @@ impl Lens {
         groups
     }
 
-    /// As captions name a group.
     pub fn label(&self, group: &Group) -> String {
         group.label(self.benchmark, &self.pooled_in_words(), !self.kinds.is_empty())
     }
@@ -422,7 +400,6 @@ impl Lens {
         }
     }
 
-    /// The settings of the analysis.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -481,72 +458,60 @@ impl Lens {
         )
     }
 
-    /// The unit of means and bands.
     pub fn unit(&self) -> Unit {
         self.benchmark.unit
     }
 
-    /// The number of units of a group.
     pub fn units(&self, group: &Group) -> usize {
         self.by_unit(group).len()
     }
 
     /// A statistic of a group over layers, with its band.
     pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
-        let units = self.by_unit(group);
-        let mut undefined = vec![0; self.layers.len()];
-        let ratio = self.ratio.unwrap_or((Curve::new(QUERY, QUERY), Curve::new(QUERY, QUERY)));
-        let estimates = match statistic {
-            Statistic::Mean(curve, target) => {
-                let paired = self.has_noise(curve, scale);
-                let of = |examples: &Vec<&Example>| {
-                    let values = examples.iter().filter_map(|e| match paired {
-                        true => e.beside_noise(curve, target, scale),
-                        false => e.curve(curve, target, scale).map(<[f64]>::to_vec),
-                    });
-                    mean_by_layer(values, self.layers.len())
-                };
-                of_means(&self.matrix(units.values().filter_map(of)), Numbers::of_curve(scale))
-            }
-            Statistic::Measure(key) => {
-                let of = |examples: &Vec<&Example>| {
-                    let values = examples.iter().filter_map(|e| e.measure_of(key, scale));
-                    mean_by_layer(values, self.layers.len())
-                };
-                let numbers = self.benchmark.lens.measures.iter().find(|measure| measure.key == key);
-                let numbers = numbers.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
-                of_means(&self.matrix(units.values().filter_map(of)), numbers)
-            }
-            Statistic::RatioOfMeans | Statistic::MeanOfRatios if self.ratio.is_none() => {
-                of_means(&self.matrix(std::iter::empty()), Numbers::Positive)
-            }
-            Statistic::RatioOfMeans => {
-                let mean = |curve: Curve, examples: &[&Example]| {
-                    let both = examples.iter().filter(|e| e.ratio(ratio, scale).is_some());
-                    mean_by_layer(
-                        both.filter_map(|e| e.curve(curve, Target::Signal, scale)),
-                        self.layers.len(),
-                    )
-                };
-                let over = self.matrix(units.values().filter_map(|e| mean(ratio.0, e)));
-                let under = self.matrix(units.values().filter_map(|e| mean(ratio.1, e)));
-                of_ratios(&over, &under)
-            }
-            Statistic::MeanOfRatios => {
-                let mut rows = Vec::new();
-                for examples in units.values() {
-                    let ratios: Vec<_> = examples.iter().filter_map(|e| e.ratio(ratio, scale)).collect();
-                    if ratios.is_empty() {
-                        continue;
-                    }
-                    let row = undefined.iter_mut().enumerate().map(|(layer, undefined)| {
-                        let at = || ratios.iter().filter_map(|r| r.get(layer).copied().flatten());
-                        *undefined += ratios.len() - at().count();
-                        at().sum::<f64>() / at().count() as f64 // NaN where none is defined: absent
-                    });
-                    rows.push(row.collect());
+        let (units, layers) = (self.by_unit(group), self.layers.len());
+        let ratio = |e: &Example| e.ratio(self.ratio?, scale);
+        let value = |e: &Example| -> Option<Vec<f64>> {
+            match statistic {
+                Statistic::Mean(curve, target) if self.has_noise(curve, scale) => {
+                    e.beside_noise(curve, target, scale)
                 }
-                of_means(&self.matrix(rows.into_iter()), Numbers::Positive)
+                Statistic::Mean(curve, target) => e.curve(curve, target, scale).map(<[f64]>::to_vec),
+                Statistic::Measure(key) => e.measure_of(key, scale).map(<[f64]>::to_vec),
+                Statistic::MeanOfRatios | Statistic::RatioOfMeans => {
+                    Some(ratio(e)?.into_iter().map(|ratio| ratio.unwrap_or(f64::NAN)).collect())
+                }
+            }
+        };
+        // (units, layers)
+        let stacked = |of: &dyn Fn(&Example) -> Option<Vec<f64>>| {
+            let mean =
+                |examples: &Vec<&Example>| mean_by_layer(examples.iter().filter_map(|e| of(e)), layers);
+            let rows: Vec<Vec<f64>> = units.values().filter_map(mean).collect();
+            Array2::from_shape_fn((rows.len(), layers), |(unit, layer)| rows[unit][layer])
+        };
+        let mut undefined = vec![0; layers];
+        let estimates = match (statistic, self.ratio) {
+            (Statistic::RatioOfMeans, Some((over, under))) => {
+                let side = |curve: Curve| {
+                    move |e: &Example| {
+                        ratio(e)?;
+                        e.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec)
+                    }
+                };
+                of_ratios(&stacked(&side(over)), &stacked(&side(under)))
+            }
+            (Statistic::Mean(..), _) => of_means(&stacked(&value), Numbers::of_curve(scale)),
+            (Statistic::Measure(key), _) => {
+                let measure = self.benchmark.lens.measures.iter().find(|measure| measure.key == key);
+                let numbers = measure.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
+                of_means(&stacked(&value), numbers)
+            }
+            (Statistic::MeanOfRatios | Statistic::RatioOfMeans, _) => {
+                for ratios in units.values().flatten().filter_map(|e| ratio(e)) {
+                    let places = undefined.iter_mut().zip(&ratios);
+                    places.for_each(|(count, ratio)| *count += usize::from(ratio.is_none()));
+                }
+                of_means(&stacked(&value), Numbers::Positive)
             }
         };
         let signed = match (statistic, scale) {
@@ -554,7 +519,7 @@ impl Lens {
             // weights that cancel have no density and no ratio
             _ => None,
         };
-        let signed = signed.unwrap_or_else(|| vec![f64::NAN; self.layers.len()]);
+        let signed = signed.unwrap_or_else(|| vec![f64::NAN; layers]);
         let points = estimates.into_iter().zip(&self.layers).zip(undefined).zip(signed);
         let points = points.map(|(((estimate, &layer), undefined), signed)| Point {
             signed: Some(signed).filter(|signed| signed.is_finite()),
@@ -590,34 +555,15 @@ impl Lens {
         }
         units
     }
-
-    /// Rows stacked to (units, layers).
-    fn matrix(&self, rows: impl Iterator<Item = Vec<f64>>) -> Array2<f64> {
-        let flat: Vec<f64> = rows.flatten().collect();
-        let layers = self.layers.len();
-        let count = flat.len().checked_div(layers).unwrap_or(0);
-        Array2::from_shape_fn((count, layers), |(unit, layer)| flat[unit * layers + layer])
-    }
 }
 
-/// An answer whose attention was recorded.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Answered<'a> {
     answer: &'a AnswerRow,
-    /// The attention file, relative to the run folder.
     file: &'a str,
-    dimension: &'a String,
+    dimension: String,
     kind: Option<&'a String>,
     correct: Option<bool>,
-}
-
-impl<'a> Answered<'a> {
-    /// The group that it is drawn in, and its name there.
-    fn drawn_in(&self) -> (Key<'a>, String) {
-        let key =
-            Key { dimension: self.dimension, kind: self.kind.map(String::as_str), correct: self.correct };
-        (key, format!("{}/{}", self.answer.case, self.answer.probe))
-    }
 }
 
 /// The probes that the benchmark pools, of those of a run; all where the run has none of them.

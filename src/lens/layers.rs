@@ -14,7 +14,6 @@ use ndarray::{Array2, Array3, Array4, Axis};
 use crate::heads::file::HeadWeights;
 use palimpsest_core::attention::{AttentionStore, StoreError, uniform_share};
 
-/// The kind of a layer's attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayerKind {
     /// By a softmax over all keys so far: its values are masses.
@@ -29,7 +28,6 @@ impl LayerKind {
     /// In the order in which summaries name them.
     pub const ALL: [LayerKind; 3] = [LayerKind::Softmax, LayerKind::Windowed, LayerKind::Linear];
 
-    /// As tables write it.
     pub fn key(self) -> &'static str {
         match self {
             LayerKind::Softmax => "softmax",
@@ -39,7 +37,6 @@ impl LayerKind {
     }
 }
 
-/// A decoder layer that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layer {
     /// Its place in the decoder, from 0.
@@ -48,7 +45,6 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// True if its values are shares of implicit weights.
     pub fn is_linear(self) -> bool {
         self.kind == LayerKind::Linear
     }
@@ -203,19 +199,5 @@ mod tests {
         let equal = by_weight(&mass, &Array2::from_elem((2, 3), 0.3));
         let plain = mass.mapv(f64::from).mean_axis(Axis(1)).unwrap();
         assert!(equal.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-12));
-    }
-
-    #[test]
-    fn a_mean_over_layers_is_of_one_kind() {
-        let layer = |index, kind| Layer { index, kind };
-        let layers = [layer(0, LayerKind::Linear), layer(1, LayerKind::Softmax), layer(2, LayerKind::Linear)];
-        let values = [0.2, 0.9, 0.4];
-        let windowed = [layer(0, LayerKind::Windowed), layers[1]];
-        assert_eq!(mean_over(&windowed, LayerKind::Softmax, &values[..2]), Some(0.9));
-        assert_eq!(named(&windowed), "[0 (windowed), 1]");
-        assert_eq!(mean_over(&layers, LayerKind::Softmax, &values), Some(0.9));
-        assert!((mean_over(&layers, LayerKind::Linear, &values).unwrap() - 0.3).abs() < 1e-15);
-        assert_eq!(mean_over(&layers[1..2], LayerKind::Linear, &values[1..2]), None);
-        assert_eq!(named(&layers), "[0 (linear), 1, 2 (linear)]");
     }
 }

@@ -23,10 +23,8 @@ pub mod difference;
 pub mod draw;
 pub mod example;
 pub mod group;
-mod in_role;
 pub mod layers;
 pub mod measured;
-pub mod memories;
 mod paid;
 pub mod roles;
 pub mod run;
@@ -39,13 +37,13 @@ mod words;
 pub use crate::benchmarks::{Curve, Scale};
 pub use band::{Numbers, Point};
 pub use baseline::{Baseline, StandIn};
-pub use by_heads::{ByHeads, OtherHeads, OtherModel};
+pub use by_heads::ByHeads;
 pub use difference::Difference;
 pub use draw::{Drawn, PerGroup};
 pub use example::{Example, SegmentMass, Target};
 pub use group::{Correctness, Group, Lens, Options, Series, Skipped, Statistic};
-pub use in_role::{RoleMass, masses_in_role};
 pub use layers::{ByLayer, Layer, LayerKind};
+pub use roles::{RoleMass, masses_in_role};
 pub use run::AnalysedRun;
 pub use selection::Selection;
 pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
@@ -79,8 +77,7 @@ pub enum LensError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
-    #[error(transparent)]
-    OtherModel(#[from] Box<OtherModel>),
-    #[error(transparent)]
-    OtherHeads(#[from] Box<OtherHeads>),
+    /// Head scores are of another model, or of other heads, than a run.
+    #[error("{0}")]
+    OtherHeads(String),
 }

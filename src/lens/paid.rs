@@ -27,7 +27,6 @@ pub(super) fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> A
     mean
 }
 
-/// The attention to each key span, (layers, keys).
 pub(super) struct Paid<'a> {
     pub masses: &'a Array2<f64>,
     pub shares: &'a Array2<f64>,
@@ -36,7 +35,6 @@ pub(super) struct Paid<'a> {
     pub end: usize,
 }
 
-/// A curve's numbers by layer.
 pub(super) struct Numbers {
     pub mass: Vec<f64>,
     /// `None` where no layer sees the spans: they lie after the rows.
@@ -45,7 +43,6 @@ pub(super) struct Numbers {
 }
 
 impl Paid<'_> {
-    /// The attention to all of some spans.
     pub fn to(&self, keys: &[usize]) -> Option<Numbers> {
         let sum = |values: &Array2<f64>| {
             let by_layer = values.rows().into_iter().map(|layer| match keys {
@@ -91,7 +88,6 @@ impl Paid<'_> {
         })
     }
 
-    /// The same of one span.
     pub fn beside_one(&self, evidence: &Evidence<'_>, key: usize) -> Option<Numbers> {
         let beside = evidence.neighbours(key, self.end);
         if beside.is_empty() {

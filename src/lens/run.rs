@@ -13,60 +13,67 @@ use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
 use crate::run::rows::AnswerRow;
 use crate::run::store::{self, ShownCase};
 
-/// A run folder, read; its attention stores and shown sessions are read one at a time, since they are large.
 #[derive(Debug, Clone)]
 pub struct AnalysedRun {
     benchmark: &'static Benchmark,
+    condition: String,
     store: store::RunFolder,
     header: serde_json::Value,
 }
 
 impl AnalysedRun {
-    /// Reads a run folder, of its answers and verdicts those of the condition `name`.
     pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
-        AnalysedRun::open_among(&ALL, path, name)
+        AnalysedRun::of_condition(&store::RunFolder::read(path)?, name)
     }
 
-    /// [`AnalysedRun::open_condition`] of a run of one of these benchmarks.
-    pub fn open_among(among: &[&'static Benchmark], path: &Path, condition: &str) -> Result<Self, LensError> {
-        AnalysedRun::of(among, path, store::RunFolder::read(path)?.condition(condition)?)
+    /// A run that was read, of its answers and verdicts those of a condition.
+    pub fn of_condition(folder: &store::RunFolder, name: &str) -> Result<Self, LensError> {
+        AnalysedRun::of(&ALL, folder, name)
     }
 
     /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
-    pub fn open_all(among: &[&'static Benchmark], path: &Path) -> Result<Vec<(String, Self)>, LensError> {
-        let store = store::RunFolder::read(path)?;
-        let names: Vec<String> =
-            store.header.identity.condition_names().into_iter().map(str::to_owned).collect();
-        let under = |name: String| {
-            let of_name = store.clone().condition(&name)?;
-            Ok((name, AnalysedRun::of(among, path, of_name)?))
-        };
+    pub fn of_all(
+        among: &[&'static Benchmark],
+        folder: &store::RunFolder,
+    ) -> Result<Vec<(String, Self)>, LensError> {
+        let names = folder.header.identity.condition_names();
+        let under = |name: &str| Ok((name.to_owned(), AnalysedRun::of(among, folder, name)?));
         names.into_iter().map(under).collect()
     }
 
-    fn of(among: &[&'static Benchmark], path: &Path, store: store::RunFolder) -> Result<Self, LensError> {
+    fn of(
+        among: &[&'static Benchmark],
+        folder: &store::RunFolder,
+        condition: &str,
+    ) -> Result<Self, LensError> {
+        let store = folder.clone().condition(condition)?;
         let name = &store.header.identity.benchmark;
         let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
             let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
-            let (path, name, known) = (path.to_owned(), name.clone(), known.join(", "));
+            let (path, name, known) = (store.dir, name.clone(), known.join(", "));
             return Err(LensError::UnknownBenchmark { path, name, known });
         };
-        // a header that was read from JSON can be written as JSON
+        // The plain condition stands for the first one of a run that has no plain one.
+        let names = store.header.identity.condition_names();
+        let condition = names.iter().find(|name| **name == condition).or(names.first());
+        let condition = condition.map(|name| (*name).to_owned()).unwrap_or_default();
+        // A header that was read from JSON can be written as JSON.
         let header = serde_json::to_value(&store.header).unwrap_or_default();
-        Ok(AnalysedRun { benchmark, store, header })
+        Ok(AnalysedRun { benchmark, condition, store, header })
     }
 
-    /// The cost of its answers and verdicts.
+    pub fn condition(&self) -> &str {
+        &self.condition
+    }
+
     pub fn costs(&self) -> &[CostRow] {
         &self.store.costs
     }
 
-    /// Its benchmark.
     pub fn benchmark(&self) -> &'static Benchmark {
         self.benchmark
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.store.dir
     }
@@ -81,7 +88,6 @@ impl AnalysedRun {
         &self.store.plan
     }
 
-    /// The answers that count, in the data's order.
     pub fn answers(&self) -> &[AnswerRow] {
         &self.store.answers
     }
@@ -119,7 +125,6 @@ impl AnalysedRun {
         self.store.judges().iter().map(|name| name.label.clone()).collect()
     }
 
-    /// The identity of the run.
     pub fn identity(&self) -> &Identity {
         &self.store.header.identity
     }

@@ -14,16 +14,13 @@ use palimpsest_core::digest::sha256;
 /// Most bytes of joined names before a file's name, which file systems keep short.
 const LONGEST: usize = 100;
 
-/// Some conditions of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// Their stored names, in the run's order.
     pub names: Vec<String>,
     /// Of these, those that put the questions of another again, without a look at their attention.
     pub unmeasured: Vec<String>,
     /// True if the run has conditions beyond the plain one, so that whatever is made of one names it.
     pub several: bool,
-    /// The prefix of files that show all of them together.
     pub prefix: String,
 }
 
@@ -60,7 +57,6 @@ impl Selection {
     }
 }
 
-/// The conditions that repeat no other.
 fn bases(identity: &Identity) -> Vec<&str> {
     let all = identity.conditions_or_plain().iter();
     all.filter(|condition| condition.base() == condition.name).map(|condition| &*condition.name).collect()

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use super::group::mean_by_layer;
 use super::{Example, Group, Lens, Scale};
 
 /// A place in the aligned history; anchors are counted from 0.
@@ -18,10 +19,8 @@ pub enum AlignedPlace {
         before: usize,
         third: u8,
     },
-    /// The segment just before an anchor.
     Before(usize),
     Anchor(usize),
-    /// The segment just after an anchor.
     After(usize),
 }
 
@@ -79,33 +78,40 @@ impl AlignedPlace {
     }
 }
 
-/// A group's mean strip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strip {
     pub group: Group,
     pub scale: Scale,
     pub n: usize,
-    /// By place: how many cases have a segment there, and the mean over them by layer (`None` without cases).
-    pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,
+    pub cells: AlignedCells,
+}
+
+/// By place: how many units have something there, and the mean over them by layer (`None` without units).
+pub type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
+
+/// The mean over units at each place, each unit's the mean of its members that have a value there.
+pub(super) fn aligned<'a, T: 'a>(
+    units: impl Iterator<Item = &'a Vec<T>> + Clone,
+    (anchors, layers): (&[&str], usize),
+    at_place: impl Fn(&T, AlignedPlace) -> Option<Vec<f64>>,
+) -> AlignedCells {
+    let of_place = |place: AlignedPlace| {
+        let of_unit = |members: &Vec<T>| {
+            mean_by_layer(members.iter().filter_map(|member| at_place(member, place)), layers)
+        };
+        let of_units: Vec<Vec<f64>> = units.clone().filter_map(of_unit).collect();
+        (place, of_units.len(), mean_by_layer(of_units.iter(), layers))
+    };
+    AlignedPlace::all(anchors.len()).into_iter().map(of_place).collect()
 }
 
 impl Lens {
     /// The mean strip of a group: over its cases, each the mean of its probes.
     pub fn strip(&self, group: &Group, scale: Scale) -> Strip {
-        let cases = self.by_unit(group);
-        let layers = self.layers.len();
-        let anchors = self.benchmark.lens.anchors;
-        let cells = AlignedPlace::all(anchors.len()).into_iter().map(|place| {
-            let by_case = cases.values().filter_map(|examples| {
-                let here: Vec<Vec<f64>> =
-                    examples.iter().filter_map(|e| at_place(e, anchors, place, scale)).collect();
-                super::group::mean_by_layer(here.iter().map(Vec::as_slice), layers)
-            });
-            let by_case: Vec<Vec<f64>> = by_case.collect();
-            let mean = super::group::mean_by_layer(by_case.iter().map(Vec::as_slice), layers);
-            (place, by_case.len(), mean)
-        });
-        Strip { group: group.clone(), scale, n: cases.len(), cells: cells.collect() }
+        let (cases, anchors) = (self.by_unit(group), self.benchmark.lens.anchors);
+        let at_place = |example: &&Example, place| at_place(example, anchors, place, scale);
+        let cells = aligned(cases.values(), (anchors, self.layers.len()), at_place);
+        Strip { group: group.clone(), scale, n: cases.len(), cells }
     }
 }
 
@@ -116,7 +122,7 @@ fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Sca
     let holds_nothing = |at: usize| segments.get(at).is_some_and(|segment| segment.holds.is_none());
     let here = place.segments(&roles, holds_nothing, anchors)?;
     let curves = segments.get(here).unwrap_or(&[]).iter().map(|segment| segment.values(scale));
-    super::group::mean_by_layer(curves, example.layers.len())
+    mean_by_layer(curves, example.layers.len())
 }
 
 /// One third of a stretch; where it does not divide evenly each segment still falls in exactly one third.

@@ -18,9 +18,11 @@ use super::group::{UnitKey, mean_by_layer, unit_of};
 use super::measured::LIFT;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
 use crate::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use crate::records::join;
 use crate::run::header::Identity;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged;
+use crate::run::store::RunFolder;
 
 /// The lift of the evidence, by which runs of several benchmarks are compared
 /// ([`LensSpec::evidence_lift`](crate::benchmarks::LensSpec::evidence_lift)).
@@ -38,30 +40,26 @@ const BY_VERDICT: Grouping = Grouping {
     of: |seen| Some((String::new(), seen.verdict().to_owned())),
 };
 
-/// A run under one condition.
 #[derive(Debug, Clone)]
 pub struct Condition {
-    /// Its name; empty for the plain one.
     pub name: String,
     pub run: AnalysedRun,
     /// Label of the judge, whether or not its verdicts are a result; `None` where there are none.
     pub judge: Option<String>,
-    /// Its examples; `None` where no attention was recorded.
     pub lens: Option<Lens>,
-    /// Why there are none.
     pub without: Option<String>,
 }
 
 impl Condition {
-    /// The verdicts, whether or not they are a result.
     pub fn verdicts(&self) -> Option<judged::Judged<'_>> {
         self.run.verdicts_as(self.judge.as_deref()?)
     }
 }
 
-/// A run under some of its conditions.
 #[derive(Debug, Clone)]
 pub struct Study {
+    /// The run under all of its conditions, as it was read.
+    pub folder: RunFolder,
     pub benchmark: &'static Benchmark,
     /// The conditions that were asked for, in the order of the run.
     pub conditions: Vec<Condition>,
@@ -69,13 +67,11 @@ pub struct Study {
     pub judge: Option<String>,
     /// Why there are verdicts that tell nothing apart.
     pub no_result: Option<String>,
-    /// Which conditions were asked for, and what files that show them are called.
     pub selection: Selection,
     probes: HashMap<(String, String), Known>,
     options: Options,
 }
 
-/// A probe's labels, facets, answers and verdicts.
 #[derive(Debug, Clone, Default)]
 struct Known {
     labels: BTreeMap<String, String>,
@@ -93,7 +89,6 @@ pub struct MeasureRow {
     pub lines: Vec<MeasureLine>,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasureLine {
     /// The line's word ([`Grouping::of`]).
@@ -156,39 +151,38 @@ impl Study {
         conditions: &[String],
         options: &Options,
     ) -> Result<Self, LensError> {
-        let all = AnalysedRun::open_all(among, path)?;
-        let selection = Selection::of(identity(&all, path)?, path, conditions)?;
-        Study::of(all, selection, path, options)
+        let folder = RunFolder::read(path)?;
+        let selection = Selection::of(&folder.header.identity, path, conditions)?;
+        Study::of(among, folder, selection, options)
     }
 
     /// A run under all of its conditions, also one without any attention; of those that repeat another there are answers and verdicts, and
     /// no look at their attention.
     pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
-        let all = AnalysedRun::open_all(among, path)?;
-        let selection = Selection::all(identity(&all, path)?, path)?;
-        Study::of(all, selection, path, options)
+        let folder = RunFolder::read(path)?;
+        let selection = Selection::all(&folder.header.identity, path)?;
+        Study::of(among, folder, selection, options)
     }
 
     fn of(
-        all: Vec<(String, AnalysedRun)>,
+        among: &[&'static Benchmark],
+        folder: RunFolder,
         selection: Selection,
-        path: &Path,
         options: &Options,
     ) -> Result<Self, LensError> {
+        let all = AnalysedRun::of_all(among, &folder)?;
         let verdicts = verdicts_of(&all, options.judge.as_deref())?;
         let no_result = verdicts.iter().flatten().find_map(judged::Judged::no_result);
         let mut probes: HashMap<(String, String), Known> = HashMap::new();
         for ((name, run), verdicts) in all.iter().zip(&verdicts) {
-            for case in run.cases() {
-                for probe in &case.probes {
-                    let known = probes.entry((case.case.clone(), probe.id.clone())).or_default();
-                    known.labels.clone_from(&case.labels);
-                    known.facets.clone_from(&probe.facets);
-                }
-            }
-            for answer in run.answers() {
-                let key = (answer.case.clone(), answer.probe.clone());
-                let verdict = verdicts.as_ref().and_then(|all| all.get(answer.key()));
+            let rows = verdicts.iter().flat_map(judged::Judged::rows);
+            for record in join(run.cases(), run.condition(), run.answers(), rows) {
+                let key = (record.case.case.clone(), record.probe.id.clone());
+                let known = probes.entry(key).or_default();
+                known.labels.clone_from(&record.case.labels);
+                known.facets.clone_from(&record.probe.facets);
+                let Some(answer) = record.row else { continue };
+                let verdict = record.verdicts.last();
                 let verdict = verdict.filter(|row| row.is_clean() && no_result.is_none());
                 let judged = Judged {
                     answer: answer.answer.clone(),
@@ -196,7 +190,7 @@ impl Study {
                     score: verdict.and_then(|row| row.score),
                     choice: verdict.and_then(|row| row.choice.clone()),
                 };
-                probes.entry(key).or_default().judged.insert(name.clone(), judged);
+                known.judged.insert(name.clone(), judged);
             }
         }
         let label =
@@ -224,11 +218,12 @@ impl Study {
         }
         let Some(first) = parts.first() else {
             return Err(LensError::NoAttention {
-                path: path.to_owned(),
+                path: folder.dir,
                 reason: "it has no conditions".to_owned(),
             });
         };
         Ok(Study {
+            folder,
             benchmark: first.run.benchmark(),
             conditions: parts,
             judge: study_judge.filter(|_| no_result.is_none()),
@@ -239,12 +234,10 @@ impl Study {
         })
     }
 
-    /// The conditions that have examples.
     pub fn measured(&self) -> impl Iterator<Item = (&Condition, &Lens)> {
         self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
     }
 
-    /// The description of a condition of the run.
     pub fn condition_in_words(&self, name: &str) -> String {
         let run = self.conditions.first().map(|condition| condition.run.identity());
         let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
@@ -252,12 +245,10 @@ impl Study {
         condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
     }
 
-    /// The settings of the analysis.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The decoder layers that were measured.
     pub fn layers(&self) -> &[Layer] {
         self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()
     }
@@ -271,7 +262,6 @@ impl Study {
         self.benchmark.lens.measures.iter().filter(some).collect()
     }
 
-    /// The groupings of examples.
     pub fn groupings(&self) -> &'static [Grouping] {
         match self.benchmark.lens.groupings {
             [] => &[BY_VERDICT],
@@ -306,7 +296,6 @@ impl Study {
         rows.filter(|row| !row.lines.is_empty()).collect()
     }
 
-    /// A measure over layers without any grouping, by condition.
     pub fn overall(&self, measure: &Measure, scale: Scale) -> Vec<MeasureRow> {
         let all = Grouping { key: "all", label: "all", of: |_| Some((String::new(), "all".to_owned())) };
         self.rows(measure, &all, scale)
@@ -382,7 +371,6 @@ impl Study {
         unit_of(self.benchmark.unit, example)
     }
 
-    /// The labels, answers and verdicts of an example's probe.
     fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
         let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
         Some(Seen { labels: &known.labels, facets: &known.facets, condition, judged: &known.judged })
@@ -442,10 +430,4 @@ fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
         let present = || maps.iter().filter_map(|map| map.get(at)).filter(|value| value.is_finite());
         present().sum::<f64>() / present().count() as f64
     })
-}
-
-/// The identity of a run under its conditions.
-fn identity<'a>(all: &'a [(String, AnalysedRun)], path: &Path) -> Result<&'a Identity, LensError> {
-    let none = || LensError::NoAttention { path: path.to_owned(), reason: "it has no conditions".to_owned() };
-    all.first().map(|(_, run)| run.identity()).ok_or_else(none)
 }

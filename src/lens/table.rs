@@ -154,7 +154,6 @@ pub struct MeasureTable<'a> {
     pub rows: &'a [MeasureRow],
 }
 
-/// The estimate of a layer.
 fn points<'a, R: Copy>(table: CsvTable<R>, point: impl Fn(R) -> &'a Point) -> CsvTable<R> {
     table
         .column("layer", |row| point(row).layer.index)

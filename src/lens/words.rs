@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Curve, Group, LayerKind, Lens, Scale, Series, Statistic, Study, Target};
+use super::{Curve, LayerKind, Lens, Scale, Series, Statistic, Study, Target};
 use crate::ground::table::{within, wrapped};
 use crate::run::condition::label;
 
@@ -63,14 +63,23 @@ fn summary(lens: &Lens, width: usize) -> String {
     for skipped in &lens.skipped {
         say(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
-    let groups: Vec<Measured> = lens
-        .groups()
-        .into_iter()
-        .filter(|group| lens.units(group) > 0)
-        .map(|group| Measured::of(lens, group))
-        .collect();
+    // Of each group its label, and by curve the signal and its noise baseline; last the ratio, which has none.
+    let groups = lens.groups().into_iter().filter(|group| lens.units(group) > 0);
+    let measured = groups.map(|group| {
+        let of = |statistic| lens.series(&group, statistic, Scale::Mass);
+        let both = |curve: &Curve| {
+            let noise = of(Statistic::Mean(*curve, Target::Noise));
+            (of(Statistic::Mean(*curve, Target::Signal)), Some(noise))
+        };
+        let ratio = lens.ratio.map(|_| (of(Statistic::RatioOfMeans), None));
+        (lens.label(&group), lens.curves.iter().map(both).chain(ratio).collect())
+    });
+    let measured: Vec<(String, Vec<(Series, Option<Series>)>)> = measured.collect();
     for (kind, count) in lens.layer_kinds() {
-        let rows: Vec<Row> = groups.iter().map(|group| group.row(lens, kind)).collect();
+        let row = |(group, series): &(String, Vec<(Series, Option<Series>)>)| {
+            (group.clone(), series.iter().map(|(series, noise)| cell(series, noise.as_ref(), kind)).collect())
+        };
+        let rows: Vec<Row> = measured.iter().map(row).collect();
         text.push('\n');
         text += &line(&heading(lens, kind, count, &rows), width);
         text += &table_of(lens, &rows, width);
@@ -79,13 +88,24 @@ fn summary(lens: &Lens, width: usize) -> String {
     text
 }
 
+/// A group's label, and for each curve and the ratio: its number, the units that it rests on, and if it has a noise baseline.
+type Row = (String, Vec<(String, usize, bool)>);
+
+fn cell(series: &Series, noise: Option<&Series>, kind: LayerKind) -> (String, usize, bool) {
+    let factor = if noise.is_some() { 100.0 } else { 1.0 };
+    let write = |series: &Series| series.mean_over(kind).map(|mean| format!("{:.3}", mean * factor));
+    let (value, noise) = (write(series).unwrap_or_else(|| "-".to_owned()), noise.and_then(write));
+    let has_noise = noise.is_some();
+    (noise.map_or(value.clone(), |noise| format!("{value} ({noise})")), units_over(series, kind), has_noise)
+}
+
 fn heading(lens: &Lens, kind: LayerKind, count: usize, rows: &[Row]) -> String {
     let what = if kind == LayerKind::Linear { "share of |weight|" } else { "attention" };
     let layers = match lens.has_kinds() {
         true => format!("mean over the {count} {} layers", kind.key()),
         false => "mean over layers".to_owned(),
     };
-    let noise = rows.iter().flat_map(|row| &row.cells).any(|cell| cell.has_noise);
+    let noise = rows.iter().flat_map(|(_, cells)| cells).any(|(.., has_noise)| *has_noise);
     let noise = if noise { " (noise baseline)" } else { "" };
     let ratio = lens.ratio.map_or("", |_| "; ratio of means, mean over the same layers");
     let many = lens.unit().many();
@@ -94,7 +114,7 @@ fn heading(lens: &Lens, kind: LayerKind, count: usize, rows: &[Row]) -> String {
 
 /// The table: a column a curve. Where the curves of a group rest on different numbers of units, each says its own.
 fn table_of(lens: &Lens, rows: &[Row], width: usize) -> String {
-    let of_row = |row: &Row| row.cells.iter().map(|cell| cell.n).collect::<BTreeSet<_>>();
+    let of_row = |(_, cells): &Row| cells.iter().map(|(_, n, _)| *n).collect::<BTreeSet<_>>();
     let alike = rows.iter().all(|row| of_row(row).len() <= 1);
     let curves = lens.curves.iter().map(|curve| curve.label());
     let names = curves.chain(lens.ratio.map(|(over, under)| format!("{}/{}", over.to, under.to)));
@@ -104,11 +124,11 @@ fn table_of(lens: &Lens, rows: &[Row], width: usize) -> String {
     head.extend(names);
     let mut lines = vec![head];
     for row in rows {
-        let mut cells = vec![row.group.clone()];
+        let mut cells = vec![row.0.clone()];
         cells.extend(alike.then(|| of_row(row).first().map_or("0".to_owned(), usize::to_string)));
-        cells.extend(row.cells.iter().map(|cell| match alike {
-            true => cell.text.clone(),
-            false => format!("{}, n={}", cell.text, cell.n),
+        cells.extend(row.1.iter().map(|(text, n, _)| match alike {
+            true => text.clone(),
+            false => format!("{text}, n={n}"),
         }));
         lines.push(cells);
     }
@@ -167,52 +187,4 @@ fn indented(table: &str) -> String {
 fn units_over(series: &Series, kind: LayerKind) -> usize {
     let of_kind = series.points.iter().filter(|point| point.layer.kind == kind);
     of_kind.map(|point| point.n).max().unwrap_or(0)
-}
-
-struct Measured {
-    group: Group,
-    /// By curve: the signal and its noise baseline.
-    curves: Vec<(Series, Series)>,
-    ratio: Option<Series>,
-}
-
-/// A group's line in the table of one kind of layers.
-struct Row {
-    group: String,
-    cells: Vec<Cell>,
-}
-
-/// A curve or a ratio of a group, and how many units it rests on.
-struct Cell {
-    text: String,
-    n: usize,
-    has_noise: bool,
-}
-
-impl Measured {
-    fn of(lens: &Lens, group: Group) -> Self {
-        let of = |statistic| lens.series(&group, statistic, Scale::Mass);
-        let both = |curve: &Curve| {
-            (of(Statistic::Mean(*curve, Target::Signal)), of(Statistic::Mean(*curve, Target::Noise)))
-        };
-        let curves = lens.curves.iter().map(both).collect();
-        let ratio = lens.ratio.map(|_| of(Statistic::RatioOfMeans));
-        Measured { curves, ratio, group }
-    }
-
-    fn row(&self, lens: &Lens, kind: LayerKind) -> Row {
-        let percent = |series: &Series| series.mean_over(kind).map(|mean| format!("{:.3}", mean * 100.0));
-        let of_curve = |(signal, noise): &(Series, Series)| {
-            let (value, noise) = (percent(signal).unwrap_or_else(|| "-".to_owned()), percent(noise));
-            let has_noise = noise.is_some();
-            let text = noise.map_or(value.clone(), |noise| format!("{value} ({noise})"));
-            Cell { text, n: units_over(signal, kind), has_noise }
-        };
-        let of_ratio = |ratio: &Series| {
-            let text = ratio.mean_over(kind).map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
-            Cell { text, n: units_over(ratio, kind), has_noise: false }
-        };
-        let cells = self.curves.iter().map(of_curve).chain(self.ratio.iter().map(of_ratio)).collect();
-        Row { group: lens.label(&self.group), cells }
-    }
 }

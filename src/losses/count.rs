@@ -26,7 +26,6 @@ pub struct Count {
 }
 
 impl Count {
-    /// Of some answers.
     pub fn of(all: impl IntoIterator<Item = Known>) -> Self {
         let mut count = Count::default();
         for known in all {
@@ -40,12 +39,10 @@ impl Count {
         count
     }
 
-    /// All members.
     pub fn all(self) -> usize {
         self.of + self.unknown
     }
 
-    /// The most of which it may be so.
     pub fn most(self) -> usize {
         self.count + self.unknown
     }
@@ -79,7 +76,6 @@ impl AddAssign for Count {
     }
 }
 
-/// A table of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// The life of facts in the store.
@@ -92,7 +88,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// As records write it.
     pub fn key(self) -> &'static str {
         match self {
             Part::Writing => "writing",
@@ -163,7 +158,7 @@ fn in_role<'a>(
 }
 
 /// The number of facts of which something is so, as all, some or none of them.
-const SHARES: [&str; 3] = ["all", "some", "none"];
+pub(super) const SHARES: [&str; 3] = ["all", "some", "none"];
 
 /// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
 fn shares(facts: &[Known]) -> [Known; 3] {

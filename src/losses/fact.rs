@@ -12,10 +12,8 @@ use crate::memory::system::rows::StatedRow;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use palimpsest_core::span::Span;
 
-/// Yes, no, or not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Known {
-    /// It is not so.
     No,
     #[default]
     Unknown,
@@ -23,17 +21,14 @@ pub enum Known {
 }
 
 impl Known {
-    /// Of what is known.
     pub fn of(yes: bool) -> Self {
         if yes { Known::Yes } else { Known::No }
     }
 
-    /// Of what may not have been measured.
     pub fn maybe(yes: Option<bool>) -> Self {
         yes.map_or(Known::Unknown, Known::of)
     }
 
-    /// The opposite, where it is known.
     #[must_use]
     pub fn opposite(self) -> Self {
         match self {
@@ -43,7 +38,6 @@ impl Known {
         }
     }
 
-    /// Is it known to be so?
     pub fn is_yes(self) -> bool {
         self == Known::Yes
     }
@@ -53,7 +47,6 @@ impl Known {
         all.into_iter().max().unwrap_or(Known::No)
     }
 
-    /// Are all of them so?
     pub fn all(all: impl IntoIterator<Item = Known>) -> Self {
         all.into_iter().min().unwrap_or(Known::Yes)
     }
@@ -63,7 +56,6 @@ impl Known {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     pub role: String,
-    /// Is it one of two conflicting sides?
     pub side: Option<Side>,
     /// The original indices of the sessions that hold it. Of a side all that play its part; else one.
     pub sessions: BTreeSet<usize>,
@@ -102,7 +94,6 @@ pub fn session_index(label: &str) -> Option<usize> {
     Span::new(label, 0..0).segment()
 }
 
-/// Strictness of provenance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Level {
     /// The evidence's session is among its sources. Free, and also counts memories that say something else.
@@ -126,7 +117,6 @@ impl Level {
 pub struct Stated<'a>(BTreeMap<&'a str, Vec<&'a StatedRow>>);
 
 impl<'a> Stated<'a> {
-    /// Facts of some rows.
     pub fn of(rows: &'a [StatedRow]) -> Self {
         let mut by_memory = Stated::default();
         for row in rows {
@@ -144,7 +134,6 @@ impl<'a> Stated<'a> {
     }
 }
 
-/// Decides whether a memory carries a fact.
 #[derive(Debug, Clone, Copy)]
 pub struct Carrier<'a> {
     /// The judgements; `None` at [`Level::Source`].
@@ -152,7 +141,6 @@ pub struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// The strictness.
     pub fn level(&self) -> Level {
         if self.stated.is_some() { Level::Stated } else { Level::Source }
     }
@@ -169,7 +157,6 @@ impl Carrier<'_> {
         }))
     }
 
-    /// The same of a memory.
     pub fn has(&self, memory: &Memory, fact: &Fact) -> Known {
         self.carries(&memory.id, Some(&memory.text), memory.sources.as_deref(), fact)
     }

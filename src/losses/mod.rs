@@ -15,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::benchmarks::Benchmark;
 use crate::ground::jsonl::JsonlError;
 use crate::ground::order::unique;
-use crate::lens::memories::memory_densities;
+use crate::lens::roles::memory_densities;
 use crate::memory::system::MemoryContext;
 use crate::memory::system::case_rows::MemoryRows;
 use crate::memory::system::rows::Provenance;
+use crate::records::Record;
 use crate::run::causes::rows::read_lines;
 use crate::run::condition::Condition;
 use crate::run::error::RunError;
-use crate::run::judge_name::JudgeChoice;
+use crate::run::judge_name::{JudgeChoice, JudgeName};
 use crate::run::judged::{Judged, UnknownJudge};
 
-use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
-use crate::run::rows::{AnswerKey, AnswerRow};
+use crate::run::plan::dimension_of;
+use crate::run::rows::AnswerRow;
 use crate::run::store::RunFolder;
 use palimpsest_core::attention::StoreError;
 
@@ -46,7 +47,6 @@ use reading::Effects;
 use trace::{Evidence, Named, Trace};
 use writing::Extraction;
 
-/// Why losses could not be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum LossError {
     #[error(transparent)]
@@ -59,7 +59,6 @@ pub enum LossError {
     Judge(#[from] UnknownJudge),
 }
 
-/// The losses of a run's memory systems.
 #[derive(Debug, Clone)]
 pub struct Losses {
     pub benchmark: &'static Benchmark,
@@ -68,11 +67,9 @@ pub struct Losses {
     pub judge: Option<String>,
     /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
-    /// By system, in the order of the run's conditions.
     pub systems: Vec<SystemLosses>,
 }
 
-/// The losses of a memory system.
 #[derive(Debug, Clone)]
 pub struct SystemLosses {
     pub name: String,
@@ -82,7 +79,6 @@ pub struct SystemLosses {
     pub failed_searches: usize,
     /// Searches after which the store was another one; unknown of systems without a fingerprint.
     pub changed_searches: Count,
-    /// Cases of which the run has no rows yet.
     pub missing: usize,
     pub conditions: Vec<ConditionLosses>,
 }
@@ -94,12 +90,10 @@ impl SystemLosses {
     }
 }
 
-/// The traces of a condition.
 #[derive(Debug, Clone)]
 pub struct ConditionLosses {
     pub name: String,
     pub shown: MemoryContext,
-    /// In the order of the plan.
     pub traces: BTreeMap<Level, Vec<Trace>>,
 }
 
@@ -119,27 +113,23 @@ impl Losses {
         }
         let (judged, _) = run.judged_last(choice)?;
         let no_result = judged.as_ref().and_then(Judged::no_result);
-        let answers = run.answers.iter().map(|row| (row.key(), row)).collect();
-        let effects = Effects::of(read_lines(&run.dir)?);
-        let reader =
-            Reader { run, benchmark, judged: judged.filter(|_| no_result.is_none()), answers, effects };
-        let names = unique(of_memory.iter().map(|(_, shown)| shown.system.as_str()));
-        let of_system = |name: &&str| {
-            let own: Vec<_> = of_memory.iter().filter(|(_, shown)| shown.system == **name).copied().collect();
+        let judge = judged.filter(|_| no_result.is_none()).map(|judged| judged.name);
+        let reader = Reader { run, benchmark, judge, effects: Effects::of(read_lines(&run.dir)?) };
+        let of_system = |name: &str| {
+            let own: Vec<_> = of_memory.iter().filter(|(_, shown)| shown.system == name).copied().collect();
             reader.system(name, &own)
         };
-        let systems = names.iter().map(of_system).collect::<Result<_, _>>()?;
-        let judge = reader.judged.as_ref().map(|judged| judged.name.label.clone());
+        let names = unique(of_memory.iter().map(|(_, shown)| shown.system.as_str()));
+        let systems = names.into_iter().map(of_system).collect::<Result<_, _>>()?;
+        let judge = judge.map(|name| name.label.clone());
         Ok(Some(Losses { benchmark, run: run.dir.display().to_string(), judge, no_result, systems }))
     }
 }
 
-/// The files of a run, as they are read.
 struct Reader<'a> {
     run: &'a RunFolder,
     benchmark: &'static Benchmark,
-    judged: Option<Judged<'a>>,
-    answers: BTreeMap<AnswerKey<&'a str>, &'a AnswerRow>,
+    judge: Option<&'a JudgeName>,
     effects: Effects,
 }
 
@@ -149,6 +139,11 @@ impl Reader<'_> {
         name: &str,
         conditions: &[(&Condition, &MemoryContext)],
     ) -> Result<SystemLosses, LossError> {
+        let conditions = conditions.iter().map(|(condition, shown)| ConditionLosses {
+            name: condition.name.clone(),
+            shown: (*shown).clone(),
+            traces: BTreeMap::from([(Level::Source, Vec::new())]),
+        });
         let mut system = SystemLosses {
             name: name.to_owned(),
             extraction: Extraction::default(),
@@ -156,13 +151,10 @@ impl Reader<'_> {
             failed_searches: 0,
             changed_searches: Count::default(),
             missing: 0,
-            conditions: Vec::new(),
+            conditions: conditions.collect(),
         };
-        system.conditions.extend(conditions.iter().map(|(condition, shown)| ConditionLosses {
-            name: condition.name.clone(),
-            shown: (*shown).clone(),
-            traces: BTreeMap::from([(Level::Source, Vec::new())]),
-        }));
+        let records: Vec<Vec<Record<'_>>> =
+            system.conditions.iter().map(|one| crate::records::of(self.run, &one.name)).collect();
         for case in &self.run.plan {
             let rows = MemoryRows::read(&self.run.dir, name, &case.case)?;
             match &rows {
@@ -170,44 +162,39 @@ impl Reader<'_> {
                 Some(rows) => {
                     system.extraction.add(rows);
                     system.provenance.extend(rows.searches.iter().map(|row| row.provenance));
-                    let failed = rows.searches.iter().filter(|row| row.failed.is_some());
-                    system.failed_searches += failed.count();
+                    system.failed_searches += rows.searches.iter().filter(|row| row.failed.is_some()).count();
                     let changed = rows.searches.iter().map(|row| Known::maybe(row.changed));
                     system.changed_searches += Count::of(changed);
                 }
             }
             let judgements = rows.as_ref().and_then(|rows| rows.stated.as_deref()).map(Stated::of);
-            for ((condition, _), of_condition) in conditions.iter().zip(&mut system.conditions) {
-                for probe in case.probes.iter().filter(|probe| probe.is_asked_under(&condition.name)) {
-                    self.probe((case, probe), rows.as_ref(), judgements.as_ref(), of_condition)?;
+            for (condition, records) in system.conditions.iter_mut().zip(&records) {
+                let name = condition.name.clone();
+                let own = records.iter().filter(|record| std::ptr::eq(record.case, case));
+                for record in own.filter(|record| record.probe.is_asked_under(&name)) {
+                    self.probe(record, rows.as_ref(), judgements.as_ref(), condition)?;
                 }
             }
         }
         Ok(system)
     }
 
-    /// Adds the traces of a probe under a condition.
     fn probe(
         &self,
-        (case, probe): (&PlannedCase, &PlannedProbe),
+        record: &Record<'_>,
         rows: Option<&MemoryRows>,
         judgements: Option<&Stated<'_>>,
         condition: &mut ConditionLosses,
     ) -> Result<(), LossError> {
-        let key = AnswerKey::of(&case.case, &probe.id, &condition.name);
-        let answer = self.answers.get(&key).copied();
-        let densities = match answer {
-            Some(row) if row.attention.is_some() => self.densities(row)?,
-            _ => Vec::new(),
-        };
+        let Record { case, probe, row: answer, .. } = *record;
         let evidence = Evidence {
             rows,
             k: condition.shown.k,
             show: condition.shown.show,
             answer,
-            densities: &densities,
+            densities: &answer.map_or(Ok(Vec::new()), |row| self.densities(row))?,
             effects: &self.effects,
-            right: self.right(key),
+            right: self.right(record),
         };
         let facts = facts(self.benchmark, case, probe);
         let named = || Named {
@@ -231,13 +218,10 @@ impl Reader<'_> {
     }
 
     /// Is an answer right? One without a verdict is wrong; where a judge gives scores the best one is right.
-    fn right(&self, key: AnswerKey<&str>) -> Known {
-        let Some(judged) = &self.judged else { return Known::Unknown };
-        let verdict = judged.get(key).filter(|row| row.is_clean());
-        let best = match self.benchmark.rubric().verdict {
-            crate::benchmarks::VerdictKind::Score { most, .. } => most,
-            _ => 1,
-        };
+    fn right(&self, record: &Record<'_>) -> Known {
+        let Some(judge) = self.judge else { return Known::Unknown };
+        let verdict = record.judged_by(judge).filter(|row| row.is_clean());
+        let best = self.benchmark.rubric().verdict.most().unwrap_or(1);
         let worth = verdict.and_then(|row| row.worth(best));
         Known::of(worth.is_some_and(|worth| worth >= 1.0))
     }

@@ -11,13 +11,12 @@ use super::trace::Trace;
 use super::writing::Extraction;
 use super::{ConditionLosses, Losses, SystemLosses};
 use crate::ground::order::{sorted_unique, unique};
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Columns, Sheet};
 use crate::memory::system::Show;
 use crate::run::condition::label;
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
 
-/// The word for all types and all probes.
 pub const ALL: &str = "all";
 
 /// The numbers of some traces of a condition at a level.
@@ -27,16 +26,13 @@ pub struct Block<'a> {
     pub system: &'a SystemLosses,
     pub condition: &'a ConditionLosses,
     pub level: Level,
-    /// The type; `None` for all.
     pub kind: Option<String>,
-    /// The group of probes; `None` for all.
     pub probe: Option<String>,
     pub traces: Vec<&'a Trace>,
     pub numbers: Vec<Number>,
 }
 
 impl Block<'_> {
-    /// A number by its part, name, role and k.
     pub fn number(&self, part: Part, name: &str, role: &str, k: Option<usize>) -> Option<&Number> {
         let is = |number: &&Number| {
             number.part == part && number.name == name && number.role == role && number.k == k
@@ -98,11 +94,9 @@ fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
     pub first: String,
-    /// The second.
     pub second: String,
     pub questions: usize,
     pub first_right: usize,
-    /// Right in the second.
     pub second_right: usize,
     pub b: usize,
     /// Right in the second alone.
@@ -173,58 +167,30 @@ pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
     pairs
 }
 
-const COLUMNS: [&str; 18] = [
-    "run",
-    "system",
-    "condition",
-    "level",
-    "type",
-    "probe",
-    "table",
-    "number",
-    "role",
-    "k",
-    "count",
-    "of",
-    "unknown",
-    "share",
-    "possible",
-    "low",
-    "high",
-    "mean",
-];
-
 /// A line a number, unrounded.
 pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
-    let text = |number: Option<f64>| cell(number.map(|number| number.to_string()).unwrap_or_default());
-    let mut rows = Vec::new();
-    for block in blocks {
-        for number in &block.numbers {
-            let (count, shown) = (number.count, number.shown());
-            let (shares, interval) = (shown.shares(), shown.interval());
-            rows.push(vec![
-                cell(&block.run.run),
-                cell(&block.system.name),
-                cell(label(&block.condition.name)),
-                cell(block.level.number().to_string()),
-                cell(block.kind.as_deref().unwrap_or(ALL)),
-                cell(block.probe.as_deref().unwrap_or(ALL)),
-                cell(number.part.key()),
-                cell(&number.name),
-                cell(&number.role),
-                cell(number.k.map(|k| k.to_string()).unwrap_or_default()),
-                cell(count.count.to_string()),
-                cell(count.of.to_string()),
-                cell(count.unknown.to_string()),
-                text(shares.map(|[certain, _]| certain)),
-                text(shares.map(|[_, possible]| possible)),
-                text(interval.map(|interval| interval.low)),
-                text(interval.map(|interval| interval.high)),
-                text(number.mean),
-            ]);
-        }
-    }
-    Sheet { columns: COLUMNS.map(Column::text).to_vec(), rows, notes: Vec::new() }
+    let shares = |number: &Number| number.shown().shares();
+    let interval = |number: &Number| number.shown().interval();
+    Columns::of(blocks.iter().flat_map(|block| block.numbers.iter().map(move |number| (block, number))))
+        .text("run", |(block, _)| &*block.run.run)
+        .text("system", |(block, _)| &*block.system.name)
+        .text("condition", |(block, _)| label(&block.condition.name))
+        .text("level", |(block, _)| block.level.number().to_string())
+        .text("type", |(block, _)| block.kind.as_deref().unwrap_or(ALL))
+        .text("probe", |(block, _)| block.probe.as_deref().unwrap_or(ALL))
+        .text("table", |(_, number)| number.part.key())
+        .text("number", |(_, number)| &*number.name)
+        .text("role", |(_, number)| &*number.role)
+        .text("k", |(_, number)| number.k)
+        .text("count", |(_, number)| number.count.count)
+        .text("of", |(_, number)| number.count.of)
+        .text("unknown", |(_, number)| number.count.unknown)
+        .text("share", |(_, number)| shares(number).map(|[certain, _]| certain))
+        .text("possible", |(_, number)| shares(number).map(|[_, possible]| possible))
+        .text("low", |(_, number)| interval(number).map(|interval| interval.low))
+        .text("high", |(_, number)| interval(number).map(|interval| interval.high))
+        .text("mean", |(_, number)| number.mean)
+        .sheet(Vec::new())
 }
 
 /// Everything, unrounded: a row a run, system, condition, level, type and probe, with its numbers.

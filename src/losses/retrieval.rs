@@ -6,7 +6,6 @@ use crate::memory::system::protocol::Memory;
 /// The lists that are cut from one search.
 pub const KS: [usize; 5] = [1, 3, 5, 10, 20];
 
-/// A ranked list and the facts in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranking {
     /// By fact, by rank: does the memory carry it?
@@ -14,7 +13,6 @@ pub struct Ranking {
     len: usize,
     /// Memories asked for: where the list is as long, more might have come.
     asked: usize,
-    /// Was there a search at all?
     searched: bool,
 }
 
@@ -46,7 +44,6 @@ impl Ranking {
         all.get(..k).unwrap_or(all)
     }
 
-    /// Is a fact among the first `k`?
     pub fn hit(&self, fact: usize, k: usize) -> Known {
         let hit = Known::any(self.first(fact, k).iter().copied());
         if hit.is_yes() || self.reaches(k) { hit } else { Known::Unknown }
@@ -86,7 +83,6 @@ impl Ranking {
         Known::any((0..self.carried.len()).map(|fact| self.hit(fact, 1))).opposite()
     }
 
-    /// Is the list empty?
     pub fn is_empty(&self) -> Known {
         if self.searched { Known::of(self.len == 0) } else { Known::Unknown }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 use super::Losses;
-use super::count::{Count, LIST_KNOWN, Number, Part, level_in_words, roles};
+use super::count::{Count, LIST_KNOWN, Number, Part, SHARES, level_in_words, roles};
 use super::fact::Level;
 use super::records::{ALL, Block, Pair, blocks, json, pairs, sheet};
 use super::retrieval::KS;
@@ -13,7 +13,7 @@ use super::trace::{Stage, Trace};
 use super::words::in_words;
 use crate::benchmarks::{Side, Table};
 use crate::ground::numbers::{p_value, percent};
-use crate::ground::sheet::{Column, Format, Sheet, cell};
+use crate::ground::sheet::{Column, Columns, Format, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::store::RunFolder;
@@ -56,7 +56,6 @@ pub fn text(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> anyhow
     })
 }
 
-/// The tables of some runs.
 pub fn tables(runs: &[Losses], pairs: &[Pair]) -> Vec<Table> {
     let blocks = blocks(runs);
     let of_system: Vec<&Block<'_>> = blocks.iter().filter(|block| block.is_of_system()).collect();
@@ -107,8 +106,8 @@ struct Several {
     runs: bool,
     levels: bool,
     kinds: bool,
-    split: String,
-    dimension: String,
+    split: &'static str,
+    dimension: &'static str,
 }
 
 impl Several {
@@ -118,69 +117,51 @@ impl Several {
             runs: runs.len() > 1,
             levels: blocks.iter().any(|block| block.level == Level::Stated),
             kinds: blocks.iter().any(|block| block.kind.is_some()),
-            split: benchmark.map_or(String::new(), |benchmark| benchmark.split.to_owned()),
-            dimension: benchmark.map_or(String::new(), |benchmark| benchmark.dimension.name().to_owned()),
+            split: benchmark.map_or("", |benchmark| benchmark.split),
+            dimension: benchmark.map_or("", |benchmark| benchmark.dimension.name()),
         }
     }
 
-    fn columns(&self, first: &str) -> Vec<Column> {
-        let names = [
-            self.runs.then_some("run"),
-            Some(first),
-            self.levels.then_some("level"),
-            self.kinds.then_some(self.split.as_str()),
-            Some(self.dimension.as_str()),
-        ];
-        names.into_iter().flatten().map(Column::text).collect()
-    }
-
-    fn cells(&self, block: &Block<'_>, first: &str) -> Vec<Vec<String>> {
-        let level = block.level.number().to_string();
-        let cells = [
-            self.runs.then_some(block.run.run.as_str()),
-            Some(first),
-            self.levels.then_some(level.as_str()),
-            self.kinds.then_some(block.kind.as_deref().unwrap_or(ALL)),
-            Some(block.probe.as_deref().unwrap_or(ALL)),
-        ];
-        cells.into_iter().flatten().map(cell).collect()
+    /// A table whose rows are told apart; `by_system`: under its system's name, else its condition's.
+    fn named<'a, R: Copy>(
+        &self,
+        items: impl IntoIterator<Item = R>,
+        block: fn(R) -> &'a Block<'a>,
+        by_system: bool,
+    ) -> Columns<R> {
+        Columns::of(items)
+            .text_if(self.runs, "run", |item| &*block(item).run.run)
+            .text_if(by_system, "system", |item| &*block(item).system.name)
+            .text_if(!by_system, "condition", |item| label(&block(item).condition.name))
+            .text_if(self.levels, "level", |item| block(item).level.number().to_string())
+            .text_if(self.kinds, self.split, |item| block(item).kind.as_deref().unwrap_or(ALL))
+            .text(self.dimension, |item| block(item).probe.as_deref().unwrap_or(ALL))
     }
 
     fn writing(&self, blocks: &[&Block<'_>]) -> Table {
         let traces = traces(blocks);
-        let (roles, older) = (roles(&traces), role_of(&traces, Side::Older));
-        let mut columns = self.columns("system");
-        for role in &roles {
-            let grouped =
-                |name: &str| Column { group: role.clone(), right: name != LOST, ..Column::text(name) };
-            columns.extend(["written", "kept", LOST].map(grouped));
-            if older.as_ref() == Some(role) {
-                columns.extend(OVERWRITTEN.map(grouped));
-            }
-        }
-        let shares = has_shares(&traces);
-        if shares {
-            for group in ["written", "kept"] {
-                let of = |name: &str| Column { group: group.to_owned(), ..Column::number(name) };
-                columns.extend(["all", "some", "none"].map(of));
-            }
-        }
-        let row = |block: &&Block<'_>| {
-            let get = |name: &str, role: &str| counted(block.number(Part::Writing, name, role, None));
-            let mut cells = self.cells(block, &block.system.name);
-            for role in &roles {
-                cells.extend([get("written", role), get("kept", role), lost(block, role)]);
-                if older.as_ref() == Some(role) {
-                    cells.extend(OVERWRITTEN.map(|name| get(name, role)));
-                }
-            }
-            if shares {
-                let names =
-                    ["written", "kept"].into_iter().flat_map(|of| ["all", "some", "none"].map(|s| (of, s)));
-                cells.extend(names.map(|(of, share)| get(&format!("{of} {share}"), "")));
-            }
-            cells
+        let older = role_of(&traces, Side::Older);
+        let get = |block: &Block<'_>, name: &str, role: &str| {
+            counted(block.number(Part::Writing, name, role, None))
         };
+        let mut table = self.named(blocks.iter().copied(), |block| block, true);
+        for role in &roles(&traces) {
+            for name in ["written", "kept"] {
+                table = table.column(Column::number(name).under(role), |block| get(block, name, role));
+            }
+            table = table.column(Column::text("lost at").under(role), |block| lost(block, role));
+            let overwritten = OVERWRITTEN.into_iter().filter(|_| older.as_ref() == Some(role));
+            for name in overwritten {
+                table = table.column(Column::number(name).under(role), |block| get(block, name, role));
+            }
+        }
+        let shares = SHARES.into_iter().filter(|_| has_shares(&traces));
+        for (group, share) in
+            ["written", "kept"].into_iter().flat_map(|of| shares.clone().map(move |s| (of, s)))
+        {
+            let name = format!("{group} {share}");
+            table = table.column(Column::number(share).under(group), |block| get(block, &name, ""));
+        }
         let mut notes = vec![
             "written: some event wrote a memory from the evidence, or the final store holds one; kept: an active memory of the final store \
              carries it; lost at: the event after which none did, of those that were written; a fact that several questions of a case need \
@@ -194,59 +175,47 @@ impl Several {
                  removed: deleted then"
             ));
         }
-        let sheet = Sheet { columns, rows: blocks.iter().map(row).collect(), notes };
-        Table { key: "writing".to_owned(), title: "Writing".to_owned(), sheet }
+        titled("writing", "Writing", table.sheet(notes))
     }
 
     fn retrieval(&self, blocks: &[&Block<'_>]) -> Table {
         let traces = traces(blocks);
         let roles = roles(&traces);
-        let sided = role_of(&traces, Side::Older).is_some();
-        let shares = has_shares(&traces);
-        let mut columns = self.columns("system");
-        columns.push(Column::number("k"));
-        let hit = |name: &str| Column { group: "hit".to_owned(), ..Column::number(name) };
-        columns.extend(roles.iter().map(|role| hit(role)));
-        if sided {
-            columns.extend(["both", "newer above older"].map(Column::number));
+        let get = |(block, k): (&Block<'_>, usize), name: &str, role: &str| {
+            counted(block.number(Part::Retrieval, name, role, Some(k)))
+        };
+        let items = blocks.iter().flat_map(|block| KS.map(|k| (*block, k)));
+        let mut table = self.named(items, |(block, _)| block, true).number("k", |(_, k)| k);
+        for role in &roles {
+            table = table.column(Column::number(role).under("hit"), |item| get(item, "hit", role));
         }
-        if shares {
-            columns.extend(["all", "some", "none"].map(hit));
-        }
-        columns.push(Column::number("distractor first"));
-        let rank = |role: &String| Column { group: "mean rank".to_owned(), ..Column::number(role.as_str()) };
-        columns.extend(roles.iter().map(rank));
-        let mut rows = Vec::new();
-        for block in blocks {
-            for k in KS {
-                let get =
-                    |name: &str, role: &str| counted(block.number(Part::Retrieval, name, role, Some(k)));
-                let mut cells = self.cells(block, &block.system.name);
-                cells.push(cell(k.to_string()));
-                cells.extend(roles.iter().map(|role| get("hit", role)));
-                if sided {
-                    cells.extend(["both", "newer above older"].map(|name| get(name, "")));
-                }
-                if shares {
-                    cells.extend(["hit all", "hit some", "hit none"].map(|name| get(name, "")));
-                }
-                let first = k == KS[0];
-                cells.push(if first { get("distractor", "") } else { Vec::new() });
-                let rank = |role: &String| {
-                    let number = block.number(Part::Retrieval, "mean rank", role, None);
-                    match number.and_then(|number| Some((number.mean?, number.count))) {
-                        Some((mean, Count { count: n, unknown, .. })) if first => {
-                            let more =
-                                if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
-                            vec![format!("{mean:.1}"), format!("n = {n}{more}")]
-                        }
-                        None if first => cell("-"),
-                        _ => Vec::new(),
-                    }
-                };
-                cells.extend(roles.iter().map(rank));
-                rows.push(cells);
+        if role_of(&traces, Side::Older).is_some() {
+            for name in ["both", "newer above older"] {
+                table = table.number(name, |item| get(item, name, ""));
             }
+        }
+        for share in SHARES.into_iter().filter(|_| has_shares(&traces)) {
+            let name = format!("hit {share}");
+            table = table.column(Column::number(share).under("hit"), |item| get(item, &name, ""));
+        }
+        // Said once, in the row of the first k.
+        let is_first = |k: usize| k == KS[0];
+        table = table.number("distractor first", |(block, k)| match is_first(k) {
+            true => get((block, k), "distractor", ""),
+            false => Vec::new(),
+        });
+        for role in &roles {
+            table = table.column(Column::number(role).under("mean rank"), |(block, k)| {
+                let number = block.number(Part::Retrieval, "mean rank", role, None);
+                match number.and_then(|number| Some((number.mean?, number.count))) {
+                    _ if !is_first(k) => Vec::new(),
+                    Some((mean, Count { count: n, unknown, .. })) => {
+                        let more = if unknown > 0 { format!(", {unknown} unknown") } else { String::new() };
+                        vec![format!("{mean:.1}"), format!("n = {n}{more}")]
+                    }
+                    None => cell("-"),
+                }
+            });
         }
         let notes = vec![
             "all k are cut from one search, - where none asked for so many; hit: a memory that carries the evidence is among the first k; newer above older: of the \
@@ -254,50 +223,38 @@ impl Several {
              rank: of the first memory that carries it, where one was found and it is known of all before it"
                 .to_owned(),
         ];
-        let sheet = Sheet { columns, rows, notes };
-        Table { key: "retrieval".to_owned(), title: "Retrieval".to_owned(), sheet }
+        titled("retrieval", "Retrieval", table.sheet(notes))
     }
 
     fn answers(&self, blocks: &[&Block<'_>]) -> Table {
         let traces = traces(blocks);
-        let (older, newer) = (role_of(&traces, Side::Older), role_of(&traces, Side::Newer));
-        let shares = has_shares(&traces);
-        let mut wanted: Vec<(String, String, String)> =
-            vec![("right".to_owned(), String::new(), "right".to_owned())];
-        if let (Some(older), Some(newer)) = (&older, &newer) {
-            let of = |name: &str, role: &str, head: String| (name.to_owned(), role.to_owned(), head);
-            wanted.extend([
-                of("failure despite", newer, format!("failure despite {newer}")),
-                of("right given neither", "", "right given neither".to_owned()),
-                of("right given only", older, format!("right given only {older}")),
-                of("right given only", newer, format!("right given only {newer}")),
-                of("right given both", "", "right given both".to_owned()),
-                of("right given first", older, format!("right, {older} first")),
-                of("right given first", newer, format!("right, {newer} first")),
-            ]);
+        let get = |block: &Block<'_>, name: &str, role: &str| {
+            counted(block.number(Part::Answers, name, role, None))
+        };
+        let mut table = self
+            .named(blocks.iter().copied(), |block| block, false)
+            .number("right", |block| get(block, "right", ""));
+        if let (Some(older), Some(newer)) = (role_of(&traces, Side::Older), role_of(&traces, Side::Newer)) {
+            let wanted = [
+                ("failure despite", &*newer, format!("failure despite {newer}")),
+                ("right given neither", "", "right given neither".to_owned()),
+                ("right given only", &*older, format!("right given only {older}")),
+                ("right given only", &*newer, format!("right given only {newer}")),
+                ("right given both", "", "right given both".to_owned()),
+                ("right given first", &*older, format!("right, {older} first")),
+                ("right given first", &*newer, format!("right, {newer} first")),
+            ];
+            for (name, role, head) in wanted {
+                table = table.number(head, |block| get(block, name, role));
+            }
         }
-        if shares {
-            let of = |share: &str| {
-                let name = format!("right given {share}");
-                (name.clone(), String::new(), name)
-            };
-            wanted.extend(["all", "some", "none"].map(of));
+        for share in SHARES.into_iter().filter(|_| has_shares(&traces)) {
+            let name = format!("right given {share}");
+            table = table.number(&name, |block| get(block, &name, ""));
         }
         let known = |block: &&Block<'_>| block.number(Part::Answers, LIST_KNOWN, "", None).cloned();
         let unknown = blocks.iter().filter_map(known).any(|number| number.count.count < number.count.of);
-        if unknown {
-            wanted.push((LIST_KNOWN.to_owned(), String::new(), LIST_KNOWN.to_owned()));
-        }
-        let mut columns = self.columns("condition");
-        columns.extend(wanted.iter().map(|(_, _, head)| Column::number(head.as_str())));
-        let row = |block: &&Block<'_>| {
-            let mut cells = self.cells(block, label(&block.condition.name));
-            let get = |(name, role, _): &(String, String, String)| {
-                counted(block.number(Part::Answers, name, role, None))
-            };
-            cells.extend(wanted.iter().map(get));
-            cells
-        };
+        let table = table.number_if(unknown, LIST_KNOWN, |block| get(block, LIST_KNOWN, ""));
         let mut notes = vec![
             "given: by the evidence among the memories that the condition takes; failure despite: wrong answers of those with the newer \
              evidence among them; first: of both, by whose memory comes first"
@@ -310,23 +267,20 @@ impl Several {
             ));
         }
         notes.extend(blocks.first().into_iter().flat_map(|block| verdict_notes(block.run)));
-        let sheet = Sheet { columns, rows: blocks.iter().map(row).collect(), notes };
-        Table { key: "answers".to_owned(), title: "Answers given the evidence".to_owned(), sheet }
+        titled("answers", "Answers given the evidence", table.sheet(notes))
     }
 
     fn waterfall(&self, blocks: &[&Block<'_>]) -> Table {
-        let mut columns = self.columns("condition");
-        columns.push(Column::text("fact"));
-        columns.extend(Stage::ALL.map(|stage| Column::number(stage.key())));
-        let mut rows = Vec::new();
-        for block in blocks {
-            for role in roles(&block.traces) {
-                let mut cells = self.cells(block, label(&block.condition.name));
-                cells.push(cell(&role));
-                let get = |stage: Stage| counted(block.number(Part::Waterfall, stage.key(), &role, None));
-                cells.extend(Stage::ALL.map(get));
-                rows.push(cells);
-            }
+        let items: Vec<(&Block<'_>, String)> = blocks
+            .iter()
+            .flat_map(|block| roles(&block.traces).into_iter().map(move |role| (*block, role)))
+            .collect();
+        let items = items.iter().map(|(block, role)| (*block, role.as_str()));
+        let mut table = self.named(items, |(block, _)| block, false).text("fact", |(_, role)| role);
+        for stage in Stage::ALL {
+            table = table.number(stage.key(), |(block, role)| {
+                counted(block.number(Part::Waterfall, stage.key(), role, None))
+            });
         }
         let notes = vec![
             "each stage of the facts that reached it, from left to right; what is not known of a fact stops it not; attended and used: of \
@@ -337,16 +291,16 @@ impl Several {
              stretches, or changes its likeliest tokens (palimpsest causes)"
                 .to_owned(),
         ];
-        let sheet = Sheet { columns, rows, notes };
-        let title = "The waterfall: where facts are lost".to_owned();
-        Table { key: "memory-waterfall".to_owned(), title, sheet }
+        titled("memory-waterfall", "The waterfall: where facts are lost", table.sheet(notes))
     }
 }
 
-const LOST: &str = "lost at";
 const OVERWRITTEN: [&str; 4] = ["looked at", "gated", "marked", "removed"];
 
-/// Remarks on the verdicts.
+fn titled(key: &str, title: &str, sheet: Sheet) -> Table {
+    Table { key: key.to_owned(), title: title.to_owned(), sheet }
+}
+
 fn verdict_notes(run: &Losses) -> Vec<String> {
     match (&run.judge, &run.no_result) {
         (_, Some(why)) => vec![format!("right is not measured: {why}")],
@@ -359,7 +313,6 @@ fn verdict_notes(run: &Losses) -> Vec<String> {
     }
 }
 
-/// The evidence of some blocks.
 fn traces<'a>(blocks: &[&Block<'a>]) -> Vec<&'a Trace> {
     blocks.iter().flat_map(|block| block.traces.iter().copied()).collect()
 }
@@ -402,32 +355,25 @@ fn lost(block: &Block<'_>, role: &str) -> Vec<String> {
     if words.is_empty() { cell("-") } else { words }
 }
 
-/// Systems against each other.
 fn against(pairs: &[Pair]) -> Table {
-    let mut columns: Vec<Column> = ["first", "second"].map(Column::text).to_vec();
-    let numbers = ["questions", "first right", "second right", "b", "c", "p", "p (Holm)"];
-    columns.extend(numbers.map(Column::number));
-    let row = |pair: &Pair| {
-        let share = |right: usize| {
-            vec![percent(right as f64 / pair.questions as f64), format!("{right}/{}", pair.questions)]
-        };
-        vec![
-            cell(&pair.first),
-            cell(&pair.second),
-            cell(pair.questions.to_string()),
-            share(pair.first_right),
-            share(pair.second_right),
-            cell(pair.b.to_string()),
-            cell(pair.c.to_string()),
-            cell(p_value(pair.p)),
-            cell(p_value(pair.p_holm)),
-        ]
+    let share = |right: usize, pair: &Pair| {
+        vec![percent(right as f64 / pair.questions as f64), format!("{right}/{}", pair.questions)]
     };
     let notes = vec![
         "b: only the first is right, c: only the second; exact McNemar test, two-sided, on the questions that both were asked, with Holm's \
          correction over the pairs"
             .to_owned(),
     ];
-    let sheet = Sheet { columns, rows: pairs.iter().map(row).collect(), notes };
-    Table { key: "systems".to_owned(), title: "Systems against each other".to_owned(), sheet }
+    let sheet = Columns::of(pairs)
+        .text("first", |pair| &*pair.first)
+        .text("second", |pair| &*pair.second)
+        .number("questions", |pair| pair.questions)
+        .number("first right", |pair| share(pair.first_right, pair))
+        .number("second right", |pair| share(pair.second_right, pair))
+        .number("b", |pair| pair.b)
+        .number("c", |pair| pair.c)
+        .number("p", |pair| p_value(pair.p))
+        .number("p (Holm)", |pair| p_value(pair.p_holm))
+        .sheet(notes);
+    titled("systems", "Systems against each other", sheet)
 }

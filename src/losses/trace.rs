@@ -14,7 +14,6 @@ use crate::memory::system::protocol::Memory;
 use crate::memory::system::rows::SearchRow;
 use crate::run::rows::{AnswerKey, AnswerRow};
 
-/// A stage of the waterfall, in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Some event wrote a memory that carries the fact.
@@ -32,7 +31,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All, in their order.
     pub const ALL: [Stage; 7] = [
         Stage::Written,
         Stage::Kept,
@@ -48,7 +46,6 @@ impl Stage {
         matches!(self, Stage::Attended | Stage::Used)
     }
 
-    /// As tables and figures write it.
     pub fn key(self) -> &'static str {
         match self {
             Stage::Written => "written",
@@ -62,11 +59,9 @@ impl Stage {
     }
 }
 
-/// A fact's way from the store to the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactTrace {
     pub role: String,
-    /// Is it one of two conflicting sides?
     pub side: Option<Side>,
     /// The original indices of the sessions that hold it.
     pub sessions: BTreeSet<usize>,
@@ -77,12 +72,10 @@ pub struct FactTrace {
     pub stages: [Known; 7],
 }
 
-/// A probe under a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     pub case: String,
     pub probe: String,
-    /// The value of the label that the benchmark is split by.
     pub kind: Option<String>,
     /// The group of the probe ([`crate::benchmarks::Benchmark::dimension`]).
     pub dimension: String,
@@ -102,7 +95,6 @@ pub struct Evidence<'a> {
     /// Memories that the condition shows at most.
     pub k: usize,
     pub show: Show,
-    /// The answer, or why there is none.
     pub answer: Option<&'a AnswerRow>,
     /// The query's density by rank of the memory shown; empty where attention was not recorded.
     pub densities: &'a [(usize, f64)],
@@ -120,12 +112,10 @@ impl Evidence<'_> {
     }
 }
 
-/// A probe's names.
 #[derive(Debug, Clone)]
 pub struct Named {
     pub case: String,
     pub probe: String,
-    /// The value of the label that the benchmark is split by.
     pub kind: Option<String>,
     pub dimension: String,
 }
@@ -144,7 +134,6 @@ fn by_id<'a>(rows: Option<&'a MemoryRows>, probe: &str) -> HashMap<&'a str, &'a 
 }
 
 impl Trace {
-    /// The trace of a probe's facts.
     pub fn of(named: Named, facts: &[Fact], of: &Evidence<'_>, carrier: Carrier<'_>) -> Self {
         let known = by_id(of.rows, &named.probe);
         let search = of.rows.and_then(|rows| rows.search(&named.probe));
@@ -182,7 +171,6 @@ impl Trace {
         Trace { case, probe, kind, dimension, facts: all, search: ranking, list, right: of.right }
     }
 
-    /// The place of the fact of a side.
     pub fn side(&self, side: Side) -> Option<usize> {
         self.facts.iter().position(|fact| fact.side == Some(side))
     }

@@ -13,7 +13,6 @@ use crate::memory::system::protocol::{Memory, Op, Source, Status};
 use crate::memory::system::record::FINISH;
 use crate::memory::system::rows::{EventRow, HistoryRow, SessionRow};
 
-/// One fact in a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writing {
     /// Some event wrote a memory that carries it, or the dump holds one.
@@ -34,13 +33,11 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// One word for tables.
     pub fn word(&self) -> &'static str {
         self.op.map_or("no event", op_word)
     }
 }
 
-/// An operation as tables write it.
 pub fn op_word(op: Op) -> &'static str {
     match op {
         Op::Add => "add",
@@ -65,7 +62,6 @@ pub struct Overwriting {
     pub removed: Known,
 }
 
-/// A memory while events are replayed.
 #[derive(Debug, Clone, Default)]
 struct Entry {
     text: Option<String>,
@@ -73,7 +69,6 @@ struct Entry {
     active: bool,
 }
 
-/// A store while events are replayed.
 #[derive(Debug, Clone, Default)]
 struct Replay(BTreeMap<String, Entry>);
 
@@ -151,7 +146,6 @@ impl<'a> Holding<'a> {
     }
 }
 
-/// The life of a fact in the store of a case.
 pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing {
     let mut store = Holding::new(carrier, fact);
     // What no row shows is not written, where the rows show all.
@@ -186,7 +180,6 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
     Writing { written, kept, lost }
 }
 
-/// Treatment of the older fact when the newer one came.
 pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer: &Fact) -> Overwriting {
     let mut replay = Replay::default();
     let untold = if rows.tells_all() { Known::No } else { Known::Unknown };
@@ -258,7 +251,6 @@ pub struct Extraction {
 }
 
 impl Extraction {
-    /// Adds a case.
     pub fn add(&mut self, rows: &MemoryRows) {
         self.cases += 1;
         // Systems that write at the end only tell the session by the sources.

@@ -8,18 +8,15 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::intervals::{Worths, of_differences};
+use super::intervals::{Worths, interval};
 use super::outcomes::{CaseOutcomes, Outcome, Outcomes, mean_worth};
 use crate::statistics::Interval;
 use crate::statistics::bounded::Intervals;
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
 
-/// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum CompareError {
-    /// Their plans differ.
     #[error(
         "they did not answer the same questions: {} in {first} alone{}, {} in {second} alone{}; compare what both have with \
          --common, or answer the same cases and probes with both",
@@ -44,14 +41,11 @@ fn examples(all: &[String]) -> String {
     }
 }
 
-/// Comparison of two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     pub first: String,
-    /// Name of the second run.
     pub second: String,
     pub cells: Vec<Difference>,
-    /// Over all cells, as the benchmark makes its overall number.
     pub overall: Difference,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
@@ -59,22 +53,18 @@ pub struct Comparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
-    /// Questions of the first run alone, which are left out.
+    /// Questions of one run alone, which are left out.
     pub only_first: usize,
-    /// Questions of the second run alone, which are left out.
     pub only_second: usize,
 }
 
-/// Difference in one cell, or over all.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     pub kind: Option<String>,
     pub dimension: Option<String>,
     pub pairs: usize,
     pub first: f64,
-    /// Accuracy of the second.
     pub second: f64,
-    /// `first - second`.
     pub difference: f64,
     /// Its 95% interval over units; absent where no kind has two.
     pub interval: Option<Interval>,
@@ -82,15 +72,22 @@ pub struct Difference {
     pub test: Option<Discordance>,
 }
 
-/// McNemar's test.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Discordance {
+    /// Right in the first run alone.
     pub b: usize,
     /// Right in the second run alone.
     pub c: usize,
     pub p: f64,
     /// Holm's correction of it over all cells; absent over all, which is no part of that family.
     pub p_holm: Option<f64>,
+}
+
+impl Comparison {
+    /// The cells, then the difference over all.
+    pub fn rows(&self) -> impl Iterator<Item = &Difference> {
+        self.cells.iter().chain(std::iter::once(&self.overall))
+    }
 }
 
 type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
@@ -136,14 +133,14 @@ pub fn compare(
     }
     let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
     let counts = (|_: &&Outcome<'_>| true, |outcome: &&Outcome<'_>| first.weighs(outcome));
-    let overall = difference(&strata, first, of_cases, counts, first.of_cells);
+    let overall = difference(&strata, first, of_cases, counts, first.of_cells());
     Ok(Comparison {
         first: names.0,
         second: names.1,
         cells,
         overall,
-        units: first.unit.many(),
-        strata: first.strata_of,
+        units: first.benchmark.unit.many(),
+        strata: first.benchmark.strata,
         intervals: first.intervals,
         only_first: of_first.len(),
         only_second: of_second.len(),
@@ -239,7 +236,7 @@ fn difference<'a>(
         first,
         second,
         difference: first - second,
-        interval: of_differences(&of_pairs, of_cells, run.intervals),
+        interval: interval(&of_pairs, of_cells, (-1.0, 1.0), run.intervals),
         test: run.most.is_none().then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
     }
 }

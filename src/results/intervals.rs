@@ -11,18 +11,15 @@ use crate::statistics::bounded::{Intervals, Stratum, adjusted_mean, of_units};
 /// The probes of a unit: the cell of each, and what came of it.
 pub(super) type Worths = Vec<(usize, f64)>;
 
-/// The interval of the mean worth, between 0 and 1, of probes that all weigh the same, or whose cells do where `of_cells`. `strata` is
-/// `[kinds][units]`. Wilson's of units of one kind and one probe each that weigh the same; absent where units say nothing of how they differ.
-pub(super) fn of_worths(strata: &[Vec<Worths>], of_cells: bool, how: Intervals) -> Option<Interval> {
-    interval(strata, of_cells, (0.0, 1.0), how)
-}
-
-/// The interval of the mean difference, between -1 and 1, of the same probes in two runs. The rest is as in [`of_worths`].
-pub(super) fn of_differences(strata: &[Vec<Worths>], of_cells: bool, how: Intervals) -> Option<Interval> {
-    interval(strata, of_cells, (-1.0, 1.0), how)
-}
-
-fn interval(strata: &[Vec<Worths>], of_cells: bool, bounds: (f64, f64), how: Intervals) -> Option<Interval> {
+/// The interval of the mean worth, or difference of worths, within `bounds` of probes that all weigh the same, or whose cells do where
+/// `of_cells`. `strata` is `[kinds][units]`. Wilson's of units of one kind and one probe each that weigh the same; absent where units say
+/// nothing of how they differ.
+pub(super) fn interval(
+    strata: &[Vec<Worths>],
+    of_cells: bool,
+    bounds: (f64, f64),
+    how: Intervals,
+) -> Option<Interval> {
     let weights = Weights::of(strata, of_cells);
     let single = strata.iter().flatten().all(|unit| unit.len() == 1);
     if !(single && weights.are_equal()) {
@@ -135,20 +132,21 @@ mod tests {
     fn single_questions_of_one_weight_have_wilsons_interval_and_others_are_adjusted() {
         let one = |worths: &[f64]| worths.iter().map(|worth| vec![(0, *worth)]).collect::<Vec<Worths>>();
         let wilson = crate::statistics::wilson(3, 4, 0.95);
-        let adjusted = |strata: &[Vec<Worths>], of_cells| of_worths(strata, of_cells, Intervals::Adjusted);
+        let adjusted =
+            |strata: &[Vec<Worths>], of_cells| interval(strata, of_cells, (0.0, 1.0), Intervals::Adjusted);
         assert_eq!(adjusted(&[one(&[1.0, 1.0, 0.0, 1.0]), Vec::new()], false), wilson);
         assert_ne!(adjusted(&[one(&[1.0, 1.0, 0.0]), one(&[1.0])], false), wilson);
         // All right and all wrong have a width; a single case of three probes has nothing to compare it with.
         for worth in [0.0, 1.0] {
             let case = vec![(0, worth), (1, worth), (2, worth)];
-            let interval = adjusted(&[vec![case.clone(), case.clone()]], true).unwrap();
-            assert!(interval.high - interval.low > 0.2 && interval.low <= worth && worth <= interval.high);
+            let Interval { low, high } = adjusted(&[vec![case.clone(), case.clone()]], true).unwrap();
+            assert!(high - low > 0.2 && low <= worth && worth <= high);
             assert_eq!(adjusted(&[vec![case]], true), None);
         }
         let none = [one(&[0.0, 0.0, 0.0, 0.0])];
-        let differences = of_differences(&none, false, Intervals::Adjusted).unwrap();
+        let differences = interval(&none, false, (-1.0, 1.0), Intervals::Adjusted).unwrap();
         assert!((differences.low + differences.high).abs() < 1e-12 && differences.high > 0.3);
-        let resampled = of_differences(&none, false, Intervals::Paper).unwrap();
+        let resampled = interval(&none, false, (-1.0, 1.0), Intervals::Paper).unwrap();
         assert_eq!((resampled.low, resampled.high), (0.0, 0.0));
     }
 }

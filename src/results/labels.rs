@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::benchmarks::{LabelCheck, Table};
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Column, Columns};
 use crate::run::labels::{LabelRow, units};
 use crate::run::plan::PlannedCase;
 use crate::statistics::kappa::{Weights, confusion, kappa};
 
-/// The agreement of one judge with the data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LabelAgreement {
     pub judge: String,
     pub units: usize,
     pub said: usize,
-    /// Where the word is the data's.
     pub agreed: usize,
     /// `[label][word]`, in the order of [`LabelCheck::values`].
     pub table: Vec<Vec<usize>>,
@@ -65,22 +63,18 @@ impl LabelAgreement {
 
 /// A row a judge and label: how often it is taken for what. `run` names the run.
 pub fn label_table(check: &LabelCheck, run: &str, agreements: &[LabelAgreement]) -> Option<Table> {
-    if agreements.is_empty() {
-        return None;
+    let rows = agreements.iter().flat_map(|one| {
+        check.values.iter().zip(&one.table).map(move |(label, counts)| (&*one.judge, *label, counts))
+    });
+    let mut table = Columns::of(rows)
+        .text("run", |_| run)
+        .text("judge", |(judge, ..)| judge)
+        .text(check.facet, |(_, label, _)| label);
+    for (at, value) in check.values.iter().enumerate() {
+        table = table.column(Column::number(*value).under("said"), |(.., counts)| counts[at]);
     }
-    let text = ["run", "judge", check.facet].map(Column::text);
-    let numbers =
-        check.values.iter().map(|value| Column { group: "said".to_owned(), ..Column::number(*value) });
-    let columns = text.into_iter().chain(numbers).collect();
-    let mut rows = Vec::new();
-    let mut notes = Vec::new();
-    for agreement in agreements {
-        for (label, counts) in check.values.iter().zip(&agreement.table) {
-            let counts = counts.iter().map(|count| cell(count.to_string()));
-            rows.push([cell(run), cell(&agreement.judge), cell(*label)].into_iter().chain(counts).collect());
-        }
-        notes.push(format!("{}: {}", agreement.judge, agreement.line()));
-    }
+    let notes = agreements.iter().map(|one| format!("{}: {}", one.judge, one.line())).collect();
     let title = format!("the data's {} checked by judges that were not told it: Cohen's kappa", check.facet);
-    Some(Table { key: format!("{}-check", check.facet), title, sheet: Sheet { columns, rows, notes } })
+    let (key, sheet) = (format!("{}-check", check.facet), table.sheet(notes));
+    (!agreements.is_empty()).then_some(Table { key, title, sheet })
 }

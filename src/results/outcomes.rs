@@ -5,14 +5,14 @@
 //! error by now counts for nothing. A broken row whose split cannot be read has a row of its own and is wrong in every total over
 //! probes; in a mean of cells it can be in none. Probes to which a rule that reads answers knows no right one are no part of any.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::benchmarks::{Benchmark, Overall as Weighing, Unit};
 use crate::ground::order::unique;
-use crate::run::plan::{PlannedCase, PlannedProbe, dimension_of};
-use crate::run::rows::{AnswerRow, VerdictRow};
+use crate::records::Record;
+use crate::run::plan::{PlannedCase, dimension_of};
 use crate::statistics::bounded::Intervals;
 use crate::statistics::spread::mean;
 
@@ -22,9 +22,8 @@ pub const UNREADABLE: &str = "unreadable";
 /// The outcomes of one run under one condition, by one judge.
 #[derive(Debug, Clone)]
 pub struct Outcomes<'a> {
-    /// The label that cases are split by.
-    pub split: &'static str,
-    /// Its values, sorted: the rows of a table.
+    pub benchmark: &'static Benchmark,
+    /// Values of the label that cases are split by, sorted: the rows of a table.
     pub kinds: Vec<String>,
     /// Dimensions of probes in dataset order: the columns.
     pub dimensions: Vec<String>,
@@ -32,20 +31,13 @@ pub struct Outcomes<'a> {
     pub cells: Vec<(String, String)>,
     /// The best score, where answers are scored.
     pub most: Option<u32>,
-    /// True if the overall accuracy is the mean of the cells, or else of all probes.
-    pub of_cells: bool,
-    /// Broken cases whose split cannot be read. They are a kind of their own ([`UNREADABLE`]), count as wrong in totals over probes,
-    /// and are in no mean of cells.
+    /// Number of broken cases whose split cannot be read: a kind of their own ([`UNREADABLE`]).
     pub unreadable: usize,
-    /// Probes to which the rule that reads the answers knows no right one ([`Reading::asks`](crate::benchmarks::Reading::asks)): they are
-    /// in no cell and in no total.
+    /// Number of probes to which the rule that reads the answers knows no right one
+    /// ([`Reading::asks`](crate::benchmarks::Reading::asks)): they are in no cell and in no total.
     pub unscored: usize,
-    /// Unit of `strata`.
-    pub unit: Unit,
-    /// The cases of each kind, or their probes where those are units; by `strata_of` instead where that is given.
+    /// The benchmark's units by kind, or by [`Benchmark::strata`] where it names a facet.
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
-    /// The facet of probes that intervals hold fixed in the place of kinds ([`Benchmark::strata`]).
-    pub strata_of: Option<&'static str>,
     pub intervals: Intervals,
 }
 
@@ -56,12 +48,11 @@ pub struct CaseOutcomes<'a> {
     pub probes: Vec<Outcome<'a>>,
 }
 
-/// Outcome of one probe of one case.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     pub probe: &'a str,
     pub query: &'a str,
-    /// Which of [`Outcomes::cells`] it counts in.
+    /// Index into [`Outcomes::cells`].
     pub cell: usize,
     /// Judged correct; of scores, the best one.
     pub correct: bool,
@@ -104,126 +95,104 @@ impl Counts {
 }
 
 impl<'a> Outcomes<'a> {
-    /// Of the answers and verdicts of one condition, the latter of `judge` alone and by one rubric.
-    pub fn of<'v>(
-        benchmark: &Benchmark,
-        plan: &'a [PlannedCase],
-        answers: &[AnswerRow],
-        verdicts: impl IntoIterator<Item = &'v VerdictRow>,
-        judge: &str,
-    ) -> Self {
+    /// Of the records of one condition, by the verdicts of `judge`, which are by one rubric.
+    pub fn of(benchmark: &'static Benchmark, records: &[Record<'a>], judge: &str) -> Self {
         let most = benchmark.rubric().verdict.most();
-        let answered: HashMap<(&str, &str), bool> = answers
-            .iter()
-            .map(|row| ((row.case.as_str(), row.probe.as_str()), row.error.is_none() && row.answer.is_some()))
-            .collect();
-        let worth: HashMap<(&str, &str), Option<f64>> = verdicts
-            .into_iter()
-            .filter(|row| row.judge == judge)
-            .map(|row| ((row.case.as_str(), row.probe.as_str()), row.worth(most.unwrap_or(1))))
-            .collect();
-
         let reading = benchmark.readings.iter().find(|reading| reading.name == judge);
-        let is_scored = |probe: &&PlannedProbe| reading.is_none_or(|reading| (reading.asks)(&probe.judge));
-        let all_probes = || plan.iter().flat_map(|case| &case.probes);
-        let unscored = all_probes().filter(|probe| !is_scored(probe)).count();
-        let plan: Vec<&'a PlannedCase> =
-            plan.iter().filter(|case| case.probes.iter().any(|probe| is_scored(&probe))).collect();
-        let scored = |case: &'a PlannedCase| case.probes.iter().filter(is_scored);
-        let probes = plan.iter().flat_map(|case| scored(case));
-        let dimensions = unique(probes.map(|probe| dimension_of(benchmark, probe)));
-        let (split, unit, strata_of) = (benchmark.split, benchmark.unit, benchmark.strata);
-        let is_unreadable = |case: &PlannedCase| case.broken.is_some() && !case.labels.contains_key(split);
-        let unreadable = plan.iter().filter(|case| is_unreadable(case)).count();
-        let kind = |case: &PlannedCase| {
+        let is_scored =
+            |record: &&Record<'a>| reading.is_none_or(|reading| (reading.asks)(&record.probe.judge));
+        let (scored, unscored): (Vec<&Record<'a>>, Vec<&Record<'a>>) = records.iter().partition(is_scored);
+        let dimension = |record: &Record<'a>| dimension_of(benchmark, record.probe);
+        let dimensions = unique(scored.iter().map(|record| dimension(record)));
+        let is_unreadable =
+            |case: &PlannedCase| case.broken.is_some() && !case.labels.contains_key(benchmark.split);
+        let mut by_kind: BTreeMap<String, Vec<&[&Record<'a>]>> = BTreeMap::new();
+        let mut unreadable = 0;
+        for records in scored.chunk_by(|a, b| std::ptr::eq(a.case, b.case)) {
+            let case = records[0].case;
+            unreadable += usize::from(is_unreadable(case));
             let unknown = if is_unreadable(case) { UNREADABLE } else { "all" };
-            case.labels.get(split).cloned().unwrap_or_else(|| unknown.to_owned())
-        };
-        let mut by_kind: BTreeMap<String, Vec<&'a PlannedCase>> = BTreeMap::new();
-        for case in plan {
-            by_kind.entry(kind(case)).or_default().push(case);
+            let kind = case.labels.get(benchmark.split).cloned().unwrap_or_else(|| unknown.to_owned());
+            by_kind.entry(kind).or_default().push(records);
         }
-
         let mut cells: Vec<(String, String)> = Vec::new();
         let mut strata: BTreeMap<Option<&String>, Vec<CaseOutcomes<'a>>> = BTreeMap::new();
         for (kind, cases) in &by_kind {
-            // The kind's cells, by dimension.
-            let mut own: HashMap<&str, usize> = HashMap::new();
-            for dimension in &dimensions {
-                if cases.iter().flat_map(|c| scored(c)).any(|p| dimension_of(benchmark, p) == *dimension) {
-                    own.insert(dimension, cells.len());
-                    cells.push((kind.clone(), dimension.clone()));
-                }
-            }
-            let of_probe = |case: &'a PlannedCase, probe: &'a PlannedProbe| {
-                let key = (case.case.as_str(), probe.id.as_str());
-                let (missing, answered) =
-                    (!answered.contains_key(&key), answered.get(&key).copied().unwrap_or(false));
-                let worth = worth.get(&key).copied().flatten().filter(|_| answered);
+            let is_there = |name: &&String| cases.iter().copied().flatten().any(|r| dimension(r) == **name);
+            let (first, own): (usize, Vec<&String>) =
+                (cells.len(), dimensions.iter().filter(is_there).collect());
+            cells.extend(own.iter().map(|name| (kind.clone(), (*name).clone())));
+            let outcome = |record: &Record<'a>| {
+                let answered = record.answer().is_some();
+                let row = record.verdicts.iter().rfind(|row| row.judge == judge);
+                let worth = row.and_then(|row| row.worth(most.unwrap_or(1))).filter(|_| answered);
+                let name = dimension(record);
                 Some(Outcome {
-                    probe: &probe.id,
-                    query: &probe.query,
-                    cell: own.get(dimension_of(benchmark, probe).as_str()).copied()?,
+                    probe: &record.probe.id,
+                    query: &record.probe.query,
+                    cell: first + own.iter().position(|known| **known == name)?,
                     correct: worth == Some(1.0),
                     worth: worth.unwrap_or(0.0),
                     judged: worth.is_some(),
                     answered,
-                    missing,
+                    missing: record.row.is_none(),
                 })
             };
-            for case in cases {
-                let probes = scored(case).filter_map(|probe| Some((probe, of_probe(case, probe)?)));
-                match unit {
+            for records in cases {
+                let case = records[0].case.case.as_str();
+                let outcomes = records.iter().filter_map(|record| Some((record, outcome(record)?)));
+                match benchmark.unit {
                     Unit::Case => {
-                        let probes = probes.map(|(_, outcome)| outcome).collect();
-                        strata.entry(Some(kind)).or_default().push(CaseOutcomes { case: &case.case, probes });
+                        let probes = outcomes.map(|(_, outcome)| outcome).collect();
+                        strata.entry(Some(kind)).or_default().push(CaseOutcomes { case, probes });
                     }
-                    Unit::Probe => probes.for_each(|(probe, outcome)| {
-                        let stratum = strata_of.map_or(Some(kind), |facet| probe.facets.get(facet));
-                        let unit = CaseOutcomes { case: &case.case, probes: vec![outcome] };
+                    Unit::Probe => outcomes.for_each(|(record, outcome)| {
+                        let facets = &record.probe.facets;
+                        let stratum = benchmark.strata.map_or(Some(kind), |facet| facets.get(facet));
+                        let unit = CaseOutcomes { case, probes: vec![outcome] };
                         strata.entry(stratum).or_default().push(unit);
                     }),
                 }
             }
         }
-        let (strata, intervals) = (strata.into_values().collect(), Intervals::default());
-        let kinds = by_kind.into_keys().collect();
-        let of_cells = benchmark.overall == Weighing::Cells;
+        let strata = strata.into_values().collect();
         Outcomes {
-            split,
-            kinds,
+            benchmark,
+            kinds: by_kind.into_keys().collect(),
             dimensions,
             cells,
             most,
-            of_cells,
             unreadable,
-            unscored,
-            unit,
+            unscored: unscored.len(),
             strata,
-            strata_of,
-            intervals,
+            intervals: Intervals::default(),
         }
+    }
+
+    /// True if the overall accuracy is the mean of the cells, or else of all probes.
+    pub fn of_cells(&self) -> bool {
+        self.benchmark.overall == Weighing::Cells
     }
 
     /// True if the overall accuracy counts an outcome: a mean of cells leaves out those that no cell can be known of.
     pub fn weighs(&self, outcome: &Outcome<'_>) -> bool {
         let is_unreadable = || self.cells.get(outcome.cell).is_some_and(|(kind, _)| kind == UNREADABLE);
-        !(self.of_cells && self.unreadable > 0 && is_unreadable())
+        !(self.of_cells() && self.unreadable > 0 && is_unreadable())
     }
 
     /// Sentences on the broken rows of no known kind, and on the probes that count nowhere.
     pub fn apart_in_words(&self) -> Vec<String> {
         let mut said = Vec::new();
         if self.unreadable > 0 {
-            let (n, split) = (self.unreadable, self.split);
-            let (rows, whose) = match n {
+            let (rows, whose) = match self.unreadable {
                 1 => ("1 broken row has".to_owned(), "its"),
                 n => (format!("{n} broken rows have"), "their"),
             };
             let mean =
-                if self.of_cells { ", but are in none of the cells whose mean is the overall" } else { "" };
+                if self.of_cells() { ", but are in none of the cells whose mean is the overall" } else { "" };
             said.push(format!(
-                "{rows} no readable `{split}` ({UNREADABLE}): {whose} probes count as wrong in every total over probes{mean}"
+                "{rows} no readable `{}` ({UNREADABLE}): {whose} probes count as wrong in every total over probes{mean}",
+                self.benchmark.split
             ));
         }
         if self.unscored > 0 {
@@ -235,23 +204,17 @@ impl<'a> Outcomes<'a> {
         said
     }
 
-    /// All probes' outcomes.
     pub fn all(&self) -> impl Iterator<Item = &Outcome<'a>> {
         self.strata.iter().flatten().flat_map(|case| &case.probes)
     }
 
-    /// The counts of each cell.
+    /// By cell.
     pub fn counts(&self) -> Vec<Counts> {
         let mut counts = vec![Counts::default(); self.cells.len()];
-        for outcome in self.all() {
-            if let Some(count) = counts.get_mut(outcome.cell) {
-                count.add(outcome);
-            }
-        }
+        self.all().for_each(|outcome| counts[outcome.cell].add(outcome));
         counts
     }
 
-    /// The counts of all cells together.
     pub fn total(&self) -> Counts {
         let mut total = Counts::default();
         self.all().for_each(|outcome| total.add(outcome));
@@ -263,32 +226,19 @@ impl<'a> Outcomes<'a> {
     where
         'a: 's,
     {
-        if !self.of_cells {
-            return mean_worth(cases.flat_map(|case| &case.probes));
+        let outcomes = cases.flat_map(|case| &case.probes);
+        if !self.of_cells() {
+            return mean_worth(outcomes);
         }
-        let mut totals = vec![(0.0, 0_usize); self.cells.len()];
-        for outcome in cases.flat_map(|case| &case.probes).filter(|outcome| self.weighs(outcome)) {
-            if let Some((worth, expected)) = totals.get_mut(outcome.cell) {
-                *worth += outcome.worth;
-                *expected += 1;
-            }
-        }
+        let mut counts = vec![Counts::default(); self.cells.len()];
+        outcomes.filter(|outcome| self.weighs(outcome)).for_each(|outcome| counts[outcome.cell].add(outcome));
         // A cell that these cases miss (mixed plans) has no accuracy in them.
-        let drawn: Vec<f64> = totals
-            .iter()
-            .filter(|(_, expected)| *expected > 0)
-            .map(|(worth, expected)| worth / *expected as f64)
-            .collect();
-        mean(&drawn)
+        let drawn = counts.iter().filter(|cell| cell.expected > 0).map(Counts::accuracy);
+        mean(&drawn.collect::<Vec<f64>>())
     }
 }
 
 /// The mean worth of some outcomes; absent where there are none.
 pub fn mean_worth<'s, 'a: 's>(outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64> {
-    let (mut worth, mut count) = (0.0, 0_usize);
-    for outcome in outcomes {
-        worth += outcome.worth;
-        count += 1;
-    }
-    (count > 0).then(|| worth / count as f64)
+    mean(&outcomes.map(|outcome| outcome.worth).collect::<Vec<f64>>())
 }

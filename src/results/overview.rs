@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::sheets::{self, ResultRow, WARNED, counted, number};
+use super::sheets::{self, ResultRow, WARNED, marked};
+use crate::ground::order::entry;
 use crate::ground::sheet::{Column, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::judge_name::short_judges;
@@ -23,44 +24,25 @@ pub struct Entry<'a> {
 pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     let mut heads: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut models: Vec<(&str, Vec<Vec<Option<&ResultRow>>>)> = Vec::new();
-    for entry in entries {
-        let condition = entry.row.condition.as_str();
-        match heads.iter_mut().find(|(name, _)| *name == entry.benchmark) {
-            Some((_, conditions)) if conditions.contains(&condition) => {}
-            Some((_, conditions)) => conditions.push(condition),
-            None => heads.push((entry.benchmark, vec![condition])),
-        }
+    for &Entry { benchmark, row, .. } in entries {
+        let (_, conditions) = entry(&mut heads, |(name, _)| *name == benchmark, || (benchmark, Vec::new()));
+        entry(conditions, |name| *name == row.condition, || &row.condition);
     }
     let columns: Vec<(&str, &str)> = heads
         .iter()
         .flat_map(|(benchmark, conditions)| conditions.iter().map(move |condition| (*benchmark, *condition)))
         .collect();
-    for entry in entries {
-        let place = columns.iter().position(|place| *place == (entry.benchmark, &entry.row.condition));
+    for &Entry { benchmark, model, row } in entries {
+        let place = columns.iter().position(|place| *place == (benchmark, &row.condition));
         let Some(place) = place else { continue };
-        let at = models.iter().position(|(name, _)| *name == entry.model).unwrap_or_else(|| {
-            models.push((entry.model, Vec::new()));
-            models.len() - 1
-        });
-        let rows = &mut models[at].1;
-        match rows.iter_mut().find(|row| row[place].is_none()) {
-            Some(row) => row[place] = Some(entry.row),
-            None => {
-                let mut row = vec![None; columns.len()];
-                row[place] = Some(entry.row);
-                rows.push(row);
-            }
-        }
+        let (_, rows) = entry(&mut models, |(name, _)| *name == model, || (model, Vec::new()));
+        entry(rows, |row| row[place].is_none(), || vec![None; columns.len()])[place] = Some(row);
     }
     let mut head = vec![Column::text("model")];
     let alone = |benchmark: &str| columns.iter().filter(|(other, _)| *other == benchmark).count() == 1;
-    head.extend(columns.iter().map(|(benchmark, condition)| Column {
-        group: (*benchmark).to_owned(),
-        name: match *condition {
-            plain if plain == label("") && alone(benchmark) => "overall".to_owned(),
-            name => name.to_owned(),
-        },
-        right: true,
+    head.extend(columns.iter().map(|(benchmark, condition)| {
+        let is_alone = *condition == label("") && alone(benchmark);
+        Column::number(if is_alone { "overall" } else { *condition }).under(*benchmark)
     }));
     let names = &short_judges(entries.iter().filter_map(|entry| entry.row.judge.as_deref()));
     let lines = models.iter().flat_map(|(model, rows)| {
@@ -119,17 +101,8 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
 /// `whose` are the judges' names, where the cell has to say whose number it is.
 fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String> {
     let star = if row.truncated > 0 { "*" } else { "" };
-    let mut lines = match row.table.as_ref().and_then(|table| Some((table, table.overall.accuracy?))) {
-        Some((table, accuracy)) => {
-            let overall = &table.overall;
-            number(accuracy, counted(overall.correct, overall.expected, table.most), overall.interval)
-        }
-        None => cell(row.nothing()),
-    };
-    if let Some(first) = lines.first_mut() {
-        first.push_str(row.mark());
-        first.push_str(star);
-    }
+    let lines = row.overall().unwrap_or_else(|| cell(row.nothing()));
+    let mut lines = marked(lines, &format!("{}{star}", row.mark()));
     if let Some(names) = whose {
         lines.push(format!("{}, {}", row.judged_by_among(names).as_deref().unwrap_or("no judge"), row.dir));
     }
@@ -140,13 +113,9 @@ fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String>
 pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
     let mut all = Sheet::default();
     for entry in entries {
-        let Sheet { mut columns, rows, .. } = sheets::accuracy_records(std::slice::from_ref(entry.row));
-        columns.insert(0, Column::text("benchmark"));
-        all.columns = columns;
-        all.rows.extend(rows.into_iter().map(|mut row| {
-            row.insert(0, cell(entry.benchmark));
-            row
-        }));
+        let Sheet { columns, rows, .. } = sheets::accuracy_records(std::slice::from_ref(entry.row));
+        all.columns = [vec![Column::text("benchmark")], columns].concat();
+        all.rows.extend(rows.into_iter().map(|row| [vec![cell(entry.benchmark)], row].concat()));
     }
     all
 }
@@ -155,8 +124,6 @@ pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
 mod tests {
     use super::*;
     use crate::results::metrics::{AccuracyTable, Overall};
-    use crate::run::header::NameAndDigest;
-    use crate::statistics::bounded::Intervals;
 
     fn row(
         condition: &str,
@@ -165,52 +132,17 @@ mod tests {
         most: Option<u32>,
     ) -> ResultRow {
         let table = numbers.map(|(accuracy, correct, expected)| AccuracyTable {
-            judge: judge.to_owned(),
-            split: "kind",
-            kinds: Vec::new(),
-            dimensions: Vec::new(),
-            cells: Vec::new(),
             most,
-            units: "cases",
-            strata: None,
-            intervals: Intervals::Adjusted,
-            overall: Overall {
-                accuracy: Some(accuracy),
-                interval: None,
-                cells: 0,
-                of_cells: false,
-                complete: true,
-                correct,
-                judged: expected,
-                expected,
-            },
+            overall: Overall { accuracy: Some(accuracy), correct, expected, ..Overall::default() },
+            ..AccuracyTable::default()
         });
         ResultRow {
-            name: "m".to_owned(),
-            system: "m".to_owned(),
             dir: format!("runs/{judge}"),
-            model: "m".to_owned(),
-            data: NameAndDigest { name: "d".to_owned(), digest: "d".to_owned() },
             condition: label(condition).to_owned(),
-            shown: label(condition).to_owned(),
             judge: Some(judge.to_owned()),
-            rubric: String::new(),
-            rubric_sha256: None,
             truncated: usize::from(condition == "full"),
-            cut: 0,
-            cut_thoughts: 0,
-            missing: 0,
-            no_answer: 0,
-            no_verdict: 0,
-            settled: 0,
-            expected: 8,
-            unreadable: 0,
-            unscored: 0,
-            apart: Vec::new(),
-            no_result: None,
-            warning: None,
             table,
-            repeats: None,
+            ..ResultRow::default()
         }
     }
 

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::compare::{Comparison, Difference};
-use super::metrics::AccuracyTable;
+use super::compare::{Comparison, Difference, Discordance};
+use super::metrics::{AccuracyTable, Cell, Overall, Repeated};
 use super::outcomes::Counts;
-use super::repeats::{Repeated, RepeatedCell};
 use crate::ground::numbers::{p_value, percent};
 use crate::ground::order::unique;
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Column, Columns, Sheet, cell};
 use crate::run::condition::label;
 use crate::run::header::NameAndDigest;
 use crate::run::judge_name::short_judges;
@@ -21,7 +20,7 @@ use crate::statistics::spread::Spread;
 use crate::statistics::{Interval, LEVEL};
 
 /// One run under one condition, or over its repetitions, by one judge.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ResultRow {
     pub name: String,
     /// The same without its condition, which has a column of its own.
@@ -47,11 +46,10 @@ pub struct ResultRow {
     pub cut: usize,
     /// Generations that ended inside a thought; they are among those without an answer.
     pub cut_thoughts: usize,
-    /// Probes that were not asked yet, in a run that is not finished: they count as wrong.
+    /// Not asked yet. These and the next two count as wrong.
     pub missing: usize,
-    /// Probes that were asked and have no answer: they count as wrong.
     pub no_answer: usize,
-    /// Probes with an answer and without a verdict: they count as wrong.
+    /// Probes with an answer.
     pub no_verdict: usize,
     /// Verdicts on answers that equal a reference answer, of which the judge was not asked.
     pub settled: usize,
@@ -125,56 +123,43 @@ impl ResultRow {
     }
 
     /// The probes that were asked and count as wrong because nothing is known of them, where there are numbers.
-    fn errors(&self) -> String {
-        if self.judge.is_some() && self.no_result.is_none() {
-            (self.no_answer + self.no_verdict).to_string()
-        } else {
-            self.no_answer.to_string()
-        }
+    fn errors(&self) -> usize {
+        let judged = self.judge.is_some() && self.no_result.is_none();
+        self.no_answer + if judged { self.no_verdict } else { 0 }
+    }
+
+    /// The overall accuracy with its counts and interval, where there is one.
+    pub(super) fn overall(&self) -> Option<Vec<String>> {
+        let table = self.table.as_ref()?;
+        let Overall { accuracy, correct, expected, interval, .. } = table.overall;
+        Some(number(accuracy?, counted(correct, expected, table.most), interval))
     }
 }
 
 /// Table 2: a row a run, a column a cell, with counts and intervals.
 pub fn accuracies(rows: &[ResultRow]) -> Sheet {
-    let mut cells: Vec<(&str, &str)> = Vec::new();
     let tables = || rows.iter().filter_map(|row| row.table.as_ref());
+    let dimensions = unique(tables().flat_map(|table| &table.dimensions));
+    let mut table = named(rows.iter(), rows, |row| row);
     for kind in unique(tables().flat_map(|table| &table.kinds)) {
-        for dimension in unique(tables().flat_map(|table| &table.dimensions)) {
-            let is = |cell: &super::metrics::Cell| &cell.kind == kind && &cell.dimension == dimension;
-            if tables().flat_map(|table| &table.cells).any(is) {
-                cells.push((kind, dimension));
+        for &dimension in &dimensions {
+            let is = |cell: &&Cell| &cell.kind == kind && &cell.dimension == dimension;
+            if !tables().flat_map(|table| &table.cells).any(|cell| is(&cell)) {
+                continue;
             }
+            table = table.column(Column::number(dimension).under(kind), |row| {
+                let found = row.table.as_ref().and_then(|table| Some((table, table.cells.iter().find(is)?)));
+                found.map_or(cell("-"), |(table, Cell { counts, accuracy, interval, .. })| {
+                    number(*accuracy, counted(counts.correct, counts.expected, table.most), *interval)
+                })
+            });
         }
     }
-    let mut columns = heads(rows);
-    let of_cell =
-        |(group, name): &(&str, &str)| Column { group: (*group).to_owned(), ..Column::number(*name) };
-    columns.extend(cells.iter().map(of_cell));
-    columns.push(Column::number("overall"));
-    columns.extend(count_heads(rows));
-    let row = |row: &ResultRow| {
-        let mut line = starts(row, rows);
-        line.extend(cells.iter().map(|(kind, dimension)| {
-            let of_cell = row.table.as_ref().and_then(|table| {
-                table.cells.iter().find(|cell| cell.kind == *kind && cell.dimension == *dimension)
-            });
-            of_cell.map_or(cell("-"), |c| {
-                let most = row.table.as_ref().and_then(|table| table.most);
-                number(c.accuracy, counted(c.counts.correct, c.counts.expected, most), c.interval)
-            })
-        }));
-        line.push(match &row.table {
-            Some(table) => table.overall.accuracy.map_or(cell("-"), |accuracy| {
-                let count = counted(table.overall.correct, table.overall.expected, table.most);
-                let mut lines = number(accuracy, count, table.overall.interval);
-                lines.iter_mut().take(1).for_each(|line| line.push_str(row.mark()));
-                lines
-            }),
-            None => cell(row.nothing()),
-        });
-        line.extend(counts_of(row, rows));
-        line
-    };
+    table = table.number("overall", |row| match (&row.table, row.overall()) {
+        (Some(_), Some(lines)) => marked(lines, row.mark()),
+        (Some(_), None) => cell("-"),
+        (None, _) => cell(row.nothing()),
+    });
     let mut notes = Vec::new();
     if let Some(table) = tables().next() {
         let count = if table.most.is_none() { "correct/asked" } else { "answers" };
@@ -188,83 +173,47 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
         ));
     }
     notes.extend(remarks(rows));
-    Sheet { columns, rows: rows.iter().map(row).collect(), notes }
+    with_counts(table, rows, |row| row).sheet(notes)
 }
 
 /// Table 6: a row a run and kind, a column a dimension, each mean ± standard deviation over repetitions.
 pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
-    let all = || rows.iter().filter_map(|row| row.repeats.as_ref());
-    let cells = all().flatten().flat_map(|kind| &kind.cells);
-    let dimensions = unique(cells.map(|cell| &cell.dimension));
-    let mut columns = heads(rows);
-    columns.push(Column::text(split));
-    columns.extend(dimensions.iter().map(|name| Column::number(*name)));
-    columns.extend(["overall", "calls"].map(Column::number));
-    columns.extend(count_heads(rows));
+    let kinds = rows.iter().flat_map(|row| {
+        let some = row.repeats.iter().flatten().map(move |kind| (row, Some(kind)));
+        some.chain(row.repeats.is_none().then_some((row, None)))
+    });
+    let cells = rows.iter().filter_map(|row| row.repeats.as_ref()).flatten().flat_map(|kind| &kind.cells);
     let spread = |spread: &Spread| match spread.sd {
         Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
         None => percent(spread.mean),
     };
-    let mut lines = Vec::new();
-    for row in rows {
-        let Some(kinds) = &row.repeats else {
-            let mut line = starts(row, rows);
-            line.push(cell("-"));
-            line.extend(dimensions.iter().map(|_| cell("-")));
-            line.extend([row.nothing(), "-"].map(cell));
-            line.extend(counts_of(row, rows));
-            lines.push(line);
-            continue;
-        };
-        for kind in kinds {
-            let mut line = starts(row, rows);
-            line.push(cell(kind.kind.as_deref().unwrap_or("all")));
-            line.extend(dimensions.iter().map(|dimension| {
-                let own = kind.cells.iter().find(|cell| &cell.dimension == *dimension);
-                cell(own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy)))
-            }));
-            let overall = format!("{}{}", spread(&kind.overall), row.mark());
-            line.extend([overall, kind.overall.n.to_string()].map(cell));
-            line.extend(counts_of(row, rows));
-            lines.push(line);
-        }
+    let mut table = named(kinds, rows, |(row, _)| row)
+        .text(split, |(_, kind)| kind.map_or("-", |kind| kind.kind.as_deref().unwrap_or("all")));
+    for dimension in unique(cells.map(|cell| &cell.dimension)) {
+        table = table.number(dimension, |(_, kind)| {
+            let own = kind.and_then(|kind| kind.cells.iter().find(|cell| cell.dimension == *dimension));
+            own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy))
+        });
     }
+    let table = table
+        .number("overall", |(row, kind)| match kind {
+            Some(kind) => format!("{}{}", spread(&kind.overall), row.mark()),
+            None => row.nothing().to_owned(),
+        })
+        .number("calls", |(_, kind)| kind.map_or("-".to_owned(), |kind| kind.overall.n.to_string()));
     let mut notes = vec![
         "accuracy in %: mean ± standard deviation (n - 1) over repeated calls on the same cases".to_owned(),
     ];
     notes.extend(remarks(rows));
-    Sheet { columns, rows: lines, notes }
+    with_counts(table, rows, |(row, _)| row).sheet(notes)
 }
 
 /// The difference of two runs, cell by cell.
 pub fn differences(comparison: &Comparison) -> Sheet {
-    let numbers = ["n", "first", "second", "difference", "95% interval", "b", "c", "p", "p (Holm)"];
-    let columns =
-        std::iter::once(Column::text("first - second")).chain(numbers.map(Column::number)).collect();
-    let row = |difference: &Difference| {
-        let Difference { pairs, interval, test, .. } = difference;
-        let name = match (&difference.kind, &difference.dimension) {
-            (Some(kind), Some(dimension)) => format!("{kind} {dimension}"),
-            _ => "overall".to_owned(),
-        };
-        let tested =
-            |of: fn(&super::compare::Discordance) -> String| test.as_ref().map_or("-".to_owned(), of);
-        [
-            name,
-            pairs.to_string(),
-            percent(difference.first),
-            percent(difference.second),
-            percent(difference.difference),
-            interval.map_or("-".to_owned(), range),
-            tested(|test| test.b.to_string()),
-            tested(|test| test.c.to_string()),
-            tested(|test| p_value(test.p)),
-            tested(|test| test.p_holm.map_or("-".to_owned(), p_value)),
-        ]
-        .map(cell)
-        .to_vec()
-    };
     let Comparison { first, second, only_first, only_second, .. } = comparison;
+    let tested = |of: fn(Discordance) -> Option<String>| {
+        move |row: &Difference| row.test.and_then(of).unwrap_or_else(|| "-".to_owned())
+    };
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
         format!(
@@ -281,8 +230,21 @@ pub fn differences(comparison: &Comparison) -> Sheet {
             "left out: {only_first} questions of the first alone, {only_second} of the second alone"
         ));
     }
-    let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
-    Sheet { columns, rows, notes }
+    Columns::of(comparison.rows())
+        .text("first - second", |row| match (&row.kind, &row.dimension) {
+            (Some(kind), Some(dimension)) => format!("{kind} {dimension}"),
+            _ => "overall".to_owned(),
+        })
+        .number("n", |row| row.pairs)
+        .number("first", |row| percent(row.first))
+        .number("second", |row| percent(row.second))
+        .number("difference", |row| percent(row.difference))
+        .number("95% interval", |row| row.interval.map_or("-".to_owned(), range))
+        .number("b", tested(|test| Some(test.b.to_string())))
+        .number("c", tested(|test| Some(test.c.to_string())))
+        .number("p", tested(|test| Some(p_value(test.p))))
+        .number("p (Holm)", tested(|test| test.p_holm.map(p_value)))
+        .sheet(notes)
 }
 
 /// How intervals are made, in words.
@@ -296,154 +258,137 @@ fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
 
 /// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
 pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
-    let numbers = [
-        "correct",
-        "worth",
-        "judged",
-        "answered",
-        "missing",
-        "expected",
-        "accuracy",
-        "low",
-        "high",
-        "truncated",
-    ];
-    let columns = OF_ROW.iter().chain(&["kind", "dimension"]).chain(&numbers).chain(&OF_VERDICTS);
-    let mut lines = Vec::new();
-    for row in rows {
-        let mut line = |place: [&str; 2], numbers: [String; 9]| {
-            let mut cells = of_row(row);
-            cells.extend(place.map(str::to_owned));
-            cells.extend(numbers);
-            cells.push(row.truncated.to_string());
-            cells.extend(of_verdicts(row));
-            lines.push(cells.into_iter().map(cell).collect());
-        };
-        let Some(table) = &row.table else {
-            line(["overall", ""], std::array::from_fn(|_| String::new()));
-            continue;
-        };
-        let numbers = |counts: &Counts, accuracy: Option<f64>, interval| {
-            let Counts { correct, worth, judged, answered, missing, expected } = counts;
-            let counts = [correct, judged, answered, missing, expected].map(ToString::to_string);
-            let [correct, judged, answered, missing, expected] = counts;
-            let accuracy = accuracy.map_or(String::new(), |accuracy| accuracy.to_string());
-            let [low, high] = ends(interval);
-            [correct, worth.to_string(), judged, answered, missing, expected, accuracy, low, high]
-        };
-        let o = &table.overall;
-        let mut all =
-            Counts { correct: o.correct, judged: o.judged, expected: o.expected, ..Counts::default() };
-        for c in &table.cells {
-            all.worth += c.counts.worth;
-            all.answered += c.counts.answered;
-            all.missing += c.counts.missing;
-            line([&c.kind, &c.dimension], numbers(&c.counts, Some(c.accuracy), c.interval));
+    let lines = rows.iter().flat_map(|row| {
+        let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| (row, Some(cell)));
+        cells.chain([(row, None)])
+    });
+    let sum = |row: &ResultRow, of: fn(&Counts) -> f64| {
+        row.table
+            .as_ref()
+            .map(|table| table.cells.iter().map(|cell| of(&cell.counts)).fold(0.0, |a, b| a + b))
+    };
+    let overall = |row: &'_ ResultRow| row.table.as_ref().map(|table| table.overall.clone());
+    let count = |of: fn(&Counts) -> usize, all: fn(&Overall) -> usize| {
+        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+            Some(cell) => Some(of(&cell.counts)),
+            None => overall(row).as_ref().map(all),
         }
-        line(["overall", ""], numbers(&all, o.accuracy, o.interval));
-    }
-    Sheet { columns: columns.map(|name| Column::text(*name)).collect(), rows: lines, notes: Vec::new() }
+    };
+    let summed = |of: fn(&Counts) -> f64| {
+        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+            Some(cell) => Some(of(&cell.counts)),
+            None => sum(row, of),
+        }
+    };
+    let interval = |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+        Some(cell) => cell.interval,
+        None => overall(row)?.interval,
+    };
+    let table = identified(lines, |(row, _)| row)
+        .text("kind", |(_, cell)| cell.map_or("overall", |cell| &cell.kind))
+        .text("dimension", |(_, cell)| cell.map(|cell| &*cell.dimension))
+        .text("correct", count(|one| one.correct, |all| all.correct))
+        .text("worth", summed(|one| one.worth))
+        .text("judged", count(|one| one.judged, |all| all.judged))
+        .text("answered", summed(|one| one.answered as f64))
+        .text("missing", summed(|one| one.missing as f64))
+        .text("expected", count(|one| one.expected, |all| all.expected))
+        .text("accuracy", |(row, cell)| match cell {
+            Some(cell) => Some(cell.accuracy),
+            None => overall(row)?.accuracy,
+        })
+        .text("low", |line| interval(line).map(|interval| interval.low))
+        .text("high", |line| interval(line).map(|interval| interval.high))
+        .text("truncated", |(row, _)| row.truncated);
+    with_caveats(table, |(row, _)| row)
 }
 
 /// Every number of [`spreads`] on a line of its own, unrounded: for CSV.
 pub fn spread_records(rows: &[ResultRow]) -> Sheet {
-    let columns = OF_ROW.iter().chain(&["kind", "dimension", "calls", "mean", "sd"]).chain(&OF_VERDICTS);
-    let mut lines = Vec::new();
+    type Line<'a> = (&'a ResultRow, &'a str, &'a str, Option<Spread>);
+    let mut lines: Vec<Line<'_>> = Vec::new();
     for row in rows {
-        let mut line = |kind: &str, dimension: &str, spread: Option<&Spread>| {
-            let text = |of: Option<f64>| of.map_or(String::new(), |number| number.to_string());
-            let mut cells = of_row(row);
-            cells.extend([
-                kind.to_owned(),
-                dimension.to_owned(),
-                spread.map_or(String::new(), |spread| spread.n.to_string()),
-                text(spread.map(|spread| spread.mean)),
-                text(spread.and_then(|spread| spread.sd)),
-            ]);
-            cells.extend(of_verdicts(row));
-            lines.push(cells.into_iter().map(cell).collect());
-        };
-        let Some(kinds) = &row.repeats else {
-            line("all", "overall", None);
-            continue;
-        };
-        for kind in kinds {
-            let name = kind.kind.as_deref().unwrap_or("all");
-            for RepeatedCell { dimension, accuracy } in &kind.cells {
-                line(name, dimension, Some(accuracy));
-            }
-            line(name, "overall", Some(&kind.overall));
+        for Repeated { kind, cells, overall } in row.repeats.iter().flatten() {
+            let kind = kind.as_deref().unwrap_or("all");
+            lines.extend(cells.iter().map(|cell| (row, kind, &*cell.dimension, Some(cell.accuracy))));
+            lines.push((row, kind, "overall", Some(*overall)));
         }
+        lines.extend(row.repeats.is_none().then_some((row, "all", "overall", None)));
     }
-    Sheet { columns: columns.map(|name| Column::text(*name)).collect(), rows: lines, notes: Vec::new() }
+    let table = identified(lines, |(row, ..)| row)
+        .text("kind", |(_, kind, ..)| kind)
+        .text("dimension", |(_, _, dimension, _)| dimension)
+        .text("calls", |(.., spread)| spread.map(|spread| spread.n))
+        .text("mean", |(.., spread)| spread.map(|spread| spread.mean))
+        .text("sd", |(.., spread)| spread.and_then(|spread| spread.sd));
+    with_caveats(table, |(row, ..)| row)
 }
 
 /// Every number of [`differences`], unrounded: for CSV.
 pub fn difference_records(comparison: &Comparison) -> Sheet {
-    let columns = [
-        "first",
-        "second",
-        "kind",
-        "dimension",
-        "pairs",
-        "first_accuracy",
-        "second_accuracy",
-        "difference",
-        "low",
-        "high",
-        "b",
-        "c",
-        "p",
-        "p_holm",
-    ];
-    let row = |d: &Difference| {
-        let text = |number: Option<String>| number.unwrap_or_default();
-        let [low, high] = ends(d.interval);
-        [
-            comparison.first.clone(),
-            comparison.second.clone(),
-            d.kind.clone().unwrap_or_else(|| "overall".to_owned()),
-            text(d.dimension.clone()),
-            d.pairs.to_string(),
-            d.first.to_string(),
-            d.second.to_string(),
-            d.difference.to_string(),
-            low,
-            high,
-            text(d.test.map(|test| test.b.to_string())),
-            text(d.test.map(|test| test.c.to_string())),
-            text(d.test.map(|test| test.p.to_string())),
-            text(d.test.and_then(|test| test.p_holm).map(|p| p.to_string())),
-        ]
-        .map(cell)
-        .to_vec()
-    };
-    let rows = comparison.cells.iter().chain(std::iter::once(&comparison.overall)).map(row).collect();
-    Sheet { columns: columns.map(Column::text).to_vec(), rows, notes: Vec::new() }
+    Columns::of(comparison.rows())
+        .text("first", |_| &*comparison.first)
+        .text("second", |_| &*comparison.second)
+        .text("kind", |row| row.kind.as_deref().unwrap_or("overall"))
+        .text("dimension", |row| row.dimension.as_deref())
+        .text("pairs", |row| row.pairs)
+        .text("first_accuracy", |row| row.first)
+        .text("second_accuracy", |row| row.second)
+        .text("difference", |row| row.difference)
+        .text("low", |row| row.interval.map(|interval| interval.low))
+        .text("high", |row| row.interval.map(|interval| interval.high))
+        .text("b", |row| row.test.map(|test| test.b))
+        .text("c", |row| row.test.map(|test| test.c))
+        .text("p", |row| row.test.map(|test| test.p))
+        .text("p_holm", |row| row.test.and_then(|test| test.p_holm))
+        .sheet(Vec::new())
 }
 
-/// The first columns of a table for people. The condition has one unless all rows are plain, the judge one where rows differ in it.
-fn heads(rows: &[ResultRow]) -> Vec<Column> {
-    let mut columns = vec![Column::text("model")];
-    columns.extend(has_conditions(rows).then(|| Column::text("condition")));
-    columns.extend(has_judges(rows).then(|| Column::text("judge")));
-    columns
+/// The columns that name a row for people: the condition unless all rows are plain, the judge where rows differ in it.
+fn named<'a, R: Copy>(
+    items: impl Iterator<Item = R>,
+    rows: &'a [ResultRow],
+    row: fn(R) -> &'a ResultRow,
+) -> Columns<R> {
+    let names = short_names(rows);
+    Columns::of(items)
+        .text("model", |item| row(item).label())
+        .text_if(rows.iter().any(|row| row.condition != label("")), "condition", |item| &*row(item).shown)
+        .text_if(judges(rows).len() > 1, "judge", |item| {
+            row(item).judged_by_among(&names).unwrap_or_else(|| "-".to_owned())
+        })
 }
 
-fn starts(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
-    let judge = || cell(row.judged_by_among(&short_names(rows)).unwrap_or_else(|| "-".to_owned()));
-    let mut cells = vec![cell(row.label())];
-    cells.extend(has_conditions(rows).then(|| cell(row.shown.as_str())));
-    cells.extend(has_judges(rows).then(judge));
-    cells
+/// The last columns for people: what was not asked yet has one where there is any.
+fn with_counts<'a, R: Copy>(
+    table: Columns<R>,
+    rows: &[ResultRow],
+    row: fn(R) -> &'a ResultRow,
+) -> Columns<R> {
+    table
+        .number_if(rows.iter().any(|row| row.missing > 0), "missing", |item| row(item).missing)
+        .number("errors", |item| row(item).errors())
+        .number("cut", |item| row(item).cut)
 }
 
-fn has_conditions(rows: &[ResultRow]) -> bool {
-    rows.iter().any(|row| row.condition != label(""))
+/// The columns that name a row in CSV.
+fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
+    Columns::of(items)
+        .text("name", |item| &*row(item).name)
+        .text("dir", |item| &*row(item).dir)
+        .text("model", |item| &*row(item).model)
+        .text("condition", |item| &*row(item).condition)
+        .text("judge", |item| row(item).judge.as_deref())
+        .text("rubric", |item| &*row(item).rubric)
 }
 
-fn has_judges(rows: &[ResultRow]) -> bool {
-    judges(rows).len() > 1
+/// The caveats of a row in CSV.
+fn with_caveats<'a, R: Copy>(table: Columns<R>, row: fn(R) -> &'a ResultRow) -> Sheet {
+    table
+        .text("cut", |item| row(item).cut)
+        .text("no_result", |item| row(item).no_result.as_deref())
+        .text("warning", |item| row(item).warning.as_deref())
+        .sheet(Vec::new())
 }
 
 fn judges(rows: &[ResultRow]) -> Vec<String> {
@@ -453,21 +398,6 @@ fn judges(rows: &[ResultRow]) -> Vec<String> {
 
 fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
     short_judges(rows.iter().filter_map(|row| row.judge.as_deref()))
-}
-
-/// The last columns: what was not asked yet has one where there is any.
-fn count_heads(rows: &[ResultRow]) -> Vec<Column> {
-    let missing = has_missing(rows).then_some("missing");
-    missing.into_iter().chain(["errors", "cut"]).map(Column::number).collect()
-}
-
-fn counts_of(row: &ResultRow, rows: &[ResultRow]) -> Vec<Vec<String>> {
-    let missing = has_missing(rows).then(|| row.missing.to_string());
-    missing.into_iter().chain([row.errors(), row.cut.to_string()]).map(cell).collect()
-}
-
-fn has_missing(rows: &[ResultRow]) -> bool {
-    rows.iter().any(|row| row.missing > 0)
 }
 
 /// Notes on all rows, and caveats of single ones.
@@ -563,23 +493,10 @@ fn range(Interval { low, high }: Interval) -> String {
     format!("{} to {}", percent(low), percent(high))
 }
 
-fn ends(interval: Option<Interval>) -> [String; 2] {
-    interval.map_or_else(Default::default, |i| [i.low.to_string(), i.high.to_string()])
-}
-
-const OF_ROW: [&str; 6] = ["name", "dir", "model", "condition", "judge", "rubric"];
-
-fn of_row(row: &ResultRow) -> Vec<String> {
-    let texts = [&row.name, &row.dir, &row.model, &row.condition].map(Clone::clone);
-    texts.into_iter().chain([row.judge.clone().unwrap_or_default(), row.rubric.clone()]).collect()
-}
-
-/// Columns with the caveats of a row in CSV.
-const OF_VERDICTS: [&str; 3] = ["cut", "no_result", "warning"];
-
-fn of_verdicts(row: &ResultRow) -> [String; 3] {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    [row.cut.to_string(), text(&row.no_result), text(&row.warning)]
+/// Lines of a cell, the first with a mark behind it.
+pub(super) fn marked(mut lines: Vec<String>, mark: &str) -> Vec<String> {
+    lines.iter_mut().take(1).for_each(|line| line.push_str(mark));
+    lines
 }
 
 fn short(digest: &str) -> &str {

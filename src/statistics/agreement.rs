@@ -14,7 +14,6 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Counts pairs of (reference, other).
     pub fn count(pairs: impl IntoIterator<Item = (bool, bool)>) -> Self {
         let mut counts = Agreement::default();
         for pair in pairs {
@@ -28,7 +27,6 @@ impl Agreement {
         counts
     }
 
-    /// Number of pairs.
     pub fn n(&self) -> usize {
         self.true_positive + self.false_positive + self.false_negative + self.true_negative
     }
@@ -96,7 +94,6 @@ impl ScoreAgreement {
         self.cells().map(|(i, j, count)| of(i, j) * count).sum()
     }
 
-    /// Number of pairs.
     pub fn n(&self) -> usize {
         self.sum(|_, _| 1)
     }

@@ -64,7 +64,6 @@ pub fn lasso(x: &[Vec<f64>], y: &[f64], alpha: f64) -> Linear {
 }
 
 impl Linear {
-    /// Its value.
     pub fn at(&self, row: &[f64]) -> f64 {
         self.intercept + self.weights.iter().zip(row).map(|(w, x)| w * x).sum::<f64>()
     }

@@ -53,7 +53,6 @@ impl Logistic {
         Some(Logistic { centre, scale, intercept, slope })
     }
 
-    /// The probability at a number.
     pub fn probability(&self, x: f64) -> f64 {
         sigmoid(self.intercept + self.slope * (x - self.centre) / self.scale)
     }
@@ -107,11 +106,9 @@ pub fn auc(x: &[f64], y: &[bool]) -> Option<f64> {
     (pairs > 0).then(|| wins.sum::<f64>() / pairs as f64)
 }
 
-/// Probabilities of a range beside the share of true outcomes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
     pub foretold: f64,
-    /// The share of true outcomes.
     pub came: f64,
     pub count: usize,
 }

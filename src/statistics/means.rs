@@ -7,6 +7,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::spread::Spread;
 use super::{Interval, LEVEL};
 
 /// The growth of an estimate's error on the logarithmic scale with its own size. Chosen by simulation: the least whole number with
@@ -26,8 +27,7 @@ fn reach(t: f64, error: f64) -> f64 {
     t * error * (1.0 + GROWTH * error * error).sqrt()
 }
 
-/// Size, mean and standard deviation of several numbers that differ; absent of one, and of equal ones, which say nothing of how far
-/// others lie.
+/// Several numbers that differ; absent of one, and of equal ones, which say nothing of how far others lie.
 struct Sample {
     n: f64,
     mean: f64,
@@ -37,10 +37,8 @@ struct Sample {
 
 impl Sample {
     fn of(values: &[f64]) -> Option<Self> {
-        let n = values.len() as f64;
-        let t = t_quantile(n - 1.0)?;
-        let mean = values.iter().sum::<f64>() / n;
-        let sd = (values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+        let Spread { n, mean, sd } = Spread::of(values)?;
+        let (n, sd, t) = (n as f64, sd?, t_quantile(n as f64 - 1.0)?);
         let size = values.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
         (sd > ROUNDING * size && sd.is_finite()).then_some(Sample { n, mean, sd, t })
     }

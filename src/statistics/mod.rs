@@ -24,7 +24,6 @@ use statrs::distribution::{ContinuousCDF, Normal};
 /// The level of every interval in the reports.
 pub const LEVEL: f64 = 0.95;
 
-/// A closed interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Interval {
     pub low: f64,

@@ -31,7 +31,6 @@ impl Ridge {
             .then_some(Ridge { weights, intercept })
     }
 
-    /// The prediction of a sample.
     pub fn predict(&self, features: ArrayView1<'_, f64>) -> f64 {
         features.dot(&self.weights) + self.intercept
     }

@@ -28,7 +28,6 @@ const NOTE: usize = 140;
 /// Characters of an error in the table.
 const ERROR: usize = 200;
 
-/// A planned answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowName {
     pub case: usize,
@@ -90,14 +89,12 @@ pub struct RoleEffect {
     pub rank: usize,
 }
 
-/// A run folder.
 #[derive(Debug)]
 pub struct Folder {
     pub id: String,
     /// The folder's header, plan (without queries and notes) and verdicts (reasons cut).
     pub thin: RunFolder,
     pub benchmark: &'static Benchmark,
-    /// All planned answers, in the order of the plan.
     pub rows: Vec<RowName>,
     pub facts: Vec<RowFacts>,
     pub roles: Vec<String>,
@@ -116,7 +113,6 @@ pub struct Folder {
 /// The files that are followed, in the order of [`Folder::files`].
 const FILES: [&str; 8] = [ANSWERS, VERDICTS, RUBRICS, REPLIES, CAUSES, CONTRAST_CAUSES, WHY, TRIALS];
 
-/// The beginning of every row.
 #[derive(Deserialize)]
 struct KeyHead {
     case: String,
@@ -212,22 +208,18 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         &self.thin.dir
     }
 
-    /// Counts everything that changed since it was opened.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The row of an answer, where it is planned.
     pub fn row_of(&self, key: &AnswerKey) -> Option<usize> {
         self.by_key.get(key).copied()
     }
 
-    /// The case, probe and condition of a row.
     pub fn named(&self, row: usize) -> Option<(&PlannedCase, &PlannedProbe, &Condition)> {
         let name = self.rows.get(row)?;
         let case = self.thin.plan.get(name.case)?;
@@ -240,7 +232,6 @@ impl Folder {
         self.read(PLAN, *self.plan_places.get(case)?)
     }
 
-    /// A row of one of the folder's files.
     pub fn read<T: serde::de::DeserializeOwned>(&self, file: &str, place: Place) -> Option<T> {
         place.read(&self.dir().join(file)).ok().flatten()
     }
@@ -254,12 +245,10 @@ impl Folder {
         Place::read_all(&self.dir().join(file), places).unwrap_or_default()
     }
 
-    /// The whole row of an answer.
     pub fn answer(&self, row: usize) -> Option<AnswerRow> {
         self.read(ANSWERS, self.facts.get(row)?.place?)
     }
 
-    /// The attention file of a row, where it has one.
     pub fn attention(&self, row: usize) -> Option<PathBuf> {
         let name = self.facts.get(row)?.answer.as_ref()?.attention.as_ref()?;
         Some(self.dir().join(name))
@@ -299,7 +288,6 @@ impl Folder {
         Some(RoleEffect { drop, rank: 1 + all.iter().filter(|one| one.drop > drop).count() })
     }
 
-    /// Faults of the folder's files, in words.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
         for (file, (count, first)) in &self.broken {
@@ -334,7 +322,6 @@ impl Folder {
         Some((row, self.rank_job(row)?))
     }
 
-    /// The files of a row, to be read.
     pub fn rank_job(&self, row: usize) -> Option<RankJob> {
         let name = self.rows.get(row)?;
         let (case, _, condition) = self.named(row)?;
@@ -355,7 +342,6 @@ impl Folder {
         answer.is_some_and(|answer| answer.attention.is_some() || memory())
     }
 
-    /// Reads what is new.
     pub fn refresh(&mut self, choice: JudgeChoice<'_>) -> Result<(), RunError> {
         let before = self.changes;
         for (at, name) in FILES.into_iter().enumerate() {
@@ -392,7 +378,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Keeps what came of reading a row's files.
     pub fn keep_ranks(&mut self, row: usize, ranked: Ranked) {
         if let Some(facts) = self.facts.get_mut(row) {
             facts.ranked = Some(ranked);
@@ -511,7 +496,6 @@ impl CauseHead {
     }
 }
 
-/// The first characters of a text.
 pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),

@@ -11,7 +11,6 @@ use crate::run::causes::session_measures::MEASURES;
 use crate::run::judged;
 use palimpsest_core::attention::AttentionStore;
 
-/// Layers and heads of a run's attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     pub layers: Vec<Layer>,
@@ -19,7 +18,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of an attention store.
     pub fn of(store: &AttentionStore) -> Self {
         let windowed = |at: usize| {
             store.uniform.as_ref().is_some_and(|uniform| matches!(uniform.windows.get(at), Some(Some(_))))

@@ -12,7 +12,6 @@ use crate::run::plan::PlannedCase;
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ANSWERS, PLAN, VERDICTS};
 
-/// A kind of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     Query,
@@ -26,7 +25,6 @@ pub enum Field {
 }
 
 impl Field {
-    /// All.
     pub const ALL: [Field; 6] =
         [Field::Query, Field::Answer, Field::Thought, Field::Gold, Field::Reason, Field::History];
 }

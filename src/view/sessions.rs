@@ -17,7 +17,6 @@ use crate::run::rows::AnswerRow;
 use crate::run::store::{ShownCase, ShownSegment};
 use palimpsest_core::attention::AttentionStore;
 
-/// A session, an event, a memory.
 #[derive(Debug, Clone, Default)]
 pub struct Session {
     /// Name of its span: `session[3]`, `memory[0]`.
@@ -41,7 +40,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// As replies have it.
     pub fn json(&self) -> Value {
         let evidence: Value = self.evidence.iter().map(|one| self.evidence_json(one)).collect();
         json!({"label": self.label, "index": self.index, "kind": self.kind})
@@ -77,9 +75,7 @@ impl Session {
 #[derive(Debug)]
 pub struct Sources<'a> {
     pub folder: &'a Folder,
-    /// The answer, where there is one.
     pub answer: Option<&'a AnswerRow>,
-    /// Its attention store, where there is one.
     pub store: Option<&'a AttentionStore>,
     pub history: Option<&'a ShownCase>,
     /// The memory system of its condition, with its rows on the case.
@@ -123,7 +119,6 @@ impl Sources<'_> {
         sorted.into_iter().map(|(_, session)| session).collect()
     }
 
-    /// Evidence of the row's case and probe.
     fn evidence(&self, row: usize) -> Vec<PlannedEvidence> {
         let named = self.folder.named(row);
         named.map(|(case, probe, _)| case.evidence_of(probe).cloned().collect()).unwrap_or_default()

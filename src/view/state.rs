@@ -24,7 +24,6 @@ const TOLD: usize = 250;
 /// Depth to which folders of runs are looked for.
 const DEPTH: usize = 3;
 
-/// There is no run.
 #[derive(Debug, thiserror::Error)]
 #[error("{} holds no run: no folder there has a {HEADER}; give the folder that `palimpsest run --out` named", dir.display())]
 pub struct NoRun {
@@ -39,7 +38,6 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Its name on the page.
     fn id(&self) -> &str {
         match self {
             Entry::Run(folder) => &folder.id,
@@ -47,7 +45,6 @@ impl Entry {
         }
     }
 
-    /// The folder.
     pub fn dir(&self) -> &Path {
         match self {
             Entry::Run(folder) => folder.dir(),
@@ -55,7 +52,6 @@ impl Entry {
         }
     }
 
-    /// The run, where it can be read.
     pub fn run(&self) -> Option<&Folder> {
         match self {
             Entry::Run(folder) => Some(folder),
@@ -64,12 +60,10 @@ impl Entry {
     }
 }
 
-/// All runs.
 #[derive(Debug)]
 pub struct Runs {
     given: Vec<PathBuf>,
     judge: Option<String>,
-    /// In the order of the page.
     pub entries: Vec<Entry>,
     headers: Vec<Option<(u64, SystemTime)>>,
     looked: Instant,
@@ -128,7 +122,6 @@ impl Runs {
         self.looked = Instant::now();
     }
 
-    /// A short name that no other run has.
     fn name_of(&self, dir: &Path) -> String {
         let parts: Vec<String> = dir
             .canonicalize()
@@ -160,7 +153,6 @@ impl Runs {
         Some((at, folder, row - from))
     }
 
-    /// Rows of all runs.
     pub fn count(&self) -> usize {
         self.readable().map(|(.., folder)| folder.rows.len()).sum()
     }
@@ -217,7 +209,6 @@ fn runs_in(dir: &Path, depth: usize) -> Vec<PathBuf> {
 pub struct Shared(Arc<Mutex<Runs>>);
 
 impl Shared {
-    /// Of opened runs.
     pub fn new(runs: Runs) -> Self {
         Shared(Arc::new(Mutex::new(runs)))
     }
@@ -227,7 +218,6 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The runs as they are now.
     pub fn now(&self) -> MutexGuard<'_, Runs> {
         let mut runs = self.held();
         runs.refresh();

@@ -18,7 +18,6 @@ use crate::losses::trace::Stage;
 use crate::run::plan::dimension_of;
 use crate::run::rows::{AnswerRow, VerdictRow};
 
-/// A column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
     pub name: String,
@@ -28,7 +27,6 @@ pub struct Column {
     pub values: Values,
 }
 
-/// Values of a column, a row each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Values {
@@ -71,7 +69,6 @@ impl Values {
         }
     }
 
-    /// The values of some rows.
     fn select(&self, rows: &[usize]) -> Values {
         match self {
             Values::Category { values, codes } => {
@@ -94,25 +91,21 @@ impl Values {
     }
 }
 
-/// All columns of all runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
     pub stamp: String,
     pub n: usize,
     /// Rows whose ranks were read, of those that have some.
     pub ranked: Progress,
-    /// In the order to show.
     pub columns: Vec<Column>,
 }
 
-/// Progress of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Progress {
     pub done: usize,
     pub of: usize,
 }
 
-/// One planned answer, with what columns are made of.
 struct Row<'a> {
     folder: &'a Folder,
     at: usize,
@@ -148,7 +141,6 @@ fn category(words: Vec<Option<String>>) -> Values {
     Values::Category { values, codes }
 }
 
-/// State of an answer, in a word.
 pub fn state(answer: Option<&AnswerRow>) -> &'static str {
     match answer {
         None => "not yet",
@@ -159,7 +151,6 @@ pub fn state(answer: Option<&AnswerRow>) -> &'static str {
     }
 }
 
-/// A verdict in a word or two.
 pub fn verdict_in_words(row: &VerdictRow) -> String {
     match (row.is_clean(), row.correct, row.score, &row.choice) {
         (false, ..) => "no verdict".to_owned(),
@@ -170,7 +161,6 @@ pub fn verdict_in_words(row: &VerdictRow) -> String {
     }
 }
 
-/// A side, as replies have it.
 pub fn side_key(side: Side) -> &'static str {
     match side {
         Side::Older => "older",
@@ -218,7 +208,6 @@ fn shown(row: &Row<'_>, role: &str) -> Option<&'static str> {
     }
 }
 
-/// Makes the columns.
 struct Columns<'a> {
     rows: Vec<Row<'a>>,
     made: Vec<Column>,
@@ -413,7 +402,6 @@ impl Columns<'_> {
 }
 
 impl Table {
-    /// Of all runs.
     pub fn of(runs: &Runs) -> Self {
         let mut rows = Vec::with_capacity(runs.count());
         for (.., folder) in runs.readable() {
@@ -441,7 +429,6 @@ impl Table {
         Table { stamp: self.stamp.clone(), n: rows.len(), ranked, columns }
     }
 
-    /// A column by its name.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }

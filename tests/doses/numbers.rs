@@ -3,7 +3,7 @@
 use palimpsest::dose::answer::Chosen;
 use palimpsest::dose::cell::{Cell, per_item};
 use palimpsest::dose::chains::Chains;
-use palimpsest::dose::estimate::{Estimate, Share, slope};
+use palimpsest::dose::estimate::{Estimate, slope};
 use palimpsest::dose::sweep::{Scale, Sweep};
 use palimpsest::dose::words::recency;
 use palimpsest::dose::{DoseOptions, Doses};
@@ -241,8 +241,8 @@ fn estimates_are_students_and_slopes_least_squares() {
     assert_eq!(Estimate::of(&[2.0, 2.0]).unwrap().interval, None);
     assert_eq!(Estimate::of(&[]), None);
     // Wilson's interval of two of three begins at 0.208.
-    assert!(Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.2));
-    assert!(!Share::of(&[0.0, 1.0, 1.0]).unwrap().is_above(0.21));
+    assert!(Estimate::share(&[0.0, 1.0, 1.0]).unwrap().is_above(0.2));
+    assert!(!Estimate::share(&[0.0, 1.0, 1.0]).unwrap().is_above(0.21));
     // A mean of bounded numbers has an interval within the bounds, also where all are equal.
     let within = Estimate::between(&[1.0, 1.0, 1.0], (-1.0, 1.0)).unwrap();
     assert!(within.mean == 1.0 && within.interval.unwrap().high <= 1.0 && within.interval.unwrap().low < 1.0);

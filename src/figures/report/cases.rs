@@ -6,17 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::text::{TurnPart, turns};
+use super::text::turns;
 use super::view::View;
 use crate::benchmarks::Benchmark;
 use crate::figures::captions::{plural, ranges};
 use crate::ground::order::entry;
 use crate::lens::{Example, LayerKind, Lens, LensError, Study};
+use crate::records::{Record, join};
+use crate::run::judged::Judged;
 use crate::run::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use crate::run::rows::{AnswerRow, VerdictRow};
 use crate::run::store::{ShownCase, ShownSegment};
+use palimpsest_core::engine::StopReason;
 use palimpsest_core::text::known_special_tokens;
 
 /// Where the shown segments of a run take more than this, segments without evidence are cut to [`EXCERPT`] characters: a
@@ -35,120 +38,13 @@ const WHOLE_TEXTS: usize = 1500;
 /// Characters of a query, answer or reason on a page of many.
 const TEXT: usize = 600;
 
-/// One case.
-#[derive(Debug, Serialize)]
-pub struct CasePart {
-    id: String,
-    kind: Option<String>,
-    /// Beside the case's name: a verdict a probe and condition, or counts of them.
-    pills: Vec<Pill>,
-    probes: Vec<ProbePart>,
-    folded: bool,
-    /// Segments below each other; those of one block stand side by side.
-    blocks: Vec<Block>,
-    /// Why there are no segments to show.
-    segments_missing: Option<String>,
-    dropped: Option<String>,
-    /// Special tokens of known models that its text spells.
-    special_tokens: Vec<&'static str>,
-}
-
-/// A verdict beside a name.
-#[derive(Debug, Serialize)]
-struct Pill {
-    text: String,
-    /// `correct`, `wrong`, `failed` or nothing: how it is coloured.
-    colour: &'static str,
-}
-
-#[derive(Debug, Serialize)]
-struct ProbePart {
-    id: String,
-    query: String,
-    /// Its own evidence, in words; empty where all evidence is the case's.
-    evidence: String,
-    answers: Vec<AnswerPart>,
-}
-
-/// The outcome of a probe under one condition.
-#[derive(Debug, Serialize)]
-struct AnswerPart {
-    /// Empty where the run has the plain one alone.
-    condition: String,
-    /// The part of the history that was shown, where it was not all of it.
-    shown: Option<String>,
-    answer: Option<String>,
-    thought: Option<String>,
-    cut_off: bool,
-    error: Option<String>,
-    /// `correct`, `wrong`, a score as `3 of 5`, `not judged`, `judge failed`.
-    verdict: String,
-    /// `correct`, `wrong` or nothing: how it is coloured.
-    colour: &'static str,
-    reason: Option<String>,
-    probability: Option<String>,
-    attention: Vec<AttentionPart>,
-}
-
-/// Where the query's attention goes, averaged over the layers of one kind.
-#[derive(Debug, Serialize)]
-struct AttentionPart {
-    linear: bool,
-    /// `layers`, or which of them.
-    layers: String,
-    text: String,
-}
-
-/// Segments side by side, or one.
-#[derive(Debug, Serialize)]
-struct Block {
-    beside: bool,
-    segments: Vec<SegmentPart>,
-}
-
-#[derive(Debug, Serialize)]
-struct SegmentPart {
-    /// Its kind: `session`, `event`.
-    kind: String,
-    /// Its place in the whole history, from 0, as files and figures number it.
-    number: usize,
-    /// Its number in the prompt, where that is another one.
-    shown_as: Option<usize>,
-    /// Where it stood among those beside it, by condition: `first (chosen-first)`.
-    stood: Vec<String>,
-    /// Empty where it has none.
-    time: String,
-    /// The parts that it plays, for any probe; empty where it is no evidence.
-    roles: Vec<Role>,
-    shades: Vec<Shade>,
-    turns: Vec<TurnPart>,
-    /// Characters that were left out.
-    cut: usize,
-}
-
-/// A part that a segment plays.
-#[derive(Debug, Serialize)]
-struct Role {
-    name: String,
-    /// For which probes; empty where for all.
-    of: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Shade {
-    probe: String,
-    percent: String,
-    /// Opacity of the shade: the segment's mass over the largest of the case.
-    alpha: String,
-}
-
-/// The room that a page has for texts.
+/// Characters that a page has room for; `None` where texts are whole.
 struct Room {
-    /// Characters of a segment without evidence.
+    /// Of a segment without evidence.
     plain: Option<usize>,
-    /// Characters of a segment with evidence.
+    /// Of a segment with evidence.
     evidence: Option<usize>,
-    /// Characters of a query, an answer or a reason.
+    /// Of a query, an answer or a reason.
     text: Option<usize>,
 }
 
@@ -184,78 +80,79 @@ fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
     case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
 }
 
-/// The rows of one case under a condition.
+/// One case under a condition.
 struct OfCase<'a> {
     view: &'a View<'a>,
-    answers: Vec<&'a AnswerRow>,
+    records: Vec<Record<'a>>,
     examples: Vec<&'a Example>,
 }
 
 impl<'a> OfCase<'a> {
-    fn answer(&self, probe: &str) -> Option<&'a AnswerRow> {
-        self.answers.iter().find(|row| row.probe == probe).copied()
-    }
-
     fn example(&self, probe: &str) -> Option<&'a Example> {
         self.examples.iter().find(|example| example.probe == probe).copied()
     }
 }
 
-/// By case, something of one condition.
-fn by_case<'a, T>(
-    all: impl Iterator<Item = &'a T>,
-    case: impl Fn(&T) -> &str,
-) -> HashMap<String, Vec<&'a T>> {
-    let mut found: HashMap<String, Vec<&T>> = HashMap::new();
-    for one in all {
-        found.entry(case(one).to_owned()).or_default().push(one);
-    }
-    found
-}
-
-/// The parts of all cases, in the data's order.
-pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<CasePart>, LensError> {
+/// The parts of all cases, in the data's order, as the template has them.
+pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
     let benchmark = run.benchmark();
-    let of_views: Vec<_> = views
+    let by_case: Vec<(HashMap<&str, Vec<Record<'_>>>, HashMap<&str, Vec<&Example>>)> = views
         .iter()
         .map(|view| {
-            let examples = view.lens.iter().flat_map(|lens| &lens.examples);
-            (by_case(view.run.answers().iter(), |row| &row.case), by_case(examples, |example| &example.case))
+            let (one, mut records, mut examples) = (view.run, HashMap::new(), HashMap::new());
+            let verdicts = view.verdicts.into_iter().flat_map(Judged::rows);
+            for record in join(one.cases(), one.condition(), one.answers(), verdicts) {
+                records.entry(&*record.case.case).or_insert_with(Vec::new).push(record);
+            }
+            for example in view.lens.iter().flat_map(|lens| &lens.examples) {
+                examples.entry(&*example.case).or_insert_with(Vec::new).push(example);
+            }
+            (records, examples)
         })
         .collect();
     let shaded = views.iter().find_map(|view| shaded_over(view.lens?)).unwrap_or(LayerKind::Softmax);
     let part = |case: &PlannedCase| {
-        let of_case = views.iter().zip(&of_views).map(|(view, (answers, examples))| OfCase {
+        let of_case = views.iter().zip(&by_case).map(|(view, (records, examples))| OfCase {
             view,
-            answers: answers.get(&case.case).cloned().unwrap_or_default(),
-            examples: examples.get(&case.case).cloned().unwrap_or_default(),
+            records: records.get(&*case.case).cloned().unwrap_or_default(),
+            examples: examples.get(&*case.case).cloned().unwrap_or_default(),
         });
         let of_case: Vec<OfCase<'_>> = of_case.collect();
         let shown = run.shown(&case.case)?;
         let special_tokens = special_tokens(case, shown.as_ref());
-        let (segments, segments_missing) = match shown {
-            None => (
-                Vec::new(),
-                Some("No prompt was made for this case, so there is no history to show.".to_owned()),
-            ),
-            Some(shown) => (segments(&shown, case, &of_case, shaded, &room, benchmark), None),
-        };
-        let probes: Vec<ProbePart> =
-            case.probes.iter().map(|probe| probe_part(benchmark, probe, &of_case, &room)).collect();
-        let answers: Vec<&AnswerRow> = of_case.iter().flat_map(|one| one.answers.iter().copied()).collect();
-        Ok(CasePart {
-            id: case.case.clone(),
-            kind: case.labels.get(benchmark.split).cloned(),
-            pills: pills(&probes),
-            folded: probes.len() > OPEN,
-            probes,
-            blocks: blocks(segments, benchmark.beside),
-            segments_missing,
-            dropped: dropped(benchmark.segment, &answers),
-            special_tokens,
-        })
+        let segments = shown.as_ref().map(|shown| segments(shown, case, &of_case, shaded, &room, benchmark));
+        let missing = "No prompt was made for this case, so there is no history to show.";
+        let (mut probes, mut said) = (Vec::new(), Vec::new());
+        for probe in &case.probes {
+            let answers = of_case.iter().map(|one| {
+                let (part, verdict, colour) = answer_part(benchmark, probe, one, &room);
+                let name = match one.view.condition {
+                    "" => probe.id.clone(),
+                    condition if case.probes.len() == 1 => condition.to_owned(),
+                    condition => format!("{} {condition}", probe.id),
+                };
+                said.push((name, verdict, colour));
+                part
+            });
+            let answers: Vec<Value> = answers.collect();
+            let (query, evidence) = (room.cut(&probe.query), evidence_of(benchmark, probe));
+            probes.push(json!({"id": probe.id, "query": query, "evidence": evidence, "answers": answers}));
+        }
+        let answers: Vec<&AnswerRow> =
+            of_case.iter().flat_map(|one| one.records.iter().filter_map(|record| record.row)).collect();
+        Ok(json!({
+            "id": case.case,
+            "kind": case.labels.get(benchmark.split),
+            "pills": pills(said),
+            "folded": probes.len() > OPEN,
+            "probes": probes,
+            "blocks": blocks(segments.unwrap_or_default(), benchmark.beside),
+            "segments_missing": shown.is_none().then_some(missing),
+            "dropped": dropped(benchmark.segment, &answers),
+            "special_tokens": special_tokens,
+        }))
     };
     run.cases().iter().map(part).collect()
 }
@@ -269,70 +166,55 @@ fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static
     found.into_iter().collect()
 }
 
-/// A verdict for each answer, or where there are many how many of each.
-fn pills(probes: &[ProbePart]) -> Vec<Pill> {
-    let one = |probe: &ProbePart, answer: &AnswerPart| {
-        let (verdict, colour) = match answer.error {
-            Some(_) => ("error", "failed"),
-            None => (answer.verdict.as_str(), answer.colour),
-        };
-        let name = match answer.condition.as_str() {
-            "" => probe.id.clone(),
-            condition if probes.len() == 1 => condition.to_owned(),
-            condition => format!("{} {condition}", probe.id),
-        };
-        (name, verdict.to_owned(), colour)
-    };
-    let all: Vec<(String, String, &'static str)> =
-        probes.iter().flat_map(|probe| probe.answers.iter().map(move |answer| one(probe, answer))).collect();
+/// Beside a case's name: a verdict for each answer (name, verdict, colour), or where there are many how many of each.
+fn pills(all: Vec<(String, String, &'static str)>) -> Vec<Value> {
     if all.len() <= OPEN {
-        let pill = |(name, verdict, colour)| Pill { text: format!("{name}: {verdict}"), colour };
+        let pill = |(name, verdict, colour)| json!({"text": format!("{name}: {verdict}"), "colour": colour});
         return all.into_iter().map(pill).collect();
     }
     let mut counts: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
     for (_, verdict, colour) in all {
         *counts.entry((verdict, colour)).or_default() += 1;
     }
-    let pill = |((verdict, colour), count)| Pill { text: format!("{count} {verdict}"), colour };
+    let pill = |((verdict, colour), count)| json!({"text": format!("{count} {verdict}"), "colour": colour});
     counts.into_iter().map(pill).collect()
 }
 
-fn probe_part(benchmark: &Benchmark, probe: &PlannedProbe, of_case: &[OfCase<'_>], room: &Room) -> ProbePart {
-    let part = |one: &OfCase<'_>| {
-        let answer = one.answer(&probe.id);
-        let verdict = answer.and_then(|row| one.view.verdicts?.get(row.key()));
-        AnswerPart {
-            condition: one.view.condition.to_owned(),
-            shown: answer.and_then(|row| shown_of(benchmark, row)),
-            answer: answer.and_then(|row| row.answer.as_deref()).map(|text| room.cut(text)),
-            thought: answer.and_then(|row| row.thought.as_deref()).map(|text| room.cut(text)),
-            cut_off: answer
-                .is_some_and(|row| row.stop == Some(palimpsest_core::engine::StopReason::MaxNewTokens)),
-            error: match answer {
-                Some(row) => row.error.clone(),
-                None => Some("not answered yet".to_owned()),
-            },
-            verdict: said(benchmark, verdict),
-            colour: match verdict.and_then(|row| row.correct) {
-                Some(true) => "correct",
-                Some(false) => "wrong",
-                None => "",
-            },
-            reason: verdict
-                .and_then(|row| row.reason.clone().or(row.error.clone()))
-                .map(|text| room.cut(&text)),
-            probability: verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
-            attention: match (one.example(&probe.id), one.view.lens) {
-                (Some(example), Some(lens)) => summaries(example, lens),
-                _ => Vec::new(),
-            },
-        }
+/// The outcome of a probe under one condition, and the words and the colour of the pill that tells it: `correct`, `wrong`, `failed` or none.
+fn answer_part(
+    benchmark: &Benchmark,
+    probe: &PlannedProbe,
+    one: &OfCase<'_>,
+    room: &Room,
+) -> (Value, String, &'static str) {
+    let record = one.records.iter().find(|record| record.probe.id == probe.id);
+    let row = record.and_then(|record| record.row);
+    let verdict = record.filter(|_| row.is_some()).and_then(|record| record.verdicts.last().copied());
+    let error = row.map_or(Some("not answered yet"), |row| row.error.as_deref());
+    let said = said(benchmark, verdict);
+    let colour = match verdict.and_then(|row| row.correct) {
+        Some(true) => "correct",
+        Some(false) => "wrong",
+        None => "",
     };
-    ProbePart {
-        id: probe.id.clone(),
-        query: room.cut(&probe.query),
-        evidence: evidence_of(benchmark, probe),
-        answers: of_case.iter().map(part).collect(),
+    let attention = one.example(&probe.id).zip(one.view.lens).map(|(example, lens)| summaries(example, lens));
+    let text = |text: &str| room.cut(text);
+    let part = json!({
+        "condition": one.view.condition,
+        "shown": row.and_then(|row| shown_of(benchmark, row)),
+        "answer": row.and_then(|row| row.answer.as_deref()).map(text),
+        "thought": row.and_then(|row| row.thought.as_deref()).map(text),
+        "cut_off": row.is_some_and(|row| row.stop == Some(StopReason::MaxNewTokens)),
+        "error": error,
+        "verdict": said,
+        "colour": colour,
+        "reason": verdict.and_then(|row| row.reason.as_deref().or(row.error.as_deref())).map(text),
+        "probability": verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
+        "attention": attention.unwrap_or_default(),
+    });
+    match error {
+        Some(_) => (part, "error".to_owned(), "failed"),
+        None => (part, said, colour),
     }
 }
 
@@ -361,7 +243,6 @@ fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     })
 }
 
-/// A verdict in a word or two.
 fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
     let Some(row) = verdict else { return "not judged".to_owned() };
     let most = benchmark.rubric().verdict.most().unwrap_or(1);
@@ -393,14 +274,14 @@ pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
 }
 
 /// Where the query's attention goes, for each kind of layers that the model has.
-fn summaries(example: &Example, lens: &Lens) -> Vec<AttentionPart> {
-    let part = |(kind, count): (LayerKind, usize)| AttentionPart {
-        linear: kind == LayerKind::Linear,
-        layers: match lens.has_kinds() {
+fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
+    let part = |(kind, count): (LayerKind, usize)| {
+        let layers = match lens.has_kinds() {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
-        },
-        text: summary(example, kind, lens.segment),
+        };
+        let text = summary(example, kind, lens.segment);
+        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text})
     };
     lens.layer_kinds().into_iter().map(part).collect()
 }
@@ -430,7 +311,7 @@ fn segments(
     shaded: LayerKind,
     room: &Room,
     benchmark: &Benchmark,
-) -> Vec<SegmentPart> {
+) -> Vec<Value> {
     let shading: Vec<&OfCase<'_>> = of_case.iter().filter(|one| one.view.shades).collect();
     let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
     let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
@@ -476,7 +357,7 @@ fn segments(
                 (_, 1) => one.view.condition.to_owned(),
                 _ => format!("{} {}", probe.id, one.view.condition),
             };
-            Shade { probe: name, percent, alpha: format!("{alpha:.2}") }
+            json!({"probe": name, "percent": percent, "alpha": format!("{alpha:.2}")})
         };
         let beside = |probe: &&PlannedProbe| room_for_all || evidence.iter().any(|(id, _)| *id == probe.id);
         let shades =
@@ -485,23 +366,23 @@ fn segments(
         let limit = if roles.is_empty() { room.plain } else { room.evidence };
         let marks: Vec<&PlannedEvidence> = evidence.iter().map(|(_, evidence)| *evidence).collect();
         let (turns, cut) = turns(segment, &marks, limit);
-        SegmentPart {
-            kind: segment.kind.clone(),
-            number: segment.index,
-            shown_as: segment.number,
-            stood: stood(shown, segment, of_case, benchmark.beside),
-            time: segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
-            shades: shades.collect(),
-            roles,
-            turns,
-            cut,
-        }
+        json!({
+            "kind": segment.kind,
+            "number": segment.index,
+            "shown_as": segment.number,
+            "stood": stood(shown, segment, of_case, benchmark.beside),
+            "time": segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
+            "shades": shades.collect::<Vec<_>>(),
+            "roles": roles,
+            "turns": turns,
+            "cut": cut,
+        })
     };
     shown.segments.iter().map(part).collect()
 }
 
 /// The parts that a segment plays, each with the probes that it plays it for.
-fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Role> {
+fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Value> {
     const NAMED: usize = 4;
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     for (probe, evidence) in evidence {
@@ -516,7 +397,7 @@ fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Role> {
             (_, _, 0) => named.join(", "),
             (_, _, more) => format!("{} and {more} more", named.join(", ")),
         };
-        Role { name: (*name).to_owned(), of }
+        json!({"name": name, "of": of})
     };
     found.iter().map(role).collect()
 }
@@ -547,16 +428,10 @@ fn stood(
 }
 
 /// Segments of one kind that follow each other side by side, where the benchmark says so; the others by themselves.
-fn blocks(segments: Vec<SegmentPart>, beside: Option<&str>) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    for segment in segments {
-        let of_kind = beside == Some(segment.kind.as_str());
-        match blocks.last_mut() {
-            Some(block) if of_kind && block.beside => block.segments.push(segment),
-            _ => blocks.push(Block { beside: of_kind, segments: vec![segment] }),
-        }
-    }
-    blocks
+fn blocks(segments: Vec<Value>, beside: Option<&str>) -> Vec<Value> {
+    let of_kind = |segment: &Value| beside.is_some() && segment["kind"].as_str() == beside;
+    let blocks = segments.chunk_by(|one, next| of_kind(one) && of_kind(next));
+    blocks.map(|block| json!({"beside": of_kind(&block[0]), "segments": block})).collect()
 }
 
 /// A share as a percentage that a reader takes in at a glance.

@@ -19,6 +19,7 @@ use crate::lens::causes::Causes;
 use crate::lens::{AnalysedRun, Condition, LayerKind, Lens, LensError, Study};
 use crate::losses::words::in_words;
 use crate::losses::{LossError, Losses};
+use crate::records::join;
 use crate::results::labels::label_agreement;
 use crate::results::metrics::AccuracyTable;
 use crate::results::outcomes::Outcomes;
@@ -28,7 +29,6 @@ use crate::run::error::RunError;
 use crate::run::judge_name::JudgeChoice;
 use crate::run::judged::Judged;
 use crate::run::labels::label_rows;
-use crate::run::store::RunFolder;
 use crate::why::labels::Labels;
 
 pub mod cases;
@@ -123,8 +123,9 @@ fn page(
     let failed = sum(&|view| view.run.answers().iter().filter(|row| row.error.is_some()).count());
     let accuracy = |view: &View<'_>| {
         let verdicts = view.verdicts.filter(|_| no_result.is_none())?;
-        let (cases, answers, name) = (view.run.cases(), view.run.answers(), verdicts.name);
-        let outcomes = Outcomes::of(run.benchmark(), cases, answers, verdicts.rows(), &name.judge);
+        let (one, name) = (view.run, verdicts.name);
+        let records = join(one.cases(), one.condition(), one.answers(), verdicts.rows());
+        let outcomes = Outcomes::of(run.benchmark(), &records, &name.judge);
         let table = AccuracyTable::of(&outcomes, &name.label);
         let apart = outcomes.apart_in_words();
         Some(Accuracy { condition: view.condition.to_owned(), table, apart })
@@ -246,8 +247,8 @@ pub fn write_study(
     // Memory systems, doses and labels are of the whole run.
     if let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) {
         told.extend(lost(study, &first.run)?);
-        told.extend(by_dose(&first.run)?);
-        told.extend(labelled(&first.run)?);
+        told.extend(by_dose(study)?);
+        told.extend(labelled(study)?);
     }
     if let Some(causes) = causes {
         let words = super::cause_words::in_words(causes, study);
@@ -266,8 +267,7 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     if run.identity().conditions_or_plain().iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
     }
-    let folder = RunFolder::read(run.path()).map_err(LensError::from)?;
-    let losses = Losses::open(&folder, study.benchmark, JudgeChoice::of(study.judge.as_deref()))?;
+    let losses = Losses::open(&study.folder, study.benchmark, JudgeChoice::of(study.judge.as_deref()))?;
     Ok(losses.map(|losses| {
         let figure = super::memory_waterfall(&losses, &super::Origin::of(run, None).line);
         let words = in_words(std::slice::from_ref(&losses));
@@ -276,21 +276,20 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
 }
 
 /// The section on the labels of a run's answers; none of a run without labels.
-fn labelled(run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
-    let folder = RunFolder::read(run.path()).map_err(LensError::from)?;
-    let labels = Labels::open(&folder).map_err(LensError::from)?;
+fn labelled(study: &Study) -> Result<Option<Part>, ReportError> {
+    let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     let words = labels.map(|labels| labels.in_words());
     Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
 }
 
 /// The section on a run of dose; none where no answer has log-probabilities.
-fn by_dose(run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
-    let doses = match Doses::open(run.path(), &DoseOptions::default()) {
+fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
+    let doses = match Doses::of_run(study.folder.clone(), &DoseOptions::default()) {
         Ok(doses) => doses,
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let residues = crate::lens::causes::residue_words::in_words(&doses.residues, "session");
+    let residues = crate::lens::causes::residue::in_words(&doses.residues, "session");
     let words = [paragraphs(&doses), residues].concat();
     Ok(Some(Part::told("doses", "What moves the update effect", words, &super::draw_doses(&doses))))
 }

@@ -17,12 +17,9 @@ use crate::run::causes::rows::{CauseRow, Effect};
 use crate::run::causes::session_measures::{ROWS, SessionMeasures};
 use crate::run::rows::AnswerKey;
 
-/// A session and its effect on an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CausedSession {
-    /// Its name: `session[3]`.
     pub span: String,
-    /// Its role, if any.
     pub role: Option<String>,
     pub tokens: usize,
     /// The change by blocking it. The effect is `log_p_drop`, in nats a token.
@@ -60,16 +57,12 @@ impl CausedSession {
     }
 }
 
-/// One answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CausedAnswer {
     pub case: String,
     pub probe: String,
-    /// The condition; empty for the plain one.
     pub condition: String,
-    /// The verdict, where there is one.
     pub correct: Option<bool>,
-    /// Its sessions, in the order of the rows.
     pub sessions: Vec<CausedSession>,
     /// The share of the decoder's layers that still saw a blocked session: linear-attention layers keep no keys to hide.
     pub layers_open: f64,
@@ -144,7 +137,6 @@ impl CausedAnswer {
         })
     }
 
-    /// The sessions' effects.
     pub fn effects(&self) -> Vec<f64> {
         self.sessions.iter().map(CausedSession::drop).collect()
     }
@@ -154,7 +146,6 @@ impl CausedAnswer {
         self.overall.get(&predictor).map(Vec::as_slice)
     }
 
-    /// The sessions in a role.
     pub(super) fn playing(&self, role: &str) -> Vec<usize> {
         let playing =
             |(at, session): (usize, &CausedSession)| (session.role.as_deref() == Some(role)).then_some(at);
@@ -162,7 +153,6 @@ impl CausedAnswer {
     }
 }
 
-/// The places of the rows in a file of measures.
 const QUESTION: usize = 0;
 const ANSWER: usize = ROWS.len() - 1;
 
@@ -231,7 +221,6 @@ fn shares_of_layers(values: &Array2<f64>) -> Array2<f64> {
     shares
 }
 
-/// A layer by its place in the decoder.
 pub(super) fn layer_of(known: &[Layer], index: usize) -> Layer {
     let found = known.iter().find(|layer| layer.index == index).copied();
     found.unwrap_or(Layer { index, kind: LayerKind::Softmax })

@@ -20,7 +20,6 @@ pub struct HeldOut<T> {
     pub estimate: Estimate,
 }
 
-/// Two halves of the units, drawn by a seed; `None` where either would have fewer than [`LEAST_UNITS`].
 pub(super) fn halves(units: BTreeSet<UnitName>, seed: u64) -> Option<[BTreeSet<UnitName>; 2]> {
     let mut units: Vec<UnitName> = units.into_iter().collect();
     if units.len() < 2 * LEAST_UNITS {

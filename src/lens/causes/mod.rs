@@ -9,7 +9,7 @@
 //! - [`predictor`]: measures of attention and other interventions.
 //! - `answer`: one answer, and each measure's number of its sessions.
 //! - [`ranking`]: correlations, places, and which measure ranks best.
-//! - [`residue`]: what hiding a session leaves of its total effect, and where; [`residue_words`]: in words.
+//! - [`residue`]: what hiding a session leaves of its total effect, and where, in numbers and in words.
 //! - `ridge`: a regression of effects on masses by head.
 //! - [`halves`]: choices made on one half of the units and measured on the other.
 //! - [`windowed`]: effects by windows of layers.
@@ -32,7 +32,6 @@ pub mod predictor;
 pub mod ranking;
 mod reading;
 pub mod residue;
-pub mod residue_words;
 mod ridge;
 pub mod texts;
 pub mod windowed;
@@ -44,13 +43,11 @@ pub use ranking::TOP;
 pub use residue::Residues;
 pub use windowed::{Window, WindowedAnswer};
 
-/// The name of sessions without a role.
 pub const OTHERS: &str = "others";
 
 /// A unit by its case, and its probe where probes are units.
 type UnitName = (String, String);
 
-/// The answers of a run whose causes were measured.
 #[derive(Debug, Clone)]
 pub struct Causes {
     pub unit: Unit,
@@ -60,7 +57,6 @@ pub struct Causes {
     pub roles: Vec<String>,
     /// The penalty of each half's ridge regression; empty where there are too few units for one.
     pub penalties: Vec<f64>,
-    /// The windows of layers that were blocked, ascending.
     pub windows: Vec<Window>,
     /// Those whose sessions were blocked at a window of layers at a time.
     pub windowed: Vec<WindowedAnswer>,
@@ -69,7 +65,6 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// Units with an answer.
     pub fn units(&self) -> usize {
         self.answers.iter().map(|answer| self.unit_of(answer)).collect::<BTreeSet<_>>().len()
     }
@@ -84,57 +79,58 @@ impl Causes {
         all
     }
 
+    /// The mean over units of a number of sessions, of answers with a verdict. A number that is not finite stands for none.
+    fn mean_over(
+        &self,
+        plays: impl Fn(&CausedSession) -> bool,
+        correctness: Correctness,
+        of: impl Fn(&CausedAnswer, usize) -> Option<f64>,
+    ) -> Option<Estimate> {
+        self.one(Numbers::Signed, |answer| {
+            correctness.holds(answer.correct).then_some(())?;
+            let own = (0..answer.sessions.len()).filter(|at| plays(&answer.sessions[*at]));
+            mean(own.filter_map(|at| of(answer, at)))
+        })
+    }
+
     /// The mean effect of the sessions in a role, or of all without one, of answers with a verdict.
     pub fn effect(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
         self.mean_of(role, correctness, |effect| effect.log_p_drop)
     }
 
-    /// The mean of one of the numbers of an effect over the sessions in a role, or all without one, of answers with a verdict. A number
-    /// that is not finite stands for none.
+    /// [`Causes::effect`] of one of the numbers of an effect.
     pub fn mean_of(
         &self,
         role: Option<&str>,
         correctness: Correctness,
         of: impl Fn(&Effect) -> f64,
     ) -> Option<Estimate> {
-        self.one(Numbers::Signed, |answer| {
-            correctness.holds(answer.correct).then_some(())?;
-            let playing = |session: &&CausedSession| session.role.as_deref() == role;
-            mean(answer.sessions.iter().filter(playing).map(|session| of(&session.effect)))
-        })
+        let number = |answer: &CausedAnswer, at: usize| Some(of(&answer.sessions[at].effect));
+        self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// The mean total effect of the sessions in a role, or of all without one, of answers with a verdict.
+    /// [`Causes::effect`] of total effects.
     pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
-        self.one(Numbers::Signed, |answer| {
-            correctness.holds(answer.correct).then_some(())?;
-            let totals = answer.overall.get(&Predictor::Intervention(Intervention::Total))?;
-            let playing =
-                answer.sessions.iter().zip(totals).filter(|(session, _)| session.role.as_deref() == role);
-            mean(playing.map(|(_, total)| *total))
-        })
+        let total = Predictor::Intervention(Intervention::Total);
+        let number = |answer: &CausedAnswer, at: usize| answer.overall.get(&total)?.get(at).copied();
+        self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// The mean of one of the numbers of controls, at equal length, of the sessions in a role, or of all without one.
+    /// [`Causes::effect`] of one of the numbers of controls, at equal length.
     pub fn control(
         &self,
         role: Option<&str>,
         correctness: Correctness,
         of: impl Fn(&Control) -> f64,
     ) -> Option<Estimate> {
-        self.one(Numbers::Signed, |answer| {
-            correctness.holds(answer.correct).then_some(())?;
-            let playing = answer.sessions.iter().filter(|session| session.role.as_deref() == role);
-            mean(playing.filter_map(|session| session.control.as_ref().map(&of)))
-        })
+        let number = |answer: &CausedAnswer, at: usize| answer.sessions[at].control.as_ref().map(&of);
+        self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
     /// The mean control, at equal length, of the evidence: of all sessions with a role.
     pub fn control_of_evidence(&self) -> Option<Estimate> {
-        self.one(Numbers::Signed, |answer| {
-            let playing = answer.sessions.iter().filter(|session| session.role.is_some());
-            mean(playing.filter_map(|session| Some(session.control?.drop)))
-        })
+        let number = |answer: &CausedAnswer, at: usize| Some(answer.sessions[at].control?.drop);
+        self.mean_over(|session| session.role.is_some(), Correctness::All, number)
     }
 
     /// The fewest and the most control stretches of an answer.
@@ -158,7 +154,6 @@ impl Causes {
         self.answers.iter().map(|answer| answer.layers_open).fold(0.0, f64::max)
     }
 
-    /// The layers' places in the decoder.
     pub fn layer_numbers(&self) -> Vec<usize> {
         self.layers.iter().map(|layer| layer.index).collect()
     }

@@ -2,7 +2,6 @@
 
 use crate::run::causes::rows::Ablation;
 
-/// A number that each session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Predictor {
     Mass,
@@ -53,17 +52,14 @@ impl Predictor {
         Predictor::QrHeads,
     ];
 
-    /// As tables write it.
     pub fn key(self) -> String {
         self.names().0
     }
 
-    /// As figures write it.
     pub fn label(self) -> String {
         self.names().1
     }
 
-    /// For tables and for figures.
     fn names(self) -> (String, String) {
         let of = |key: &str, label: &str| (key.to_owned(), label.to_owned());
         match self {

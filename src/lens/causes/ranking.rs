@@ -91,7 +91,6 @@ fn chance_of_place(values: &[f64], at: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// All orders of so many things.
     fn orders(n: usize) -> Vec<Vec<usize>> {
         if n == 0 {
             return vec![Vec::new()];

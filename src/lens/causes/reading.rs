@@ -95,7 +95,7 @@ impl Causes {
                 judged.get(condition).and_then(|known| known.get(AnswerKey::of(case, probe, condition)));
             let correct = verdict.filter(|_| study.no_result.is_none()).and_then(|row| row.correct);
             if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
-                by.fits(weights, &path, (&measures.layers, measures.mass.dim().1))?;
+                by.check(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
             let of_pool = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);

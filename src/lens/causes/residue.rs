@@ -3,7 +3,7 @@
 //! The direct effect is lost where a session's keys are hidden from the question on, as an eviction from a cache does; the total effect where
 //! it was never read. The residue is the total less the direct effect. All effects are in nats: of an answer a token, of a contrast whole.
 //! Effects are averaged over the sessions in a role and the answers of a case; intervals are over cases. Called by the command that measures
-//! them, the figures and the report.
+//! them, the figures and the report, in named numbers and in sentences.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::run::error::RunError;
 use crate::run::rows::AnswerKey;
 use crate::statistics::means;
 
-/// A later session that holds some of an effect, by its distance to the session: the first and the last of a group.
+/// Groups of later sessions by their distance to a session: the first and the last of each.
 pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, usize::MAX)];
 
 /// The whole that a residue is the rest of.
@@ -33,10 +33,8 @@ pub enum Whole {
 }
 
 impl Whole {
-    /// All, in the order of tables.
     pub const EACH: [Whole; 3] = [Whole::Removed, Whole::Replaced, Whole::Hidden];
 
-    /// As tables write it.
     pub fn label(self) -> &'static str {
         match self {
             Whole::Removed => "removed",
@@ -57,7 +55,6 @@ pub struct Carrier {
     pub carried: f64,
 }
 
-/// The effects of one session on one answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionEffects {
     pub case: String,
@@ -68,7 +65,6 @@ pub struct SessionEffects {
     pub removed: Option<f64>,
     pub replaced: Option<f64>,
     pub hidden: Option<f64>,
-    /// Later sessions, in their order.
     pub carriers: Vec<Carrier>,
     /// Hidden from the question on at a window of layers.
     pub windows: BTreeMap<[usize; 2], f64>,
@@ -105,99 +101,92 @@ pub struct Residues {
     pub of_contrasts: bool,
 }
 
-/// An answer and a session.
-type Key = (AnswerKey, String);
+enum Measured {
+    /// Hidden from the question on, at all layers.
+    Direct,
+    Window([usize; 2]),
+    Removed,
+    Replaced,
+    /// Hidden from a later session too, with the loss by the direct path alone.
+    Carrier(String, f64),
+}
+
+/// A session of an answer, its role, the measure and the loss.
+type Found = (AnswerKey, String, Option<String>, Measured, f64);
 
 impl Residues {
-    /// Of the answers of a run's folder.
     pub fn of_answers(dir: &Path) -> Result<Self, RunError> {
-        let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
-        let mut carried = Vec::new();
-        for line in read_lines(dir)? {
-            match line {
-                CauseLine::Blocked(row) => {
-                    let own = found.entry((row.answer, row.span)).or_default();
-                    own.role = row.role;
-                    match row.layers {
-                        None => own.direct = Some(row.effect.log_p_drop),
-                        Some(layers) => drop(own.windows.insert(layers, row.effect.log_p_drop)),
-                    }
-                }
-                CauseLine::Total(row) => {
-                    let own = found.entry((row.answer, row.span)).or_default();
-                    (own.role, own.removed) = (row.role, Some(row.effect.log_p_drop));
-                }
-                CauseLine::Replaced(row) => {
-                    let own = found.entry((row.answer, row.span)).or_default();
-                    (own.role, own.replaced) = (row.role, Some(row.effect.log_p_drop));
-                }
-                CauseLine::Carrier(row) => {
-                    carried.push((
-                        (row.answer, row.span),
-                        row.role,
-                        row.carrier.unwrap_or_default(),
-                        row.effect.log_p_drop,
-                        row.direct.unwrap_or_default(),
-                    ));
-                }
-                CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => {}
+        let direct = |layers: Option<[usize; 2]>| layers.map_or(Measured::Direct, Measured::Window);
+        let found = read_lines(dir)?.into_iter().filter_map(|line| match line {
+            CauseLine::Blocked(row) => {
+                Some((row.answer, row.span, row.role, direct(row.layers), row.effect.log_p_drop))
             }
-        }
-        Ok(Residues::of(found, carried, false))
+            CauseLine::Total(row) => {
+                Some((row.answer, row.span, row.role, Measured::Removed, row.effect.log_p_drop))
+            }
+            CauseLine::Replaced(row) => {
+                Some((row.answer, row.span, row.role, Measured::Replaced, row.effect.log_p_drop))
+            }
+            CauseLine::Carrier(row) => {
+                let carrier = Measured::Carrier(row.carrier.unwrap_or_default(), row.direct.unwrap_or_default());
+                Some((row.answer, row.span, row.role, carrier, row.effect.log_p_drop))
+            }
+            CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => None,
+        });
+        Ok(Residues::of(found, false))
     }
 
-    /// Of the contrasts of a run's folder.
     pub fn of_contrasts(dir: &Path) -> Result<Self, RunError> {
         Ok(Residues::of_contrast_rows(read_contrast_causes(dir)?))
     }
 
     fn of_contrast_rows(rows: Vec<ContrastCauseRow>) -> Self {
-        let mut found: BTreeMap<Key, SessionEffects> = BTreeMap::new();
-        let mut carried = Vec::new();
-        for row in rows {
-            let key = (row.answer, row.span);
-            match row.ablation {
-                AblationKind::Control => continue,
-                AblationKind::Carried => {
-                    let (Some(carrier), Some(direct)) = (row.carrier, row.direct) else { continue };
-                    carried.push((key, row.role, carrier, row.drop, direct));
-                    continue;
-                }
-                AblationKind::Blocked | AblationKind::Removed | AblationKind::Replaced => {}
-            }
-            let own = found.entry(key).or_default();
-            own.role = row.role;
-            match (row.ablation, row.layers) {
-                (AblationKind::Removed, _) => own.removed = Some(row.drop),
-                (AblationKind::Replaced, _) => own.replaced = Some(row.drop),
-                (_, None) => own.direct = Some(row.drop),
-                (_, Some(layers)) => drop(own.windows.insert(layers, row.drop)),
-            }
-        }
-        Residues::of(found, carried, true)
+        let found = rows.into_iter().filter_map(|row| {
+            let measured = match (row.ablation, row.layers) {
+                (AblationKind::Control, _) => return None,
+                (AblationKind::Carried, _) => Measured::Carrier(row.carrier?, row.direct?),
+                (AblationKind::Removed, _) => Measured::Removed,
+                (AblationKind::Replaced, _) => Measured::Replaced,
+                (AblationKind::Blocked, None) => Measured::Direct,
+                (AblationKind::Blocked, Some(layers)) => Measured::Window(layers),
+            };
+            Some((row.answer, row.span, row.role, measured, row.drop))
+        });
+        Residues::of(found, true)
     }
 
-    /// Of effects, and of carriers: the answer and session, its role, the carrier, the loss, and that by the direct path alone.
-    fn of(
-        mut found: BTreeMap<Key, SessionEffects>,
-        carried: Vec<(Key, Option<String>, String, f64, f64)>,
-        of_contrasts: bool,
-    ) -> Self {
-        for (key, role, carrier, lost, direct) in carried {
-            let distance = number(&carrier).zip(number(&key.1)).and_then(|(to, from)| to.checked_sub(from));
-            let own = found.entry(key).or_default();
+    fn of(found: impl Iterator<Item = Found>, of_contrasts: bool) -> Self {
+        let mut sessions: BTreeMap<(AnswerKey, String), SessionEffects> = BTreeMap::new();
+        // A direct effect that was measured by itself counts before that of a carrier's row.
+        let mut carried = BTreeMap::new();
+        for (answer, span, role, measured, lost) in found {
+            let distance =
+                |carrier: &str| number(carrier).zip(number(&span)).and_then(|(a, b)| a.checked_sub(b));
+            let key = (answer, span.clone());
+            let own = sessions.entry(key.clone()).or_default();
             own.role = role;
-            own.direct.get_or_insert(direct);
-            match carrier.as_str() {
-                ALL => own.hidden = Some(lost),
-                _ => own.carriers.push(Carrier { name: carrier, distance, carried: lost - direct }),
+            match measured {
+                Measured::Direct => own.direct = Some(lost),
+                Measured::Window(layers) => drop(own.windows.insert(layers, lost)),
+                Measured::Removed => own.removed = Some(lost),
+                Measured::Replaced => own.replaced = Some(lost),
+                Measured::Carrier(name, direct) => {
+                    carried.entry(key).or_insert(direct);
+                    match name.as_str() {
+                        ALL => own.hidden = Some(lost),
+                        _ => {
+                            let (distance, carried) = (distance(&name), lost - direct);
+                            own.carriers.push(Carrier { name, distance, carried });
+                        }
+                    }
+                }
             }
         }
-        let named = found.into_iter().map(|((answer, span), effects)| {
-            let AnswerKey { case, condition, .. } = answer;
-            let mut effects = SessionEffects { case, condition, span, ..effects };
+        let named = sessions.into_iter().map(|(key, mut effects)| {
+            effects.direct = effects.direct.or(carried.get(&key).copied());
+            let (AnswerKey { case, condition, .. }, span) = key;
             effects.carriers.sort_by_key(|carrier| carrier.distance.unwrap_or(usize::MAX));
-            effects
+            SessionEffects { case, condition, span, ..effects }
         });
         Residues { sessions: named.filter(|effects| effects.role.is_some()).collect(), of_contrasts }
     }
@@ -207,7 +196,6 @@ impl Residues {
         self.sessions.iter().any(|one| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some()))
     }
 
-    /// The roles of the evidence, in the order of their names.
     pub fn roles(&self) -> Vec<&str> {
         sorted_unique(self.sessions.iter().filter_map(|one| one.role.as_deref()))
     }
@@ -260,7 +248,6 @@ impl Residues {
         self.ratio(role, |one| one.windows.get(&window).copied(), |one| one.whole(whole))
     }
 
-    /// The windows of layers, ascending.
     pub fn windows(&self) -> Vec<[usize; 2]> {
         sorted_unique(self.sessions.iter().flat_map(|one| one.windows.keys().copied()))
     }
@@ -289,6 +276,118 @@ impl Residues {
 /// The number of a span: 3 of `session[3]`.
 fn number(span: &str) -> Option<usize> {
     span.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
+
+/// Carriers that are told by name.
+const NAMED: usize = 2;
+
+/// The mean effects of the sessions in a role by name, and whether each is a part of what is left.
+pub fn numbers(residues: &Residues, role: &str) -> Vec<(String, Estimate, bool)> {
+    let direct = residues.mean(role, |one| one.direct);
+    let wholes = Whole::EACH.into_iter().flat_map(|whole| {
+        [
+            (whole.label().to_owned(), residues.mean(role, |one| one.whole(whole)), false),
+            (format!("left of it ({})", whole.label()), residues.mean(role, |one| one.residue(whole)), true),
+        ]
+    });
+    let by_distance = DISTANCES.into_iter().map(|distances| {
+        (format!("carried {}", distance_of(distances)), residues.carried(role, distances), true)
+    });
+    let between = ("carried behind the last session".to_owned(), residues.carried_between(role), true);
+    let all = std::iter::once(("direct".to_owned(), direct, false)).chain(wholes).chain(by_distance);
+    all.chain([between]).filter_map(|(name, estimate, is_left)| Some((name, estimate?, is_left))).collect()
+}
+
+fn distance_of((nearest, farthest): (usize, usize)) -> String {
+    match (nearest, farthest) {
+        (1, 1) => "by the next session".to_owned(),
+        (n, f) if n == f => format!("{n} sessions later"),
+        (n, usize::MAX) => format!("{n} or more sessions later"),
+        (n, f) => format!("{n} to {f} sessions later"),
+    }
+}
+
+/// The findings, a sentence or two a role and way of leaving it out.
+pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
+    let of_role = |role: &str| {
+        let wholes = Whole::EACH.into_iter().filter_map(|whole| left(residues, (role, segment), whole));
+        wholes.chain(carriers(residues, (role, segment))).chain(windows(residues, role)).collect::<Vec<_>>()
+    };
+    residues.roles().into_iter().flat_map(of_role).collect()
+}
+
+fn left(residues: &Residues, (role, segment): (&str, &str), whole: Whole) -> Option<String> {
+    let left = residues.left(role, whole)?;
+    let nats = |of: &dyn Fn(&SessionEffects) -> Option<f64>| {
+        residues.mean(role, of).and_then(|estimate| estimate.value).map_or("none".to_owned(), thousandths)
+    };
+    let unit = if residues.of_contrasts { "nats" } else { "nats a token" };
+    let both = |one: &SessionEffects| one.residue(whole).is_some();
+    Some(format!(
+        "Deleting the {role} {segment} from the cache leaves {} of what it did: its direct effect is {}, {} it is {} {unit}.",
+        percent(&left),
+        nats(&|one| one.direct.filter(|_| both(one))),
+        whole.label(),
+        nats(&|one| one.whole(whole).filter(|_| both(one))),
+    ))
+}
+
+/// A share with its interval, or the reason why it has none.
+fn percent(share: &Estimate) -> String {
+    let write = |x: f64| format!("{:.0}%", 100.0 * x);
+    match (share.value, share.band) {
+        (Some(value), Some((low, high))) => {
+            format!("{} [{}, {}] (n = {})", write(value), write(low), write(high), share.n)
+        }
+        (Some(value), None) if share.n < LEAST => {
+            format!("{} (n = {}; no interval below {LEAST})", write(value), share.n)
+        }
+        (Some(value), None) => format!(
+            "{} (n = {}; any share is possible, since its effect altogether was not told from 0)",
+            write(value),
+            share.n
+        ),
+        (None, _) => "an undefined share".to_owned(),
+    }
+}
+
+fn carriers(residues: &Residues, (role, segment): (&str, &str)) -> Option<String> {
+    let largest = residues.largest(role, NAMED);
+    let one = |(session, carrier): &(&SessionEffects, &Carrier)| {
+        format!(
+            "{} of case {} ({} of {})",
+            carrier.name,
+            session.case,
+            thousandths(carrier.carried),
+            session.span
+        )
+    };
+    let named: Vec<String> = largest.iter().map(one).collect();
+    (!named.is_empty()).then(|| {
+        format!("What is left of the {role} {segment} is held most by {}, in nats.", named.join(" and by "))
+    })
+}
+
+fn windows(residues: &Residues, role: &str) -> Option<String> {
+    let share = |[start, end]: [usize; 2], whole| {
+        let share = residues.by_window(role, [start, end], whole)?;
+        Some(format!("layers {start}–{} {}", end - 1, percent(&share)))
+    };
+    let of = |whole: Whole| -> Vec<String> {
+        residues.windows().into_iter().filter_map(|window| share(window, whole)).collect()
+    };
+    let (whole, shares) =
+        Whole::EACH.into_iter().map(|whole| (whole, of(whole))).find(|(_, shares)| !shares.is_empty())?;
+    Some(format!(
+        "Of its effect {}, hiding it from the question on at a window of layers takes: {}.",
+        whole.label(),
+        shares.join("; ")
+    ))
+}
+
+/// To a thousandth; a number that rounds to 0 has no sign.
+fn thousandths(x: f64) -> String {
+    format!("{:.3}", if x.abs() < 0.0005 { 0.0 } else { x })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Residues, residue_words};
+use super::residue::{Residues, in_words, numbers};
 use crate::ground::table::aligned;
 use crate::lens::band::Estimate;
 use crate::run::causes;
@@ -321,12 +321,12 @@ fn left_behind(residues: &Residues) -> String {
     }
     let mut lines = vec![["session", "effect", "cases", "nats", "95% interval"].map(str::to_owned).to_vec()];
     for role in residues.roles() {
-        for (name, Estimate { n, value, band, .. }, _) in residue_words::numbers(residues, role) {
+        for (name, Estimate { n, value, band, .. }, _) in numbers(residues, role) {
             let value = value.map_or("-".to_owned(), |value| format!("{value:+.4}"));
             let band = band.map_or("-".to_owned(), |(low, high)| format!("[{low:+.4}, {high:+.4}]"));
             lines.push(vec![role.to_owned(), name, n.to_string(), value, band]);
         }
     }
-    let words = residue_words::in_words(residues, "session").join("\n");
+    let words = in_words(residues, "session").join("\n");
     format!("\n{}\n{words}\n", aligned(&lines, |column| column > 1))
 }

@@ -7,7 +7,7 @@ use super::{Causes, OTHERS, UnitName, averaged, estimate};
 use crate::lens::Series;
 use crate::lens::band::Numbers;
 use crate::lens::group::mean_by_layer;
-use crate::lens::strip::AlignedPlace;
+use crate::lens::strip::{AlignedCells, AlignedPlace, aligned};
 use crate::run::causes::control_pool::Pools;
 use crate::run::causes::rows::CauseRow;
 use crate::run::rows::AnswerKey;
@@ -15,22 +15,17 @@ use crate::run::rows::AnswerKey;
 /// Layers that were blocked together, half-open.
 pub type Window = [usize; 2];
 
-/// An answer of which windows of layers were blocked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedAnswer {
     pub case: String,
     pub probe: String,
-    /// The condition; empty for the plain one.
     pub condition: String,
-    /// Its sessions, in the order of the history.
     pub sessions: Vec<WindowedSession>,
 }
 
-/// A session of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WindowedSession {
     pub span: String,
-    /// Its role, if any.
     pub role: Option<String>,
     start: usize,
     effects: BTreeMap<Window, WindowEffect>,
@@ -51,12 +46,10 @@ struct WindowEffect {
 pub struct EffectMap {
     pub probe: Option<String>,
     pub n: usize,
-    /// By place: how many units have a session there, and the mean over them by layer (`None` without units).
-    pub cells: Vec<(AlignedPlace, usize, Option<Vec<f64>>)>,
+    pub cells: AlignedCells,
 }
 
 impl WindowedAnswer {
-    /// The layers that were blocked.
     pub(super) fn layers(&self) -> impl Iterator<Item = usize> {
         let windows = self.sessions.iter().flat_map(|session| session.effects.keys());
         windows.flat_map(|[start, end]| *start..*end)
@@ -69,7 +62,6 @@ impl WindowedSession {
         layers.iter().map(|layer| self.at(*layer).map_or(f64::NAN, |effect| effect.drop)).collect()
     }
 
-    /// The effect of its control by layer.
     pub fn control_by_layer(&self, layers: &[usize]) -> Vec<f64> {
         let control = |layer: &usize| self.at(*layer).and_then(|effect| effect.control).unwrap_or(f64::NAN);
         layers.iter().map(control).collect()
@@ -87,7 +79,6 @@ fn plays(session: &WindowedSession, role: &str) -> bool {
 }
 
 impl Causes {
-    /// True if a window of layers was blocked at a time.
     pub fn has_windows(&self) -> bool {
         !self.windowed.is_empty()
     }
@@ -101,7 +92,6 @@ impl Causes {
         roles
     }
 
-    /// Units of answers whose windows were blocked.
     pub fn windowed_units(&self) -> usize {
         self.windowed_names().len()
     }
@@ -114,7 +104,6 @@ impl Causes {
         self.windowed.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (answer, session)))
     }
 
-    /// Layers of the widest window; 0 without windows.
     pub fn window_width(&self) -> usize {
         self.windows.iter().map(|[start, end]| end - start).max().unwrap_or(0)
     }
@@ -169,16 +158,9 @@ impl Causes {
         for answer in self.windowed.iter().filter(|answer| probe.is_none_or(|probe| answer.probe == probe)) {
             units.entry(self.unit_name(&answer.case, &answer.probe)).or_default().push(answer);
         }
-        let mean = |all: &[Vec<f64>]| mean_by_layer(all.iter().map(Vec::as_slice), layers.len());
-        let cells = AlignedPlace::all(anchors.len()).into_iter().map(|place| {
-            let of_unit = |answers: &Vec<&WindowedAnswer>| {
-                let here = answers.iter().filter_map(|answer| at_place(answer, anchors, place, &layers));
-                mean(&here.collect::<Vec<_>>())
-            };
-            let of_units: Vec<Vec<f64>> = units.values().filter_map(of_unit).collect();
-            (place, of_units.len(), mean(&of_units))
-        });
-        EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells: cells.collect() }
+        let at_place = |answer: &&WindowedAnswer, place| at_place(answer, anchors, place, &layers);
+        let cells = aligned(units.values(), (anchors, layers.len()), at_place);
+        EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells }
     }
 }
 
