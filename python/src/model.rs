@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use palimpsest::heads::plant::{self, Needle};
 use palimpsest::heads::probing::{ProbingOptions, probe};
 use palimpsest::models::{self, ModelArgs, Opened};
-use palimpsest::trace::causes::{Controls, SpanCauseOptions, SpanCauses, Way, measure};
+use palimpsest::trace::causes::{Controls, SpanCauseOptions, Way, measure};
 use palimpsest::trace::{ObserveRequest, TextTools, TraceJob, TraceTensors};
 use palimpsest_core::ablate::Said;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
@@ -14,6 +14,7 @@ use palimpsest_core::engine::{
 };
 use pyo3::prelude::*;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::arrays::{self, Arrays};
 use super::errors::raised;

@@ -3,7 +3,7 @@
 use super::cause_effects::{has_thoughts, open_in_words};
 use super::{captions, cause_effects};
 use crate::lens::band::Estimate;
-use crate::lens::causes::residue_words;
+use crate::lens::causes::residue;
 use crate::lens::causes::{
     CausedAnswer, CausedSession, Causes, HeldOut, Intervention, LEAST_UNITS, Predictor, TOP,
 };

@@ -1,7 +1,9 @@
 //! A picture as shapes, and its SVG. [`super::raster`] and [`super::pdf`] paint the very same shapes.
 
-use std::fmt::Write;
-
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tiny_skia::{Path, PathBuilder, Rect};
 
 use super::look;
@@ -118,87 +120,75 @@ impl Drawing {
                 format!("width=\"{width:.3}mm\" height=\"{height:.3}mm\"")
             }
         };
-        let mut text = format!(
-            "<svg {size} viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
-             role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n",
-            self.view.0, self.view.1,
+        let mut text = String::new();
+        // Only a backend that writes to a file can fail.
+        let _ = self.plot(&mut text);
+        let shapes = text.find("viewBox").and_then(|at| text[at..].find('>').map(|end| at + end + 1));
+        // Plotters' root element is replaced by one with a name and a size on paper.
+        text.replace_range(
+            ..shapes.unwrap_or(0),
+            &format!(
+                "<svg {size} viewBox=\"0 0 {} {}\" xmlns=\"http://www.w3.org/2000/svg\" \
+             role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>",
+                self.view.0, self.view.1,
+            ),
         );
-        for shape in &self.shapes {
-            text += &self.element(shape);
-        }
         // A control character of a name would make it invalid XML.
         text.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
-        text + "</svg>\n"
+        text
     }
 
-    fn element(&self, Shape { form, ink: Ink { colour, opacity }, pen }: &Shape) -> String {
-        let Colour(r, g, b) = colour;
-        let colour = format!("#{r:02X}{g:02X}{b:02X}");
-        let (fill, stroke) =
-            if pen.is_none() { (colour.as_str(), "none") } else { ("none", colour.as_str()) };
-        let points = |places: &[Place]| {
-            places.iter().fold(String::new(), |mut text, (x, y)| {
-                // Writing to a string does not fail.
-                let _ = write!(text, "{x},{y} ");
-                text
-            })
+    /// Draws all shapes by plotters.
+    fn plot(&self, text: &mut String) -> Result<(), Refusal> {
+        let view = (self.view.0.unsigned_abs(), self.view.1.unsigned_abs());
+        let area = SVGBackend::with_string(text, view).into_drawing_area();
+        self.shapes.iter().try_for_each(|shape| self.draw(shape, &area))?;
+        area.present()
+    }
+
+    fn draw<'a>(
+        &self,
+        Shape { form, ink, pen }: &Shape,
+        area: &DrawingArea<SVGBackend<'a>, Shift>,
+    ) -> Result<(), Refusal> {
+        let Colour(r, g, b) = ink.colour;
+        let colour = RGBColor(r, g, b).mix(f64::from(ink.opacity));
+        let style = match pen {
+            None => colour.filled(),
+            Some(pen) => colour.stroke_width(pen.width.unsigned_abs()),
         };
         match form {
-            Form::Rectangle(corners) => {
-                let [(x, y), (right, bottom)] = sorted(*corners);
-                let (width, height) = (right - x, bottom - y);
-                format!(
-                    "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" opacity=\"{opacity}\" \
-                     fill=\"{fill}\" stroke=\"{stroke}\"/>\n"
-                )
-            }
-            Form::Circle((x, y), r) => format!(
-                "<circle cx=\"{x}\" cy=\"{y}\" r=\"{r}\" opacity=\"{opacity}\" fill=\"{fill}\" stroke=\"{stroke}\" \
-                 stroke-width=\"1\"/>\n"
-            ),
-            Form::Polygon(places) => {
-                let points = points(places);
-                format!("<polygon opacity=\"{opacity}\" fill=\"{fill}\" points=\"{points}\"/>\n")
-            }
-            Form::Line(places) => {
-                let (width, dash) = pen.map_or((1, None), |pen| (pen.width, pen.dash));
-                let dash = dash
-                    .map(|(dash, space)| format!(" stroke-dasharray=\"{} {}\"", dash * UNIT, space * UNIT));
-                format!(
-                    "<polyline fill=\"none\" opacity=\"{opacity}\" stroke=\"{stroke}\" stroke-width=\"{width}\"{} \
-                     points=\"{}\"/>\n",
-                    dash.unwrap_or_default(),
-                    points(places)
-                )
-            }
+            Form::Rectangle(corners) => area.draw(&Rectangle::new(sorted(*corners), style)),
+            Form::Circle(at, r) => area.draw(&Circle::new(*at, *r, style)),
+            Form::Polygon(places) => area.draw(&Polygon::new(places.clone(), style)),
+            Form::Line(places) => match pen.and_then(|pen| pen.dash) {
+                None => area.draw(&PathElement::new(places.clone(), style)),
+                Some((dash, space)) => {
+                    area.draw(&DashedPathElement::new(places.clone().into_iter(), dash * UNIT, space * UNIT, style))
+                }
+            },
             Form::Words(words) => {
-                let Words { text, at: (x, y), size, side, middle, upright } = words;
-                let anchor = match side {
-                    Side::Left => "start",
-                    Side::Centre => "middle",
-                    Side::Right => "end",
+                let side = match words.side {
+                    Side::Left => HPos::Left,
+                    Side::Centre => HPos::Center,
+                    Side::Right => HPos::Right,
                 };
-                let down = if *middle { "0.5ex" } else { "0.76em" };
-                let turn =
-                    if *upright { format!(" transform=\"rotate(270, {x}, {y})\"") } else { String::new() };
-                format!(
-                    "<text x=\"{x}\" y=\"{y}\" dy=\"{down}\" text-anchor=\"{anchor}\" font-family=\"{}\" \
-                     font-size=\"{size}\" opacity=\"{opacity}\" fill=\"{fill}\"{turn}>\n{}\n</text>\n",
-                    self.families,
-                    escaped(text)
-                )
+                let turned = if words.upright { FontTransform::Rotate270 } else { FontTransform::None };
+                // The SVG backend divides sizes by 1.24.
+                let font =
+                    (self.families.as_str(), f64::from(words.size) * 1.24).into_font().transform(turned);
+                let vertical = if words.middle { VPos::Center } else { VPos::Top };
+                let style = font.color(&colour).pos(Pos::new(side, vertical));
+                area.draw(&Text::new(words.text.as_str(), words.at, style))
             }
         }
     }
 }
+
+type Refusal = DrawingAreaErrorKind<std::io::Error>;
 
 fn sorted([(x0, y0), (x1, y1)]: [Place; 2]) -> [Place; 2] {
     [(x0.min(x1), y0.min(y1)), (x0.max(x1), y0.max(y1))]
-}
-
-fn escaped(text: &str) -> String {
-    let signs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&apos;")];
-    signs.into_iter().fold(text.to_owned(), |text, (sign, entity)| text.replace(sign, entity))
 }
 
 impl Form {

@@ -128,7 +128,8 @@ impl Residues {
                 Some((row.answer, row.span, row.role, Measured::Replaced, row.effect.log_p_drop))
             }
             CauseLine::Carrier(row) => {
-                let carrier = Measured::Carrier(row.carrier.unwrap_or_default(), row.direct.unwrap_or_default());
+                let carrier =
+                    Measured::Carrier(row.carrier.unwrap_or_default(), row.direct.unwrap_or_default());
                 Some((row.answer, row.span, row.role, carrier, row.effect.log_p_drop))
             }
             CauseLine::Control(_) | CauseLine::Subset(_) | CauseLine::Surrogate(_) => None,
