@@ -10,16 +10,23 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The crates of the house: the first part of their modules' paths, none for the laboratory, and their sources.
-const CRATES: [(Option<&str>, &str); 2] = [(Some(CORE), "crates/core/src"), (None, "src")];
-const CORE: &str = "palimpsest_core";
+/// Each crate's name in paths, its name in docs/architecture.md, and its sources. A crate that is one room has no slash in its rooms.
+const CRATES: [(&str, &str, &str); 7] = [
+    ("palimpsest_core", "core", "crates/core/src"),
+    ("palimpsest_data", "data", "crates/data/src"),
+    ("palimpsest_run", "run", "crates/run/src"),
+    ("palimpsest_analysis", "analysis", "crates/analysis/src"),
+    ("palimpsest_figures", "figures", "crates/figures/src"),
+    ("palimpsest_serve", "serve", "crates/serve/src"),
+    ("palimpsest", "palimpsest", "src"),
+];
 
-/// All files of both crates but tests, with their modules.
+/// All files of the crates but tests, with their modules.
 fn modules() -> BTreeMap<Module, PathBuf> {
-    CRATES.into_iter().flat_map(|(name, sources)| modules_of(name, &root().join(sources))).collect()
+    CRATES.into_iter().flat_map(|(name, _, sources)| modules_of(name, &root().join(sources))).collect()
 }
 
-fn modules_of(name: Option<&str>, sources: &Path) -> BTreeMap<Module, PathBuf> {
+fn modules_of(name: &str, sources: &Path) -> BTreeMap<Module, PathBuf> {
     let mut found = BTreeMap::new();
     let mut folders = vec![sources.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -36,10 +43,12 @@ fn modules_of(name: Option<&str>, sources: &Path) -> BTreeMap<Module, PathBuf> {
                 module.pop();
             }
             let is_test = module.iter().any(|part| part == "tests");
-            let is_root =
-                matches!(module.first().map(String::as_str), Some("lib" | "main")) && module.len() == 1;
-            if path.extension().is_some_and(|e| e == "rs") && !is_test && !is_root {
-                found.insert(name.map(str::to_owned).into_iter().chain(module).collect(), path);
+            let is_program = module == ["main"];
+            if module == ["lib"] {
+                module.pop();
+            }
+            if path.extension().is_some_and(|e| e == "rs") && !is_test && !is_program {
+                found.insert(std::iter::once(name.to_owned()).chain(module).collect(), path);
             }
         }
     }
@@ -64,18 +73,20 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
     for (module, path) in modules() {
         for (benchmark, words) in OF_BENCHMARKS {
             // The rooms that build its histories, tell its effects and draw them.
-            let of_rooms =
-                benchmark == "dose" && matches!(module[0].as_str(), "construct" | "dose" | "figures");
-            let outside = !matches!(module[0].as_str(), "cli")
+            let of_rooms = benchmark == "dose"
+                && matches!(room(&module).as_str(), "data/construct" | "analysis/dose" | "figures");
+            let outside = module[0] != "palimpsest"
                 && !of_rooms
-                && module.get(..2) != Some(&["benchmarks".into(), benchmark.into()]);
+                && !is_in(&module, &["palimpsest_data", "benchmarks", benchmark]);
             if !outside {
                 continue;
             }
             for line in code(&path).lines() {
-                // Where benchmarks are registered.
+                // Where benchmarks and rooms are registered.
                 let registers = [format!("mod {benchmark};"), format!("{benchmark}::")];
-                if module == ["benchmarks"] && registers.iter().any(|part| line.contains(part)) {
+                if (module.len() == 1 || module == ["palimpsest_data", "benchmarks"])
+                    && registers.iter().any(|part| line.contains(part))
+                {
                     continue;
                 }
                 // Memories and values that are out of date are called stale, too: the word alone is no benchmark's name.
@@ -84,16 +95,14 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
                     other => vec![other],
                 };
                 let is_protocol = line.contains("Op::Stale")
-                    || module.get(..2) == Some(&["benchmarks".into(), "dose".into()])
-                    || module
-                        .get(..2)
-                        .is_some_and(|room| room == ["memory", "system"] || room == ["memory", "cupmem"]);
+                    || is_in(&module, &["palimpsest_data", "benchmarks", "dose"])
+                    || is_in(&module, &["palimpsest_run", "memory", "system"])
+                    || is_in(&module, &["palimpsest_run", "memory", "cupmem"]);
                 let named = !is_protocol && names.iter().any(|name| line.contains(name));
                 // Two benchmarks may call a part the same.
                 let own = |word: &str| {
                     OF_BENCHMARKS.iter().any(|(other, theirs)| {
-                        module.get(..2) == Some(&["benchmarks".into(), (*other).into()])
-                            && theirs.contains(&word)
+                        is_in(&module, &["palimpsest_data", "benchmarks", other]) && theirs.contains(&word)
                     })
                 };
                 let word = words.iter().find(|word| line.contains(**word) && !own(word));
@@ -101,6 +110,10 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
             }
         }
     }
+}
+
+fn is_in(module: &Module, folder: &[&str]) -> bool {
+    module.len() >= folder.len() && module.iter().zip(folder).all(|(part, name)| part == name)
 }
 
 /// The code of a file, without comments and without its own tests.
@@ -157,19 +170,25 @@ fn expand(prefix: &[String], rest: &str, out: &mut Vec<Module>) {
     }
 }
 
-/// The room of a module: a folder or file at the root of its crate.
+/// The room of a module: a folder or file at the root of its crate, as `crate/room`; the whole of a crate that is one room.
 fn room(module: &Module) -> String {
-    match module.split_first() {
-        Some((first, rest)) if first == CORE => format!("core/{}", rest[0]),
-        _ => module[0].clone(),
+    let name = short(&module[0]);
+    match module.get(1) {
+        Some(first) if !["figures", "palimpsest"].contains(&name) => format!("{name}/{first}"),
+        _ => name.to_owned(),
     }
 }
 
-/// All paths of a file that begin with `crate`, `super` or the core's name, from the root of all crates.
+fn short(name: &str) -> &'static str {
+    CRATES.iter().find(|(long, ..)| *long == name).map(|(_, short, _)| *short).unwrap()
+}
+
+/// All paths of a file that begin with `crate`, `super` or a crate's name, from the root of all crates.
 fn paths(module: &Module, code: &str) -> Vec<Module> {
     let mut found = Vec::new();
-    for word in ["crate::", "super::", "palimpsest_core::"] {
-        for (at, _) in code.match_indices(word) {
+    let names = CRATES.iter().map(|(name, ..)| format!("{name}::"));
+    for word in ["crate::", "super::"].into_iter().map(str::to_owned).chain(names) {
+        for (at, _) in code.match_indices(&word) {
             let before = code[..at].chars().next_back();
             if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
                 continue;
@@ -191,8 +210,8 @@ fn paths(module: &Module, code: &str) -> Vec<Module> {
             expand(&[], &text, &mut all);
             for path in all {
                 let mut base: Module = match path[0].as_str() {
-                    "crate" if module[0] != CORE => Vec::new(),
-                    "crate" | CORE => vec![CORE.to_owned()],
+                    "crate" => vec![module[0].clone()],
+                    name if CRATES.iter().any(|(known, ..)| *known == name) => vec![name.to_owned()],
                     _ => module[..module.len().saturating_sub(1)].to_vec(),
                 };
                 for part in &path[1..] {
@@ -209,105 +228,60 @@ fn paths(module: &Module, code: &str) -> Vec<Module> {
     found
 }
 
-/// Which files each file imports.
+/// The files that each file imports. A name that a file re-exports counts as the file's that defines it; a folder that uses its child's
+/// items imports the child; a child imports its folder only for what the folder's own file defines.
 fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
     let modules = modules();
+    let code: BTreeMap<&Module, String> = modules.iter().map(|(m, path)| (m, code(path))).collect();
+    let exports: BTreeMap<&Module, BTreeMap<String, Module>> =
+        code.iter().map(|(module, code)| (*module, reexports(module, code))).collect();
     let mut all = BTreeMap::new();
-    for (module, path) in &modules {
+    for (module, text) in &code {
         let mut to = BTreeSet::new();
-        for mut path in paths(module, &code(path)) {
-            while !path.is_empty() && !modules.contains_key(&path) {
-                path.pop();
+        for mut path in paths(module, text) {
+            let mut file = file_of(&modules, &path);
+            // Re-exports of re-exports; none here is deeper.
+            for _ in 0..4 {
+                let Some(definer) = path.get(file.len()).and_then(|item| exports.get(&file)?.get(item))
+                else {
+                    break;
+                };
+                path = [definer.as_slice(), &path[file.len() + 1..]].concat();
+                file = file_of(&modules, &path);
             }
-            if !path.is_empty() && path != *module {
-                to.insert(path);
+            let above = module.starts_with(&file);
+            if !above || path.get(file.len()).is_some_and(|item| defined(&code[&file]).contains(item)) {
+                to.insert(file);
             }
         }
-        all.insert(module.clone(), to);
+        let children =
+            modules.keys().filter(|child| child.len() == module.len() + 1 && child.starts_with(module));
+        to.extend(children.filter(|child| uses_child(text, &child[module.len()])).cloned());
+        to.remove(*module);
+        all.insert((*module).clone(), to);
     }
     all
 }
 
-#[test]
-fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
-    let drawing = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let rows: Vec<(String, BTreeSet<String>)> = drawing
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .map(|line| {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let rooms = cells[3].split(',').map(str::trim).filter(|room| !room.is_empty());
-            (cells[1].trim_matches('`').to_owned(), rooms.map(str::to_owned).collect())
-        })
-        .collect();
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (module, imported) in imports() {
-        let own = room(&module);
-        let rooms = found.entry(own.clone()).or_default();
-        rooms.extend(imported.iter().map(room).filter(|room| *room != own));
+/// The longest beginning of a path that is a file, at least the crate's.
+fn file_of(modules: &BTreeMap<Module, PathBuf>, path: &[String]) -> Module {
+    let mut path = path.to_vec();
+    while path.len() > 1 && !modules.contains_key(&path) {
+        path.pop();
     }
-    let drawn: BTreeSet<&String> = rows.iter().map(|(room, _)| room).collect();
-    assert_eq!(drawn, found.keys().collect(), "the rooms of docs/architecture.md and those of the crates");
-    let mut above = BTreeSet::new();
-    for (room, allowed) in &rows {
-        assert_eq!(
-            allowed, &found[room],
-            "what docs/architecture.md lets `{room}` import, and what it imports"
-        );
-        let upward: Vec<&String> = allowed.difference(&above).collect::<Vec<_>>();
-        assert!(upward.is_empty(), "`{room}` imports {upward:?}, which are not above it");
-        above.insert(room.clone());
-    }
+    path
 }
 
-#[test]
-fn no_two_files_import_each_other() {
-    let imports = imports();
-    let mut mutual = Vec::new();
-    for (a, to) in &imports {
-        let both = |b: &Module| a < b && imports.get(b).is_some_and(|back| back.contains(a));
-        let beside = |b: &Module| !a.starts_with(b) && !b.starts_with(a);
-        mutual.extend(to.iter().filter(|b| both(b) && beside(b)).map(|b| format!("{a:?} and {b:?}")));
-    }
-    mutual.extend(parents_and_children());
-    assert_eq!(mutual, Vec::<String>::new());
-}
-
-/// Parents that use a child whose file uses what the parent itself defines. What the parent re-exports is not its own.
-fn parents_and_children() -> Vec<String> {
-    let modules = modules();
-    let code: BTreeMap<&Module, String> = modules.iter().map(|(m, path)| (m, code(path))).collect();
-    let mut found = Vec::new();
-    for child in modules.keys() {
-        let Some((name, parent)) = child.split_last() else { continue };
-        let Some(of_parent) = code.get(&parent.to_vec()) else { continue };
-        if !uses_child(of_parent, name) {
-            continue;
-        }
-        let own = defined(of_parent);
-        let used: BTreeSet<String> = paths(child, &code[child])
-            .into_iter()
-            .filter(|path| path.starts_with(parent))
-            .filter_map(|path| path.get(parent.len()).cloned())
-            .filter(|item| own.contains(item))
-            .collect();
-        if !used.is_empty() {
-            found.push(format!("{parent:?} uses {name}, which uses its {used:?}"));
-        }
+/// Names that a file re-exports, with their paths where they come from.
+fn reexports(module: &Module, code: &str) -> BTreeMap<String, Module> {
+    let mut found = BTreeMap::new();
+    for path in code.split(';').filter_map(|part| part.rsplit_once("pub use ").map(|(_, path)| path.trim())) {
+        let own = !CRATES.iter().any(|(name, ..)| path.starts_with(&format!("{name}::")));
+        let mut all = Vec::new();
+        expand(if own { module } else { &[] }, path, &mut all);
+        found.extend(all.into_iter().filter_map(|path| Some((path.last()?.clone(), path))));
     }
     found
-}
-
-/// Whether a parent's code names `child::`, other than to re-export from it.
-fn uses_child(code: &str, child: &str) -> bool {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let start_of = |at: usize| code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
-    let of_path = |at: usize| !code[..at].ends_with(is_name) || code[..at].ends_with("self::");
-    (code.match_indices(&format!("{child}::"))).filter(|&(at, _)| of_path(at)).any(|(at, _)| {
-        let statement = code[start_of(at)..at].lines().map(str::trim);
-        let first = statement.into_iter().find(|line| !line.is_empty() && !line.starts_with("#["));
-        !first.is_some_and(|line| line.starts_with("pub"))
-    })
 }
 
 /// The names of the items that a file defines at its top level, submodules apart.
@@ -324,15 +298,91 @@ fn defined(code: &str) -> BTreeSet<String> {
 }
 
 #[test]
+fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
+    let drawing = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let rows: Vec<(String, BTreeSet<String>)> = drawing
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let rooms = cells[3].split(',').map(str::trim).filter(|room| !room.is_empty());
+            (cells[1].trim_matches('`').to_owned(), rooms.map(str::to_owned).collect())
+        })
+        .collect();
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (module, imported) in imports().into_iter().filter(|(module, _)| module.len() > 1) {
+        let (own, name) = (room(&module), short(&module[0]));
+        let rooms = found.entry(own.clone()).or_default();
+        // Rooms of its own crate by name, other crates whole. The facade is every crate.
+        rooms.extend(imported.iter().filter(|to| to.len() > 1 && to[0] != "palimpsest").filter_map(|to| {
+            let (to_room, to_crate) = (room(to), short(&to[0]));
+            (to_room != own).then(|| if to_crate == name { to_room } else { to_crate.to_owned() })
+        }));
+    }
+    found.remove("palimpsest");
+    let drawn: BTreeMap<String, BTreeSet<String>> = rows.iter().cloned().collect();
+    assert_eq!(drawn, found, "what rooms import by docs/architecture.md, and what they import");
+    let mut above = BTreeSet::new();
+    for (room, allowed) in &rows {
+        let upward: Vec<&String> = allowed.difference(&above).collect();
+        assert!(upward.is_empty(), "`{room}` imports {upward:?}, which are not above it");
+        above.insert(room.clone());
+        above.extend(room.split_once('/').map(|(name, _)| name.to_owned()));
+    }
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let imports = imports();
+    let reached = |from: &Module| {
+        let mut seen = BTreeSet::new();
+        let mut next: Vec<&Module> = vec![from];
+        while let Some(module) = next.pop() {
+            next.extend(imports.get(module).into_iter().flatten().filter(|to| seen.insert((*to).clone())));
+        }
+        seen
+    };
+    let all: BTreeMap<&Module, BTreeSet<Module>> =
+        imports.keys().map(|module| (module, reached(module))).collect();
+    let circles: BTreeSet<Vec<String>> = all
+        .iter()
+        .filter(|(module, reached)| reached.contains(**module))
+        .map(|(module, reached)| {
+            reached
+                .iter()
+                .filter(|other| all[other].contains(*module))
+                .map(|other| other.join("::"))
+                .collect()
+        })
+        .collect();
+    assert_eq!(circles, BTreeSet::new());
+}
+
+/// Whether a parent's code names `child::`, other than to re-export from it.
+fn uses_child(code: &str, child: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let start_of = |at: usize| code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);
+    let of_path = |at: usize| !code[..at].ends_with(is_name) || code[..at].ends_with("self::");
+    (code.match_indices(&format!("{child}::"))).filter(|&(at, _)| of_path(at)).any(|(at, _)| {
+        let statement = code[start_of(at)..at].lines().map(str::trim);
+        let first = statement.into_iter().find(|line| !line.is_empty() && !line.starts_with("#["));
+        !first.is_some_and(|line| line.starts_with("pub"))
+    })
+}
+
+#[test]
 fn the_reader_of_imports_sees_lists_paths_and_no_comments() {
     let code = "use crate::a::{b, c::{d, e as f}};\nlet x = super::g::h(crate::i::J::new());\n";
-    let module = vec!["m".to_owned(), "n".to_owned()];
+    let module = ["palimpsest_run", "m", "n"].map(str::to_owned).to_vec();
     let found: BTreeSet<String> = paths(&module, code).iter().map(|path| path.join("::")).collect();
-    let expected = ["a::b", "a::c::d", "a::c::e", "i::J::new", "m::g::h"];
-    assert_eq!(found, expected.map(str::to_owned).into());
-    let parent =
-        "mod c;\npub use c::Shown;\npub const fn item() {}\nstruct Own;\nimpl Own {\n    fn inner() {}\n}\n";
+    let expected =
+        ["a::b", "a::c::d", "a::c::e", "i::J::new", "m::g::h"].map(|path| format!("palimpsest_run::{path}"));
+    assert_eq!(found, expected.into());
+    let parent = "mod c;\npub use c::{Shown, d::Deep};\npub const fn item() {}\nstruct Own;\nimpl Own {\n    fn inner() {}\n}\n";
     assert_eq!(defined(parent), ["Own", "item"].map(str::to_owned).into());
+    let exported = reexports(&module, parent);
+    assert_eq!(exported["Shown"].join("::"), "palimpsest_run::m::n::c::Shown");
+    assert_eq!(exported["Deep"].join("::"), "palimpsest_run::m::n::c::d::Deep");
     assert!(
         !uses_child(parent, "c") && uses_child("fn f() { c::g() }", "c") && !uses_child("b::c::g()", "c")
     );

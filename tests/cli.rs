@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest::runs::store::{RunFolder, RunStore};
 
 pub mod agree;
 mod bad_input;
@@ -327,7 +327,7 @@ fn an_estimate_says_tokens_time_bytes_and_memory_and_writes_nothing() {
     assert_eq!(run(&dir, &["--limit", "3"]).code, Some(0));
     let costs = RunFolder::read(&dir).unwrap().costs;
     let sum =
-        |of: fn(&palimpsest::run::cost::Cost) -> usize| costs.iter().map(|row| of(&row.cost)).sum::<usize>();
+        |of: fn(&palimpsest::runs::cost::Cost) -> usize| costs.iter().map(|row| of(&row.cost)).sum::<usize>();
     let (computed, reused) = (sum(|c| c.tokens_computed.unwrap()), sum(|c| c.tokens_reused.unwrap()));
     let digits: String =
         estimate.out.lines().find(|line| line.starts_with("tokens in")).unwrap().replace(',', "");

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::civil::DateTime;
 use palimpsest::benchmarks::dose::row::DoseRow;
 use palimpsest::benchmarks::dose::state::checks;
+use palimpsest::case::draw::Draws;
+use palimpsest::case::{Case, Contrasted, Evidence, History, Probe, Segment};
 use palimpsest::construct::{BuildError, Builder, Counter, GivenFillers, Lines, PRESETS, Spec, write_build};
-use palimpsest::data::draw::Draws;
-use palimpsest::data::{Case, Contrasted, Evidence, History, Probe, Segment};
 use palimpsest::models::TokenCounter;
 use serde_json::{Value, json};
 

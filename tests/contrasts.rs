@@ -1,9 +1,9 @@
 //! What must hold for: contrasts of models whose contrasts are known by construction, and which values can be held against each other.
 
 use candle_core::{DType, Device, Tensor};
-use palimpsest::data::Contrasted;
-use palimpsest::run::contrast::ContrastTokens;
-use palimpsest::run::rows::Contrast;
+use palimpsest::case::Contrasted;
+use palimpsest::runs::contrast::ContrastTokens;
+use palimpsest::runs::rows::Contrast;
 use palimpsest_core::engine::{Engine, Observe, Request, Task};
 
 use crate::parity::checkpoint::Llama;

@@ -15,7 +15,7 @@ use std::io::BufRead;
 
 use palimpsest::benchmarks::reading::Report;
 use palimpsest::benchmarks::stale::{STALE, read_stale};
-use palimpsest::data::{Case, Evidence};
+use palimpsest::case::{Case, Evidence};
 use serde_json::{Value, json};
 
 /// A sound row of five sessions, old at 1 and new at 3.

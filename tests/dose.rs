@@ -7,7 +7,7 @@ use palimpsest::benchmarks::dose::row::DoseRow;
 use palimpsest::benchmarks::dose::{DOSE, FILE};
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::{SampleSpec, row_roles};
-use palimpsest::data::{Case, Contrasted, Evidence};
+use palimpsest::case::{Case, Contrasted, Evidence};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::{ChatTemplate, MessageRole, ThinkingMode};
 use serde_json::{Value, json};

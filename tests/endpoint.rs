@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use palimpsest::benchmarks::stale::STALE;
+use palimpsest::case::{Case, Probe};
 use palimpsest::chat::endpoint::{Endpoint, Key, Patience};
 use palimpsest::chat::{ChatError, ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
-use palimpsest::data::{Case, Probe};
 use palimpsest::memory::Memory;
-use palimpsest::run::context_budget::Dropped;
-use palimpsest::run::plan::Selection;
-use palimpsest::run::rows::NoAnswer;
-use palimpsest::run::runner::run;
-use palimpsest::run::store::RunStore;
-use palimpsest::run::subject::{ChatPrompt, ChatSubject};
+use palimpsest::runs::context_budget::Dropped;
+use palimpsest::runs::plan::Selection;
+use palimpsest::runs::rows::NoAnswer;
+use palimpsest::runs::runner::run;
+use palimpsest::runs::store::RunStore;
+use palimpsest::runs::subject::{ChatPrompt, ChatSubject};
 
 use crate::eval::{cases, header};
 use crate::judge::said;

@@ -561,7 +561,7 @@ fn two_models_are_drawn_side_by_side_on_one_value_axis() {
 
 #[test]
 fn the_distribution_of_a_label_is_drawn_with_its_counts() {
-    use palimpsest::data::{Case, labels};
+    use palimpsest::case::{Case, labels};
     let case = |(category, kind): (&str, &str)| {
         let labels = [("category", category), ("type", kind)].map(|(a, b)| (a.to_owned(), b.to_owned()));
         Ok::<_, String>(Case { labels: labels.into_iter().collect(), ..Case::default() })

@@ -10,10 +10,10 @@ use palimpsest::chat::{
 use palimpsest::judge::{
     Exchange, Instructions, Judge, Reasons, Said, Verdict, judge_by_reply, judge_by_scoring, run,
 };
-use palimpsest::run::error::RunError;
-use palimpsest::run::plan::{PlannedCase, PlannedProbe, Selection};
-use palimpsest::run::runner::Summary;
-use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest::runs::error::RunError;
+use palimpsest::runs::plan::{PlannedCase, PlannedProbe, Selection};
+use palimpsest::runs::runner::Summary;
+use palimpsest::runs::store::{RunFolder, RunStore};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 
 use crate::eval::{cases, finished, header};

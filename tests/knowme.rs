@@ -14,7 +14,7 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::knowme::KNOWME;
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::data::{Case, Evidence, Probe};
+use palimpsest::case::{Case, Evidence, Probe};
 use serde_json::{Value, json};
 
 /// The files of a folder.

@@ -5,19 +5,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use palimpsest::benchmarks::{Benchmark, Context, Dimension, Retriever, Setting};
-use palimpsest::data::truncate::{TruncateError, truncate_ranked};
-use palimpsest::data::{Case, Evidence, History, Keep, Probe, Segment, Turn};
+use palimpsest::case::truncate::{TruncateError, truncate_ranked};
+use palimpsest::case::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 use palimpsest::memory::bm25::Bm25Ranker;
 use palimpsest::memory::{Memory, Rank, evidence_present};
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::condition::{Condition, Question};
-use palimpsest::run::context_budget::{Cut, Dropped, cut_messages, part_of};
-use palimpsest::run::error::RunError;
-use palimpsest::run::header::RunHeader;
-use palimpsest::run::plan::{PlannedCase, Selection};
-use palimpsest::run::runner::{Sink, Subject, Summary, run};
-use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest::runs::condition::{Condition, Question};
+use palimpsest::runs::context_budget::{Cut, Dropped, cut_messages, part_of};
+use palimpsest::runs::error::RunError;
+use palimpsest::runs::header::RunHeader;
+use palimpsest::runs::plan::{PlannedCase, Selection};
+use palimpsest::runs::runner::{Sink, Subject, Summary, run};
+use palimpsest::runs::store::{RunFolder, RunStore};
 use palimpsest_core::text::{CharsPerToken, ChatTemplate};
 
 use crate::eval::{header, outcome};

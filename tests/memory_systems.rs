@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use palimpsest::data::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
 use palimpsest::memory::system::child::ChildProcess;
 use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
 use palimpsest::memory::system::http::Address;

@@ -14,7 +14,7 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::memrewardbench::{MEMREWARDBENCH as BENCHMARK, Setting};
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use parquet_file::Row;
 
 /// The pairs of the published data, by length (table 2).

@@ -13,7 +13,7 @@ mod vocabularies;
 
 use jiff::civil::date;
 use palimpsest::benchmarks::stale::STALE;
-use palimpsest::data::{Evidence, History, Probe, Segment, Turn};
+use palimpsest::case::{Evidence, History, Probe, Segment, Turn};
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::{ChatTemplate, GgufTokenizer, Tokenizer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;

@@ -33,7 +33,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use candle_core::DType;
-use palimpsest::serve::{ServeError, ServeOptions, Server};
+use palimpsest::api::{ServeError, ServeOptions, Server};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions, ThinkingOptions};
 use palimpsest_core::model::ModelFiles;
 use serde_json::{Value, json};

@@ -15,7 +15,7 @@ use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::reading::{ReadError, RowProblems};
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{SampleSpec, Share};
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use serde_json::Value;
 
 /// As the paper prints it.

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::{Context, Graded, ShownSegments};
-use palimpsest::data::Notes;
+use palimpsest::case::Notes;
 use palimpsest::records::join;
 use palimpsest::results::compare::{CompareError, compare};
 use palimpsest::results::metrics::{AccuracyTable, repeats};
 use palimpsest::results::outcomes::Outcomes;
-use palimpsest::run::condition::Condition;
-use palimpsest::run::header::{Machine, NameAndDigest, RunHeader};
-use palimpsest::run::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
-use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest::runs::condition::Condition;
+use palimpsest::runs::header::{Machine, NameAndDigest, RunHeader};
+use palimpsest::runs::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
+use palimpsest::runs::rows::{AnswerRow, VerdictRow};
 use serde_json::{Value, json};
 
 use crate::cli::palimpsest;
@@ -170,7 +170,7 @@ impl Run {
             "dtype": null, "prompts": null, "sampling": null, "context": { "tokens": null, "policy": "full" },
             "seed": 0, "only": null, "limit": null, "attention": false, "version": "0.2.0",
         });
-        let mut identity: palimpsest::run::header::Identity = serde_json::from_value(identity).unwrap();
+        let mut identity: palimpsest::runs::header::Identity = serde_json::from_value(identity).unwrap();
         if self.right.len() > 1 {
             identity.conditions = self.conditions();
         }

@@ -8,10 +8,10 @@ use palimpsest::benchmarks::memrewardbench::MEMREWARDBENCH;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Benchmark, CUT_MARK, CutCount, Graded, HistoryCut, SampleSpec, Table};
-use palimpsest::data::truncate::{Middle, TruncateError, Truncation};
-use palimpsest::data::{Case, Keep};
+use palimpsest::case::truncate::{Middle, TruncateError, Truncation};
+use palimpsest::case::{Case, Keep};
 use palimpsest::prompt::{BytePairEncoding, PromptBuilder, Templates};
-use palimpsest::run::context_budget::{
+use palimpsest::runs::context_budget::{
     BudgetError, BudgetedCase, Cut, Dropped, cut_messages, cut_prompts, cut_to_budget,
 };
 use palimpsest_core::text::{

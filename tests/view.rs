@@ -649,8 +649,8 @@ fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden
 fn stages_of_facts_in_memory_systems_are_those_of_the_losses() {
     use palimpsest::losses::Losses;
     use palimpsest::losses::fact::Level;
-    use palimpsest::run::judge_name::JudgeChoice;
-    use palimpsest::run::store::RunFolder;
+    use palimpsest::runs::judge_name::JudgeChoice;
+    use palimpsest::runs::store::RunFolder;
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     crate::losses::stores::write(dir);

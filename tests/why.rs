@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use candle_core::Tensor;
 use ndarray::Array4;
-use palimpsest::data::Contrasted;
-use palimpsest::data::draw::Draws;
-use palimpsest::run::contrast::ContrastTokens;
-use palimpsest::run::why_rows::{Label, WhyRow, WhySettings};
+use palimpsest::case::Contrasted;
+use palimpsest::case::draw::Draws;
+use palimpsest::runs::contrast::ContrastTokens;
+use palimpsest::runs::why_rows::{Label, WhyRow, WhySettings};
 use palimpsest::why::controls::{CONTROLS, LEVEL};
 use palimpsest::why::decide::{Facts, Presence};
 use palimpsest::why::label::{Context, investigate};

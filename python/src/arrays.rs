@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use numpy::ndarray::ArrayD;
 use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods};
-use palimpsest::trace::TraceTensors;
+use palimpsest::observe::TraceTensors;
 use palimpsest_core::attention::{Values, write_tensors};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -4,8 +4,8 @@ use anyhow::{Context, ensure};
 use palimpsest::heads::plant::{self, Needle};
 use palimpsest::heads::probing::{ProbingOptions, probe};
 use palimpsest::models::{self, ModelArgs, Opened};
-use palimpsest::trace::causes::{Controls, SpanCauseOptions, Way, measure};
-use palimpsest::trace::{ObserveRequest, TextTools, TraceJob, TraceTensors};
+use palimpsest::observe::causes::{Controls, SpanCauseOptions, Way, measure};
+use palimpsest::observe::{ObserveRequest, TextTools, TraceJob, TraceTensors};
 use palimpsest_core::ablate::Said;
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{

@@ -1,6 +1,6 @@
 //! A prompt as Python sees it: text, tokens and named spans, checked.
 
-use palimpsest::trace::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
+use palimpsest::observe::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 use palimpsest_core::span::Span;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};

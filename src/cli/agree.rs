@@ -6,9 +6,9 @@ use crate::agreement::key::Key;
 use crate::agreement::ratings::Ratings;
 use crate::agreement::{self, Draw, RubricChoice, sheet};
 use crate::ground::sheet::Format;
-use crate::run::condition::{label, stored};
-use crate::run::judge_name::JudgeChoice;
-use crate::run::store::RunFolder;
+use crate::runs::condition::{label, stored};
+use crate::runs::judge_name::JudgeChoice;
+use crate::runs::store::RunFolder;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,6 @@
 //! Values of flags, and why they are refused.
 
-pub(super) use crate::run::setup::{WrongUsage, WrongValue, positive};
+pub(super) use crate::runs::setup::{WrongUsage, WrongValue, positive};
 
 /// A refusal of what was typed.
 pub(super) fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {

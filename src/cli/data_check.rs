@@ -10,8 +10,8 @@ use super::data_stats::reading_bar;
 use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::{Problem, Report};
-use crate::data::finding::{by_check, listed_by_check};
-use crate::run::setup::special_tokens;
+use crate::case::finding::{by_check, listed_by_check};
+use crate::runs::setup::special_tokens;
 
 /// Check a benchmark's data: problems, which refuse rows, and findings, which do not.
 ///

@@ -9,8 +9,8 @@ use super::WrongUsage;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
-use crate::data::length_table::{LengthRow, table};
-use crate::data::lengths::{GroupBy, measure};
+use crate::case::length_table::{LengthRow, table};
+use crate::case::lengths::{GroupBy, measure};
 use crate::estimate::{LengthCounter, group_by};
 use crate::progress;
 

@@ -9,10 +9,10 @@ use super::wrong;
 use crate::benchmarks::stale::exchange;
 use crate::export::{ExportText, OneAnswer, inspect, not_asked, other_conditions, parquet, under};
 use crate::progress::note;
-use crate::run::condition::label;
-use crate::run::judge_name::JudgeChoice;
-use crate::run::judged::Judged;
-use crate::run::store::RunFolder;
+use crate::runs::condition::label;
+use crate::runs::judge_name::JudgeChoice;
+use crate::runs::judged::Judged;
+use crate::runs::store::RunFolder;
 use palimpsest_core::files::write_atomically_by;
 
 const EXAMPLES: &str = "\

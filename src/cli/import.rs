@@ -7,11 +7,11 @@ use anyhow::Context;
 use crate::benchmarks::SampleSpec;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::stale::exchange::parse;
-use crate::data::Case;
+use crate::case::Case;
 use crate::ground::text_file;
-use crate::run::exchange::{Import, Imported, import};
-use crate::run::header::NameAndDigest;
-use crate::run::setup::cases;
+use crate::runs::exchange::{Import, Imported, import};
+use crate::runs::header::NameAndDigest;
+use crate::runs::setup::cases;
 
 const EXAMPLES: &str = "\
 Examples:

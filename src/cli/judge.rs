@@ -16,11 +16,11 @@ use crate::judge::{
 };
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::prompt::JUDGE_FILE;
-use crate::run::error::RunError;
-use crate::run::labels::LabelLog;
-use crate::run::runner::Summary;
-use crate::run::setup::Thinking;
-use crate::run::store::{RunFolder, RunStore};
+use crate::runs::error::RunError;
+use crate::runs::labels::LabelLog;
+use crate::runs::runner::Summary;
+use crate::runs::setup::Thinking;
+use crate::runs::store::{RunFolder, RunStore};
 
 /// Calls of an endpoint at once, unless told otherwise: enough to keep a server busy, few enough for one that limits its rate.
 const PARALLEL: usize = 4;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::ground::table::wrapped;
 use crate::heads::Score;
 use crate::lens::{Baseline, ByHeads, Options, PerGroup, Study, in_words, table};
-use crate::run::judged::say_which;
+use crate::runs::judged::say_which;
 
 /// Curves and ratios of a run, as CSV.
 #[derive(Debug, clap::Args)]

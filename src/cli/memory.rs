@@ -9,7 +9,7 @@ use crate::ground::jsonl::read_rows;
 use crate::memory::cupmem::{self, Store, system};
 use crate::memory::system::lives::lives;
 use crate::memory::system::record::{EVENTS, case_folder, last_save};
-use crate::run::store::RunFolder;
+use crate::runs::store::RunFolder;
 
 /// Check memory systems, and show what they made of a history.
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::run::merge::merge;
+use crate::runs::merge::merge;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -62,7 +62,8 @@ use without::{serve, serve as view};
 
 use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
 use output::{
-    EndedWithErrors, WITH_ERRORS, conclude, save, say, without_errors, writable, write_out, write_stats,
+    EndedWithErrors, WITH_ERRORS, conclude, in_one_line, save, say, without_errors, writable, write_out,
+    write_stats,
 };
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?
@@ -182,17 +183,4 @@ fn show_warnings(stats: Option<&Recorder>) {
         .without_time()
         .with_filter(wanted);
     tracing_subscriber::registry().with(log).with(stats.map(Recorder::layer)).init();
-}
-
-/// An error and its causes. A cause that the message before it already tells is left out.
-pub fn in_one_line(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use crate::progress::note;
-use crate::run::runner::Summary;
+use crate::runs::runner::Summary;
 use palimpsest_core::timing::Recorder;
 
 /// The exit code of a command that went through and left errors in the rows that it writes.
@@ -102,4 +102,17 @@ pub(super) fn without_errors(what: &str, file: &str, summary: &Summary) -> anyho
         ))
         .into()),
     }
+}
+
+/// An error and its causes. A cause that the message before it already tells is left out.
+pub fn in_one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
-use crate::data::labels;
+use crate::case::labels;
 use crate::dose::Doses;
 use crate::figures;
 use crate::progress;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{figures, judge, lens, report, run};
 use crate::models::ModelStore;
 use crate::models::manifest::DEFAULT_MODEL;
-use crate::run::setup::RunSpec;
+use crate::runs::setup::RunSpec;
 
 /// The main job end to end on a small real model.
 ///

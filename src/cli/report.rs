@@ -7,7 +7,7 @@ use crate::benchmarks::ALL;
 use crate::figures::{self, Section, report};
 use crate::lens::Study;
 use crate::lens::causes::Causes;
-use crate::run::judged::say_which;
+use crate::runs::judged::say_which;
 
 /// The one-page report of a run, under all of its conditions or those that --condition names.
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,10 @@ use super::interrupt;
 use crate::estimate::{self, EstimateArgs};
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::note;
-use crate::run::cost::MeanCost;
-use crate::run::runner::Summary;
-use crate::run::setup::{Begin, RunSpec};
-use crate::run::store::RunFolder;
+use crate::runs::cost::MeanCost;
+use crate::runs::runner::Summary;
+use crate::runs::setup::{Begin, RunSpec};
+use crate::runs::store::RunFolder;
 use palimpsest_core::timing::Recorder;
 
 const EXAMPLES: &str = "\

@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::{WrongUsage, WrongValue, interrupt};
+use crate::api::{
+    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
+    Server,
+};
 use crate::ground::text_file;
 use crate::heads::HeadScores;
 use crate::models::{self, EmbedderCard, ModelArgs, ModelStore, Opened};
 use crate::progress::note;
-use crate::serve::{
-    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
-    Server,
-};
 use palimpsest_core::engine::memory_plan::{Serving, gigabytes};
 use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions, ThinkingOptions};
@@ -173,7 +173,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         format!("cannot listen at {address}; is something else there? Give another --port")
     })?;
     if key.is_none() && !address.ip().is_loopback() {
-        let message = crate::serve::ServeError::NeedsKey { address }.to_string();
+        let message = crate::api::ServeError::NeedsKey { address }.to_string();
         return Err(WrongUsage(message).into());
     }
     if args.while_input {

@@ -15,7 +15,7 @@ use super::trace_load::{Loading, Tracer};
 use super::trace_words::told;
 use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
-use crate::trace::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob, Traced};
+use crate::observe::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob, Traced};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -20,8 +20,8 @@ use super::output::{EndedWithErrors, say, writable};
 use super::trace_load::{Loading, Tracer};
 use super::trace_words::row;
 use crate::ground::text_file;
+use crate::observe::{ObserveRequest, TraceJob};
 use crate::progress::Steps;
-use crate::trace::{ObserveRequest, TraceJob};
 
 struct Line {
     /// Counted from 1.

@@ -11,7 +11,7 @@ use palimpsest_core::model::{ModelFiles, OpenModel};
 use palimpsest_core::timing;
 
 use crate::models::ModelArgs;
-use crate::trace::{TraceJob, Traced};
+use crate::observe::{TraceJob, Traced};
 
 /// A loaded model that passes are made with.
 pub(super) struct Tracer {

@@ -10,7 +10,7 @@ use palimpsest_core::text::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use crate::ground::table::aligned;
-use crate::trace::{NamedPrompt, TraceJob, Traced};
+use crate::observe::{NamedPrompt, TraceJob, Traced};
 
 /// Of the next tokens, and of the keys with the largest weights, so many are told.
 const TOLD: usize = 6;

@@ -10,11 +10,11 @@ use crate::heads::HeadScores;
 use crate::judge::{AnewJudge, anew_instructions};
 use crate::models::ModelStore;
 use crate::progress::note;
-use crate::run::judge_name::JudgeChoice;
-use crate::run::judged::say_which;
-use crate::run::reread::{Reread, RereadArgs};
-use crate::run::rows::AnswerRow;
-use crate::run::why_rows::{WHY, WhySettings};
+use crate::runs::judge_name::JudgeChoice;
+use crate::runs::judged::say_which;
+use crate::runs::reread::{Reread, RereadArgs};
+use crate::runs::rows::AnswerRow;
+use crate::runs::why_rows::{WHY, WhySettings};
 use crate::why::{self, Measured, controls, labels, signals};
 
 const EXAMPLES: &str = "\

@@ -2,10 +2,10 @@
 use palimpsest::agreement::key::Key;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::judge::Instructions;
-use palimpsest::run::condition::Condition;
-use palimpsest::run::header::RunHeader;
-use palimpsest::run::plan::Selection;
-use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest::runs::condition::Condition;
+use palimpsest::runs::header::RunHeader;
+use palimpsest::runs::plan::Selection;
+use palimpsest::runs::rows::{AnswerRow, VerdictRow};
 
 use super::*;
 use crate::eval::{cases, header};

@@ -1,10 +1,10 @@
 //! Whether the mass tells the cause: what is drawn and said of a run's causes, against plain definitions.
 use std::collections::BTreeMap;
 
-use palimpsest::run::causes::control_pool::Pools;
-use palimpsest::run::causes::rows::{CauseRow, CauseRows, Effect};
-use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
-use palimpsest::run::rows::AnswerKey;
+use palimpsest::runs::causes::control_pool::Pools;
+use palimpsest::runs::causes::rows::{CauseRow, CauseRows, Effect};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::rows::AnswerKey;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;

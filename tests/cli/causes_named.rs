@@ -1,7 +1,7 @@
 //! Figures and page name what they show of a run's causes: kinds of interventions, layers that were left open, thoughts.
 use std::collections::BTreeMap;
 
-use palimpsest::run::causes::rows::CauseRows;
+use palimpsest::runs::causes::rows::CauseRows;
 use serde_json::json;
 
 use super::causes_figures::{caused, rows};

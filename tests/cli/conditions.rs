@@ -67,7 +67,7 @@ fn every_benchmark_can_be_asked_without_a_history() {
         let more = ["--conditions", "none,rag", "--limit-probes", "2", "--limit", "1"];
         let run = ended(sample_command(benchmark, &out, &more));
         assert_eq!(run.code, Some(0), "{benchmark}: {}", run.err);
-        let rows = palimpsest::run::store::RunFolder::read(&out).unwrap().answers;
+        let rows = palimpsest::runs::store::RunFolder::read(&out).unwrap().answers;
         let context = |condition: &str| {
             let row = rows.iter().find(|row| row.condition == condition).unwrap();
             row.context.as_ref().map(Vec::len)

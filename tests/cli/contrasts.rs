@@ -1,11 +1,11 @@
 //! Contrasts of a run and their causes, held against whole passes of the raw instrument: as typed.
-use palimpsest::data::Contrasted;
-use palimpsest::run::causes::contrast_rows::{
+use palimpsest::case::Contrasted;
+use palimpsest::runs::causes::contrast_rows::{
     AblationKind, CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes,
 };
-use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
-use palimpsest::run::contrast::ContrastTokens;
-use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::contrast::ContrastTokens;
+use palimpsest::runs::rows::{AnswerKey, AnswerRow, Contrast};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::ablate::NEUTRAL;
 use palimpsest_core::ablate::Target;

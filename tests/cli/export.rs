@@ -1,5 +1,5 @@
 //! Exports: what each format holds. Other tools' own readers are tried in tests/reference/check_exports.py.
-use palimpsest::run::rows::AnswerRow;
+use palimpsest::runs::rows::AnswerRow;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ impl Exported {
             answers.iter().enumerate().map(|(at, row)| verdict(&row.case, &row.probe, said(at))).collect();
         verdicts.insert(
             0,
-            palimpsest::run::rows::VerdictRow { judge: "first".to_owned(), ..verdicts[0].clone() },
+            palimpsest::runs::rows::VerdictRow { judge: "first".to_owned(), ..verdicts[0].clone() },
         );
         write_rows(&dir.join("verdicts.jsonl"), &verdicts);
         let turn = |role: &str, content: &str| json!({ "role": role, "content": content });
@@ -280,7 +280,7 @@ fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     let at = |name: &str| root.path().join(name);
     answered_under(&at("run"), "tiny", 2, &["full", "rag"]);
     let rows = RunFolder::read(&at("run")).unwrap().answers;
-    let judged = |row: &AnswerRow| palimpsest::run::rows::VerdictRow {
+    let judged = |row: &AnswerRow| palimpsest::runs::rows::VerdictRow {
         condition: row.condition.clone(),
         ..verdict(&row.case, &row.probe, Some(row.condition == "full"))
     };

@@ -2,7 +2,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use palimpsest::run::causes::rows::{CAUSES, CauseLine, CauseRows, read_lines};
+use palimpsest::runs::causes::rows::{CAUSES, CauseLine, CauseRows, read_lines};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use serde_json::{Value as Json, json};

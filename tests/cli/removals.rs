@@ -2,9 +2,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::lens::causes::residue::{Residues, Whole};
-use palimpsest::run::causes::carriers::ALL;
-use palimpsest::run::causes::context_cite::logit;
-use palimpsest::run::causes::rows::{Ablation, CAUSES, CauseLine, CauseRows, SubsetRow, read_lines};
+use palimpsest::runs::causes::carriers::ALL;
+use palimpsest::runs::causes::context_cite::logit;
+use palimpsest::runs::causes::rows::{Ablation, CAUSES, CauseLine, CauseRows, SubsetRow, read_lines};
 use palimpsest::statistics::lasso::lasso;
 use palimpsest_core::ablate::{NEUTRAL, neutral};
 use palimpsest_core::attention::AttentionStore;

@@ -215,7 +215,7 @@ fn verdicts_of_earlier_versions_are_read_and_named_by_their_digests() {
     let earlier = |digest: &str| {
         let rows: Vec<_> = rows
             .iter()
-            .map(|row| palimpsest::run::rows::VerdictRow {
+            .map(|row| palimpsest::runs::rows::VerdictRow {
                 rubric: Some(digest.to_owned()),
                 rubric_name: None,
                 ..row.clone()

@@ -1,7 +1,7 @@
 //! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
-use palimpsest::run::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
-use palimpsest::run::causes::session_measures::measures_path;
-use palimpsest::run::rows::{AnswerKey, AnswerRow};
+use palimpsest::runs::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
+use palimpsest::runs::causes::session_measures::measures_path;
+use palimpsest::runs::rows::{AnswerKey, AnswerRow};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::json;

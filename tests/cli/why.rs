@@ -2,7 +2,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use palimpsest::run::why_rows::{Label, WHY, WhyRow, read_why};
+use palimpsest::runs::why_rows::{Label, WHY, WhyRow, read_why};
 use serde_json::Value;
 
 use super::contrasts::run_of;

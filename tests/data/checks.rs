@@ -6,9 +6,9 @@ use std::path::Path;
 use palimpsest::benchmarks::dataset::cases_in_memory;
 use palimpsest::benchmarks::stale::{CHANGE_WORDS, STALE};
 use palimpsest::benchmarks::{ALL, SampleSpec};
-use palimpsest::data::check::words::{STOP_WORDS, STRAY_TEXTS, TIME_WORDS};
-use palimpsest::data::check::{CHECKS, near};
-use palimpsest::data::finding::{Finding, Severity, by_check};
+use palimpsest::case::check::words::{STOP_WORDS, STRAY_TEXTS, TIME_WORDS};
+use palimpsest::case::check::{CHECKS, near};
+use palimpsest::case::finding::{Finding, Severity, by_check};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::exchange::parse;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{ALL, Benchmark, SampleSpec};
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use serde_json::Value;
 
 type Files = Vec<(String, Vec<u8>)>;

@@ -6,7 +6,7 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError};
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::stale::{read_stale, write_stale};
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use serde_json::{Value, json};
 
 use super::row;

@@ -2,7 +2,7 @@
 
 use palimpsest::benchmarks::stale::haystack::{Distractor, HaystackError, MAX_SESSIONS, Scenario, assemble};
 use palimpsest::benchmarks::stale::write_stale;
-use palimpsest::data::{Case, Turn};
+use palimpsest::case::{Case, Turn};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use palimpsest::benchmarks::stale::read_stale;
-use palimpsest::data::Case;
-use palimpsest::data::lengths::{GroupBy, TokenCounts, content, measure, raw};
+use palimpsest::case::Case;
+use palimpsest::case::lengths::{GroupBy, TokenCounts, content, measure, raw};
 use palimpsest::ground::numbers::quantile;
 use serde_json::json;
 

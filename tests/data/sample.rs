@@ -6,7 +6,7 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::stale::haystack::assemble;
 use palimpsest::benchmarks::stale::sample::{DEFAULT_SESSIONS, cases, distractors, scenarios};
 use palimpsest::benchmarks::stale::write_stale;
-use palimpsest::data::Turn;
+use palimpsest::case::Turn;
 
 use super::check;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use palimpsest::benchmarks::reading::{Problem, ReadError, Report, RowProblems};
 use palimpsest::benchmarks::stale::{read_stale, write_stale};
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

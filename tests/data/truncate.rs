@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use jiff::ToSpan;
 use jiff::civil::date;
-use palimpsest::data::draw::Draws;
-use palimpsest::data::truncate::{
+use palimpsest::case::draw::Draws;
+use palimpsest::case::truncate::{
     Middle, Phases, TruncateError, Truncated, Truncation, truncate, truncate_phases, truncate_plain,
 };
-use palimpsest::data::{History, Segment, Turn};
+use palimpsest::case::{History, Segment, Turn};
 use proptest::prelude::*;
 
 fn history(sessions: usize) -> History {

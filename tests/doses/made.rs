@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ndarray::{Array3, Array4};
-use palimpsest::run::causes::contrast_rows::{AblationKind, ContrastCauseRow};
-use palimpsest::run::causes::session_measures::{SessionMeasures, measures_path};
-use palimpsest::run::header::{Machine, RunHeader};
-use palimpsest::run::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP, VerdictRow};
+use palimpsest::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::header::{Machine, RunHeader};
+use palimpsest::runs::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP, VerdictRow};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::{AttentionStore, Uniform};
 use palimpsest_core::span::Span;

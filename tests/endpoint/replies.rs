@@ -1,8 +1,8 @@
 //! Replies of endpoints as servers and gateways have them: errors under status 200, answers that are broken off, JSON that is not strict,
 //! parameters that are refused, tokens that are not told.
 
-use palimpsest::run::cost::MeanCost;
-use palimpsest::run::store::RunFolder;
+use palimpsest::runs::cost::MeanCost;
+use palimpsest::runs::store::RunFolder;
 use serde_json::{Value, json};
 
 use super::thoughts::rows;

@@ -1,6 +1,6 @@
 //! Names of conditions, and the words for them.
 
-use palimpsest::run::condition::{Condition, label, stored};
+use palimpsest::runs::condition::{Condition, label, stored};
 
 #[test]
 fn plain_is_a_name_like_any_other() {

@@ -1,6 +1,6 @@
 //! Mean costs of cases, and rows of `costs.jsonl`.
 
-use palimpsest::run::cost::{Amount, Cost, CostRow, MeanCost};
+use palimpsest::runs::cost::{Amount, Cost, CostRow, MeanCost};
 
 #[test]
 fn the_mean_is_over_cases_of_answers_or_of_judges() {

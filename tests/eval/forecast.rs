@@ -1,6 +1,6 @@
 //! The time of a prefill from a shorter one.
 
-use palimpsest::run::forecast::{PrefillFit, rising};
+use palimpsest::runs::forecast::{PrefillFit, rising};
 
 #[test]
 fn exact_times_give_the_exact_coefficients_and_no_error() {

@@ -1,6 +1,6 @@
 //! The machine in a run's header.
 
-use palimpsest::run::header::{AttentionBy, Machine};
+use palimpsest::runs::header::{AttentionBy, Machine};
 use palimpsest_core::attention::{AttentionKernel, Settled};
 
 #[test]

@@ -8,7 +8,7 @@ use palimpsest::benchmarks::ALL;
 use palimpsest::figures::{self, Section, report};
 use palimpsest::lens::band::of_means;
 use palimpsest::lens::{LensError, Numbers, Options, Study, table};
-use palimpsest::run::rows::AnswerRow;
+use palimpsest::runs::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn write(dir: &Path) {
     // The header's digest is of its identity.
     let identity = serde_json::from_value(run["identity"].clone()).unwrap();
     let machine = serde_json::from_value(run["machine"].clone()).unwrap();
-    let run = palimpsest::run::header::RunHeader::new(identity, None, machine);
+    let run = palimpsest::runs::header::RunHeader::new(identity, None, machine);
     std::fs::write(&header, serde_json::to_string(&run).unwrap()).unwrap();
     let (answers, verdicts) = (dir.join("answers.jsonl"), dir.join("verdicts.jsonl"));
     let plain = std::fs::read_to_string(&answers).unwrap();

@@ -1,8 +1,8 @@
 //! Names and labels of judges, choices of them, and verdicts that are no result.
 
-use palimpsest::run::judge_name::{JudgeChoice, judge_names, short_judges};
-use palimpsest::run::judged::{no_result, warning};
-use palimpsest::run::rows::{RubricRow, VerdictRow};
+use palimpsest::runs::judge_name::{JudgeChoice, judge_names, short_judges};
+use palimpsest::runs::judged::{no_result, warning};
+use palimpsest::runs::rows::{RubricRow, VerdictRow};
 
 fn row(judge: &str, digest: Option<&str>, name: Option<&str>) -> VerdictRow {
     VerdictRow {

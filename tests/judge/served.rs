@@ -1,6 +1,6 @@
 //! The verdict rows that come of an endpoint's replies, one by one and whole.
 
-use palimpsest::run::rows::VerdictRow;
+use palimpsest::runs::rows::VerdictRow;
 
 use super::*;
 use crate::endpoint::{Scripted as Served, Server, ok, serve, status};
@@ -26,7 +26,7 @@ fn judged(n: usize, retries: usize, script: Vec<Served>) -> Came {
     let rows = store.verdicts();
     let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap_or_default();
     let replies = replies.lines().map(|line| {
-        let row: palimpsest::run::rows::ReplyRow = serde_json::from_str(line).unwrap();
+        let row: palimpsest::runs::rows::ReplyRow = serde_json::from_str(line).unwrap();
         row.replies
     });
     Came { summary, rows, replies: replies.collect(), server }

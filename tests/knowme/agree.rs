@@ -4,11 +4,11 @@ use std::path::Path;
 
 use palimpsest::agreement::key::Key;
 use palimpsest::judge::Instructions;
-use palimpsest::run::condition::Condition;
-use palimpsest::run::header::RunHeader;
-use palimpsest::run::plan::Selection;
-use palimpsest::run::rows::{AnswerRow, VerdictRow};
-use palimpsest::run::store::RunStore;
+use palimpsest::runs::condition::Condition;
+use palimpsest::runs::header::RunHeader;
+use palimpsest::runs::plan::Selection;
+use palimpsest::runs::rows::{AnswerRow, VerdictRow};
+use palimpsest::runs::store::RunStore;
 
 use super::*;
 use crate::cli::agree::write_rows;

@@ -1,6 +1,6 @@
 //! Broken rows are refused, with one line for each thing that is wrong; a question or an answer costs its question alone.
 
-use palimpsest::run::file_plan::FilePlan;
+use palimpsest::runs::file_plan::FilePlan;
 
 use super::*;
 

@@ -4,7 +4,7 @@ use palimpsest::benchmarks::rubric_named;
 use palimpsest::judge::{Exchange, Instructions};
 use palimpsest::models::ModelStore;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::plan::{PlannedProbe, Selection};
+use palimpsest::runs::plan::{PlannedProbe, Selection};
 
 use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use palimpsest::benchmarks::dataset::Dataset;
-use palimpsest::data::finding::Finding;
+use palimpsest::case::finding::Finding;
 
 use super::*;
 

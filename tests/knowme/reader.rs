@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::dataset::Dataset;
-use palimpsest::data::Turn;
+use palimpsest::case::Turn;
 
 use super::*;
 

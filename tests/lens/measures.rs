@@ -9,8 +9,8 @@ use palimpsest::benchmarks::{
 };
 use palimpsest::figures;
 use palimpsest::lens::{MeasureRow, Options, Study, table};
-use palimpsest::run::header::{Machine, RunHeader};
-use palimpsest::run::rows::{AnswerRow, VerdictRow};
+use palimpsest::runs::header::{Machine, RunHeader};
+use palimpsest::runs::rows::{AnswerRow, VerdictRow};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use rand::rngs::ChaCha8Rng;

@@ -8,8 +8,8 @@ use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{Judge, Reasons, judge_memories, memory_instructions};
 use palimpsest::losses::count::{Part, numbers};
 use palimpsest::losses::fact::Level;
-use palimpsest::run::runner::Summary;
-use palimpsest::run::store::RunFolder;
+use palimpsest::runs::runner::Summary;
+use palimpsest::runs::store::RunFolder;
 use serde_json::{Value, json};
 
 use super::stores::{self, CASES, IDEAL, NEW, OLD, PROBES, SESSIONS, label, lines, sources};

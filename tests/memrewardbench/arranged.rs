@@ -1,7 +1,7 @@
 //! What pairs are put under: orders, notes without tags, questions with a part of their constraints.
 
 use palimpsest::benchmarks::memrewardbench::{Order, Variant, parse_setting};
-use palimpsest::data::{Case, Evidence};
+use palimpsest::case::{Case, Evidence};
 
 use super::parquet_file::Row;
 use super::{BENCHMARK, case, row, sample};

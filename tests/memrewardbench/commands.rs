@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use palimpsest::run::store::RunFolder;
+use palimpsest::runs::store::RunFolder;
 
 use super::parquet_file::Row;
 use super::{lines, row};

@@ -1,6 +1,6 @@
 //! Which constraints of long-form questions go, on questions in the form of the three data sets that they come from.
 
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 
 use super::parquet_file::Row;
 use super::{BENCHMARK, case, row};

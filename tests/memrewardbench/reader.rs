@@ -7,7 +7,7 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::memrewardbench::{Length, Setting, Task};
 use palimpsest::benchmarks::reading::ReadError;
-use palimpsest::data::Case;
+use palimpsest::case::Case;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::ChatTemplate;
 use parquet::basic::Compression;
@@ -177,7 +177,7 @@ fn a_parquet_file_that_is_cut_off_or_damaged_is_an_error_and_no_panic() {
         let said = refusal("x", whole[..end].to_vec());
         assert!(said.contains("cut off or damaged"), "{end}: {said}");
     }
-    let mut draws = palimpsest::data::draw::Draws::new("damage", 1, "parquet");
+    let mut draws = palimpsest::case::draw::Draws::new("damage", 1, "parquet");
     let (mut refused, mut read_on) = (0, 0);
     for _ in 0..400 {
         let mut bytes = whole.clone();

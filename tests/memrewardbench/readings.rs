@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use palimpsest::benchmarks::memrewardbench::Order;
 use palimpsest::benchmarks::{Given, NotRead, Said, Told};
-use palimpsest::data::Notes;
-use palimpsest::run::judged::{no_result, warning};
-use palimpsest::run::rows::VerdictRow;
+use palimpsest::case::Notes;
+use palimpsest::runs::judged::{no_result, warning};
+use palimpsest::runs::rows::VerdictRow;
 
 use super::BENCHMARK;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use palimpsest::benchmarks::memrewardbench::Setting;
 use palimpsest::benchmarks::memrewardbench::counts::{Consistency, Share, counted};
 use palimpsest::benchmarks::{Chart, Graded, Table, TrendChart};
-use palimpsest::data::draw::Draws;
+use palimpsest::case::draw::Draws;
 
 use super::{BENCHMARK, published};
 

@@ -7,14 +7,14 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::row_roles;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::benchmarks::stale::sample::cases;
+use palimpsest::case::truncate::Truncation;
+use palimpsest::case::{Case, Probe};
 use palimpsest::chat::Sampling;
-use palimpsest::data::truncate::Truncation;
-use palimpsest::data::{Case, Probe};
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::condition::{Condition, Question};
-use palimpsest::run::context_budget::Cut;
-use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
-use palimpsest::run::runner::{ProbeOutcome, Subject};
+use palimpsest::runs::condition::{Condition, Question};
+use palimpsest::runs::context_budget::Cut;
+use palimpsest::runs::model_subject::{ModelSubject, SubjectOptions};
+use palimpsest::runs::runner::{ProbeOutcome, Subject};
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::model::ModelFiles;
@@ -29,7 +29,7 @@ fn ask(
     probes: &[&Probe],
     (attention, share_prefix): (bool, bool),
     ahead: bool,
-) -> Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>> {
+) -> Vec<Result<ProbeOutcome, palimpsest::runs::rows::NoAnswer>> {
     let builder = PromptBuilder::new(templates.clone(), model.template().clone());
     let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 5, max_new_tokens: 16 };
     let options = SubjectOptions { sampling, attention, answer_rows: true, share_prefix };
@@ -206,7 +206,7 @@ fn stopped(
     case: &Case,
     stops: &[String],
     at: Option<usize>,
-) -> (Vec<Result<ProbeOutcome, palimpsest::run::rows::NoAnswer>>, bool, usize, String) {
+) -> (Vec<Result<ProbeOutcome, palimpsest::runs::rows::NoAnswer>>, bool, usize, String) {
     let templates = Templates::load(&STALE, None).unwrap().with_query_time(true);
     let builder = PromptBuilder::new(templates, model.template().clone());
     let options = SubjectOptions {
@@ -236,7 +236,7 @@ fn stopped(
         outcomes.push(outcome);
         // As the runner does.
         match stop.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Err(palimpsest::run::error::RunError::Stopped),
+            true => Err(palimpsest::runs::error::RunError::Stopped),
             false => Ok(()),
         }
     });

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use palimpsest::data::{Evidence, Location};
+use palimpsest::case::{Evidence, Location};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{Borders, CountTokens, SpecialTokens, Tokenizer};
 use proptest::prelude::*;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use jiff::civil::date;
 use palimpsest::benchmarks::stale::STALE;
-use palimpsest::data::{Case, Evidence, History, JudgeOnly};
+use palimpsest::case::{Case, Evidence, History, JudgeOnly};
 use palimpsest::prompt::{PromptBuilder, PromptError, SegmentNumbers, Templates};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{ChatTemplate, Prompt, TokenizedPrompt, Tokenizer};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ndarray::Array4;
 use palimpsest::chat::endpoint::{Endpoint, Patience, ServerModel};
-use palimpsest::run::rows::AnswerRow;
-use palimpsest::run::store::RunFolder;
+use palimpsest::runs::rows::AnswerRow;
+use palimpsest::runs::store::RunFolder;
 use palimpsest_core::attention::{AnswerRows, AttentionStore, Knockout, LayerHoles};
 use palimpsest_core::engine::{
     self, Backend, Branch, Event, Generate, Observe, Request, Rows, Sampling, Task, ThinkingOptions,

@@ -1,7 +1,7 @@
 //! Documents of a request as spans, and paths that are blocked for its answer.
 
 use palimpsest::chat::Sampling;
-use palimpsest::trace::causes::{Controls, SpanCauseOptions, Way, measure};
+use palimpsest::observe::causes::{Controls, SpanCauseOptions, Way, measure};
 use palimpsest_core::ablate::{History, Metric, Said, Target};
 use palimpsest_core::attention::{Hole, Knockout, LayerHoles};
 use palimpsest_core::engine::{Branch, Generate, Observe, Request, Reuse, Rows, Task, ThinkingOptions};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use palimpsest::serve::{ServeOptions, Server};
+use palimpsest::api::{ServeOptions, Server};
 use palimpsest_core::engine::memory_plan::Serving;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::model::ModelFiles;

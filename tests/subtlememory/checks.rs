@@ -1,6 +1,6 @@
 //! What the checks find of sets and their sessions.
 
-use palimpsest::data::finding::Finding;
+use palimpsest::case::finding::Finding;
 use serde_json::json;
 
 use super::*;

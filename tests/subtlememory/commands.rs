@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{self, Judge, Reasons, check_labels, label_instructions};
-use palimpsest::run::labels::LabelLog;
-use palimpsest::run::store::{RunFolder, RunStore};
+use palimpsest::runs::labels::LabelLog;
+use palimpsest::runs::store::{RunFolder, RunStore};
 
 use crate::cli::{done, palimpsest, shown};
 use crate::judge::said;

@@ -7,7 +7,7 @@ use palimpsest::benchmarks::{Said, VerdictKind};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
 use palimpsest::judge::{Exchange, Instructions, Reasons, judge_by_reply, judge_by_scoring};
-use palimpsest::run::plan::PlannedCase;
+use palimpsest::runs::plan::PlannedCase;
 
 use super::sample_case;
 use crate::judge::said;

@@ -6,8 +6,8 @@ use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{Judge, Reasons, check_labels, label_instructions};
 use palimpsest::results::labels::{label_agreement, label_table};
-use palimpsest::run::labels::{LabelLog, LabelRow, label_rows, units};
-use palimpsest::run::plan::PlannedCase;
+use palimpsest::runs::labels::{LabelLog, LabelRow, label_rows, units};
+use palimpsest::runs::plan::PlannedCase;
 
 use super::sample_case;
 use crate::judge::said;
@@ -115,7 +115,7 @@ fn kappa_of_the_relations_equals_statsmodels() {
             for _ in 0..count.as_u64().unwrap() {
                 let unit = format!("set-{}", rows.len());
                 let facets = [("instance", unit.as_str()), ("relation", *label)];
-                let probe = palimpsest::run::plan::PlannedProbe {
+                let probe = palimpsest::runs::plan::PlannedProbe {
                     id: format!("{unit}-q1"),
                     facets: facets.into_iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect(),
                     ..Default::default()

@@ -6,8 +6,8 @@ use palimpsest::benchmarks::SampleSpec;
 use palimpsest::benchmarks::dataset::{Dataset, DatasetError, cases_in_memory};
 use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
-use palimpsest::data::{Case, Probe};
-use palimpsest::run::file_plan::FilePlan;
+use palimpsest::case::{Case, Probe};
+use palimpsest::runs::file_plan::FilePlan;
 use serde_json::{Value, json};
 
 use super::{Folder, sample, sample_case};

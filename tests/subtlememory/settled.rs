@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
 use palimpsest::judge::{self, Exchange, Instructions, Judge, Reasons};
-use palimpsest::run::condition::Condition;
-use palimpsest::run::header::{Identity, Machine, NameAndDigest, RunHeader};
-use palimpsest::run::plan::{PlannedCase, PlannedProbe};
-use palimpsest::run::rows::AnswerRow;
-use palimpsest::run::store::RunStore;
+use palimpsest::runs::condition::Condition;
+use palimpsest::runs::header::{Identity, Machine, NameAndDigest, RunHeader};
+use palimpsest::runs::plan::{PlannedCase, PlannedProbe};
+use palimpsest::runs::rows::AnswerRow;
+use palimpsest::runs::store::RunStore;
 use serde_json::{Value, json};
 
 use super::sample_case;

@@ -1,6 +1,6 @@
 //! What must hold for: conditions and judgings of one run beside each other, and what their contexts held.
 
-use palimpsest::run::plan::PlannedEvidence;
+use palimpsest::runs::plan::PlannedEvidence;
 
 use super::*;
 

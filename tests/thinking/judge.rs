@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use palimpsest::run::cost::CostRow;
-use palimpsest::run::rows::{ReplyRow, VerdictRow};
+use palimpsest::runs::cost::CostRow;
+use palimpsest::runs::rows::{ReplyRow, VerdictRow};
 use serde::de::DeserializeOwned;
 
 use super::model::{VERDICTS, write};

@@ -11,7 +11,7 @@ use palimpsest::benchmarks::reading::{Problem, ReadError};
 use palimpsest::benchmarks::{
     Benchmark, Cases, Curve, Dimension, Files, JudgeUnit, LensSpec, QUERY, Rubric, VerdictKind,
 };
-use palimpsest::data::{Case, Evidence, History, JudgeOnly, Location, Probe, Segment, Turn};
+use palimpsest::case::{Case, Evidence, History, JudgeOnly, Location, Probe, Segment, Turn};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

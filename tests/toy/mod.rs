@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::{Benchmark, Dimension, LensSpec, SampleSpec, row_roles};
+use palimpsest::case::truncate::Truncation;
+use palimpsest::case::{Case, Location};
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
-use palimpsest::data::truncate::Truncation;
-use palimpsest::data::{Case, Location};
 use palimpsest::figures::{self, Origin};
 use palimpsest::judge::{self, Judge};
 use palimpsest::lens::{
@@ -18,13 +18,13 @@ use palimpsest::lens::{
 use palimpsest::memory::Memory;
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::run::context_budget::Cut;
-use palimpsest::run::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
-use palimpsest::run::model_subject::{ModelSubject, SubjectOptions};
-use palimpsest::run::plan::Selection;
-use palimpsest::run::rows::AnswerKey;
-use palimpsest::run::runner::{self, Subject};
-use palimpsest::run::store::RunStore;
+use palimpsest::runs::context_budget::Cut;
+use palimpsest::runs::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
+use palimpsest::runs::model_subject::{ModelSubject, SubjectOptions};
+use palimpsest::runs::plan::Selection;
+use palimpsest::runs::rows::AnswerKey;
+use palimpsest::runs::runner::{self, Subject};
+use palimpsest::runs::store::RunStore;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::memory_plan::Branches;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
@@ -247,8 +247,8 @@ fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
         let probes: Vec<_> = case.probes.iter().collect();
         let mut subject = subject(model, &stop);
         let mut keep =
-            |_: palimpsest::run::condition::Question<'_>,
-             outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+            |_: palimpsest::runs::condition::Question<'_>,
+             outcome: Result<runner::ProbeOutcome, palimpsest::runs::rows::NoAnswer>| {
                 stores.push(outcome.unwrap().attention.unwrap());
                 Ok(())
             };
@@ -341,8 +341,8 @@ fn a_question_may_come_before_the_history_where_the_benchmark_says_so() {
     let probes: Vec<_> = case.probes.iter().collect();
     let mut stores = Vec::new();
     let mut keep =
-        |_: palimpsest::run::condition::Question<'_>,
-         outcome: Result<runner::ProbeOutcome, palimpsest::run::rows::NoAnswer>| {
+        |_: palimpsest::runs::condition::Question<'_>,
+         outcome: Result<runner::ProbeOutcome, palimpsest::runs::rows::NoAnswer>| {
             stores.push(outcome.unwrap().attention.unwrap());
             Ok(())
         };
@@ -385,7 +385,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
     );
     // A stretch lies over what truncation left of it.
     case.probes.truncate(1);
-    case.stretches = vec![palimpsest::data::Stretch { label: "voyage".to_owned(), first: 2, last: 9 }];
+    case.stretches = vec![palimpsest::case::Stretch { label: "voyage".to_owned(), first: 2, last: 9 }];
     let mut cut = case.history.clone();
     cut.segments.retain(|segment| ![2, 8, 9].contains(&segment.index));
     let prompt = &builder.build_all(&case, &cut).unwrap()[0];

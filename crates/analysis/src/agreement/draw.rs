@@ -1,0 +1,296 @@
+//! The stratified sample: of every run and every value of the split so many cases, with all their probes; where a judge sees each
+//! probe by itself, of every run and every group of probes so many probes. And the rubric that raters read: the one that the judge
+//! went by, so that both say the same thing of an answer.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{anyhow, bail, ensure};
+
+use super::key::{FORMAT, Groups, Key, KeyItem, KeyRun};
+use crate::records::{self, Record};
+use palimpsest_core::digest::sha256;
+use palimpsest_data::benchmarks::{Benchmark, JudgeUnit, rubric_named};
+use palimpsest_data::case::draw::Draws;
+use palimpsest_data::ground::order::{entry, sorted_unique, unique};
+use palimpsest_run::judge::{Exchange, Instructions};
+use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName};
+use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
+use palimpsest_run::runs::rows::{AnswerRow, RubricRow};
+use palimpsest_run::runs::store::RunFolder;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// Cases a run and value of the split, or probes a run and group of probes.
+    pub per_cell: usize,
+    /// Seed of the cases and of the order of items.
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Item {
+    pub item: String,
+    pub query: String,
+    pub answer: String,
+    /// Notes that only a judge sees, by name: the case's, then the probe's.
+    pub notes: Vec<(String, String)>,
+    /// The judge's instructions for this one answer.
+    pub rubric: String,
+}
+
+/// A sample: what raters see, and the key that they do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drawn {
+    pub items: Vec<Item>,
+    pub key: Key,
+}
+
+/// An answered probe, and the index of its run.
+type Candidate<'a> = (usize, Record<'a>, &'a AnswerRow);
+
+/// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). Where a judge's call covers a case, cases
+/// are drawn, from each value of the split, and a case can be drawn where every probe that the run asks of it has an answer; where it
+/// covers a probe, answered probes are drawn, from each group of probes. Verdicts have no part in it. Each cell has a stream of draws of
+/// its own, so that it does not depend on which others there are. Raters read `rubric`.
+pub fn draw(
+    benchmark: &Benchmark,
+    runs: &[RunFolder],
+    condition: &str,
+    how: Draw,
+    rubric: &Instructions,
+) -> anyhow::Result<Drawn> {
+    check(benchmark, runs, rubric)?;
+    let by_case = rubric.unit == JudgeUnit::Case;
+    let (group, what, purpose) = match by_case {
+        true => (benchmark.split, "cases with all answers", "agreement cases"),
+        false => (benchmark.dimension.name(), "answered questions", "agreement probes"),
+    };
+    let mut drawn: Vec<Candidate<'_>> = Vec::new();
+    for (index, run) in runs.iter().enumerate() {
+        for (value, mut cell) in cells(benchmark, (index, run), condition, by_case) {
+            ensure!(
+                cell.len() >= how.per_cell,
+                "{}: {group} {value} has {found} {what}, and {} are to be drawn; finish the run, or draw fewer with --per-cell {found}",
+                run.dir.display(),
+                how.per_cell,
+                found = cell.len(),
+            );
+            let stream = format!("{}/{value}", run.header.identity_sha256);
+            Draws::new(purpose, how.seed, &stream).shuffle(&mut cell);
+            drawn.extend(cell.into_iter().take(how.per_cell).flatten());
+        }
+    }
+    Draws::new("agreement order", how.seed, "").shuffle(&mut drawn);
+
+    let mut content = format!("{FORMAT}\n{condition}\n{}\n", rubric.criteria());
+    for (run, Record { case, probe, .. }, row) in &drawn {
+        let identity = runs[*run].header.identity_sha256.as_str();
+        content += &serde_json::json!([identity, case.case, probe.id, row.answer]).to_string();
+    }
+    // A letter first: spreadsheets take digits for numbers and dates.
+    let sheet: String = format!("s{}", sha256(content).chars().take(6).collect::<String>());
+    let (mut items, mut keys) = (Vec::with_capacity(drawn.len()), Vec::with_capacity(drawn.len()));
+    for (number, (run, Record { case, probe, .. }, row)) in drawn.into_iter().enumerate() {
+        let item = format!("{sheet}-{:03}", number + 1);
+        let answer = row.answer.clone().unwrap_or_default();
+        let exchange =
+            Exchange { probe: probe.clone(), answer: row.answer.clone(), cut: row.reached_limit() };
+        let note = |(name, note): (&String, &serde_json::Value)| {
+            (name.clone(), note.as_str().map_or_else(|| format!("{note:#}"), str::to_owned))
+        };
+        keys.push(KeyItem {
+            item: item.clone(),
+            run,
+            case: case.case.clone(),
+            probe: probe.id.clone(),
+            dimension: dimension_of(benchmark, probe),
+            split: split_of(benchmark, case).to_owned(),
+            answer_sha256: sha256(&answer),
+        });
+        items.push(Item {
+            item,
+            query: probe.query.clone(),
+            answer,
+            notes: case.judge.iter().chain(&probe.judge).map(note).collect(),
+            rubric: rubric.prompt(case, &[exchange])?,
+        });
+    }
+    let probes = runs.iter().flat_map(|run| &run.plan).flat_map(|case| &case.probes);
+    let key = Key {
+        format: FORMAT.to_owned(),
+        sheet,
+        benchmark: benchmark.name.to_owned(),
+        condition: condition.to_owned(),
+        seed: how.seed,
+        per_cell: how.per_cell,
+        rubric: rubric.criteria(),
+        rubric_name: Some(rubric.name.clone().into_owned()),
+        most: rubric.verdict.most(),
+        groups: Groups {
+            dimension: benchmark.dimension.name().to_owned(),
+            dimensions: unique(probes.map(|probe| dimension_of(benchmark, probe))),
+            split: benchmark.split.to_owned(),
+        },
+        runs: key_runs(runs),
+        items: keys,
+    };
+    Ok(Drawn { items, key })
+}
+
+/// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
+fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> anyhow::Result<()> {
+    let verdict = rubric.verdict;
+    ensure!(
+        verdict.is_right_or_wrong() || verdict.most().is_some(),
+        "a judge of {} says {} of an answer, and raters say correct or incorrect, or give a score; draw from runs of a benchmark whose \
+         answers are judged so",
+        benchmark.title,
+        verdict.values(&BTreeMap::new())
+    );
+    for (at, run) in runs.iter().enumerate() {
+        for before in &runs[..at] {
+            let (first, other) = (before.dir.display(), run.dir.display());
+            let (of_first, of_other) = (&before.header.identity.benchmark, &run.header.identity.benchmark);
+            ensure!(
+                of_first == of_other,
+                "{first} is a run of {of_first} and {other} of {of_other}; draw from runs of one benchmark"
+            );
+            let same = before.header.identity_sha256 == run.header.identity_sha256;
+            ensure!(
+                !(same && before.header.shard == run.header.shard),
+                "{first} and {other} hold the same run; give each run once"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Answers that are drawn together, by the cell's value: a run's cases by their split, or its answered probes by their group.
+fn cells<'a>(
+    benchmark: &Benchmark,
+    (index, run): (usize, &'a RunFolder),
+    condition: &str,
+    by_case: bool,
+) -> Vec<(String, Vec<Vec<Candidate<'a>>>)> {
+    let records = records::of(run, condition);
+    let candidate = |record: &Record<'a>| Some((index, record.clone(), record.answer()?));
+    if !by_case {
+        let mut cells: Vec<(String, Vec<Vec<Candidate<'a>>>)> = Vec::new();
+        for record in &records {
+            let value = dimension_of(benchmark, record.probe);
+            let (_, cell) = entry(&mut cells, |(own, _)| *own == value, || (value.clone(), Vec::new()));
+            cell.extend(candidate(record).map(|one| vec![one]));
+        }
+        return cells;
+    }
+    let of_case = |case: &&PlannedCase| -> Option<Vec<Candidate<'a>>> {
+        let own = records.iter().filter(|record| std::ptr::eq(record.case, *case));
+        own.map(candidate).collect()
+    };
+    let values = sorted_unique(run.plan.iter().map(|case| split_of(benchmark, case)));
+    let of_value = |value: &str| {
+        let cases = run.plan.iter().filter(|case| split_of(benchmark, case) == value);
+        (value.to_owned(), cases.filter_map(|case| of_case(&case)).collect())
+    };
+    values.into_iter().map(of_value).collect()
+}
+
+/// The value of the label that cases are split by; `all` without it.
+fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
+    case.labels.get(benchmark.split).map_or("all", String::as_str)
+}
+
+fn key_runs(runs: &[RunFolder]) -> Vec<KeyRun> {
+    let model = |run: &RunFolder| run.header.identity.model.name.clone();
+    let of = |run: &RunFolder| {
+        let name = model(run);
+        let alone = runs.iter().filter(|other| model(other) == name).count() == 1;
+        KeyRun {
+            dir: std::path::absolute(&run.dir).unwrap_or_else(|_| PathBuf::from(&run.dir)),
+            model: if alone { name } else { format!("{name} ({})", run.dir.display()) },
+            identity_sha256: run.header.identity_sha256.clone(),
+        }
+    };
+    runs.iter().map(of).collect()
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct RubricChoice<'a> {
+    /// The rubric that this judge went by.
+    pub judge: Option<&'a str>,
+    /// The rubric of this name, of the benchmark or of a run that was judged by a template of its own.
+    pub rubric: Option<&'a str>,
+    pub template: Option<&'a str>,
+}
+
+/// The instructions that raters read: the template that is given, the rubric that is named, else the one by which the last judge of
+/// every run judged, and of runs that nobody has judged the benchmark's default.
+pub fn raters_rubric(
+    benchmark: &Benchmark,
+    runs: &[RunFolder],
+    choice: RubricChoice<'_>,
+) -> anyhow::Result<Instructions> {
+    let default = Instructions::from(&benchmark.rubric());
+    if let Some(template) = choice.template {
+        return Ok(default.with_template(template.to_owned()));
+    }
+    if let (Some(name), None) = (choice.rubric, choice.judge) {
+        return named(benchmark, runs, name);
+    }
+    let mut found: Option<(&RunFolder, &JudgeName, Instructions)> = None;
+    for run in runs {
+        let (judged, _) = run.judged_last(JudgeChoice { judge: choice.judge, rubric: choice.rubric })?;
+        let Some(name) = judged.map(|judged| judged.name) else { continue };
+        let own = of_judge(benchmark, run, name)?;
+        match &found {
+            Some((first, judge, rubric)) if rubric.criteria() != own.criteria() => bail!(
+                "{} was last judged by {} and {} by {}, and raters read one rubric; choose it with --rubric NAME",
+                first.dir.display(),
+                judge.label,
+                run.dir.display(),
+                name.label
+            ),
+            Some(_) => {}
+            None => found = Some((run, name, own)),
+        }
+    }
+    Ok(found.map_or(default, |(_, _, rubric)| rubric))
+}
+
+fn named(benchmark: &Benchmark, runs: &[RunFolder], name: &str) -> anyhow::Result<Instructions> {
+    let kept = || runs.iter().flat_map(|run| &run.rubrics);
+    let unknown = match (rubric_named(benchmark, name), kept().find(|row| row.name == name)) {
+        (Ok(rubric), _) => return Ok(Instructions::from(&rubric)),
+        (Err(_), Some(row)) => return Ok(kept_text(benchmark, row)),
+        (Err(unknown), None) => unknown,
+    };
+    let own = kept().map(|row| row.name.as_str()).filter(|name| rubric_named(benchmark, name).is_err());
+    let own = sorted_unique(own);
+    let of_runs =
+        if own.is_empty() { String::new() } else { format!("; runs were judged by: {}", own.join(", ")) };
+    Err(anyhow!("{unknown}{of_runs}"))
+}
+
+/// Rubric of a judge of a run. The text of one that has a name only is this version's.
+fn of_judge(benchmark: &Benchmark, run: &RunFolder, judge: &JudgeName) -> anyhow::Result<Instructions> {
+    if let Some(row) = run.rubrics.iter().find(|row| Some(&row.rubric) == judge.digest.as_ref()) {
+        return Ok(kept_text(benchmark, row));
+    }
+    match (&judge.rubric, &judge.digest) {
+        (Some(name), _) => named(benchmark, std::slice::from_ref(run), name),
+        // Version 0.1.0 had one rubric and told nothing of it.
+        (None, None) => Ok(Instructions::from(&benchmark.rubric())),
+        (None, Some(_)) => bail!(
+            "the text of the rubric that {} went by in {} is in no file of the run: verdicts of earlier versions have its digest alone; \
+             choose one with --rubric NAME or --prompts DIR, and judge again by it",
+            judge.label,
+            run.dir.display()
+        ),
+    }
+}
+
+/// The instructions of a kept rubric; reasons stand where they stand by default.
+fn kept_text(benchmark: &Benchmark, row: &RubricRow) -> Instructions {
+    let default = Instructions::from(&benchmark.rubric());
+    Instructions { name: row.name.clone().into(), template: row.template.clone().into(), ..default }
+}

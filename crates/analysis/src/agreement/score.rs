@@ -1,0 +1,475 @@
+//! Ratings against verdicts: STALE's table 7 of what is right or wrong; of scores how often they are the same, how often at most one
+//! apart, and kappa, plain and with quadratic weights.
+//!
+//! Shares are in percent with two decimals and kappa has four, as the paper prints them. A number that a count does not determine, such
+//! as the precision of a judge that called nothing correct, is a dash.
+
+use anyhow::{bail, ensure};
+use serde_json::{Value, json};
+
+use super::key::{FORMAT_1, Key, KeyItem};
+use super::ratings::Ratings;
+use palimpsest_core::digest::sha256;
+use palimpsest_data::benchmarks::named;
+use palimpsest_data::ground::order::sorted_unique;
+use palimpsest_data::ground::sheet::{Columns, Format, Sheet};
+use palimpsest_data::statistics::agreement::{Agreement, ScoreAgreement};
+use palimpsest_data::statistics::kappa::Weights;
+use palimpsest_run::runs::condition::label;
+use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName};
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::rows::AnswerKey;
+use palimpsest_run::runs::store::RunFolder;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    pub judge: String,
+    pub judge_short: String,
+    pub condition: String,
+    /// Other judgings of the first run by the rubric of the sheet, whose verdicts are not counted here.
+    pub other_judges: Vec<String>,
+    pub items: usize,
+    /// Items on which the judge gave no verdict: left out of every count.
+    pub without_verdict: usize,
+    /// Items whose verdict is a score between two whole ones, which raters cannot give: left out of every count, too.
+    pub between: usize,
+    pub raters: Vec<RaterScore>,
+    pub pairs: Vec<RatersCompared>,
+    /// True where answers are scored.
+    scores: bool,
+    /// Caveats of the judge's rubric.
+    caveats: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RaterScore {
+    pub rater: String,
+    /// Items rated unsure: left out of the counts.
+    pub unsure: usize,
+    pub missing: usize,
+    /// The rows of the table: all items, then by dimension, by the split and by model.
+    pub subsets: Vec<Subset>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subset {
+    /// Grouping that it is a value of: `all`, `probe`, `type`, `model`.
+    pub group: String,
+    pub name: String,
+    /// The rater as reference against the judge.
+    pub counts: Counts,
+}
+
+/// Two raters on the items that both rated, the first as reference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RatersCompared {
+    pub first: String,
+    pub second: String,
+    pub counts: Counts,
+}
+
+/// Joint ratings of the same items by the reference and another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counts {
+    RightOrWrong(Agreement),
+    Scores(ScoreAgreement),
+}
+
+impl Counts {
+    /// Counts pairs of (reference, other): scores up to `most`, or 1 for right and 0 for wrong.
+    fn of(pairs: impl IntoIterator<Item = (usize, usize)>, most: Option<u32>) -> Self {
+        let pairs = pairs.into_iter();
+        match most {
+            Some(most) => Counts::Scores(ScoreAgreement::count(pairs, most as usize)),
+            None => Counts::RightOrWrong(Agreement::count(pairs.map(|(a, b)| (a == 1, b == 1)))),
+        }
+    }
+
+    /// The columns of a table for people.
+    fn shown(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Counts::RightOrWrong(counts) => vec![
+                ("N", counts.n().to_string()),
+                ("agree.", percent(counts.agreement())),
+                ("kappa", four(counts.kappa())),
+                ("prec.", percent(counts.precision())),
+                ("recall", percent(counts.recall())),
+                ("F1", percent(counts.f1())),
+                ("FPR", percent(counts.false_positive_rate())),
+                ("FNR", percent(counts.false_negative_rate())),
+            ],
+            Counts::Scores(counts) => {
+                let mean = |of: fn((f64, f64)) -> f64| {
+                    counts.means().map_or("-".to_owned(), |means| format!("{:.2}", of(means)))
+                };
+                vec![
+                    ("N", counts.n().to_string()),
+                    ("agree.", percent(counts.agreement())),
+                    ("within 1", percent(counts.within(1))),
+                    ("kappa", four(counts.kappa(Weights::Plain))),
+                    ("quadr. kappa", four(counts.kappa(Weights::Quadratic))),
+                    ("mean rater", mean(|means| means.0)),
+                    ("mean judge", mean(|means| means.1)),
+                ]
+            }
+        }
+    }
+
+    /// Counts and everything that follows from them, unrounded, behind the fields of `row`.
+    fn json(&self, mut row: Value) -> Value {
+        let more = match self {
+            Counts::RightOrWrong(counts) => json!({
+                "n": counts.n(),
+                "agreement": counts.agreement(),
+                "kappa": counts.kappa(),
+                "precision": counts.precision(),
+                "recall": counts.recall(),
+                "f1": counts.f1(),
+                "false_positive_rate": counts.false_positive_rate(),
+                "false_negative_rate": counts.false_negative_rate(),
+                "true_positive": counts.true_positive,
+                "false_positive": counts.false_positive,
+                "false_negative": counts.false_negative,
+                "true_negative": counts.true_negative,
+            }),
+            Counts::Scores(counts) => json!({
+                "n": counts.n(),
+                "agreement": counts.agreement(),
+                "within_1": counts.within(1),
+                "kappa": counts.kappa(Weights::Plain),
+                "kappa_quadratic": counts.kappa(Weights::Quadratic),
+                "mean_rater": counts.means().map(|means| means.0),
+                "mean_judge": counts.means().map(|means| means.1),
+                "table": counts.table,
+            }),
+        };
+        if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+            row.extend(more);
+        }
+        row
+    }
+}
+
+/// Scores `raters` by the verdicts of the judge that is meant, or of the one that came last, by the rubric that the raters read. `runs`
+/// are those of the key, in its order, with the answers of its condition.
+pub fn score(
+    key: &Key,
+    runs: &[RunFolder],
+    judge: JudgeChoice<'_>,
+    raters: &[Ratings],
+) -> anyhow::Result<Scored> {
+    let judged = judges(key, runs, judge)?;
+    let mut verdicts: Vec<Option<f64>> = Vec::with_capacity(key.items.len());
+    for item in &key.items {
+        let (Some(run), Some((judged, _))) = (runs.get(item.run), judged.get(item.run)) else {
+            verdicts.push(None);
+            continue;
+        };
+        check_answer(run, item)?;
+        let row = judged.get(AnswerKey::of(&item.case, &item.probe, &key.condition));
+        verdicts.push(row.filter(|row| row.error.is_none()).and_then(|row| match key.most {
+            Some(_) => row.score,
+            None => row.correct.map(|correct| f64::from(u8::from(correct))),
+        }));
+    }
+    let without_verdict = verdicts.iter().filter(|verdict| verdict.is_none()).count();
+    let whole = |verdict: Option<f64>| Some(verdict.filter(|score| score.fract() == 0.0)? as usize);
+    let verdicts: Vec<Option<usize>> = verdicts.into_iter().map(whole).collect();
+    let between = verdicts.iter().filter(|verdict| verdict.is_none()).count() - without_verdict;
+    let rater = |ratings: &Ratings| {
+        let given: Vec<_> = key.items.iter().map(|item| ratings.get(&item.item)).collect();
+        let rated: Vec<(&KeyItem, (usize, usize))> = key
+            .items
+            .iter()
+            .zip(given.iter().zip(&verdicts))
+            .filter_map(|(item, (rating, verdict))| Some((item, (rating.as_ref()?.given()?, (*verdict)?))))
+            .collect();
+        RaterScore {
+            rater: ratings.rater.clone(),
+            unsure: given.iter().flatten().filter(|rating| rating.given().is_none()).count(),
+            missing: given.iter().filter(|rating| rating.is_none()).count(),
+            subsets: subsets(key, &rated),
+        }
+    };
+    let mut pairs = Vec::new();
+    for (at, first) in raters.iter().enumerate() {
+        for second in &raters[at + 1..] {
+            let both =
+                |item: &KeyItem| Some((first.get(&item.item)?.given()?, second.get(&item.item)?.given()?));
+            let counts = Counts::of(key.items.iter().filter_map(both), key.most);
+            pairs.push(RatersCompared { first: first.rater.clone(), second: second.rater.clone(), counts });
+        }
+    }
+    let shown = judged.first().map(|(judged, _)| judged.name);
+    let others = runs.iter().take(1).flat_map(|run| {
+        run.judges().iter().filter(|name| Some(*name) != shown && shared(key, run, name).is_some())
+    });
+    let is_shared = |how: Shared| judged.iter().any(|(_, shared)| *shared == how);
+    let alike = judged.windows(2).all(|two| two[0].0.name.digest == two[1].0.name.digest);
+    let caveats = [
+        (
+            is_shared(Shared::Unknown),
+            "verdicts of version 0.1.0 do not say by which rubric they were given: it may not be the one that the raters read",
+        ),
+        (
+            is_shared(Shared::Earlier),
+            "the judge went by an earlier wording of the rubric that the raters read",
+        ),
+        (!alike, "the judge was not asked alike of all runs: reasons or thoughts stood elsewhere"),
+    ];
+    Ok(Scored {
+        judge: shown.map_or_else(String::new, |name| name.label.clone()),
+        judge_short: shown.map_or_else(String::new, JudgeName::short_label),
+        condition: label(&key.condition).to_owned(),
+        other_judges: others.map(|name| name.label.clone()).collect(),
+        items: key.items.len(),
+        without_verdict,
+        between,
+        raters: raters.iter().map(rater).collect(),
+        pairs,
+        scores: key.most.is_some(),
+        caveats: caveats.into_iter().filter(|(holds, _)| *holds).map(|(_, caveat)| caveat).collect(),
+    })
+}
+
+/// Match of the judge's rubric with the raters'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shared {
+    Same,
+    /// By an earlier wording of the same name.
+    Earlier,
+    /// Nobody knows: version 0.1.0.
+    Unknown,
+}
+
+/// How a judge of a run shared the rubric of the sheet; `None` where it went by another one.
+fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
+    let Some(digest) = &judge.digest else { return Some(Shared::Unknown) };
+    if key.format == FORMAT_1 {
+        // The digest of all that a judge is told, with reasons in one place; the same text with reasons elsewhere has another.
+        let benchmark = named(&key.benchmark);
+        let mut texts =
+            benchmark.into_iter().flat_map(|benchmark| benchmark.rubrics).map(|rubric| rubric.earlier);
+        let both = |text: &[&str]| text.contains(&digest.as_str()) && text.contains(&key.rubric.as_str());
+        return (*digest == key.rubric || texts.any(both)).then_some(Shared::Same);
+    }
+    match run.rubrics.iter().find(|row| row.rubric == *digest) {
+        Some(row) => (row.criteria == key.rubric).then_some(Shared::Same),
+        None => (judge.rubric.is_some() && judge.rubric == key.rubric_name).then_some(Shared::Earlier),
+    }
+}
+
+/// The verdicts on each run, all of one judge by the rubric that raters read.
+fn judges<'a>(
+    key: &Key,
+    runs: &'a [RunFolder],
+    judge: JudgeChoice<'_>,
+) -> anyhow::Result<Vec<(Judged<'a>, Shared)>> {
+    let mut found: Vec<(Judged<'a>, Shared)> = Vec::new();
+    for (index, (run, expected)) in runs.iter().zip(&key.runs).enumerate() {
+        let dir = run.dir.display();
+        ensure!(
+            run.header.identity_sha256 == expected.identity_sha256,
+            "{dir} is not the run that the sheet was drawn from; give `runs[{index}].dir` in key.json its place"
+        );
+        let all = run.judged_by(judge)?;
+        ensure!(!all.is_empty(), "{dir} has no verdicts; judge it with `palimpsest judge`");
+        let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();
+        let known = known.join(", ");
+        // The one that judged last, rather one that said something.
+        let (said, silent): (Vec<_>, Vec<_>) = all.into_iter().rev().partition(Judged::said_something);
+        let by_it = said.into_iter().chain(silent).find_map(|judged| {
+            let shared = shared(key, run, judged.name)?;
+            Some((judged, shared))
+        });
+        let Some((judged, shared)) = by_it else {
+            let wanted = key.rubric_name.as_deref().unwrap_or("of the sheet");
+            bail!(
+                "{dir} has no verdicts by the rubric {wanted} that the raters read; it has verdicts of: {known}; judge it by that rubric \
+                 (`palimpsest judge --rubric NAME`, or --prompts with the same judge.j2), or draw anew with `agree draw --judge NAME`"
+            );
+        };
+        if let Some((other, _)) = found.first().filter(|(other, _)| other.name.judge != judged.name.judge) {
+            bail!(
+                "{} was last judged by {} and {dir} by {}; choose one with --judge NAME",
+                runs[0].dir.display(),
+                other.name.label,
+                judged.name.label
+            );
+        }
+        found.push((judged, shared));
+    }
+    Ok(found)
+}
+
+fn check_answer(run: &RunFolder, item: &KeyItem) -> anyhow::Result<()> {
+    let row = run.answers.iter().find(|row| row.case == item.case && row.probe == item.probe);
+    let answer = row.and_then(|row| row.answer.as_deref()).map(sha256);
+    ensure!(
+        answer.as_ref() == Some(&item.answer_sha256),
+        "{}: the answer of {} {} is not the one that was rated; it was answered again after the draw, so draw anew",
+        run.dir.display(),
+        item.case,
+        item.probe
+    );
+    Ok(())
+}
+
+/// The rows of the table. Groups keep the order of the cases' probes, of the split's values and of the runs.
+fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
+    let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Subset {
+        group: group.to_owned(),
+        name: name.to_owned(),
+        counts: Counts::of(rated.iter().filter(|(item, _)| takes(item)).map(|(_, pair)| *pair), key.most),
+    };
+    let mut rows = vec![row("all", "Overall", &|_| true)];
+    for dimension in &key.groups.dimensions {
+        rows.push(row(&key.groups.dimension, dimension, &|item| item.dimension == *dimension));
+    }
+    for split in sorted_unique(key.items.iter().map(|item| &item.split)) {
+        rows.push(row(&key.groups.split, split, &|item| item.split == *split));
+    }
+    for (index, run) in key.runs.iter().enumerate() {
+        rows.push(row("model", &run.model, &|item| item.run == index));
+    }
+    rows
+}
+
+impl Scored {
+    /// As `format` has it, with a line's end.
+    pub fn written(&self, format: Format) -> Result<String, csv::Error> {
+        let units = if self.scores { "shares in %" } else { "in %, but for kappa" };
+        let said = |rater: &RaterScore| {
+            let left_out = match (rater.unsure, rater.missing) {
+                (0, 0) => String::new(),
+                (unsure, missing) => format!(" ({unsure} unsure and {missing} not rated are left out)"),
+            };
+            format!("\n{} against the judge{left_out}; {units}", rater.rater)
+        };
+        let (judge, condition) = (&self.judge_short, &self.condition);
+        Ok(match format {
+            Format::Text => {
+                let notes: String = self.notes().iter().map(|note| format!("{note}\n")).collect();
+                let table = |rater: &RaterScore| format!("{}\n{}", said(rater), sheet(rater).text());
+                let tables: String = self.raters.iter().map(table).collect();
+                format!("judge: {judge}\ncondition: {condition}\n{notes}{tables}")
+            }
+            Format::Md => {
+                let notes: String = self.notes().iter().map(|note| format!("\n{note}.\n")).collect();
+                let table = |rater: &RaterScore| format!("{}:\n\n{}", said(rater), sheet(rater).markdown());
+                let tables: String = self.raters.iter().map(table).collect();
+                format!("Judge: {judge}. Condition: {condition}.\n{notes}{tables}")
+            }
+            Format::Csv => self.records().csv()?,
+            Format::Json => format!("{:#}\n", self.json()),
+            Format::Latex => {
+                let of = |rater: &RaterScore| {
+                    let about = format!("{} against {judge}, condition {condition}", rater.rater);
+                    Sheet { notes: vec![about], ..sheet(rater) }.latex()
+                };
+                self.raters.iter().map(of).collect()
+            }
+        })
+    }
+
+    /// A line a rater and subset.
+    fn records(&self) -> Sheet {
+        let rows: Vec<(&RaterScore, &Subset)> =
+            self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |one| (rater, one))).collect();
+        let mut table = Columns::of(rows.iter().copied())
+            .text("judge", |_| &*self.judge)
+            .text("condition", |_| &*self.condition)
+            .text("rater", |(rater, _)| &*rater.rater)
+            .text("group", |(_, subset)| &*subset.group)
+            .text("subset", |(_, subset)| &*subset.name);
+        let shown = rows.first().map(|(_, subset)| subset.counts.shown()).unwrap_or_default();
+        for (at, (name, _)) in shown.into_iter().enumerate() {
+            table = table.text(name, |(_, subset)| subset.counts.shown().swap_remove(at).1);
+        }
+        let count = |of: fn(&Agreement) -> usize| {
+            move |(_, subset): (&RaterScore, &Subset)| match &subset.counts {
+                Counts::RightOrWrong(counts) => Some(of(counts)),
+                Counts::Scores(_) => None,
+            }
+        };
+        table
+            .text_if(!self.scores, "true_positive", count(|counts| counts.true_positive))
+            .text_if(!self.scores, "false_positive", count(|counts| counts.false_positive))
+            .text_if(!self.scores, "false_negative", count(|counts| counts.false_negative))
+            .text_if(!self.scores, "true_negative", count(|counts| counts.true_negative))
+            .sheet(Vec::new())
+    }
+
+    fn json(&self) -> Value {
+        let subset =
+            |subset: &Subset| subset.counts.json(json!({ "group": subset.group, "subset": subset.name }));
+        let rater = |rater: &RaterScore| {
+            let subsets: Vec<_> = rater.subsets.iter().map(subset).collect();
+            json!({ "rater": rater.rater, "unsure": rater.unsure, "missing": rater.missing, "subsets": subsets })
+        };
+        let pair =
+            |pair: &RatersCompared| pair.counts.json(json!({ "first": pair.first, "second": pair.second }));
+        json!({
+            "judge": self.judge,
+            "other_judges": self.other_judges,
+            "condition": self.condition,
+            "items": self.items,
+            "without_verdict": self.without_verdict,
+            "between_scores": self.between,
+            "raters": self.raters.iter().map(rater).collect::<Vec<_>>(),
+            "between_raters": self.pairs.iter().map(pair).collect::<Vec<_>>(),
+        })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let items = self.items;
+        if !self.other_judges.is_empty() {
+            let others = self.other_judges.join(", ");
+            notes.push(format!("the run was also judged by {others}: name one with --judge"));
+        }
+        if self.without_verdict > 0 {
+            let without = self.without_verdict;
+            notes.push(format!("{without} of {items} items have no verdict of this judge and are left out"));
+        }
+        if self.between > 0 {
+            notes.push(format!(
+                "the judge scored {} of {items} items between two whole scores, which raters cannot give; they are left out",
+                self.between
+            ));
+        }
+        notes.extend(self.caveats.iter().map(|caveat| (*caveat).to_owned()));
+        for RatersCompared { first, second, counts } in &self.pairs {
+            let (n, agreement, kappa) = match counts {
+                Counts::RightOrWrong(counts) => (counts.n(), counts.agreement(), four(counts.kappa())),
+                Counts::Scores(counts) => {
+                    let [plain, quadratic] =
+                        [Weights::Plain, Weights::Quadratic].map(|weights| four(counts.kappa(weights)));
+                    (counts.n(), counts.agreement(), format!("{plain} (quadratic {quadratic})"))
+                }
+            };
+            notes.push(format!(
+                "{first} and {second}: agreement {}%, kappa {kappa}, on {n} items that both rated",
+                percent(agreement)
+            ));
+        }
+        notes
+    }
+}
+
+fn sheet(rater: &RaterScore) -> Sheet {
+    let mut table = Columns::of(&rater.subsets).text("subset", |subset| &*subset.name);
+    let shown = rater.subsets.first().map(|subset| subset.counts.shown()).unwrap_or_default();
+    for (at, (name, _)) in shown.into_iter().enumerate() {
+        table = table.number(name, |subset| subset.counts.shown().swap_remove(at).1);
+    }
+    table.sheet(Vec::new())
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share))
+}
+
+fn four(kappa: Option<f64>) -> String {
+    kappa.map_or("-".to_owned(), |kappa| format!("{kappa:.4}"))
+}

@@ -1,0 +1,111 @@
+//! Effects of sessions on the contrast, by role: knock-outs and removals of `contrast-causes.jsonl`, less the session's control
+//! ([`palimpsest_data::statistics::control`]).
+//!
+//! A role of several sessions has the mean of their effects, each hidden alone.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::DoseError;
+use palimpsest_data::statistics::control::control_of;
+use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
+use palimpsest_run::runs::rows::AnswerKey;
+
+/// The effects of a run, by answer and name: `blocked_new`, and with layers `blocked_new@4-8`.
+#[derive(Debug, Clone, Default)]
+pub struct Effects(BTreeMap<AnswerKey, BTreeMap<String, f64>>);
+
+impl Effects {
+    /// Reads the file; none where there is none.
+    pub fn read(dir: &Path) -> Result<Self, DoseError> {
+        Ok(Effects::of(&read_contrast_causes(dir)?))
+    }
+
+    pub fn of(rows: &[ContrastCauseRow]) -> Self {
+        type Layers = Option<[usize; 2]>;
+        type ByLayers = BTreeMap<Layers, Vec<(Range<usize>, f64)>>;
+        type Named = (AnswerKey, String, Layers);
+        let mut controls: BTreeMap<AnswerKey, ByLayers> = BTreeMap::new();
+        let mut drops: BTreeMap<Named, Vec<f64>> = BTreeMap::new();
+        let range = |row: &ContrastCauseRow| row.tokens[0]..row.tokens[1];
+        for row in rows.iter().filter(|row| row.ablation == AblationKind::Control) {
+            let of_answer = controls.entry(row.answer.clone()).or_default();
+            of_answer.entry(row.layers).or_default().push((range(row), row.drop));
+        }
+        for row in rows {
+            let key = row.answer.clone();
+            let ablation = match row.ablation {
+                AblationKind::Control => continue,
+                AblationKind::Blocked => "blocked",
+                AblationKind::Removed => "removed",
+                // What is left behind, and where, is told by the summary of causes.
+                AblationKind::Replaced | AblationKind::Carried => continue,
+            };
+            if let Some(role) = &row.role {
+                let pool = controls.get(&key).and_then(|all| all.get(&row.layers));
+                let pool = pool.into_iter().flatten().map(|(stretch, drop)| (stretch, *drop));
+                // Where none was measured nothing is taken off.
+                let drop = row.drop - control_of(&range(row), pool).unwrap_or(0.0);
+                drops.entry((key, format!("{ablation}_{role}"), row.layers)).or_default().push(drop);
+            }
+        }
+        let mut effects: BTreeMap<AnswerKey, BTreeMap<String, f64>> = BTreeMap::new();
+        for ((key, named, layers), drops) in drops {
+            let effect = drops.iter().sum::<f64>() / drops.len() as f64;
+            let named = match layers {
+                None => named,
+                Some([from, to]) => format!("{named}@{from}-{to}"),
+            };
+            effects.entry(key).or_default().insert(named, effect);
+        }
+        Effects(effects)
+    }
+
+    pub fn of_answer(&self, key: AnswerKey<&str>) -> BTreeMap<String, f64> {
+        self.0.get(&key.owned()).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_effect_is_less_the_control_of_its_own_length() {
+        let row = |ablation, role: Option<&str>, tokens: [usize; 2], drop| ContrastCauseRow {
+            answer: AnswerKey::of("case", "value", "").owned(),
+            span: String::new(),
+            role: role.map(str::to_owned),
+            stretch: None,
+            tokens,
+            carrier: None,
+            neutral: None,
+            layers: None,
+            seed: 0,
+            ablation,
+            contrast: 0.0,
+            drop,
+            direct: None,
+            current: 0.0,
+            stale: 0.0,
+        };
+        let mut rows = vec![
+            row(AblationKind::Blocked, Some("new"), [100, 110], 8.0),
+            row(AblationKind::Blocked, Some("old"), [200, 300], 60.0),
+            row(AblationKind::Removed, Some("new"), [100, 110], 9.0),
+        ];
+        // Five stretches of ten tokens and five of a hundred.
+        for nth in 0..5 {
+            let (short, long) = (300 + 10 * nth, 400 + 100 * nth);
+            rows.push(row(AblationKind::Control, None, [short, short + 10], nth as f64));
+            rows.push(row(AblationKind::Control, None, [long, long + 100], 50.0 + nth as f64));
+        }
+        let effects =
+            |rows: &[ContrastCauseRow]| Effects::of(rows).of_answer(AnswerKey::of("case", "value", ""));
+        // Medians 2 and 52; that of all ten is 27.
+        let expected = [("blocked_new", 6.0), ("blocked_old", 8.0), ("removed_new", 7.0)];
+        assert_eq!(effects(&rows), expected.map(|(name, drop)| (name.to_owned(), drop)).into());
+        assert_eq!(effects(&rows[..3])["blocked_old"], 60.0, "without controls nothing is taken off");
+    }
+}

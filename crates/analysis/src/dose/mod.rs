@@ -1,0 +1,195 @@
+//! Runs of the benchmark `dose`: effects of each factor on the update effect, on attention and on what it causes.
+//!
+//! Reads a run folder: log-probabilities of values ([`palimpsest_run::runs::rows::Contrast`]) become the update effect and the value prior of an item
+//! at a level; attention files, measures of causes and effects on the contrast stand beside them. Reads files only. Called by the commands
+//! `dose`, `figures` and `report`.
+//!
+//! - [`cell`]: an item at a level. [`answer`]: one answer. [`attention`], [`effects`]: numbers beside the contrast.
+//! - [`sweep`]: a factor, its levels and its trends. [`estimate`]: means over items.
+//! - [`chains`]: primacy, recency, and the law of key-value streams.
+//! - [`table`]: a row an item and level. [`words`]: sentences and short tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::lens::Layer;
+use crate::lens::causes::Residues;
+use crate::records;
+use palimpsest_run::runs::store::RunFolder;
+
+pub mod answer;
+pub mod attention;
+pub mod cell;
+pub mod chains;
+pub mod effects;
+mod error;
+pub mod estimate;
+pub mod sweep;
+pub mod table;
+pub mod words;
+
+pub use error::DoseError;
+
+use answer::Answer;
+use cell::Cell;
+use effects::Effects;
+use estimate::Estimate;
+use sweep::Sweep;
+
+/// The benchmark's name in a run's header.
+pub const NAME: &str = "dose";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DoseOptions {
+    pub factor: Option<String>,
+    pub gated: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Doses {
+    pub dir: PathBuf,
+    pub model: String,
+    pub dataset: String,
+    /// Items at levels; those at the base level once.
+    pub cells: Vec<Cell>,
+    /// Factors that are varied, in the order of the plan; grids after them.
+    pub sweeps: Vec<Sweep>,
+    /// The layers of the attention files; none without.
+    pub layers: Vec<Layer>,
+    /// Blind twins whose choice names the current value, and the share that chance gives; absent without blind twins.
+    pub blind: Option<(Estimate, f64)>,
+    /// The gate: items that pass it, and items on which it is known.
+    pub gate: (usize, usize),
+    pub without: usize,
+    /// True if only items that pass the gate are counted.
+    pub gated: bool,
+    /// Residues of the evidence's effect on contrasts, over all items.
+    pub residues: Residues,
+}
+
+pub fn is_dose(run: &RunFolder) -> bool {
+    run.header.identity.benchmark == NAME
+}
+
+impl Doses {
+    /// Reads a run folder, of several conditions the plain one or the first.
+    pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
+        Doses::of_run(RunFolder::read(dir)?, options)
+    }
+
+    /// The same of a folder that was read.
+    pub fn of_run(run: RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
+        if !is_dose(&run) {
+            let (dir, benchmark) = (run.dir, run.header.identity.benchmark);
+            return Err(DoseError::OtherBenchmark { dir, benchmark });
+        }
+        Doses::of(&run.condition("")?, options)
+    }
+
+    /// Of a run under one condition.
+    pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
+        let effects = Effects::read(&run.dir)?;
+        let condition = run.answers.first().map_or("", |row| &row.condition);
+        let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
+        for record in records::of(run, condition) {
+            let Some(row) = record.row else { continue };
+            let Some(mut answer) = Answer::of(&record, row) else {
+                without += 1;
+                continue;
+            };
+            if answer.is_update()
+                && let Some(file) = &row.attention
+            {
+                let (of_store, measured) = attention::measure(&run.dir, file, row, &record.case.evidence)?;
+                if layers.is_empty() {
+                    layers = of_store;
+                }
+                answer.attention = measured;
+            }
+            answer.effects = effects.of_answer(row.key());
+            answers.push(answer);
+        }
+        if answers.is_empty() {
+            let reason = run.answers.iter().find_map(|row| row.error.clone());
+            return Err(DoseError::NoContrast {
+                dir: run.dir.clone(),
+                answers: run.answers.len(),
+                reason: reason.unwrap_or_else(|| "an endpoint does not give them".to_owned()),
+            });
+        }
+        let blind = blind(&answers);
+        let mut cells = cell::cells(&answers);
+        cell::gate(&mut cells);
+        let gate = gate(&cells);
+        if options.gated {
+            cells.retain(|cell| cell.gate == Some(true));
+            if cells.is_empty() {
+                return Err(DoseError::NoneGated { dir: run.dir.clone() });
+            }
+        }
+        let mut sweeps = sweep::sweeps(&cells);
+        if let Some(factor) = &options.factor {
+            let known: Vec<String> = sweeps.iter().map(|sweep| sweep.factor.clone()).collect();
+            sweeps.retain(|sweep| sweep.factor == *factor);
+            if sweeps.is_empty() {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                let (dir, factor) = (run.dir.clone(), factor.clone());
+                return Err(DoseError::UnknownFactor { dir, factor, known });
+            }
+        }
+        let identity = &run.header.identity;
+        Ok(Doses {
+            residues: Residues::of_contrasts(&run.dir)?,
+            dir: run.dir.clone(),
+            model: identity.model.name.clone(),
+            dataset: identity.dataset.name.clone(),
+            cells,
+            sweeps,
+            layers,
+            blind,
+            gate,
+            without,
+            gated: options.gated,
+        })
+    }
+
+    /// The items, in the plan's order.
+    pub fn items(&self) -> Vec<&str> {
+        palimpsest_data::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
+    }
+
+    /// True if some items pass the gate and some do not or are not known to, and all are counted: numbers are then told with and without it.
+    pub fn has_others(&self) -> bool {
+        let passed = self.cells.iter().filter(|cell| cell.gate == Some(true)).count();
+        passed > 0 && passed < self.cells.len()
+    }
+
+    /// The names of the numbers that any of its items has beside the contrast, in order.
+    pub fn numbers(&self) -> Vec<&str> {
+        let all: BTreeSet<&str> =
+            self.cells.iter().flat_map(|cell| cell.numbers.keys().map(String::as_str)).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// Blind twins that choose the current value.
+fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
+    let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
+    let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
+    let mut items: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for answer in &blind {
+        items.entry(&answer.item).or_default().push(answer.right());
+    }
+    let right: Vec<f64> = items.values().map(|all| all.iter().sum::<f64>() / all.len() as f64).collect();
+    Some((Estimate::share(&right)?, chance))
+}
+
+/// Items that pass the gate at their base level (at any level where they have none), and items on which it is known.
+fn gate(cells: &[Cell]) -> (usize, usize) {
+    let mut items: BTreeMap<&str, bool> = BTreeMap::new();
+    for cell in cells {
+        let Some(gate) = cell.gate else { continue };
+        items.entry(&cell.item).and_modify(|known| *known &= gate).or_insert(gate);
+    }
+    (items.values().filter(|gate| **gate).count(), items.len())
+}

@@ -1,0 +1,16 @@
+//! Parquet in a build without the feature `parquet`: it is refused.
+
+use std::io::Write;
+
+use super::{ExportError, ParquetError};
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::store::RunFolder;
+
+pub fn write(
+    _: impl Write + Send,
+    _: &RunFolder,
+    _: &[String],
+    _: Option<&Judged>,
+) -> Result<usize, ExportError> {
+    Err(ParquetError.into())
+}

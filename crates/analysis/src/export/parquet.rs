@@ -1,0 +1,265 @@
+//! Parquet: one row an answer with its verdict, as `datasets.load_dataset("parquet", data_files=...)` reads it.
+//!
+//! Columns have the names of the JSON rows and stand in every file, so that the files of several runs go together; what is
+//! absent in a row is null. `model` comes first, and the fields of the verdict follow those of the answer (its `error` is
+//! `verdict_error`), and those the label of `palimpsest why` (`why`), its sentence (`why_reason`) and the sessions that turn the
+//! answer (`certificate`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
+//! text. The file's metadata holds `run.json` under `palimpsest.run`, under `palimpsest.no_result` why the verdicts are no result,
+//! where they are none, and under `palimpsest.warning` what a reader must know of them.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{Type, TypePtr};
+use serde_json::{Map, Value};
+
+use super::{Answered, ExportError};
+use palimpsest_run::runs::condition::label;
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::store::RunFolder;
+use palimpsest_run::runs::why_rows::WhyRow;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Bool,
+    Whole,
+    Real,
+    List,
+    /// A struct of texts with these fields.
+    Texts(Vec<String>),
+}
+
+/// The answer's columns; `labels` goes where the benchmark has any.
+const ANSWER: [(&str, Kind); 12] = [
+    ("model", Kind::Text),
+    ("case", Kind::Text),
+    ("probe", Kind::Text),
+    ("condition", Kind::Text),
+    ("query", Kind::Text),
+    ("answer", Kind::Text),
+    ("stop", Kind::Text),
+    ("prompt_tokens", Kind::Whole),
+    ("completion_tokens", Kind::Whole),
+    ("dropped_sessions", Kind::List),
+    ("attention", Kind::Text),
+    ("error", Kind::Text),
+];
+
+const VERDICT: [(&str, Kind); 9] = [
+    ("judge", Kind::Text),
+    ("rubric", Kind::Text),
+    ("rubric_name", Kind::Text),
+    ("correct", Kind::Bool),
+    ("score", Kind::Real),
+    ("choice", Kind::Text),
+    ("probability", Kind::Real),
+    ("reason", Kind::Text),
+    ("verdict_error", Kind::Text),
+];
+
+const WHY: [(&str, Kind); 3] = [("why", Kind::Text), ("why_reason", Kind::Text), ("certificate", Kind::Text)];
+
+/// The file's metadata that holds `run.json`.
+pub const RUN: &str = "palimpsest.run";
+/// The file's metadata that says why the verdicts are no result.
+pub const NO_RESULT: &str = "palimpsest.no_result";
+/// The file's metadata that says what a reader must know of the verdicts.
+pub const WARNING: &str = "palimpsest.warning";
+
+/// Writes the rows of these conditions, and returns how many.
+pub fn write(
+    out: impl Write + Send,
+    folder: &RunFolder,
+    conditions: &[String],
+    judged: Option<&Judged<'_>>,
+) -> Result<usize, ExportError> {
+    let model = folder.header.identity.model.name.as_str();
+    let mut rows: Vec<Map<String, Value>> = Vec::new();
+    for answered in super::rows(folder, conditions)? {
+        rows.push(row(&answered, model, judged)?);
+    }
+    let columns = columns(&rows);
+    let schema = Type::group_type_builder("answers").with_fields(schema(&columns)?).build()?;
+    let header = serde_json::to_string(&folder.header)?;
+    let mut metadata = vec![KeyValue::new(RUN.to_owned(), header)];
+    metadata.extend(judged.and_then(Judged::no_result).map(|why| KeyValue::new(NO_RESULT.to_owned(), why)));
+    metadata
+        .extend(judged.and_then(Judged::warning).map(|warning| KeyValue::new(WARNING.to_owned(), warning)));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_key_value_metadata(Some(metadata))
+        .build();
+    let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for (name, kind) in &columns {
+        let values: Vec<&Value> = rows.iter().map(|row| row.get(name).unwrap_or(&Value::Null)).collect();
+        write_column(&mut group, kind, &values)?;
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(rows.len())
+}
+
+/// A row as JSON has it, the verdict's fields behind the answer's.
+fn row(
+    answered: &Answered<'_>,
+    model: &str,
+    judged: Option<&Judged<'_>>,
+) -> Result<Map<String, Value>, ExportError> {
+    let mut row = Map::from_iter([("model".to_owned(), model.into())]);
+    let answer = answered.row;
+    let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
+    row.extend(fields(serde_json::to_value(answer)?));
+    // Absent in JSON where it is the plain one.
+    row.insert("condition".to_owned(), label(&answer.condition).into());
+    if let Some(verdict) = judged.and_then(|j| j.get(answer.key())) {
+        let known = ["case", "probe", "condition"];
+        for (name, value) in fields(serde_json::to_value(verdict)?) {
+            match name.as_str() {
+                "error" => row.insert("verdict_error".to_owned(), value),
+                name if known.contains(&name) => None,
+                _ => row.insert(name, value),
+            };
+        }
+        // Rows of earlier versions do not name theirs.
+        let rubric = judged.and_then(|judged| judged.name.rubric.as_deref());
+        row.extend(rubric.map(|rubric| ("rubric_name".to_owned(), rubric.into())));
+    }
+    if let Some(label) = &answered.label {
+        row.extend(why(label)?);
+    }
+    Ok(row)
+}
+
+/// The label of an answer, its reason, and the sessions that turn the answer.
+fn why(row: &WhyRow) -> Result<[(String, Value); 3], ExportError> {
+    let certificate = row.certificate.as_ref().map(|certificate| certificate.sessions.join(", "));
+    let values = [serde_json::to_value(row.label)?, row.why.as_str().into(), certificate.into()];
+    Ok(std::array::from_fn(|at| (WHY[at].0.to_owned(), values[at].clone())))
+}
+
+/// The columns of rows: those that every file has, and as text those that only these rows have.
+fn columns(rows: &[Map<String, Value>]) -> Vec<(String, Kind)> {
+    let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
+    let mut columns: Vec<(String, Kind)> = ANSWER.into_iter().chain(VERDICT).chain(WHY).map(named).collect();
+    let of_rows = rows.iter().filter_map(|row| row.get("labels").and_then(Value::as_object));
+    let labels: BTreeSet<String> = of_rows.flat_map(Map::keys).cloned().collect();
+    // A struct without fields is none.
+    if !labels.is_empty() {
+        let at = columns.iter().position(|(name, _)| name == "query").unwrap_or_default();
+        columns.insert(at, ("labels".to_owned(), Kind::Texts(labels.into_iter().collect())));
+    }
+    for name in rows.iter().flat_map(Map::keys) {
+        if name != "labels" && !columns.iter().any(|(known, _)| known == name) {
+            columns.push((name.clone(), Kind::Text));
+        }
+    }
+    columns
+}
+
+fn schema(columns: &[(String, Kind)]) -> Result<Vec<TypePtr>, ExportError> {
+    let primitive = |name: &str, physical: Physical, repetition: Repetition| {
+        let text = (physical == Physical::BYTE_ARRAY).then_some(LogicalType::String);
+        let builder = Type::primitive_type_builder(name, physical).with_repetition(repetition);
+        builder.with_logical_type(text).build().map(Arc::new)
+    };
+    let optional = |name: &str, physical: Physical| primitive(name, physical, Repetition::OPTIONAL);
+    let mut fields = Vec::with_capacity(columns.len());
+    for (name, kind) in columns {
+        fields.push(match kind {
+            Kind::Text => optional(name, Physical::BYTE_ARRAY)?,
+            Kind::Bool => optional(name, Physical::BOOLEAN)?,
+            Kind::Whole => optional(name, Physical::INT64)?,
+            Kind::Real => optional(name, Physical::DOUBLE)?,
+            // The three levels that the format's specification gives lists.
+            Kind::List => {
+                let element = primitive("element", Physical::INT64, Repetition::REQUIRED)?;
+                let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
+                let list = Arc::new(list.with_fields(vec![element]).build()?);
+                let outer = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
+                let outer = outer.with_logical_type(Some(LogicalType::List));
+                Arc::new(outer.with_fields(vec![list]).build()?)
+            }
+            Kind::Texts(names) => {
+                let texts: Result<_, _> =
+                    names.iter().map(|name| optional(name, Physical::BYTE_ARRAY)).collect();
+                let group = Type::group_type_builder(name).with_repetition(Repetition::REQUIRED);
+                Arc::new(group.with_fields(texts?).build()?)
+            }
+        });
+    }
+    Ok(fields)
+}
+
+fn write_column<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    kind: &Kind,
+    values: &[&Value],
+) -> Result<(), ExportError> {
+    match kind {
+        Kind::Text => optional::<ByteArrayType, W>(group, values.iter().map(|v| text(v))),
+        Kind::Bool => optional::<BoolType, W>(group, values.iter().map(|v| v.as_bool())),
+        Kind::Whole => optional::<Int64Type, W>(group, values.iter().map(|v| v.as_i64())),
+        Kind::Real => optional::<DoubleType, W>(group, values.iter().map(|v| v.as_f64())),
+        Kind::Texts(names) => {
+            for name in names {
+                optional::<ByteArrayType, W>(group, values.iter().map(|v| v.get(name).and_then(text)))?;
+            }
+            Ok(())
+        }
+        Kind::List => {
+            let (mut numbers, mut definition, mut repetition) = (Vec::new(), Vec::new(), Vec::new());
+            for value in values {
+                let own: Vec<i64> =
+                    value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+                // An empty list is one entry without a value; the first number of a list begins a row.
+                definition.extend(std::iter::repeat_n(i16::from(!own.is_empty()), own.len().max(1)));
+                repetition.extend((0..own.len().max(1)).map(|at| i16::from(at > 0)));
+                numbers.extend(own);
+            }
+            leaf::<Int64Type, W>(group, &numbers, &definition, Some(&repetition))
+        }
+    }
+}
+
+/// A text as it is, anything else but null as JSON.
+fn text(value: &Value) -> Option<ByteArray> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(ByteArray::from(text.as_str())),
+        other => Some(ByteArray::from(other.to_string().as_str())),
+    }
+}
+
+fn optional<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: impl Iterator<Item = Option<T::T>>,
+) -> Result<(), ExportError> {
+    let (mut present, mut definition) = (Vec::new(), Vec::new());
+    for value in values {
+        definition.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    leaf::<T, W>(group, &present, &definition, None)
+}
+
+fn leaf<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    definition: &[i16],
+    repetition: Option<&[i16]>,
+) -> Result<(), ExportError> {
+    // There are as many leaves as the schema has.
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<T>().write_batch(values, Some(definition), repetition)?;
+        column.close()?;
+    }
+    Ok(())
+}

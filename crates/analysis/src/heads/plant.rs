@@ -1,0 +1,174 @@
+//! Prompts with a needle in them: a sentence of ours, in a session of the sample, and a question that only it answers.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use super::score::Planted;
+use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
+use palimpsest_data::benchmarks::dataset::{Dataset, DatasetError};
+use palimpsest_data::benchmarks::reading::ReadError;
+use palimpsest_data::benchmarks::{QUERY, SampleSpec};
+use palimpsest_data::case::draw::Draws;
+use palimpsest_data::case::{Case, Evidence, Keep, Location, Probe};
+use palimpsest_data::prompt::{PromptBuilder, PromptError};
+use palimpsest_run::runs::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
+
+/// The query in whose place nothing is asked, as QRHead's authors have it.
+pub const NULL_QUERY: &str = "N/A";
+
+const GOLD: &str = "gold";
+/// Role of the part of the needle that answers the question.
+const ANSWER: &str = "needle";
+/// Tokens that a session of a sample has at least: so that enough sessions are asked for to fill a context.
+const SESSION_TOKENS: usize = 150;
+const FEWEST_SESSIONS: usize = 4;
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Needle {
+    pub sentence: String,
+    /// The part of it that answers the question, word for word.
+    pub answer: String,
+    pub question: String,
+}
+
+pub fn needles() -> Result<Vec<Needle>, PlantError> {
+    serde_json::from_str(include_str!("needles.json")).map_err(PlantError::Needles)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlantError {
+    #[error("this is a bug: the built-in needles cannot be read: {0}")]
+    Needles(serde_json::Error),
+    #[error(transparent)]
+    Sample(#[from] DatasetError),
+    #[error(transparent)]
+    Row(#[from] ReadError),
+    #[error("the sample has no case with a session in which somebody speaks")]
+    NoSession,
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
+    #[error("no needle fits: {0}")]
+    Budget(#[from] BudgetError),
+    #[error("needle {needle}: its prompt has no span `{span}`; this is a bug")]
+    Span { needle: usize, span: &'static str },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Site {
+    pub case: String,
+    pub session: usize,
+    pub planted: Planted,
+}
+
+/// Plants needles in the sessions of the first benchmark's sample.
+pub struct Planter<'a> {
+    builder: &'a PromptBuilder,
+    tokenizer: &'a Tokenizer,
+    cases: Vec<Case>,
+    budget: usize,
+    seed: u64,
+}
+
+/// The sample whose sessions needles are planted in, with histories of more than `budget` tokens; `seed` draws them.
+pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
+    let segments = (budget / SESSION_TOKENS).max(FEWEST_SESSIONS);
+    Dataset::open("sample", SampleSpec { segments: Some(segments), seed }, |_| {})
+}
+
+impl<'a> Planter<'a> {
+    /// Prompts have at most `budget` tokens. `seed` draws depths, and what truncation leaves.
+    pub fn new(
+        (builder, tokenizer): (&'a PromptBuilder, &'a Tokenizer),
+        sample: &Dataset,
+        (budget, seed): (usize, u64),
+    ) -> Result<Self, PlantError> {
+        let cases: Vec<Case> = sample.cases()?.collect::<Result<_, _>>()?;
+        Ok(Planter { builder, tokenizer, cases, budget, seed })
+    }
+
+    /// The prompt of the needle at `nth` of `count`. Depths are spread evenly over the history: each needle has a stretch of its own,
+    /// which stretch is drawn.
+    pub fn plant(&self, needle: &Needle, nth: usize, count: usize) -> Result<Site, PlantError> {
+        let case = self.cases.get(nth % self.cases.len().max(1)).ok_or(PlantError::NoSession)?;
+        let mut order: Vec<usize> = (0..count).collect();
+        Draws::new("needle depths", self.seed, "").shuffle(&mut order);
+        let stretch = order.get(nth).copied().unwrap_or_default();
+        let sessions = case.history.segments.len();
+        let place = (2 * stretch + 1) * sessions / (2 * count.max(1));
+        let (case, session) = planted(case, place, needle).ok_or(PlantError::NoSession)?;
+        let parts = cut_to_budget(
+            self.builder,
+            self.tokenizer,
+            &case,
+            Cut::keeping_evidence(self.budget, self.seed),
+        )?;
+        let [BudgetedCase { prompts, .. }] = parts.as_slice() else {
+            return Err(PlantError::Span { needle: nth, span: QUERY });
+        };
+        let [asked, null] = prompts.as_slice() else {
+            return Err(PlantError::Span { needle: nth, span: QUERY });
+        };
+        let of = |prompt: &TokenizedPrompt, role: &'static str| -> Result<Range<usize>, PlantError> {
+            let mut spans = prompt.spans.iter().chain(&prompt.overlays);
+            let span =
+                spans.find(|span| span.is(role)).ok_or(PlantError::Span { needle: nth, span: role })?;
+            Ok(span.range())
+        };
+        let planted = Planted {
+            query: of(asked, QUERY)?,
+            gold: of(asked, GOLD)?,
+            answer: of(asked, ANSWER)?,
+            null_query: of(null, QUERY)?,
+            tokens: asked.tokens.clone(),
+            null_tokens: null.tokens.clone(),
+        };
+        Ok(Site { case: case.id, session, planted })
+    }
+}
+
+/// A case whose session at `place` also says the needle, at the end of what is said first, asked for it and for nothing; and that
+/// session's index.
+fn planted(case: &Case, place: usize, needle: &Needle) -> Option<(Case, usize)> {
+    let mut case = case.clone();
+    let probe = case.probes.first()?.clone();
+    let segment = case.history.segments.get_mut(place)?;
+    let index = segment.index;
+    let turn = segment.turns.first_mut()?;
+    let said = turn.content.trim_end().len();
+    turn.content.truncate(said);
+    turn.content.push(' ');
+    let start = turn.content.len() + needle.sentence.find(&needle.answer)?;
+    turn.content.push_str(&needle.sentence);
+    let bytes = Some(start..start + needle.answer.len());
+    let place = Location { segment: index, turn: Some(0), bytes };
+    let evidence = vec![Evidence::segment(GOLD, index), Evidence { role: ANSWER.to_owned(), place }];
+    let ask = |id: &str, query: &str| Probe {
+        id: id.to_owned(),
+        form: probe.form.clone(),
+        query: query.to_owned(),
+        ..Probe::default()
+    };
+    case.probes = vec![ask("needle", &needle.question), ask("null", NULL_QUERY)];
+    Some((Case { evidence, stretches: Vec::new(), keep: Keep::Chosen, ..case }, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn needles_are_distinct_and_hold_their_answers() {
+        let needles = needles().unwrap();
+        assert_eq!(needles.len(), 20);
+        let distinct: BTreeSet<&str> = needles.iter().map(|needle| needle.answer.as_str()).collect();
+        assert_eq!(distinct.len(), needles.len());
+        for needle in &needles {
+            assert_eq!(needle.sentence.matches(&needle.answer).count(), 1, "{needle:?}");
+            assert!(!needle.question.contains(&needle.answer), "{needle:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Bands around curves: at each layer an estimate over units and its 95% interval.
+//!
+//! Intervals are those of [`palimpsest_data::statistics::means`], by formula: which one depends on what the numbers are ([`Numbers`]), not on what
+//! they came to, so that a curve has one kind of band at all its layers.
+
+use ndarray::{Array2, ArrayView1};
+
+use super::{Layer, Scale};
+use palimpsest_data::benchmarks::{Axis, Measure};
+use palimpsest_data::statistics::{Interval, bounded, means};
+
+/// Fewest cases that have a band: of fewer every single one is shown, which says more than an interval that spans the figure.
+pub const LEAST: usize = 5;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    pub layer: Layer,
+    pub n: usize,
+    /// Examples left out here because a ratio's denominator was 0.
+    pub undefined: usize,
+    pub value: Option<f64>,
+    /// The ends of its 95% interval; `None` for fewer than [`LEAST`] cases, and of equal ones.
+    pub band: Option<(f64, f64)>,
+    /// Each case's own value, where they are too few for a band.
+    pub cases: Vec<f64>,
+    /// At a linear layer, for the mean of a curve as mass: the mean over cases of the signed sums of the weights.
+    pub signed: Option<f64>,
+}
+
+impl Point {
+    pub fn low(&self) -> Option<f64> {
+        self.band.map(|(low, _)| low)
+    }
+
+    pub fn high(&self) -> Option<f64> {
+        self.band.map(|(_, high)| high)
+    }
+}
+
+/// The kind of numbers, which decides the interval of their mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Numbers {
+    /// 0 or above, without an upper end: densities, ratios, lifts.
+    Positive,
+    /// From 0 to 1: masses, and parts of sums of them.
+    Part,
+    /// Of any sign: losses of log-probability.
+    Signed,
+    /// From -1 to 1: correlations.
+    Correlation,
+    /// Found or not, 1 or 0, or the mean of such.
+    Found,
+}
+
+impl Numbers {
+    pub fn of_curve(scale: Scale) -> Self {
+        match scale {
+            Scale::Mass => Numbers::Part,
+            Scale::Density => Numbers::Positive,
+        }
+    }
+
+    pub fn of_measure(measure: &Measure, scale: Scale) -> Self {
+        match measure.axis {
+            Axis::Logarithmic => Numbers::Positive,
+            Axis::Linear(from, _) if from < 0.0 => Numbers::Signed,
+            // Parts of a sum lie about a reference, of densities too; what is paid to one thing has none.
+            Axis::Linear(..) if measure.reference.is_none() => Numbers::of_curve(scale),
+            Axis::Linear(..) => Numbers::Part,
+        }
+    }
+
+    fn interval(self, values: &[f64]) -> Option<Interval> {
+        match self {
+            Numbers::Positive => means::positive(values),
+            Numbers::Part => means::parts(values),
+            Numbers::Signed => means::signed(values),
+            Numbers::Correlation => means::signed(values)
+                .map(|Interval { low, high }| Interval { low: low.max(-1.0), high: high.min(1.0) }),
+            Numbers::Found => bounded::of_shares(values),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Estimate {
+    pub n: usize,
+    /// `None` where it is not finite: no values, or a denominator of 0.
+    pub value: Option<f64>,
+    /// `None` for fewer than [`LEAST`] examples, of equal ones, and of an undefined estimate.
+    pub band: Option<(f64, f64)>,
+    /// The examples' own values, in their order, where there are fewer than [`LEAST`]; of a ratio those that are finite.
+    pub each: Vec<f64>,
+}
+
+impl Estimate {
+    /// The point of a curve that it is. So many examples are left out of it.
+    pub(super) fn at(self, layer: Layer, undefined: usize) -> Point {
+        let Estimate { n, value, band, each: cases } = self;
+        Point { layer, n, undefined, value, band, cases, signed: None }
+    }
+}
+
+/// The mean of each column with its band; a number that is not finite marks a value that is absent. `values` is (n, layers).
+pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
+    let of_layer = |column: ArrayView1<'_, f64>| {
+        let known: Vec<f64> = column.iter().copied().filter(|value| value.is_finite()).collect();
+        let n = known.len();
+        let value = (n > 0).then(|| known.iter().sum::<f64>() / n as f64);
+        let band = (n >= LEAST).then(|| numbers.interval(&known)).flatten();
+        let each = if n < LEAST { known } else { Vec::new() };
+        Estimate { n, value, band: band.map(ends), each }
+    };
+    values.columns().into_iter().map(of_layer).collect()
+}
+
+/// The ratio of the columns' means with its band, over the examples that have both. Both are (n, layers); a number that is not finite
+/// marks a value that is absent.
+pub fn of_ratios(numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
+    let of_layer = |(over, under): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| {
+        let both = over.into_iter().copied().zip(under.into_iter().copied());
+        let (over, under): (Vec<f64>, Vec<f64>) =
+            both.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip();
+        let n = over.len();
+        let value = over.iter().sum::<f64>() / under.iter().sum::<f64>();
+        let band = (n >= LEAST).then(|| means::ratio(&over, &under)).flatten();
+        let ratios = over.iter().zip(&under).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
+        let each = if n < LEAST { ratios.collect() } else { Vec::new() };
+        Estimate { n, value: Some(value).filter(|v| v.is_finite()), band: band.map(ends), each }
+    };
+    numerator.columns().into_iter().zip(denominator.columns()).map(of_layer).collect()
+}
+
+fn ends(interval: Interval) -> (f64, f64) {
+    (interval.low, interval.high)
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+
+    use super::*;
+
+    #[test]
+    fn equal_values_have_no_band_and_below_five_examples_there_is_none() {
+        let equal = of_means(&Array2::from_elem((5, 2), 0.25), Numbers::Part);
+        assert_eq!(equal[1], Estimate { n: 5, value: Some(0.25), band: None, each: Vec::new() });
+        let four = &of_means(&array![[0.1], [0.2], [0.3], [0.6]], Numbers::Part)[0];
+        assert_eq!((four.n, four.band, &four.each[..]), (4, None, &[0.1, 0.2, 0.3, 0.6][..]));
+    }
+
+    #[test]
+    fn what_is_always_found_still_has_a_band() {
+        let found = &of_means(&Array2::from_elem((6, 1), 1.0), Numbers::Found)[0];
+        let (low, high) = found.band.unwrap();
+        assert!((0.5..0.7).contains(&low) && high == 1.0, "{low} to {high}");
+    }
+
+    #[test]
+    fn bands_stay_where_the_numbers_can_lie() {
+        let high = array![[0.99], [0.97], [1.0], [0.6], [0.98], [0.99]];
+        let band = |numbers| of_means(&high, numbers)[0].band.unwrap();
+        assert!(band(Numbers::Part).1 < 1.0 && band(Numbers::Correlation).1 <= 1.0);
+        assert!(band(Numbers::Positive).1 > 1.0);
+        let low = high.mapv(|x| 1.0 - x);
+        let (mirrored, plain) = (of_means(&low, Numbers::Part)[0].band.unwrap(), band(Numbers::Part));
+        assert!((mirrored.0 - (1.0 - plain.1)).abs() < 1e-12 && (mirrored.1 - (1.0 - plain.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_ratio_of_means_is_taken_whole() {
+        // The ratio is 2 in every example, so that nothing is known of its spread although the means vary.
+        let old = array![[0.1], [0.4], [0.9], [0.3], [0.2]];
+        let same = &of_ratios(&(&old * 2.0), &old)[0];
+        assert!((same.value.unwrap() - 2.0).abs() < 1e-12 && same.band.is_none());
+        // The common part of both sides cancels: the band is narrower than that of unrelated numbers.
+        let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
+        let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
+        assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");
+        // Of two examples the ratio of means, and the ratio of each that has one.
+        let few = &of_ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
+        assert_eq!((few.n, few.band, &few.each[..]), (2, None, &[5.0][..]));
+        assert!((few.value.unwrap() - 8.0).abs() < 1e-12);
+    }
+}

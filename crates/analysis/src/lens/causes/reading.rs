@@ -1,0 +1,157 @@
+//! Rows and files of a run become [`Causes`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::answer::{Measured, layer_of};
+use super::windowed::{self, WindowedAnswer};
+use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residues};
+use crate::heads::file::{HeadWeights, HeadsFileError, Score};
+use crate::lens::{ByHeads, Layer, LensError, Study};
+use palimpsest_core::ablate::Measure;
+use palimpsest_data::ground::order::unique;
+use palimpsest_run::runs::causes::control_pool::Pools;
+use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, SurrogateRow};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::rows::AnswerKey;
+
+/// A weight below this, in logits, is a 0 that rounding moved: sessions without a weight are tied.
+const ROUNDED: f64 = 1e-9;
+
+/// The results of other interventions, by answer and session.
+struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
+
+impl Interventions {
+    fn of(removed: Vec<CauseRow>, surrogates: Vec<SurrogateRow>) -> Self {
+        let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
+        for row in removed {
+            let totals = found.entry(Intervention::Total).or_default().entry(row.answer).or_default();
+            totals.insert(row.span, row.effect.log_p_drop + 0.0);
+        }
+        let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
+        // Of several seeds of one kind those fitted last count.
+        let mut seeds = BTreeMap::new();
+        for row in &surrogates {
+            seeds.insert(kind(row.ablation, row.subsets), row.seed);
+        }
+        for row in surrogates {
+            let kind = kind(row.ablation, row.subsets);
+            if seeds.get(&kind) == Some(&row.seed) {
+                let tidy = |weight: f64| if weight.abs() < ROUNDED { 0.0 } else { weight };
+                let weights = row.weights.into_iter().map(|weight| (weight.span, tidy(weight.weight)));
+                found.entry(kind).or_default().insert(row.answer, weights.collect());
+            }
+        }
+        Interventions(found)
+    }
+
+    /// An answer with the results that there are of all of its sessions. Of a part of them, as after a stop, nothing could be ranked.
+    fn beside(&self, mut answer: CausedAnswer) -> CausedAnswer {
+        let name = AnswerKey::of(&answer.case, &answer.probe, &answer.condition).owned();
+        for (kind, found) in &self.0 {
+            let Some(found) = found.get(&name) else { continue };
+            let of = |session: &CausedSession| found.get(&session.span).copied();
+            if let Some(values) = answer.sessions.iter().map(of).collect() {
+                answer.overall.insert(Predictor::Intervention(*kind), values);
+            }
+        }
+        answer
+    }
+}
+
+impl Causes {
+    /// The causes that were measured of the conditions of a study; `None` where none were.
+    pub fn open(study: &Study) -> Result<Option<Self>, LensError> {
+        let Some(first) = study.conditions.first() else { return Ok(None) };
+        let dir = first.run.path();
+        let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
+        // Of several seeds of the controls the last one counts.
+        let seed = rows.last().and_then(|row| row.seed);
+        rows.retain(|row| {
+            row.seed == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
+        });
+        let pools = Pools::new(&controls);
+        let (windowed, whole): (Vec<CauseRow>, Vec<CauseRow>) =
+            rows.into_iter().partition(|row| row.layers.is_some());
+        let mut by_answer: BTreeMap<AnswerKey, Vec<CauseRow>> = BTreeMap::new();
+        for row in whole {
+            by_answer.entry(row.answer.clone()).or_default().push(row);
+        }
+        let (windows, windowed) = windowed::answers(windowed, &pools);
+        let weighted = weighted(study)?;
+        let interventions = Interventions::of(removed, surrogates);
+        let judged: BTreeMap<&String, _> =
+            study.conditions.iter().filter_map(|known| Some((&known.name, known.verdicts()?))).collect();
+        let mut answers = Vec::new();
+        let mut indices: BTreeSet<usize> = BTreeSet::new();
+        for (answer, rows) in by_answer {
+            let AnswerKey { case, probe, condition } = &answer;
+            let path = measures_path(dir, Measure::LogP, answer.by_ref());
+            if !path.is_file() {
+                continue;
+            }
+            let measures = SessionMeasures::open(&path)?;
+            indices.extend(&measures.layers);
+            let verdict =
+                judged.get(condition).and_then(|known| known.get(AnswerKey::of(case, probe, condition)));
+            let correct = verdict.filter(|_| study.no_result.is_none()).and_then(|row| row.correct);
+            if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
+                by.check(weights, &path, (&measures.layers, measures.mass.dim().1))?;
+            }
+            let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
+            let of_pool = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);
+            let own = |row: &&CauseRow| row.answer == answer;
+            let stretches = of_pool.filter(own).count();
+            let answer = CausedAnswer::new(answer, correct, (&rows, &pools), measured);
+            let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });
+            answers.extend(answer.map(|answer| interventions.beside(answer)));
+        }
+        let mut residues = Residues::of_answers(dir)?;
+        residues.sessions.retain(|one| study.conditions.iter().any(|known| known.name == one.condition));
+        if answers.is_empty() && windowed.is_empty() && !residues.is_measured() {
+            return Ok(None);
+        }
+        indices.extend(windowed.iter().flat_map(WindowedAnswer::layers));
+        let layers = indices.iter().map(|index| layer_of(study.layers(), *index));
+        let layers: Vec<Layer> = layers.filter(|layer| !layer.is_linear()).collect();
+        let options = study.options();
+        let mut causes = Causes {
+            unit: study.benchmark.unit,
+            layers,
+            roles: roles(&answers, &windowed, study.benchmark.lens.anchors),
+            answers,
+            penalties: Vec::new(),
+            windows,
+            windowed,
+            residues,
+            seed: options.halves_seed,
+        };
+        causes.fit();
+        Ok(Some(causes))
+    }
+}
+
+/// The roles of sessions, those of anchors last and in their order.
+fn roles(answers: &[CausedAnswer], windowed: &[WindowedAnswer], anchors: &[&str]) -> Vec<String> {
+    let whole = answers.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
+    let others = windowed.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
+    let mut roles = unique(whole.chain(others).cloned());
+    roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role));
+    roles
+}
+
+/// The heads' weights of a study that has a file of them, of each score that some head has.
+fn weighted(study: &Study) -> Result<Vec<(Predictor, HeadWeights)>, LensError> {
+    let (Some(by), Some(first)) = (&study.options().heads, study.conditions.first()) else {
+        return Ok(Vec::new());
+    };
+    let scores = [(Predictor::RetrievalHeads, Score::Retrieval), (Predictor::QrHeads, Score::Qr)];
+    let mut found = Vec::new();
+    for (predictor, score) in scores {
+        match (ByHeads { path: by.path.clone(), score }).of(&first.run) {
+            Ok(weights) => found.push((predictor, weights)),
+            Err(LensError::Heads(HeadsFileError::NoRetrieval { .. } | HeadsFileError::NoWeight { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}

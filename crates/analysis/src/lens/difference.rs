@@ -1,0 +1,125 @@
+//! One condition against another: the difference of a curve, paired by question.
+//!
+//! A question that was measured under both conditions gives a pair; at a layer, only where both have a value there. The questions of a
+//! unit ([`palimpsest_data::benchmarks::Benchmark::unit`]) are averaged first, on both sides alike. The difference is the mean over units of the
+//! second condition less the first; its interval is over units, of their differences, so that what makes a question hard under
+//! both cancels.
+
+use std::collections::BTreeMap;
+
+use super::band::Numbers;
+use super::selection::joined;
+use super::{Curve, Example, Group, Lens, Scale, Series, Statistic, Study, Target};
+use palimpsest_data::ground::csv::{CsvTable, list};
+use palimpsest_run::runs::condition::label;
+
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub curve: Curve,
+    pub scale: Scale,
+    /// The stored names of both conditions: the difference is the second less the first.
+    pub conditions: [String; 2],
+    pub questions: usize,
+    /// The means under each, of those questions alone.
+    pub sides: [Series; 2],
+    pub difference: Series,
+}
+
+impl Study {
+    /// The pairs of conditions that are held against each other: the plain one with every other; where it is not looked at, the first.
+    pub fn pairs(&self) -> Vec<[&Lens; 2]> {
+        let all: Vec<(&str, &Lens)> = self.measured().map(|(one, lens)| (one.name.as_str(), lens)).collect();
+        let base = all.iter().find(|(name, _)| name.is_empty()).or(all.first()).map(|(name, _)| *name);
+        let first = all.iter().find(|(name, _)| Some(*name) == base);
+        let others = all.iter().filter(|(name, _)| Some(*name) != base);
+        others.filter_map(|(_, lens)| Some([first?.1, *lens])).collect()
+    }
+
+    /// The differences of each pair of conditions, a curve at a time, over all questions that the benchmark pools. A curve that no question
+    /// has under both is left out.
+    pub fn differences(&self, scale: Scale) -> Vec<Difference> {
+        let mut all = Vec::new();
+        for pair in self.pairs() {
+            all.extend(pair[0].curves.iter().filter_map(|curve| difference(pair, *curve, scale)));
+        }
+        all
+    }
+}
+
+/// The difference of one curve; `None` where no question has it under both.
+fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference> {
+    let [first, second] = pair;
+    if first.layers != second.layers {
+        return None;
+    }
+    let layers = &first.layers;
+    let group = Group::all();
+    let [ours, theirs] = pair.map(|lens| lens.by_unit(&group));
+    let (mut rows, mut questions) = ([const { Vec::<Vec<f64>>::new() }; 3], 0);
+    for (unit, examples) in &ours {
+        let Some(others) = theirs.get(unit) else { continue };
+        let others: BTreeMap<&str, &Example> = others.iter().map(|e| (e.probe.as_str(), *e)).collect();
+        let values = |example: &Example| example.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec);
+        let pairs: Vec<[Vec<f64>; 2]> = (examples.iter())
+            .filter_map(|example| Some([values(example)?, values(others.get(example.probe.as_str())?)?]))
+            .collect();
+        if pairs.is_empty() {
+            continue;
+        }
+        questions += pairs.len();
+        let mean = |of: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
+            let at = |layer: usize| {
+                let both = pairs.iter().map(|[a, b]| (a[layer], b[layer]));
+                let both: Vec<(f64, f64)> = both.filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
+                // NaN where no question has both: absent
+                both.iter().map(|(a, b)| of(*a, *b)).sum::<f64>() / both.len() as f64
+            };
+            (0..layers.len()).map(at).collect()
+        };
+        rows[0].push(mean(&|a, _| a));
+        rows[1].push(mean(&|_, b| b));
+        rows[2].push(mean(&|a, b| b - a));
+    }
+    let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
+        let whose = (group.clone(), first.probes_of(&group));
+        Series::of_rows(whose, (Statistic::Mean(curve, Target::Signal), scale), layers, (rows, numbers))
+    };
+    let curve_of = Numbers::of_curve(scale);
+    let (a, b, apart) = (of(&rows[0], curve_of), of(&rows[1], curve_of), of(&rows[2], Numbers::Signed));
+    let conditions = pair.map(|lens| lens.condition().to_owned());
+    (apart.n > 0).then_some(Difference {
+        curve,
+        scale,
+        conditions,
+        questions,
+        sides: [a, b],
+        difference: apart,
+    })
+}
+
+/// A row a curve, pair of conditions and layer: `n` counts units, `questions` those measured under both conditions, and `difference` is `b`
+/// less `a`. `cases` are the single differences where they are too few for an interval.
+pub fn differences_csv(differences: &[Difference]) -> Vec<u8> {
+    let rows = differences.iter().flat_map(|one| {
+        let [a, b] = &one.sides;
+        let points = one.difference.points.iter().zip(&a.points).zip(&b.points);
+        points.map(move |((point, a), b)| (one, point, a, b))
+    });
+    CsvTable::of(rows)
+        .column("curve", |(one, ..)| one.curve.key())
+        .column("scale", |(one, ..)| one.scale.key())
+        .column("layer", |(_, point, ..)| point.layer.index)
+        .column("layer_kind", |(_, point, ..)| point.layer.kind.key())
+        .column("condition_a", |(one, ..)| label(&one.conditions[0]))
+        .column("condition_b", |(one, ..)| label(&one.conditions[1]))
+        .column("n", |(_, point, ..)| point.n)
+        .column("questions", |(one, ..)| one.questions)
+        .optional("mean_a", |(.., a, _)| a.value)
+        .optional("mean_b", |(.., b)| b.value)
+        .optional("difference", |(_, point, ..)| point.value)
+        .optional("low", |(_, point, ..)| point.low())
+        .optional("high", |(_, point, ..)| point.high())
+        .column("cases", |(_, point, ..)| list(&point.cases))
+        .column("condition", |(one, ..)| joined(&one.conditions))
+        .bytes()
+}

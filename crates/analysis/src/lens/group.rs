@@ -1,0 +1,590 @@
+//! Groups of examples and their statistics over layers.
+//!
+//! The unit of every mean and every band is the benchmark's ([`Benchmark::unit`]). It is the **case** where probes ask of one
+//! thing: where a group holds several probes of one case, the case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
+//! of the history does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
+//! were judged differently is in `correct` with the right ones and in `wrong` with the others.
+//!
+//! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
+//! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
+//!
+//! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`](palimpsest_data::benchmarks::LensSpec::pooled)); the others
+//! have groups of their own.
+//!
+//! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7). A curve and its noise baseline are means over the same
+//!   cases, at each layer those that have both (appendix E.4); an example without a baseline is left out of both, and named
+//!   ([`Lens::without_baseline`]). A curve that has a baseline in no example of the run stands without one.
+//! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
+//!   ([`LensSpec::ratio`](palimpsest_data::benchmarks::LensSpec::ratio)).
+//! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
+//!   layer has no ratio there: it is left out at that layer and counted as undefined.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ndarray::Array2;
+
+use super::band::{Numbers, Point, of_means, of_ratios};
+use super::{
+    AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
+    Target,
+};
+use crate::records::join;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::rows::AnswerRow;
+
+/// Which unit an example is of: its case, and its probe where probes are units.
+pub(super) type UnitKey<'a> = (&'a str, &'a str);
+
+pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
+    match unit {
+        Unit::Case => (&example.case, ""),
+        Unit::Probe => (&example.case, &example.probe),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Correctness {
+    All,
+    Correct,
+    Wrong,
+}
+
+impl Correctness {
+    pub fn key(self) -> &'static str {
+        match self {
+            Correctness::All => "all",
+            Correctness::Correct => "correct",
+            Correctness::Wrong => "wrong",
+        }
+    }
+
+    pub(super) fn holds(self, verdict: Option<bool>) -> bool {
+        match self {
+            Correctness::All => true,
+            Correctness::Correct => verdict == Some(true),
+            Correctness::Wrong => verdict == Some(false),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all that are pooled.
+    pub probe: Option<String>,
+    /// One value of the label that the benchmark is split by, or all.
+    pub kind: Option<String>,
+    pub correctness: Correctness,
+}
+
+impl Group {
+    pub fn all() -> Self {
+        Group { probe: None, kind: None, correctness: Correctness::All }
+    }
+
+    /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes, `kinds` whether the data has
+    /// values of the label.
+    fn label(&self, benchmark: &Benchmark, pooled: &str, kinds: bool) -> String {
+        let all = || kinds.then(|| format!("all {}s", benchmark.split));
+        let kind = self.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
+        let probe = self.probe.as_deref().unwrap_or(pooled).to_owned();
+        let verdict = (self.correctness != Correctness::All).then(|| self.correctness.key().to_owned());
+        kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
+    }
+
+    fn holds(&self, example: &Example, pooled: &[String]) -> bool {
+        self.probe.as_ref().map_or(pooled, std::slice::from_ref).contains(&example.dimension)
+            && self.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
+            && self.correctness.holds(example.correct)
+    }
+}
+
+/// A number over layers that a group has (see the module).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Statistic {
+    Mean(Curve, Target),
+    RatioOfMeans,
+    MeanOfRatios,
+    /// The mean over cases of a measure, by its key.
+    Measure(&'static str),
+}
+
+impl Statistic {
+    pub fn key(self) -> String {
+        match self {
+            Statistic::Mean(curve, Target::Signal) => curve.key().to_owned(),
+            Statistic::Mean(curve, Target::Noise) => format!("{}_noise", curve.key()),
+            Statistic::RatioOfMeans => "ratio_of_means".to_owned(),
+            Statistic::MeanOfRatios => "mean_of_ratios".to_owned(),
+            Statistic::Measure(key) => key.to_owned(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    pub group: Group,
+    /// The group's probes, as tables write them: `SR`, `SR+IPA`, `all`.
+    pub probes: String,
+    pub statistic: Statistic,
+    pub scale: Scale,
+    /// Units that have a value at some layer.
+    pub n: usize,
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// Means over `rows`, a row a unit with a value a layer; a number that is not finite marks a value that is absent.
+    pub(super) fn of_rows(
+        (group, probes): (Group, String),
+        (statistic, scale): (Statistic, Scale),
+        layers: &[Layer],
+        (rows, numbers): (&[Vec<f64>], Numbers),
+    ) -> Self {
+        let values = Array2::from_shape_fn((rows.len(), layers.len()), |(row, layer)| rows[row][layer]);
+        let points = of_means(&values, numbers).into_iter().zip(layers).map(|(estimate, &layer)| {
+            let undefined = rows.len() - estimate.n;
+            estimate.at(layer, undefined)
+        });
+        Series::of_points((group, probes), (statistic, scale), points.collect())
+    }
+
+    fn of_points(
+        (group, probes): (Group, String),
+        (statistic, scale): (Statistic, Scale),
+        points: Vec<Point>,
+    ) -> Self {
+        let n = points.iter().map(|point| point.n).max().unwrap_or(0);
+        Series { group, probes, statistic, scale, n, points }
+    }
+
+    /// The mean over those layers of one kind at which the statistic is defined; `None` where it is at none.
+    pub fn mean_over(&self, kind: LayerKind) -> Option<f64> {
+        let of_kind = self.points.iter().filter(|point| point.layer.kind == kind);
+        let values: Vec<f64> = of_kind.filter_map(|point| point.value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose verdicts split the examples; `None`: those of the judge that judged last.
+    pub judge: Option<String>,
+    /// Seed of the halves of the cases that what is best for them is chosen on.
+    pub halves_seed: u64,
+    pub baseline: Baseline,
+    /// The number of examples of each group that are measured; `None` for all.
+    pub per_group: Option<PerGroup>,
+    /// Whose scores masses are averaged over heads by; `None` for the plain mean.
+    pub heads: Option<ByHeads>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { judge: None, halves_seed: 0, baseline: Baseline::Both, per_group: None, heads: None }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    pub case: String,
+    pub probe: String,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Lens {
+    /// The decoder layers that were measured, ascending.
+    pub layers: Vec<Layer>,
+    pub benchmark: &'static Benchmark,
+    /// The word for the pieces that its examples were shown: the benchmark's, or that of a memory system's.
+    pub segment: &'static str,
+    /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
+    pub curves: Vec<Curve>,
+    pub ratio: Option<(Curve, Curve)>,
+    pub probes: Vec<String>,
+    /// The groups that are pooled where a group holds several probes.
+    pub pooled: Vec<String>,
+    /// The values of the label that the benchmark is split by, sorted; empty for data without any.
+    pub kinds: Vec<String>,
+    /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
+    pub judge: Option<String>,
+    /// Why there are verdicts that split nothing ([`Judged::no_result`]).
+    pub no_result: Option<String>,
+    /// The draw, where not all examples are measured.
+    pub drawn: Option<Drawn>,
+    pub examples: Vec<Example>,
+    pub skipped: Vec<Skipped>,
+    options: Options,
+}
+
+impl Lens {
+    /// Measures every answered probe of a run that has an attention store. Its verdicts are no result for a reason if there is one.
+    pub(super) fn of(
+        run: &AnalysedRun,
+        options: &Options,
+        verdicts: Option<&Judged<'_>>,
+        no_result: Option<String>,
+    ) -> Result<Self, LensError> {
+        let benchmark = run.benchmark();
+        let verdicts = verdicts.filter(|_| no_result.is_none());
+        let rows = verdicts.into_iter().flat_map(Judged::rows);
+        let (mut answered, mut skipped) = (Vec::<Answered<'_>>::new(), Vec::new());
+        for record in join(run.cases(), run.condition(), run.answers(), rows) {
+            let Some(answer) = record.row else { continue };
+            let reason = match (&answer.error, &answer.attention) {
+                (Some(error), _) => error.clone(),
+                (None, None) => "no attention was recorded".to_owned(),
+                (None, Some(file)) => {
+                    let correct = record.verdicts.last().and_then(|row| row.correct);
+                    let kind = answer.labels.get(benchmark.split);
+                    let dimension = run.dimension_of(record.probe);
+                    answered.push(Answered { answer, file, dimension, kind, correct });
+                    continue;
+                }
+            };
+            skipped.push(Skipped { case: answer.case.clone(), probe: answer.probe.clone(), reason });
+        }
+        let drawn = options.per_group.map(|by| {
+            let of = answered.len();
+            let drawn_in = |one: &'_ Answered<'_>| {
+                let key = (one.dimension.clone(), one.kind.cloned(), one.correct);
+                (key, format!("{}/{}", one.answer.case, one.answer.probe))
+            };
+            let places = by.draw(answered.iter().map(drawn_in));
+            answered = places.into_iter().map(|place| answered[place].clone()).collect();
+            Drawn { by, kept: answered.len(), of }
+        });
+        let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
+        let mut examples = Vec::<Example>::new();
+        for Answered { answer, file, dimension, kind, correct } in answered {
+            let path: PathBuf = run.path().join(file);
+            let store = AttentionStore::load(&path)?;
+            if let (Some(heads), Some(by)) = (&heads, &options.heads) {
+                by.check(heads, &path, (&store.layers, store.mass.dim().1))?;
+            }
+            let mut example = Example::measure(&path, &store, benchmark, options.baseline, heads.as_ref())?;
+            if let Some(first) = examples.first()
+                && first.layers != example.layers
+            {
+                return Err(LensError::Layers {
+                    store: path,
+                    found: example.layers,
+                    expected: first.layers.clone(),
+                });
+            }
+            // the row that names the store says what it belongs to
+            example.case.clone_from(&answer.case);
+            example.probe.clone_from(&answer.probe);
+            example.condition.clone_from(&answer.condition);
+            example.dimension = dimension;
+            example.kind = kind.cloned();
+            example.correct = correct;
+            example.dropped.clone_from(&answer.dropped_sessions);
+            example.dropped.sort_unstable();
+            examples.push(example);
+        }
+        let Some(first) = examples.first() else {
+            let reason = match skipped.first() {
+                None => "it has no answers".to_owned(),
+                Some(one) => format!("{} probes, the first: {}", skipped.len(), one.reason),
+            };
+            return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
+        };
+        let probes = run.dimensions();
+        Ok(Lens {
+            layers: first.layers.clone(),
+            segment: run.identity().segment_of(&first.condition, benchmark),
+            benchmark,
+            curves: benchmark.lens.drawn_curves().collect(),
+            ratio: benchmark.lens.ratio,
+            pooled: pooled(benchmark, &probes),
+            probes,
+            kinds: run.kinds(),
+            judge: verdicts.map(|all| all.name.label.clone()),
+            no_result,
+            drawn,
+            examples,
+            skipped,
+            options: options.clone(),
+        })
+    }
+
+    /// The stored name of the condition that its examples are of.
+    pub fn condition(&self) -> &str {
+        self.examples.first().map_or("", |example| &example.condition)
+    }
+
+    /// The kinds of layers that were measured, in the order of [`LayerKind::ALL`], each with how many there are.
+    pub fn layer_kinds(&self) -> Vec<(LayerKind, usize)> {
+        let count = |kind| self.layers.iter().filter(|layer| layer.kind == kind).count();
+        LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    pub fn has_linear_layers(&self) -> bool {
+        self.layers.iter().any(|layer| layer.is_linear())
+    }
+
+    /// True if any layer is of another kind than the softmax over all keys so far, so that kinds are to be told apart.
+    pub fn has_kinds(&self) -> bool {
+        self.layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
+    }
+
+    /// The number of layers and, where not all see the whole prompt by a softmax, their kinds: `8 layers (2 softmax, 6
+    /// linear)`.
+    pub fn layers_in_words(&self) -> String {
+        let count = self.layers.len();
+        if !self.has_kinds() {
+            return format!("{count} layers");
+        }
+        let kinds = self.layer_kinds().into_iter().map(|(kind, count)| format!("{count} {}", kind.key()));
+        format!("{count} layers ({})", kinds.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The splits by verdict that this run can have: none but `all` without verdicts, and where answers are scored.
+    pub fn splits(&self) -> &'static [Correctness] {
+        match self.examples.iter().any(|example| example.correct.is_some()) {
+            true => &[Correctness::Correct, Correctness::Wrong],
+            false => &[Correctness::All],
+        }
+    }
+
+    /// Every group: probe (each and all) by type (each and all) by correctness (all, and each where there are verdicts).
+    pub fn groups(&self) -> Vec<Group> {
+        let with_all = |values: &[String]| -> Vec<Option<String>> {
+            std::iter::once(None).chain(values.iter().cloned().map(Some)).collect()
+        };
+        let mut splits = vec![Correctness::All];
+        splits.extend(self.splits().iter().filter(|split| **split != Correctness::All));
+        let mut groups = Vec::new();
+        for probe in with_all(&self.probes) {
+            for kind in with_all(&self.kinds) {
+                for &correctness in &splits {
+                    groups.push(Group { probe: probe.clone(), kind: kind.clone(), correctness });
+                }
+            }
+        }
+        groups
+    }
+
+    pub fn label(&self, group: &Group) -> String {
+        group.label(self.benchmark, &self.pooled_in_words(), !self.kinds.is_empty())
+    }
+
+    /// Whose attention over the history is looked at, in words: `query`, `last token`.
+    pub fn viewer(&self) -> &'static str {
+        match self.benchmark.lens.viewer() {
+            "last" => "last token",
+            GENERATION => "generation prompt",
+            role => role,
+        }
+    }
+
+    /// The pooled probes as captions name them: `SR and IPA`, `all probes`.
+    pub fn pooled_in_words(&self) -> String {
+        match self.pooled.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) if self.pooled != self.probes => format!("{} and {last}", others.join(", ")),
+            _ => format!("all {}s", self.benchmark.dimension.name()),
+        }
+    }
+
+    /// The probes of a group as tables write them.
+    pub(super) fn probes_of(&self, group: &Group) -> String {
+        match &group.probe {
+            Some(probe) => probe.clone(),
+            None if self.pooled == self.probes => "all".to_owned(),
+            None => self.pooled.join("+"),
+        }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The examples some of whose baselines are not made of immediate neighbours.
+    pub fn far_baselines(&self) -> impl Iterator<Item = &Example> {
+        self.examples
+            .iter()
+            .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
+    }
+
+    /// True if some example has a baseline of this curve, so that only examples with one count.
+    fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
+        self.examples.iter().any(|example| example.curve(curve, Target::Noise, scale).is_some())
+    }
+
+    /// The examples that are left out of the means of curves, since nothing in their prompts can stand in for the evidence while
+    /// something can in other examples: by curve.
+    pub fn without_baseline(&self) -> Vec<(Curve, Vec<&Example>)> {
+        let of_curve = |curve: &Curve| {
+            let has = |example: &&Example, target| example.curve(*curve, target, Scale::Mass).is_some();
+            let lacks = |e: &&Example| has(e, Target::Signal) && !has(e, Target::Noise);
+            let lacking: Vec<&Example> = self.examples.iter().filter(lacks).collect();
+            (self.has_noise(*curve, Scale::Mass) && !lacking.is_empty()).then_some((*curve, lacking))
+        };
+        self.curves.iter().filter_map(of_curve).collect()
+    }
+
+    /// [`Lens::without_baseline`] in a sentence; empty where none is left out.
+    pub fn left_out_in_words(&self) -> String {
+        const NAMED: usize = 5;
+        // Curves that leave out the same are named together.
+        let mut lists: Vec<(String, Vec<String>)> = Vec::new();
+        for (curve, examples) in self.without_baseline() {
+            let names: Vec<String> = examples.iter().map(|e| format!("{} {}", e.case, e.probe)).collect();
+            match lists.iter_mut().find(|(_, others)| *others == names) {
+                Some((curves, _)) => *curves += &format!(", {}", curve.label()),
+                None => lists.push((curve.label(), names)),
+            }
+        }
+        if lists.is_empty() {
+            return String::new();
+        }
+        let named = |(curves, names): &(String, Vec<String>)| {
+            let shown = names.get(..NAMED).unwrap_or(names).join(", ");
+            let more = names.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(", {more} more") } else { String::new() };
+            format!("{curves}: {shown}{more}")
+        };
+        let all: Vec<String> = lists.iter().map(named).collect();
+        format!(
+            "left out of a curve and its noise baseline, since no {} of the prompt can stand in for the evidence: {} (examples.csv \
+             names all)",
+            self.segment,
+            all.join("; ")
+        )
+    }
+
+    pub fn unit(&self) -> Unit {
+        self.benchmark.unit
+    }
+
+    pub fn units(&self, group: &Group) -> usize {
+        self.by_unit(group).len()
+    }
+
+    /// A statistic of a group over layers, with its band.
+    pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
+        let (units, layers) = (self.by_unit(group), self.layers.len());
+        let ratio = |e: &Example| e.ratio(self.ratio?, scale);
+        let value = |e: &Example| -> Option<Vec<f64>> {
+            match statistic {
+                Statistic::Mean(curve, target) if self.has_noise(curve, scale) => {
+                    e.beside_noise(curve, target, scale)
+                }
+                Statistic::Mean(curve, target) => e.curve(curve, target, scale).map(<[f64]>::to_vec),
+                Statistic::Measure(key) => e.measure_of(key, scale).map(<[f64]>::to_vec),
+                Statistic::MeanOfRatios | Statistic::RatioOfMeans => {
+                    Some(ratio(e)?.into_iter().map(|ratio| ratio.unwrap_or(f64::NAN)).collect())
+                }
+            }
+        };
+        // (units, layers)
+        let stacked = |of: &dyn Fn(&Example) -> Option<Vec<f64>>| {
+            let mean =
+                |examples: &Vec<&Example>| mean_by_layer(examples.iter().filter_map(|e| of(e)), layers);
+            let rows: Vec<Vec<f64>> = units.values().filter_map(mean).collect();
+            Array2::from_shape_fn((rows.len(), layers), |(unit, layer)| rows[unit][layer])
+        };
+        let mut undefined = vec![0; layers];
+        let estimates = match (statistic, self.ratio) {
+            (Statistic::RatioOfMeans, Some((over, under))) => {
+                let side = |curve: Curve| {
+                    move |e: &Example| {
+                        ratio(e)?;
+                        e.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec)
+                    }
+                };
+                of_ratios(&stacked(&side(over)), &stacked(&side(under)))
+            }
+            (Statistic::Mean(..), _) => of_means(&stacked(&value), Numbers::of_curve(scale)),
+            (Statistic::Measure(key), _) => {
+                let measure = self.benchmark.lens.measures.iter().find(|measure| measure.key == key);
+                let numbers = measure.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
+                of_means(&stacked(&value), numbers)
+            }
+            (Statistic::MeanOfRatios | Statistic::RatioOfMeans, _) => {
+                for ratios in units.values().flatten().filter_map(|e| ratio(e)) {
+                    let places = undefined.iter_mut().zip(&ratios);
+                    places.for_each(|(count, ratio)| *count += usize::from(ratio.is_none()));
+                }
+                of_means(&stacked(&value), Numbers::Positive)
+            }
+        };
+        let signed = match (statistic, scale) {
+            (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
+            // weights that cancel have no density and no ratio
+            _ => None,
+        };
+        let signed = signed.unwrap_or_else(|| vec![f64::NAN; layers]);
+        let points = estimates.into_iter().zip(&self.layers).zip(undefined).zip(signed);
+        let points = points.map(|(((estimate, &layer), undefined), signed)| Point {
+            signed: Some(signed).filter(|signed| signed.is_finite()),
+            ..estimate.at(layer, undefined)
+        });
+        let whose = (group.clone(), self.probes_of(group));
+        Series::of_points(whose, (statistic, scale), points.collect())
+    }
+
+    /// By layer, the mean over units of a curve's signed sums, of the examples that its mean is over; NaN at softmax layers, `None`
+    /// where no unit has any.
+    fn signed(
+        &self,
+        units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
+        curve: Curve,
+        target: Target,
+    ) -> Option<Vec<f64>> {
+        let layers = self.layers.len();
+        let paired = self.has_noise(curve, Scale::Mass);
+        let counts = |e: &&&Example| !paired || e.signed(curve, Target::Noise).is_some();
+        let of_unit = |examples: &Vec<&Example>| {
+            let sums = examples.iter().filter(counts).filter_map(|e| e.signed(curve, target));
+            let sums = sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect::<Vec<f64>>());
+            mean_by_layer(sums, layers)
+        };
+        mean_by_layer(units.values().filter_map(of_unit), layers)
+    }
+
+    pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {
+        let mut units: BTreeMap<UnitKey<'_>, Vec<&Example>> = BTreeMap::new();
+        for example in self.examples.iter().filter(|example| group.holds(example, &self.pooled)) {
+            units.entry(unit_of(self.unit(), example)).or_default().push(example);
+        }
+        units
+    }
+}
+
+#[derive(Clone)]
+struct Answered<'a> {
+    answer: &'a AnswerRow,
+    file: &'a str,
+    dimension: String,
+    kind: Option<&'a String>,
+    correct: Option<bool>,
+}
+
+/// The probes that the benchmark pools, of those of a run; all where the run has none of them.
+fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
+    let wanted =
+        |probe: &&String| benchmark.lens.pooled.is_none_or(|pooled| pooled.contains(&probe.as_str()));
+    let pooled: Vec<String> = probes.iter().filter(wanted).cloned().collect();
+    if pooled.is_empty() { probes.to_vec() } else { pooled }
+}
+
+/// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.
+pub(super) fn mean_by_layer(curves: impl Iterator<Item: AsRef<[f64]>>, layers: usize) -> Option<Vec<f64>> {
+    let mut sums = vec![(0.0, 0); layers];
+    let mut any = false;
+    for curve in curves {
+        let values = curve.as_ref();
+        for ((sum, count), value) in sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
+            *sum += value;
+            *count += 1;
+        }
+        any = true;
+    }
+    any.then(|| sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect())
+}

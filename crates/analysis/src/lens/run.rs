@@ -1,0 +1,158 @@
+//! A run folder as the analysis sees it: [`palimpsest_run::runs::store`] reads it; this adds what grouping needs.
+
+use std::path::Path;
+
+use super::LensError;
+use palimpsest_data::benchmarks::{ALL, Benchmark};
+use palimpsest_data::ground::order::{sorted_unique, unique};
+use palimpsest_run::runs::cost::CostRow;
+use palimpsest_run::runs::header::Identity;
+use palimpsest_run::runs::judge_name::JudgeChoice;
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
+use palimpsest_run::runs::rows::AnswerRow;
+use palimpsest_run::runs::store::{self, ShownCase};
+
+#[derive(Debug, Clone)]
+pub struct AnalysedRun {
+    benchmark: &'static Benchmark,
+    condition: String,
+    store: store::RunFolder,
+    header: serde_json::Value,
+}
+
+impl AnalysedRun {
+    pub fn open_condition(path: &Path, name: &str) -> Result<Self, LensError> {
+        AnalysedRun::of_condition(&store::RunFolder::read(path)?, name)
+    }
+
+    /// A run that was read, of its answers and verdicts those of a condition.
+    pub fn of_condition(folder: &store::RunFolder, name: &str) -> Result<Self, LensError> {
+        AnalysedRun::of(&ALL, folder, name)
+    }
+
+    /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
+    pub fn of_all(
+        among: &[&'static Benchmark],
+        folder: &store::RunFolder,
+    ) -> Result<Vec<(String, Self)>, LensError> {
+        let names = folder.header.identity.condition_names();
+        let under = |name: &str| Ok((name.to_owned(), AnalysedRun::of(among, folder, name)?));
+        names.into_iter().map(under).collect()
+    }
+
+    fn of(
+        among: &[&'static Benchmark],
+        folder: &store::RunFolder,
+        condition: &str,
+    ) -> Result<Self, LensError> {
+        let store = folder.clone().condition(condition)?;
+        let name = &store.header.identity.benchmark;
+        let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
+            let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
+            let (path, name, known) = (store.dir, name.clone(), known.join(", "));
+            return Err(LensError::UnknownBenchmark { path, name, known });
+        };
+        // The plain condition stands for the first one of a run that has no plain one.
+        let names = store.header.identity.condition_names();
+        let condition = names.iter().find(|name| **name == condition).or(names.first());
+        let condition = condition.map(|name| (*name).to_owned()).unwrap_or_default();
+        // A header that was read from JSON can be written as JSON.
+        let header = serde_json::to_value(&store.header).unwrap_or_default();
+        Ok(AnalysedRun { benchmark, condition, store, header })
+    }
+
+    pub fn condition(&self) -> &str {
+        &self.condition
+    }
+
+    pub fn costs(&self) -> &[CostRow] {
+        &self.store.costs
+    }
+
+    pub fn benchmark(&self) -> &'static Benchmark {
+        self.benchmark
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.store.dir
+    }
+
+    /// `run.json`: what was run.
+    pub fn header(&self) -> &serde_json::Value {
+        &self.header
+    }
+
+    /// The plan, in the data's order: the source of every denominator.
+    pub fn cases(&self) -> &[PlannedCase] {
+        &self.store.plan
+    }
+
+    pub fn answers(&self) -> &[AnswerRow] {
+        &self.store.answers
+    }
+
+    /// A case as the model was shown it; `None` where no prompt was made for it.
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, LensError> {
+        Ok(self.store.shown(case)?)
+    }
+
+    /// The verdicts of `judge`, by name or with its rubric in brackets, or of the judge that came last and said something; of several rubrics those by the
+    /// one that came last.
+    pub fn verdicts(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, LensError> {
+        let mut all = self.store.judged();
+        let choice = JudgeChoice::of(judge);
+        let exact = all.iter().position(|judged| Some(judged.name.label.as_str()) == judge);
+        let meant = |judged: &Judged| {
+            choice.takes(&judged.name.label) && (judge.is_some() || judged.said_something())
+        };
+        if let Some(at) = exact.or_else(|| all.iter().rposition(meant)) {
+            return Ok(Some(all.swap_remove(at)));
+        }
+        let Some(judge) = judge else { return Ok(None) };
+        let known = if all.is_empty() { "none".to_owned() } else { self.judges().join(", ") };
+        Err(LensError::UnknownJudge { path: self.path().to_owned(), judge: judge.to_owned(), known })
+    }
+
+    /// The verdicts of the judge with exactly this label.
+    pub fn verdicts_as(&self, judge: &str) -> Option<Judged<'_>> {
+        let name = self.store.judges().iter().find(|name| name.label == judge)?;
+        Some(self.store.judged_as(name))
+    }
+
+    /// The judges, each with its rubric in brackets, in order of first appearance; also those of whose replies nothing could be read.
+    pub fn judges(&self) -> Vec<String> {
+        self.store.judges().iter().map(|name| name.label.clone()).collect()
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.store.header.identity
+    }
+
+    /// The group of a probe ([`Benchmark::dimension`]); its id where it lacks the facet.
+    pub fn dimension_of(&self, probe: &PlannedProbe) -> String {
+        dimension_of(self.benchmark, probe)
+    }
+
+    /// The groups of probes, in order of first appearance in the cases.
+    pub fn dimensions(&self) -> Vec<String> {
+        let probes = self.cases().iter().flat_map(|case| &case.probes);
+        unique(probes.map(|probe| self.dimension_of(probe)))
+    }
+
+    /// The values of the label that the benchmark is split by, sorted. Empty for data without any.
+    pub fn kinds(&self) -> Vec<String> {
+        let split = self.benchmark.split;
+        sorted_unique(self.cases().iter().filter_map(|case| case.labels.get(split)).cloned())
+    }
+
+    /// A text or number of the header at a JSON pointer, for example `/identity/model/name`.
+    pub fn header_text(&self, pointer: &str) -> Option<String> {
+        match self.header.pointer(pointer)? {
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Number(number) => Some(number.to_string()),
+            serde_json::Value::Bool(flag) => Some(flag.to_string()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! A run under one or several conditions, and its measures over cases.
+//!
+//! Every condition is analysed by itself ([`Lens`]): its curves are never averaged with another's. A measure
+//! ([`LensSpec::measures`](palimpsest_data::benchmarks::LensSpec::measures)) is taken under each condition apart, or, where it pairs
+//! conditions, once a probe as the mean over them, of those probes that were measured under all. How its examples are told apart
+//! is the benchmark's business ([`LensSpec::groupings`](palimpsest_data::benchmarks::LensSpec::groupings)), which knows a probe's verdicts
+//! under every condition of the run, measured or not.
+//!
+//! The unit of every mean and every resampling is the benchmark's, as in [`super::group`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use ndarray::Array2;
+
+use super::band::Numbers;
+use super::group::{UnitKey, mean_by_layer, unit_of};
+use super::measured::LIFT;
+use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
+use crate::records::join;
+use palimpsest_data::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use palimpsest_run::runs::header::Identity;
+use palimpsest_run::runs::judge_name::JudgeChoice;
+use palimpsest_run::runs::judged;
+use palimpsest_run::runs::store::RunFolder;
+
+/// The lift of the evidence, by which runs of several benchmarks are compared
+/// ([`LensSpec::evidence_lift`](palimpsest_data::benchmarks::LensSpec::evidence_lift)).
+pub const EVIDENCE_LIFT: Measure = Measure {
+    key: LIFT,
+    label: "evidence lift",
+    about: "the sum of what the evidence gets over the sum of its noise baselines",
+    ..Measure::LIFT
+};
+
+/// The grouping of benchmarks that name none: by verdict.
+const BY_VERDICT: Grouping = Grouping {
+    key: "verdict",
+    label: "verdict",
+    of: |seen| Some((String::new(), seen.verdict().to_owned())),
+};
+
+#[derive(Debug, Clone)]
+pub struct Condition {
+    pub name: String,
+    pub run: AnalysedRun,
+    /// Label of the judge, whether or not its verdicts are a result; `None` where there are none.
+    pub judge: Option<String>,
+    pub lens: Option<Lens>,
+    pub without: Option<String>,
+}
+
+impl Condition {
+    pub fn verdicts(&self) -> Option<judged::Judged<'_>> {
+        self.run.verdicts_as(self.judge.as_deref()?)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// The run under all of its conditions, as it was read.
+    pub folder: RunFolder,
+    pub benchmark: &'static Benchmark,
+    /// The conditions that were asked for, in the order of the run.
+    pub conditions: Vec<Condition>,
+    /// Whose verdicts tell examples apart; `None` where there are none, or none that are a result.
+    pub judge: Option<String>,
+    /// Why there are verdicts that tell nothing apart.
+    pub no_result: Option<String>,
+    pub selection: Selection,
+    probes: HashMap<(String, String), Known>,
+    options: Options,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    labels: BTreeMap<String, String>,
+    facets: BTreeMap<String, String>,
+    judged: BTreeMap<String, Judged>,
+}
+
+/// The lines of a measure in one row of panels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasureRow {
+    /// The row's word ([`Grouping::of`]); empty where there is one.
+    pub row: String,
+    /// The condition's stored name; `None` for a measure that pairs them.
+    pub condition: Option<String>,
+    pub lines: Vec<MeasureLine>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct MeasureLine {
+    /// The line's word ([`Grouping::of`]).
+    pub word: String,
+    /// Examples in it: a case has one a probe, of pairs one for both.
+    pub examples: usize,
+    pub series: Series,
+}
+
+/// A measure by head: the mean over cases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadMap {
+    pub key: &'static str,
+    /// The condition; `None` for a measure that pairs them.
+    pub condition: Option<String>,
+    pub n: usize,
+    pub layers: Vec<usize>,
+    /// (layers, heads); NaN where no case has a value.
+    pub mean: Array2<f64>,
+}
+
+impl Study {
+    /// The word for the pieces that its conditions show: the benchmark's, or that of memory systems' where all show memories.
+    pub fn segment(&self) -> &'static str {
+        let mut words =
+            self.conditions.iter().map(|one| one.run.identity().segment_of(&one.name, self.benchmark));
+        match words.next() {
+            Some(first) if words.all(|word| word == first) => first,
+            _ => self.benchmark.segment,
+        }
+    }
+
+    /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
+    pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
+        Study::open_among(&ALL, path, conditions, options)
+    }
+
+    /// [`Study::open`] of a run of one of these benchmarks.
+    pub fn open_among(
+        among: &[&'static Benchmark],
+        path: &Path,
+        conditions: &[String],
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let study = Study::read(among, path, conditions, options)?;
+        match study.conditions.iter().all(|condition| condition.lens.is_none()) {
+            false => Ok(study),
+            true => {
+                let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
+                let reason = reasons.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ");
+                Err(LensError::NoAttention { path: path.to_owned(), reason })
+            }
+        }
+    }
+
+    /// [`Study::open_among`], also of a run without any attention.
+    pub fn read(
+        among: &[&'static Benchmark],
+        path: &Path,
+        conditions: &[String],
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let folder = RunFolder::read(path)?;
+        let selection = Selection::of(&folder.header.identity, path, conditions)?;
+        Study::of(among, folder, selection, options)
+    }
+
+    /// A run under all of its conditions, also one without any attention; of those that repeat another there are answers and verdicts, and
+    /// no look at their attention.
+    pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
+        let folder = RunFolder::read(path)?;
+        let selection = Selection::all(&folder.header.identity, path)?;
+        Study::of(among, folder, selection, options)
+    }
+
+    fn of(
+        among: &[&'static Benchmark],
+        folder: RunFolder,
+        selection: Selection,
+        options: &Options,
+    ) -> Result<Self, LensError> {
+        let all = AnalysedRun::of_all(among, &folder)?;
+        let verdicts = verdicts_of(&all, options.judge.as_deref())?;
+        let no_result = verdicts.iter().flatten().find_map(judged::Judged::no_result);
+        let mut probes: HashMap<(String, String), Known> = HashMap::new();
+        for ((name, run), verdicts) in all.iter().zip(&verdicts) {
+            let rows = verdicts.iter().flat_map(judged::Judged::rows);
+            for record in join(run.cases(), run.condition(), run.answers(), rows) {
+                let key = (record.case.case.clone(), record.probe.id.clone());
+                let known = probes.entry(key).or_default();
+                known.labels.clone_from(&record.case.labels);
+                known.facets.clone_from(&record.probe.facets);
+                let Some(answer) = record.row else { continue };
+                let verdict = record.verdicts.last();
+                let verdict = verdict.filter(|row| row.is_clean() && no_result.is_none());
+                let judged = Judged {
+                    answer: answer.answer.clone(),
+                    correct: verdict.and_then(|row| row.correct),
+                    score: verdict.and_then(|row| row.score),
+                    choice: verdict.and_then(|row| row.choice.clone()),
+                };
+                known.judged.insert(name.clone(), judged);
+            }
+        }
+        let label =
+            |verdicts: &Option<judged::Judged<'_>>| verdicts.as_ref().map(|all| all.name.label.clone());
+        let judges: Vec<Option<String>> = verdicts.iter().map(label).collect();
+        let study_judge = judges.iter().flatten().next().cloned();
+        let mut parts = Vec::new();
+        for ((name, run), judge) in all.into_iter().zip(judges) {
+            if !selection.names.contains(&name) {
+                continue;
+            }
+            if selection.unmeasured.contains(&name) {
+                let same =
+                    "it puts the same questions again, which are attended to in the same way".to_owned();
+                parts.push(Condition { name, run, judge, lens: None, without: Some(same) });
+                continue;
+            }
+            let verdicts = judge.as_deref().and_then(|judge| run.verdicts_as(judge));
+            let (lens, without) = match Lens::of(&run, options, verdicts.as_ref(), no_result.clone()) {
+                Ok(lens) => (Some(lens), None),
+                Err(LensError::NoAttention { reason, .. }) => (None, Some(reason)),
+                Err(error) => return Err(error),
+            };
+            parts.push(Condition { name, run, judge, lens, without });
+        }
+        let Some(first) = parts.first() else {
+            return Err(LensError::NoAttention {
+                path: folder.dir,
+                reason: "it has no conditions".to_owned(),
+            });
+        };
+        Ok(Study {
+            folder,
+            benchmark: first.run.benchmark(),
+            conditions: parts,
+            judge: study_judge.filter(|_| no_result.is_none()),
+            no_result,
+            selection,
+            probes,
+            options: options.clone(),
+        })
+    }
+
+    pub fn measured(&self) -> impl Iterator<Item = (&Condition, &Lens)> {
+        self.conditions.iter().filter_map(|condition| Some((condition, condition.lens.as_ref()?)))
+    }
+
+    pub fn condition_in_words(&self, name: &str) -> String {
+        let run = self.conditions.first().map(|condition| condition.run.identity());
+        let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
+        let condition = all.iter().find(|condition| condition.name == name);
+        condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn layers(&self) -> &[Layer] {
+        self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()
+    }
+
+    /// The benchmark's measures that some example has.
+    pub fn measures(&self) -> Vec<&'static Measure> {
+        let some = |measure: &&Measure| {
+            let mut examples = self.measured().flat_map(|(_, lens)| &lens.examples);
+            examples.any(|e| Scale::ALL.iter().any(|scale| e.measure_of(measure.key, *scale).is_some()))
+        };
+        self.benchmark.lens.measures.iter().filter(some).collect()
+    }
+
+    pub fn groupings(&self) -> &'static [Grouping] {
+        match self.benchmark.lens.groupings {
+            [] => &[BY_VERDICT],
+            some => some,
+        }
+    }
+
+    /// A measure over layers: a row a word of the grouping and condition, a line a word, both in the order of the run's conditions
+    /// and of their words. Rows and lines without a value are left out.
+    pub fn rows(&self, measure: &Measure, grouping: &Grouping, scale: Scale) -> Vec<MeasureRow> {
+        // (row, condition) -> line -> unit -> examples' values
+        type Lines<'a> = BTreeMap<String, BTreeMap<UnitKey<'a>, Vec<Vec<f64>>>>;
+        let mut rows: BTreeMap<(String, usize), Lines<'_>> = BTreeMap::new();
+        for (place, example, values) in self.values(measure, scale) {
+            let condition = (!measure.is_paired()).then_some(example.condition.as_str());
+            let Some((row, line)) = self.seen(example, condition).and_then(|seen| (grouping.of)(&seen))
+            else {
+                continue;
+            };
+            let lines = rows.entry((row, place)).or_default();
+            lines.entry(line).or_default().entry(self.unit_of(example)).or_default().push(values);
+        }
+        let rows = rows.into_iter().map(|((row, place), lines)| {
+            let lines = lines.into_iter().map(|(word, cases)| MeasureLine {
+                examples: cases.values().map(Vec::len).sum(),
+                series: self.series(measure, scale, &word, &cases),
+                word,
+            });
+            let condition = (!measure.is_paired()).then(|| self.conditions[place].name.clone());
+            MeasureRow { row, condition, lines: lines.filter(|line| line.series.n > 0).collect() }
+        });
+        rows.filter(|row| !row.lines.is_empty()).collect()
+    }
+
+    pub fn overall(&self, measure: &Measure, scale: Scale) -> Vec<MeasureRow> {
+        let all = Grouping { key: "all", label: "all", of: |_| Some((String::new(), "all".to_owned())) };
+        self.rows(measure, &all, scale)
+    }
+
+    /// A measure by layer and head, of measures that are kept by head: the mean over cases, by condition unless it pairs them.
+    pub fn heads(&self, measure: &'static Measure) -> Vec<HeadMap> {
+        let mut places: BTreeMap<usize, BTreeMap<UnitKey<'_>, Vec<Array2<f64>>>> = BTreeMap::new();
+        let mut layers = Vec::new();
+        for (place, example, maps) in self.of_examples(measure, |example| {
+            let (of, map) = example.by_head(measure.key)?;
+            Some((of.to_vec(), map.clone()))
+        }) {
+            layers.clone_from(&maps[0].0);
+            let sum = maps.iter().skip(1).fold(maps[0].1.clone(), |sum, (_, map)| sum + map);
+            let mean = sum / maps.len() as f64;
+            places.entry(place).or_default().entry(self.unit_of(example)).or_default().push(mean);
+        }
+        let maps = places.into_iter().map(|(place, cases)| {
+            let of_case: Vec<Array2<f64>> = cases.values().map(|maps| mean_of_maps(maps)).collect();
+            HeadMap {
+                key: measure.key,
+                condition: (!measure.is_paired()).then(|| self.conditions[place].name.clone()),
+                n: of_case.len(),
+                layers: layers.clone(),
+                mean: mean_of_maps(&of_case),
+            }
+        });
+        maps.collect()
+    }
+
+    /// A measure of every example that has it, with the place of its condition: of a paired one, once a probe, the mean over its
+    /// conditions of those layers at which all have one.
+    fn values(&self, measure: &Measure, scale: Scale) -> Vec<(usize, &Example, Vec<f64>)> {
+        let of = |example: &Example| example.measure_of(measure.key, scale).map(<[f64]>::to_vec);
+        let found = self.of_examples(measure, of).into_iter().map(|(place, example, all)| {
+            let layers = self.layers().len();
+            let mean = |layer: usize| {
+                all.iter().map(|values| values.get(layer).copied().unwrap_or(f64::NAN)).sum::<f64>()
+                    / all.len() as f64
+            };
+            (place, example, (0..layers).map(mean).collect())
+        });
+        found.collect()
+    }
+
+    /// Values of examples: of a measure that pairs conditions those of one probe under each, else one example's.
+    fn of_examples<'a, T>(
+        &'a self,
+        measure: &Measure,
+        of: impl Fn(&Example) -> Option<T>,
+    ) -> Vec<(usize, &'a Example, Vec<T>)> {
+        let conditions = self.conditions.iter().enumerate();
+        let lenses = conditions.filter_map(|(place, condition)| Some((place, condition.lens.as_ref()?)));
+        let all = lenses.flat_map(|(place, lens)| lens.examples.iter().map(move |example| (place, example)));
+        let wanted =
+            all.filter(|(_, e)| measure.paired.is_empty() || measure.paired.contains(&e.condition.as_str()));
+        if !measure.is_paired() {
+            return wanted.filter_map(|(place, e)| Some((place, e, vec![of(e)?]))).collect();
+        }
+        let mut pairs: BTreeMap<(&str, &str), (&'a Example, Vec<T>)> = BTreeMap::new();
+        for (_, example) in wanted {
+            if let Some(value) = of(example) {
+                let key = (example.case.as_str(), example.probe.as_str());
+                pairs.entry(key).or_insert_with(|| (example, Vec::new())).1.push(value);
+            }
+        }
+        let whole = pairs.into_values().filter(|(_, values)| values.len() == measure.paired.len());
+        whole.map(|(example, values)| (0, example, values)).collect()
+    }
+
+    fn unit_of<'a>(&self, example: &'a Example) -> UnitKey<'a> {
+        unit_of(self.benchmark.unit, example)
+    }
+
+    fn seen<'a>(&'a self, example: &Example, condition: Option<&'a str>) -> Option<Seen<'a>> {
+        let known = self.probes.get(&(example.case.clone(), example.probe.clone()))?;
+        Some(Seen { labels: &known.labels, facets: &known.facets, condition, judged: &known.judged })
+    }
+
+    fn series(
+        &self,
+        measure: &Measure,
+        scale: Scale,
+        line: &str,
+        cases: &BTreeMap<UnitKey<'_>, Vec<Vec<f64>>>,
+    ) -> Series {
+        let layers = self.layers();
+        let of_case = |values: &Vec<Vec<f64>>| mean_by_layer(values.iter().map(Vec::as_slice), layers.len());
+        let rows: Vec<Vec<f64>> = cases.values().filter_map(of_case).collect();
+        let what = (Statistic::Measure(measure.key), scale);
+        let numbers = Numbers::of_measure(measure, scale);
+        Series::of_rows((Group::all(), line.to_owned()), what, layers, (&rows, numbers))
+    }
+}
+
+/// The verdicts under each condition by one judge: the one named, or the one that judged last where it judged the first condition
+/// with verdicts. A judge may have judged some conditions only.
+fn verdicts_of<'a>(
+    all: &'a [(String, AnalysedRun)],
+    judge: Option<&str>,
+) -> Result<Vec<Option<judged::Judged<'a>>>, LensError> {
+    let judges = |run: &AnalysedRun, name: &str| {
+        let choice = JudgeChoice::of(Some(name));
+        run.judges().iter().any(|known| choice.takes(known))
+    };
+    if let (Some(name), Some((_, first))) = (judge, all.first())
+        && !all.iter().any(|(_, run)| judges(run, name))
+    {
+        // says which there are
+        first.verdicts(judge)?;
+    }
+    let mut chosen = judge.map(str::to_owned);
+    let mut found = Vec::new();
+    for (_, run) in all {
+        let of_run = match &chosen {
+            Some(name) if judges(run, name) => run.verdicts(Some(name))?,
+            Some(_) => None,
+            None => run.verdicts(None)?,
+        };
+        // One rubric for all, where the name alone leaves a choice.
+        chosen = of_run.as_ref().map(|judged| judged.name.label.clone()).or(chosen);
+        found.push(of_run);
+    }
+    Ok(found)
+}
+
+/// By cell, the mean over those that have a value there; NaN where none has.
+fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
+    let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
+    Array2::from_shape_fn(first.dim(), |at| {
+        let present = || maps.iter().filter_map(|map| map.get(at)).filter(|value| value.is_finite());
+        present().sum::<f64>() / present().count() as f64
+    })
+}

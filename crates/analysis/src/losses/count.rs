@@ -1,0 +1,386 @@
+//! Counts over traces: STALE's table 3 for any system, answers given the evidence, and the waterfall.
+//!
+//! A share is of all members, those included of which it is not known: it is a range, from what is certain to what is possible. Where a
+//! hit is known and a miss is not, the share of the known ones alone would always be one. Only what is measured of a sample of the answers
+//! (attention, effects) has the share of the measured ones.
+
+use std::collections::BTreeSet;
+use std::ops::AddAssign;
+
+use super::fact::{Known, Level};
+use super::retrieval::KS;
+use super::trace::{FactTrace, Stage, Trace};
+use super::writing::Overwriting;
+use palimpsest_data::benchmarks::Side;
+use palimpsest_data::ground::order::sorted_unique;
+use palimpsest_data::statistics::{Interval, LEVEL, wilson};
+
+/// Members of which something is so, and those of which it is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    pub count: usize,
+    /// Members of which it is known, one way or the other.
+    pub of: usize,
+    /// Members of which it is not known.
+    pub unknown: usize,
+}
+
+impl Count {
+    pub fn of(all: impl IntoIterator<Item = Known>) -> Self {
+        let mut count = Count::default();
+        for known in all {
+            match known {
+                Known::Yes => count.count += 1,
+                Known::No => {}
+                Known::Unknown => count.unknown += 1,
+            }
+            count.of += usize::from(known != Known::Unknown);
+        }
+        count
+    }
+
+    pub fn all(self) -> usize {
+        self.of + self.unknown
+    }
+
+    pub fn most(self) -> usize {
+        self.count + self.unknown
+    }
+
+    /// Those of which it is known, for what is measured of a sample.
+    #[must_use]
+    pub fn known(self) -> Self {
+        Count { unknown: 0, ..self }
+    }
+
+    /// The share of all that is certain and the one that is possible, from 0 to 1; absent where nothing is known of any.
+    pub fn shares(self) -> Option<[f64; 2]> {
+        (self.of > 0).then(|| [self.count, self.most()].map(|count| count as f64 / self.all() as f64))
+    }
+
+    /// From the lower end of the certain share's 95% interval to the upper end of the possible one's (Wilson).
+    pub fn interval(self) -> Option<Interval> {
+        if self.of == 0 {
+            return None;
+        }
+        let of = |count: usize| wilson(count, self.all(), LEVEL);
+        Some(Interval { low: of(self.count)?.low, high: of(self.most())?.high })
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, Count { count, of, unknown }: Count) {
+        self.count += count;
+        self.of += of;
+        self.unknown += unknown;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The life of facts in the store.
+    Writing,
+    Retrieval,
+    Answers,
+    /// Each stage, of the facts that reached it.
+    Waterfall,
+    Left,
+}
+
+impl Part {
+    pub fn key(self) -> &'static str {
+        match self {
+            Part::Writing => "writing",
+            Part::Retrieval => "retrieval",
+            Part::Answers => "answers",
+            Part::Waterfall => "waterfall",
+            Part::Left => "left",
+        }
+    }
+}
+
+/// One number of a group of traces.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    pub part: Part,
+    pub name: String,
+    /// The role of the facts that it is of; empty where it is of probes.
+    pub role: String,
+    /// The length of the list that it is of.
+    pub k: Option<usize>,
+    pub count: Count,
+    /// Is it measured of a sample of the answers, so that its share is that of the known ones?
+    pub of_sample: bool,
+    /// A mean in the place of the share.
+    pub mean: Option<f64>,
+}
+
+impl Number {
+    fn new(part: Part, name: impl Into<String>, role: &str, k: Option<usize>, count: Count) -> Self {
+        Number { part, name: name.into(), role: role.to_owned(), k, count, of_sample: false, mean: None }
+    }
+
+    fn of_stage(part: Part, stage: Stage, role: &str, count: Count) -> Self {
+        Number { of_sample: stage.is_of_sample(), ..Number::new(part, stage.key(), role, None, count) }
+    }
+
+    /// The count whose shares are printed.
+    pub fn shown(&self) -> Count {
+        if self.of_sample { self.count.known() } else { self.count }
+    }
+}
+
+/// The roles of traces: sides first, then in the order of first appearance.
+pub fn roles(traces: &[&Trace]) -> Vec<String> {
+    let mut found: Vec<(Option<Side>, &str)> = Vec::new();
+    for fact in traces.iter().flat_map(|trace| &trace.facts) {
+        if !found.iter().any(|(_, role)| *role == fact.role) {
+            found.push((fact.side, &fact.role));
+        }
+    }
+    found.sort_by_key(|(side, _)| match side {
+        Some(Side::Older) => 0,
+        Some(Side::Newer) => 1,
+        _ => 2,
+    });
+    found.into_iter().map(|(_, role)| role.to_owned()).collect()
+}
+
+fn in_role<'a>(
+    traces: &'a [&'a Trace],
+    role: &'a str,
+) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
+    let facts = |trace: &&'a Trace| {
+        let trace: &'a Trace = trace;
+        trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact))
+    };
+    traces.iter().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
+}
+
+/// The number of facts of which something is so, as all, some or none of them.
+pub(super) const SHARES: [&str; 3] = ["all", "some", "none"];
+
+/// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
+fn shares(facts: &[Known]) -> [Known; 3] {
+    let (any, all) = (Known::any(facts.iter().copied()), Known::all(facts.iter().copied()));
+    [all, Known::all([any, all.opposite()]), any.opposite()]
+}
+
+fn of_shares(
+    numbers: &mut Vec<Number>,
+    (part, name, k): (Part, &str, Option<usize>),
+    traces: &[&Trace],
+    facts: impl Fn(&Trace) -> Vec<Known>,
+) {
+    let with_facts = traces.iter().filter(|trace| !trace.facts.is_empty());
+    let all: Vec<[Known; 3]> = with_facts.map(|trace| shares(&facts(trace))).collect();
+    for (at, share) in SHARES.into_iter().enumerate() {
+        let count = Count::of(all.iter().map(|known| known[at]));
+        numbers.push(Number::new(part, format!("{name} {share}"), "", k, count));
+    }
+}
+
+/// The life of facts in the store. A store is its case's: what several probes need counts once.
+pub fn writing(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    for role in roles(traces) {
+        let mut seen = BTreeSet::new();
+        let once =
+            in_role(traces, &role).filter(|(trace, _, fact)| seen.insert((&trace.case, &fact.sessions)));
+        let facts: Vec<&FactTrace> = once.map(|(_, _, fact)| fact).collect();
+        let mut push = |name: &str, count| numbers.push(Number::new(Part::Writing, name, &role, None, count));
+        push("written", Count::of(facts.iter().map(|fact| fact.writing.written)));
+        push("kept", Count::of(facts.iter().map(|fact| fact.writing.kept)));
+        let written = || facts.iter().filter(|fact| fact.writing.written.is_yes());
+        let lost = written().filter_map(|fact| fact.writing.lost.as_ref());
+        let words = sorted_unique(lost.map(|lost| lost.word()));
+        for word in words {
+            let lost = |fact: &&&FactTrace| {
+                let is = fact.writing.lost.as_ref().is_some_and(|lost| lost.word() == word);
+                if fact.writing.kept == Known::Unknown { Known::Unknown } else { Known::of(is) }
+            };
+            push(&format!("lost at {word}"), Count::of(written().map(|fact| lost(&fact))));
+        }
+        let older: Vec<(&FactTrace, Overwriting)> =
+            facts.iter().filter_map(|fact| Some((*fact, fact.overwriting?))).collect();
+        if !older.is_empty() {
+            let of = |get: fn(&Overwriting) -> Known| Count::of(older.iter().map(|(_, one)| get(one)));
+            push("looked at", of(|one| one.looked_at));
+            let looked = || older.iter().filter(|(_, one)| one.looked_at.is_yes());
+            push("gated", Count::of(looked().map(|(_, one)| one.gated)));
+            push("marked", of(|one| one.marked));
+            push("marked of looked at", Count::of(looked().map(|(_, one)| one.marked)));
+            push("removed", of(|one| one.removed));
+            push("active", Count::of(older.iter().map(|(fact, _)| fact.writing.kept)));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let sessions = |trace: &Trace| trace.facts.iter().map(|fact| fact.sessions.clone()).collect::<Vec<_>>();
+    let once = traces.iter().filter(|trace| seen.insert((&trace.case, sessions(trace)))).copied();
+    let traces = &once.collect::<Vec<&Trace>>()[..];
+    of_shares(&mut numbers, (Part::Writing, "written", None), traces, |trace| {
+        trace.facts.iter().map(|fact| fact.writing.written).collect()
+    });
+    of_shares(&mut numbers, (Part::Writing, "kept", None), traces, |trace| {
+        trace.facts.iter().map(|fact| fact.writing.kept).collect()
+    });
+    numbers
+}
+
+/// The traces that have both sides, with the places of the older and the newer fact.
+fn sided<'a>(traces: &'a [&'a Trace]) -> Vec<(&'a Trace, usize, usize)> {
+    let both = |trace: &&'a Trace| Some((*trace, trace.side(Side::Older)?, trace.side(Side::Newer)?));
+    traces.iter().filter_map(both).collect()
+}
+
+/// Ranked lists, by each k for which some search asked.
+pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let (roles, sided) = (roles(traces), sided(traces));
+    for role in &roles {
+        let found = in_role(traces, role).filter(|(trace, at, _)| trace.search.hit(*at, usize::MAX).is_yes());
+        let found: Vec<Option<usize>> = found.map(|(trace, at, _)| trace.search.rank(at)).collect();
+        let ranks: Vec<usize> = found.iter().flatten().copied().collect();
+        let count = Count { count: ranks.len(), of: ranks.len(), unknown: found.len() - ranks.len() };
+        let mean = (!ranks.is_empty()).then(|| ranks.iter().sum::<usize>() as f64 / ranks.len() as f64);
+        numbers.push(Number { mean, ..Number::new(Part::Retrieval, "mean rank", role, None, count) });
+    }
+    let was_asked = |k: &usize| traces.iter().any(|trace| trace.search.was_asked(*k));
+    for k in KS.into_iter().filter(was_asked) {
+        let mut push = |name: &str, role: &str, count| {
+            numbers.push(Number::new(Part::Retrieval, name, role, Some(k), count));
+        };
+        for role in &roles {
+            let hit = in_role(traces, role).map(|(trace, at, _)| trace.search.hit(at, k));
+            push("hit", role, Count::of(hit));
+        }
+        if !sided.is_empty() {
+            let both = |(trace, older, newer): &(&Trace, usize, usize)| {
+                Known::all([trace.search.hit(*older, k), trace.search.hit(*newer, k)])
+            };
+            push("both", "", Count::of(sided.iter().map(both)));
+            let with_both = sided.iter().filter(|one| both(one).is_yes());
+            let above = with_both.map(|(trace, older, newer)| trace.search.is_above(*newer, *older, k));
+            push("newer above older", "", Count::of(above));
+        }
+        if k == 1 {
+            push("distractor", "", Count::of(traces.iter().map(|trace| trace.search.distractor_first())));
+            push("nothing", "", Count::of(traces.iter().map(|trace| trace.search.is_empty())));
+        }
+        of_shares(&mut numbers, (Part::Retrieval, "hit", Some(k)), traces, |trace| {
+            (0..trace.facts.len()).map(|at| trace.search.hit(at, k)).collect()
+        });
+    }
+    numbers
+}
+
+/// The number of questions of which it is known what their list holds.
+pub const LIST_KNOWN: &str = "list known";
+
+/// Answers, given what the condition's list holds.
+pub fn answers(traces: &[&Trace]) -> Vec<Number> {
+    let mut numbers = Vec::new();
+    let mut push =
+        |name: &str, role: &str, count| numbers.push(Number::new(Part::Answers, name, role, None, count));
+    let right = |traces: &mut dyn Iterator<Item = &Trace>| Count::of(traces.map(|trace| trace.right));
+    push("right", "", right(&mut traces.iter().copied()));
+    let in_list = |trace: &Trace, at: usize| trace.list.hit(at, usize::MAX);
+    let sided = sided(traces);
+    if let Some((trace, older, newer)) = sided.first() {
+        let name = |at: usize| trace.facts[at].role.clone();
+        let (older_role, newer_role) = (name(*older), name(*newer));
+        let given = |wanted: (Known, Known)| {
+            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
+                (in_list(trace, *older), in_list(trace, *newer)) == wanted
+            };
+            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
+        };
+        let despite = sided.iter().filter(|(trace, _, newer)| in_list(trace, *newer).is_yes());
+        let wrong = despite.map(|(trace, ..)| trace.right.opposite());
+        push("failure despite", &newer_role, Count::of(wrong));
+        push("right given neither", "", given((Known::No, Known::No)));
+        push("right given only", &older_role, given((Known::Yes, Known::No)));
+        push("right given only", &newer_role, given((Known::No, Known::Yes)));
+        push("right given both", "", given((Known::Yes, Known::Yes)));
+        let first = |is_newer: bool| {
+            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
+                let (one, other) = if is_newer { (*newer, *older) } else { (*older, *newer) };
+                trace.list.is_above(one, other, usize::MAX).is_yes()
+            };
+            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
+        };
+        push("right given first", &older_role, first(false));
+        push("right given first", &newer_role, first(true));
+    }
+    for (at, share) in SHARES.into_iter().enumerate() {
+        let holds = |trace: &&&Trace| {
+            let facts: Vec<Known> = (0..trace.facts.len()).map(|fact| in_list(trace, fact)).collect();
+            !facts.is_empty() && shares(&facts)[at].is_yes()
+        };
+        push(&format!("right given {share}"), "", right(&mut traces.iter().filter(holds).copied()));
+    }
+    // Questions of which it is not known what their list holds are in no number that is given it.
+    let is_known = |trace: &&Trace| (0..trace.facts.len()).all(|fact| in_list(trace, fact) != Known::Unknown);
+    push(LIST_KNOWN, "", Count::of(traces.iter().map(|trace| Known::of(is_known(trace)))));
+    numbers
+}
+
+/// A stage of the waterfall in one role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    pub stage: Stage,
+    /// Of the facts that reached it: those that passed no known `no` before.
+    pub arrow: Count,
+    /// Of all facts: those that are left, and those whose fate at this stage is unknown.
+    pub left: Count,
+}
+
+impl Step {
+    /// The counts whose shares are shown: of those that reached it, and of all facts.
+    pub fn shown(&self) -> (Count, Count) {
+        if self.stage.is_of_sample() {
+            (self.arrow.known(), self.left.known())
+        } else {
+            (self.arrow, self.left)
+        }
+    }
+}
+
+/// The waterfall of the facts in a role. A stage that was not measured of a fact neither stops it nor counts it.
+pub fn waterfall(traces: &[&Trace], role: &str) -> Vec<Step> {
+    let facts: Vec<&FactTrace> = in_role(traces, role).map(|(_, _, fact)| fact).collect();
+    let step = |(at, stage): (usize, Stage)| {
+        let reached = facts.iter().filter(|fact| fact.stages[..at].iter().all(|known| *known != Known::No));
+        let arrow = Count::of(reached.map(|fact| fact.stages[at]));
+        let left = Count { of: facts.len() - arrow.unknown, ..arrow };
+        // Where nothing is known of any fact that came so far, the stage was not measured.
+        let left = if arrow.of == 0 && arrow.unknown > 0 { Count { of: 0, ..left } } else { left };
+        Step { stage, arrow, left }
+    };
+    Stage::ALL.into_iter().enumerate().map(step).collect()
+}
+
+/// All numbers of some traces. Those of the store and of searches are the system's, whatever the condition.
+pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
+    let mut all = Vec::new();
+    if of_system {
+        all.extend(writing(traces));
+        all.extend(retrieval(traces));
+    }
+    all.extend(answers(traces));
+    for role in roles(traces) {
+        for Step { stage, arrow, left } in waterfall(traces, &role) {
+            all.push(Number::of_stage(Part::Waterfall, stage, &role, arrow));
+            all.push(Number::of_stage(Part::Left, stage, &role, left));
+        }
+    }
+    all
+}
+
+/// Both levels of provenance have the same numbers; the second needs judgements.
+pub fn level_in_words(level: Level) -> &'static str {
+    match level {
+        Level::Source => "level 1: a session of the evidence is among the memory's sources",
+        Level::Stated => "level 2: and a judge says that the memory states the fact",
+    }
+}

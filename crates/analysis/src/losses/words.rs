@@ -1,0 +1,129 @@
+//! Sentences for people: where facts are lost, how much of that is known, and how much it says.
+
+use super::count::{Count, Step, roles, waterfall};
+use super::fact::Level;
+use super::trace::{Stage, Trace};
+use super::writing::Extraction;
+use super::{ConditionLosses, Losses, SystemLosses};
+use palimpsest_run::runs::condition::label;
+
+/// The paragraphs on some runs: on each system how much it wrote, then where its facts are lost under each condition.
+pub fn in_words(runs: &[Losses]) -> Vec<String> {
+    runs.iter().flat_map(|run| run.systems.iter().flat_map(|system| of_system(run, system))).collect()
+}
+
+fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
+    let mut words: Vec<String> = system.conditions.iter().filter_map(of_condition).collect();
+    let first = words.first().cloned();
+    let written = extraction(system);
+    // A store that holds almost nothing is said first: all that follows rests on it.
+    match (first, is_poor(system)) {
+        (Some(_), true) => words.insert(0, written),
+        _ => words.push(written),
+    }
+    if let Some(why) = &run.no_result {
+        words.push(format!("Right and wrong are left out: {why}."));
+    }
+    words
+}
+
+/// True if hardly anything was written, the evidence no more than the rest: a system that keeps evidence alone has few memories, and good ones.
+fn is_poor(system: &SystemLosses) -> bool {
+    let traces =
+        system.conditions.iter().filter_map(|condition| condition.traces.get(&Level::Source)).flatten();
+    let written: Vec<bool> =
+        traces.flat_map(|trace| trace.facts.iter().map(|fact| fact.writing.written.is_yes())).collect();
+    let of_evidence = written.iter().filter(|written| **written).count();
+    system.extraction.is_poor() && 2 * of_evidence < written.len().max(1)
+}
+
+/// The chain of each role, and its largest loss.
+fn of_condition(condition: &ConditionLosses) -> Option<String> {
+    let traces: Vec<&Trace> = condition.traces.get(&Level::Source)?.iter().collect();
+    let mut sentences = Vec::new();
+    for role in roles(&traces) {
+        let steps = waterfall(&traces, &role);
+        let total = traces.iter().flat_map(|trace| &trace.facts).filter(|fact| fact.role == role).count();
+        let measured = |step: &&Step| step.arrow.of > 0;
+        let chain: Vec<String> = (steps.iter().filter(measured))
+            .map(|step| format!("{} {}", step.stage.key(), counted(step)))
+            .collect();
+        let role = role.replace('_', " ");
+        let mut parts = Vec::from_iter((!chain.is_empty()).then(|| chain.join(", ")));
+        let lost = |step: &Step| step.arrow.of - step.arrow.count;
+        let facts = steps.iter().filter(|step| step.stage != Stage::Right);
+        if let Some(most) = facts.max_by_key(|step| (lost(step), std::cmp::Reverse(step.stage)))
+            && lost(most) > 0
+        {
+            // An unknown fate may be a loss.
+            let unknown = steps.iter().any(|step| step.stage != Stage::Right && step.shown().0.unknown > 0);
+            let known = if unknown { "known " } else { "" };
+            let (lost, stage) = (lost(most), most.stage.key());
+            parts.push(format!("the largest {known}loss, {lost}, is before \u{201c}{stage}\u{201d}"));
+        }
+        let missing: Vec<&str> = (steps.iter())
+            .filter(|step| step.arrow.of == 0 && step.arrow.unknown > 0)
+            .map(|step| step.stage.key())
+            .collect();
+        if !missing.is_empty() {
+            parts.push(format!("not measured: {}", missing.join(", ")));
+        }
+        sentences.push(format!("{role} ({total}): {}", parts.join("; ")));
+    }
+    (!sentences.is_empty()).then(|| format!("{}: {}.", label(&condition.name), sentences.join(". ")))
+}
+
+fn counted(step: &Step) -> String {
+    let Count { count, unknown, .. } = step.arrow;
+    let (shown, _) = step.shown();
+    let (most, all) = (shown.most(), shown.all());
+    match unknown {
+        0 => format!("{count} of {all}"),
+        _ if step.stage.is_of_sample() => format!("{count} of {all} ({unknown} not measured)"),
+        _ => format!("{count} to {most} of {all} ({unknown} unknown)"),
+    }
+}
+
+/// The amount that a system wrote, and a warning where later losses say nothing.
+fn extraction(system: &SystemLosses) -> String {
+    let Extraction { cases, sessions, fruitful, untold, unplaced, failed, memories, json, unparsed } =
+        system.extraction;
+    let name = &system.name;
+    let mut said = format!("{name} was given {sessions} sessions of {cases} histories");
+    let least = |unknown: bool| if unknown { "at least " } else { "" };
+    said += &match system.extraction.is_untold() {
+        true => " and tells neither events nor its store, so that what it wrote is not known".to_owned(),
+        false => format!(
+            ", wrote from {}{fruitful} of them, and holds {}{memories} memories",
+            least(untold + unplaced > 0),
+            least(untold > 0)
+        ),
+    };
+    if untold > 0 && !system.extraction.is_untold() {
+        said += &format!("; of {untold} sessions it does not tell what it wrote");
+    }
+    if failed > 0 {
+        said += &format!("; {failed} sessions failed");
+    }
+    if unparsed > 0 {
+        said +=
+            &format!("; {unparsed} of {json} replies of its model that should have been JSON did not parse");
+    }
+    if system.failed_searches > 0 {
+        said += &format!("; {} searches failed", system.failed_searches);
+    }
+    if system.changed_searches.count > 0 {
+        said += &format!("; the store changed during {} searches", system.changed_searches.count);
+    }
+    if system.missing > 0 {
+        said += &format!("; {} cases are not written yet", system.missing);
+    }
+    said += ".";
+    if is_poor(system) {
+        said += &format!(
+            " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; what is lost \
+             later says nothing of {name}, only that the machinery works."
+        );
+    }
+    said
+}

@@ -1,0 +1,60 @@
+//! Counts of the rows of runs, and their tables. Called by the commands and the report.
+//!
+//! [`outcomes`] arranges records, [`metrics`] is the table of one run and the spread over repetitions, [`compare`] the difference of two
+//! runs, [`sheets`] the layout of a table of runs, [`overview`] that of runs of several benchmarks, [`own`] the tables that only one
+//! benchmark has, [`labels`] how far judges agree with the data's own labels. [`table`] puts them together for run folders.
+
+pub mod compare;
+mod intervals;
+pub mod labels;
+pub mod metrics;
+pub mod outcomes;
+pub mod overview;
+pub mod own;
+pub mod sheets;
+pub mod table;
+
+use std::path::PathBuf;
+
+use palimpsest_data::ground::sheet::Format;
+use palimpsest_data::statistics::bounded::Intervals;
+use palimpsest_run::runs::judge_name::JudgeChoice;
+
+/// The runs of a table, and the table.
+#[derive(Debug, clap::Args)]
+pub struct TableArgs {
+    /// The run folders, judged with `palimpsest judge`
+    #[arg(required = true, num_args = 1.., value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Format; csv has a line a number, with --compare the differences alone
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// The verdicts of this judge alone, with or without its address, and its rubric in brackets [default: a row each]
+    #[arg(long, value_name = "NAME")]
+    pub judge: Option<String>,
+    /// The verdicts by this rubric alone [default: a row each]
+    #[arg(long, value_name = "NAME")]
+    pub rubric: Option<String>,
+    /// The answers under these conditions alone, for example plain,repeat-2 [default: a row each]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub condition: Vec<String>,
+    /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
+    #[arg(long, conflicts_with_all = ["condition", "compare"])]
+    pub repeats: bool,
+    /// How 95% intervals are made; paper: as the benchmark's paper makes them (SubtleMemory's table 11)
+    #[arg(long, value_enum, default_value_t, conflicts_with = "repeats")]
+    pub intervals: Intervals,
+    /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, interval
+    #[arg(long)]
+    pub compare: bool,
+    /// Compare the questions that both have, where they were not asked the same
+    #[arg(long, requires = "compare")]
+    pub common: bool,
+}
+
+impl TableArgs {
+    /// Whose verdicts are meant.
+    pub fn choice(&self) -> JudgeChoice<'_> {
+        JudgeChoice { judge: self.judge.as_deref(), rubric: self.rubric.as_deref() }
+    }
+}

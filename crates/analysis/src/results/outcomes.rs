@@ -1,0 +1,244 @@
+//! Outcomes of every probe of a plan by cell and by case: the input of tables, comparisons and repetitions.
+//!
+//! An answer is worth 1 or 0 where it is right or wrong, its share of the best score where it has one. Denominators are the
+//! plan's: an error or a missing verdict counts as not correct instead of vanishing, and a verdict on an answer that is an
+//! error by now counts for nothing. A broken row whose split cannot be read has a row of its own and is wrong in every total over
+//! probes; in a mean of cells it can be in none. Probes to which a rule that reads answers knows no right one are no part of any.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::records::Record;
+use palimpsest_data::benchmarks::{Benchmark, Overall as Weighing, Unit};
+use palimpsest_data::ground::order::unique;
+use palimpsest_data::statistics::bounded::Intervals;
+use palimpsest_data::statistics::spread::mean;
+use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
+
+/// The kind of broken cases whose split cannot be read.
+pub const UNREADABLE: &str = "unreadable";
+
+/// The outcomes of one run under one condition, by one judge.
+#[derive(Debug, Clone)]
+pub struct Outcomes<'a> {
+    pub benchmark: &'static Benchmark,
+    /// Values of the label that cases are split by, sorted: the rows of a table.
+    pub kinds: Vec<String>,
+    /// Dimensions of probes in dataset order: the columns.
+    pub dimensions: Vec<String>,
+    /// The kind and the dimension of every cell that the plan has, row by row.
+    pub cells: Vec<(String, String)>,
+    /// The best score, where answers are scored.
+    pub most: Option<u32>,
+    /// Number of broken cases whose split cannot be read: a kind of their own ([`UNREADABLE`]).
+    pub unreadable: usize,
+    /// Number of probes to which the rule that reads the answers knows no right one
+    /// ([`Reading::asks`](palimpsest_data::benchmarks::Reading::asks)): they are in no cell and in no total.
+    pub unscored: usize,
+    /// The benchmark's units by kind, or by [`Benchmark::strata`] where it names a facet.
+    pub strata: Vec<Vec<CaseOutcomes<'a>>>,
+    pub intervals: Intervals,
+}
+
+/// Outcomes of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
+#[derive(Debug, Clone)]
+pub struct CaseOutcomes<'a> {
+    pub case: &'a str,
+    pub probes: Vec<Outcome<'a>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome<'a> {
+    pub probe: &'a str,
+    pub query: &'a str,
+    /// Index into [`Outcomes::cells`].
+    pub cell: usize,
+    /// Judged correct; of scores, the best one.
+    pub correct: bool,
+    /// From 0 to 1.
+    pub worth: f64,
+    /// With a clean verdict on a clean answer.
+    pub judged: bool,
+    pub answered: bool,
+    /// Not asked yet: the run is not finished.
+    pub missing: bool,
+}
+
+/// Counts in a cell, or in several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Counts {
+    pub correct: usize,
+    /// Summed worth of the answers; the number of correct ones, unless they are scored.
+    pub worth: f64,
+    pub judged: usize,
+    pub answered: usize,
+    /// Not asked yet: neither an answer nor an error.
+    pub missing: usize,
+    pub expected: usize,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: &Outcome<'_>) {
+        self.correct += usize::from(outcome.correct);
+        self.worth += outcome.worth;
+        self.judged += usize::from(outcome.judged);
+        self.answered += usize::from(outcome.answered);
+        self.missing += usize::from(outcome.missing);
+        self.expected += 1;
+    }
+
+    /// `worth / expected`; 0 of nothing.
+    pub fn accuracy(&self) -> f64 {
+        self.worth / self.expected.max(1) as f64
+    }
+}
+
+impl<'a> Outcomes<'a> {
+    /// Of the records of one condition, by the verdicts of `judge`, which are by one rubric.
+    pub fn of(benchmark: &'static Benchmark, records: &[Record<'a>], judge: &str) -> Self {
+        let most = benchmark.rubric().verdict.most();
+        let reading = benchmark.readings.iter().find(|reading| reading.name == judge);
+        let is_scored =
+            |record: &&Record<'a>| reading.is_none_or(|reading| (reading.asks)(&record.probe.judge));
+        let (scored, unscored): (Vec<&Record<'a>>, Vec<&Record<'a>>) = records.iter().partition(is_scored);
+        let dimension = |record: &Record<'a>| dimension_of(benchmark, record.probe);
+        let dimensions = unique(scored.iter().map(|record| dimension(record)));
+        let is_unreadable =
+            |case: &PlannedCase| case.broken.is_some() && !case.labels.contains_key(benchmark.split);
+        let mut by_kind: BTreeMap<String, Vec<&[&Record<'a>]>> = BTreeMap::new();
+        let mut unreadable = 0;
+        for records in scored.chunk_by(|a, b| std::ptr::eq(a.case, b.case)) {
+            let case = records[0].case;
+            unreadable += usize::from(is_unreadable(case));
+            let unknown = if is_unreadable(case) { UNREADABLE } else { "all" };
+            let kind = case.labels.get(benchmark.split).cloned().unwrap_or_else(|| unknown.to_owned());
+            by_kind.entry(kind).or_default().push(records);
+        }
+        let mut cells: Vec<(String, String)> = Vec::new();
+        let mut strata: BTreeMap<Option<&String>, Vec<CaseOutcomes<'a>>> = BTreeMap::new();
+        for (kind, cases) in &by_kind {
+            let is_there = |name: &&String| cases.iter().copied().flatten().any(|r| dimension(r) == **name);
+            let (first, own): (usize, Vec<&String>) =
+                (cells.len(), dimensions.iter().filter(is_there).collect());
+            cells.extend(own.iter().map(|name| (kind.clone(), (*name).clone())));
+            let outcome = |record: &Record<'a>| {
+                let answered = record.answer().is_some();
+                let row = record.verdicts.iter().rfind(|row| row.judge == judge);
+                let worth = row.and_then(|row| row.worth(most.unwrap_or(1))).filter(|_| answered);
+                let name = dimension(record);
+                Some(Outcome {
+                    probe: &record.probe.id,
+                    query: &record.probe.query,
+                    cell: first + own.iter().position(|known| **known == name)?,
+                    correct: worth == Some(1.0),
+                    worth: worth.unwrap_or(0.0),
+                    judged: worth.is_some(),
+                    answered,
+                    missing: record.row.is_none(),
+                })
+            };
+            for records in cases {
+                let case = records[0].case.case.as_str();
+                let outcomes = records.iter().filter_map(|record| Some((record, outcome(record)?)));
+                match benchmark.unit {
+                    Unit::Case => {
+                        let probes = outcomes.map(|(_, outcome)| outcome).collect();
+                        strata.entry(Some(kind)).or_default().push(CaseOutcomes { case, probes });
+                    }
+                    Unit::Probe => outcomes.for_each(|(record, outcome)| {
+                        let facets = &record.probe.facets;
+                        let stratum = benchmark.strata.map_or(Some(kind), |facet| facets.get(facet));
+                        let unit = CaseOutcomes { case, probes: vec![outcome] };
+                        strata.entry(stratum).or_default().push(unit);
+                    }),
+                }
+            }
+        }
+        let strata = strata.into_values().collect();
+        Outcomes {
+            benchmark,
+            kinds: by_kind.into_keys().collect(),
+            dimensions,
+            cells,
+            most,
+            unreadable,
+            unscored: unscored.len(),
+            strata,
+            intervals: Intervals::default(),
+        }
+    }
+
+    /// True if the overall accuracy is the mean of the cells, or else of all probes.
+    pub fn of_cells(&self) -> bool {
+        self.benchmark.overall == Weighing::Cells
+    }
+
+    /// True if the overall accuracy counts an outcome: a mean of cells leaves out those that no cell can be known of.
+    pub fn weighs(&self, outcome: &Outcome<'_>) -> bool {
+        let is_unreadable = || self.cells.get(outcome.cell).is_some_and(|(kind, _)| kind == UNREADABLE);
+        !(self.of_cells() && self.unreadable > 0 && is_unreadable())
+    }
+
+    /// Sentences on the broken rows of no known kind, and on the probes that count nowhere.
+    pub fn apart_in_words(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.unreadable > 0 {
+            let (rows, whose) = match self.unreadable {
+                1 => ("1 broken row has".to_owned(), "its"),
+                n => (format!("{n} broken rows have"), "their"),
+            };
+            let mean =
+                if self.of_cells() { ", but are in none of the cells whose mean is the overall" } else { "" };
+            said.push(format!(
+                "{rows} no readable `{}` ({UNREADABLE}): {whose} probes count as wrong in every total over probes{mean}",
+                self.benchmark.split
+            ));
+        }
+        if self.unscored > 0 {
+            said.push(format!(
+                "{} probes have no right answer by this reading: they are in no cell and in no total",
+                self.unscored
+            ));
+        }
+        said
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Outcome<'a>> {
+        self.strata.iter().flatten().flat_map(|case| &case.probes)
+    }
+
+    /// By cell.
+    pub fn counts(&self) -> Vec<Counts> {
+        let mut counts = vec![Counts::default(); self.cells.len()];
+        self.all().for_each(|outcome| counts[outcome.cell].add(outcome));
+        counts
+    }
+
+    pub fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.all().for_each(|outcome| total.add(outcome));
+        total
+    }
+
+    /// The overall accuracy of some of the cases; absent where they have no probe.
+    pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
+    where
+        'a: 's,
+    {
+        let outcomes = cases.flat_map(|case| &case.probes);
+        if !self.of_cells() {
+            return mean_worth(outcomes);
+        }
+        let mut counts = vec![Counts::default(); self.cells.len()];
+        outcomes.filter(|outcome| self.weighs(outcome)).for_each(|outcome| counts[outcome.cell].add(outcome));
+        // A cell that these cases miss (mixed plans) has no accuracy in them.
+        let drawn = counts.iter().filter(|cell| cell.expected > 0).map(Counts::accuracy);
+        mean(&drawn.collect::<Vec<f64>>())
+    }
+}
+
+/// The mean worth of some outcomes; absent where there are none.
+pub fn mean_worth<'s, 'a: 's>(outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64> {
+    mean(&outcomes.map(|outcome| outcome.worth).collect::<Vec<f64>>())
+}

@@ -1,0 +1,504 @@
+//! The rows of a table of runs (STALE's tables 2 and 6), and their layout.
+//!
+//! Filled by `palimpsest table`; [`Sheet`] writes what is laid out here.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::compare::{Comparison, Difference, Discordance};
+use super::metrics::{AccuracyTable, Cell, Overall, Repeated};
+use super::outcomes::Counts;
+use palimpsest_data::ground::numbers::{p_value, percent};
+use palimpsest_data::ground::order::unique;
+use palimpsest_data::ground::sheet::{Column, Columns, Sheet, cell};
+use palimpsest_data::statistics::bounded::Intervals;
+use palimpsest_data::statistics::spread::Spread;
+use palimpsest_data::statistics::{Interval, LEVEL};
+use palimpsest_run::runs::condition::label;
+use palimpsest_run::runs::header::NameAndDigest;
+use palimpsest_run::runs::judge_name::short_judges;
+
+/// One run under one condition, or over its repetitions, by one judge.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ResultRow {
+    pub name: String,
+    /// The same without its condition, which has a column of its own.
+    #[serde(skip)]
+    pub system: String,
+    pub dir: String,
+    pub model: String,
+    pub data: NameAndDigest,
+    /// The condition, `plain` where that is it; over repetitions the one that is repeated.
+    pub condition: String,
+    /// The condition as tables for people write it: with what of the history it shows.
+    #[serde(skip)]
+    pub shown: String,
+    /// The judge; absent where nobody has judged.
+    pub judge: Option<String>,
+    /// The rubric that the judge went by, as tables have it behind the judge's name: its name, and where one name stands for several
+    /// ways of asking what tells them apart. Empty where a rule read the answers, and in runs of version 0.1.0.
+    pub rubric: String,
+    /// SHA-256 of all that the judge was told; absent also in runs of version 0.1.0.
+    pub rubric_sha256: Option<String>,
+    pub truncated: usize,
+    /// Answers that the limit of new tokens cut off.
+    pub cut: usize,
+    /// Generations that ended inside a thought; they are among those without an answer.
+    pub cut_thoughts: usize,
+    /// Not asked yet. These and the next two count as wrong.
+    pub missing: usize,
+    pub no_answer: usize,
+    /// Probes with an answer.
+    pub no_verdict: usize,
+    /// Verdicts on answers that equal a reference answer, of which the judge was not asked.
+    pub settled: usize,
+    /// Probes of the plan, under all conditions of the row.
+    pub expected: usize,
+    /// Broken rows of the data of no known kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
+    pub unreadable: usize,
+    /// Probes without a right answer ([`Outcomes::unscored`](super::outcomes::Outcomes::unscored)).
+    pub unscored: usize,
+    #[serde(skip)]
+    pub apart: Vec<String>,
+    /// Why the verdicts are no result, where they are none.
+    pub no_result: Option<String>,
+    pub warning: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<AccuracyTable>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<Vec<Repeated>>,
+}
+
+/// Marks numbers whose verdicts come with a warning.
+pub(super) const WARNED: &str = "!";
+
+impl ResultRow {
+    /// The model, with a star where histories were truncated.
+    fn label(&self) -> String {
+        let star = if self.truncated > 0 { "*" } else { "" };
+        format!("{}{star}", self.system)
+    }
+
+    /// The judge with its rubric in brackets, by its whole name.
+    pub fn judged_by(&self) -> Option<String> {
+        self.judge.as_ref().map(|judge| self.with_rubric(judge))
+    }
+
+    /// The same as tables for people have it: without the judge's address, unless another of `judges` would be called the same.
+    pub(super) fn judged_by_among(&self, judges: &BTreeMap<&str, &str>) -> Option<String> {
+        let judge = self.judge.as_deref()?;
+        Some(self.with_rubric(judges.get(judge).copied().unwrap_or(judge)))
+    }
+
+    fn with_rubric(&self, judge: &str) -> String {
+        if self.rubric.is_empty() { judge.to_owned() } else { format!("{judge} ({})", self.rubric) }
+    }
+
+    fn answered(&self) -> usize {
+        self.expected - self.no_answer - self.missing
+    }
+
+    /// Behind the overall number where the verdicts come with a warning.
+    pub(super) fn mark(&self) -> &'static str {
+        if self.warning.is_some() { WARNED } else { "" }
+    }
+
+    /// Caveat of answers that were cut; `None` where none was.
+    pub(super) fn about_cut(&self) -> Option<String> {
+        let answers = self.answered();
+        let mut parts = Vec::new();
+        if self.cut > 0 {
+            parts.push(format!("{} of {answers} answers were cut at the limit of new tokens", self.cut));
+        }
+        if self.cut_thoughts > 0 {
+            parts.push(format!("{} without an answer ended inside a thought", self.cut_thoughts));
+        }
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    /// In place of numbers.
+    pub(super) fn nothing(&self) -> &'static str {
+        if self.no_result.is_some() { "no result" } else { "no verdicts" }
+    }
+
+    /// The probes that were asked and count as wrong because nothing is known of them, where there are numbers.
+    fn errors(&self) -> usize {
+        let judged = self.judge.is_some() && self.no_result.is_none();
+        self.no_answer + if judged { self.no_verdict } else { 0 }
+    }
+
+    /// The overall accuracy with its counts and interval, where there is one.
+    pub(super) fn overall(&self) -> Option<Vec<String>> {
+        let table = self.table.as_ref()?;
+        let Overall { accuracy, correct, expected, interval, .. } = table.overall;
+        Some(number(accuracy?, counted(correct, expected, table.most), interval))
+    }
+}
+
+/// Table 2: a row a run, a column a cell, with counts and intervals.
+pub fn accuracies(rows: &[ResultRow]) -> Sheet {
+    let tables = || rows.iter().filter_map(|row| row.table.as_ref());
+    let dimensions = unique(tables().flat_map(|table| &table.dimensions));
+    let mut table = named(rows.iter(), rows, |row| row);
+    for kind in unique(tables().flat_map(|table| &table.kinds)) {
+        for &dimension in &dimensions {
+            let is = |cell: &&Cell| &cell.kind == kind && &cell.dimension == dimension;
+            if !tables().flat_map(|table| &table.cells).any(|cell| is(&cell)) {
+                continue;
+            }
+            table = table.column(Column::number(dimension).under(kind), |row| {
+                let found = row.table.as_ref().and_then(|table| Some((table, table.cells.iter().find(is)?)));
+                found.map_or(cell("-"), |(table, Cell { counts, accuracy, interval, .. })| {
+                    number(*accuracy, counted(counts.correct, counts.expected, table.most), *interval)
+                })
+            });
+        }
+    }
+    table = table.number("overall", |row| match (&row.table, row.overall()) {
+        (Some(_), Some(lines)) => marked(lines, row.mark()),
+        (Some(_), None) => cell("-"),
+        (None, _) => cell(row.nothing()),
+    });
+    let mut notes = Vec::new();
+    if let Some(table) = tables().next() {
+        let count = if table.most.is_none() { "correct/asked" } else { "answers" };
+        let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
+        let single =
+            if table.intervals == Intervals::Paper { "" } else { "Wilson's of single questions, else " };
+        notes.push(format!(
+            "accuracy in %; below it {count} and the {:.0}% interval ({single}{}). overall: {overall}",
+            100.0 * LEVEL,
+            method(table.intervals, table.units, table.strata)
+        ));
+    }
+    notes.extend(remarks(rows));
+    with_counts(table, rows, |row| row).sheet(notes)
+}
+
+/// Table 6: a row a run and kind, a column a dimension, each mean ± standard deviation over repetitions.
+pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
+    let kinds = rows.iter().flat_map(|row| {
+        let some = row.repeats.iter().flatten().map(move |kind| (row, Some(kind)));
+        some.chain(row.repeats.is_none().then_some((row, None)))
+    });
+    let cells = rows.iter().filter_map(|row| row.repeats.as_ref()).flatten().flat_map(|kind| &kind.cells);
+    let spread = |spread: &Spread| match spread.sd {
+        Some(sd) => format!("{}±{}", percent(spread.mean), percent(sd)),
+        None => percent(spread.mean),
+    };
+    let mut table = named(kinds, rows, |(row, _)| row)
+        .text(split, |(_, kind)| kind.map_or("-", |kind| kind.kind.as_deref().unwrap_or("all")));
+    for dimension in unique(cells.map(|cell| &cell.dimension)) {
+        table = table.number(dimension, |(_, kind)| {
+            let own = kind.and_then(|kind| kind.cells.iter().find(|cell| cell.dimension == *dimension));
+            own.map_or_else(|| "-".to_owned(), |own| spread(&own.accuracy))
+        });
+    }
+    let table = table
+        .number("overall", |(row, kind)| match kind {
+            Some(kind) => format!("{}{}", spread(&kind.overall), row.mark()),
+            None => row.nothing().to_owned(),
+        })
+        .number("calls", |(_, kind)| kind.map_or("-".to_owned(), |kind| kind.overall.n.to_string()));
+    let mut notes = vec![
+        "accuracy in %: mean ± standard deviation (n - 1) over repeated calls on the same cases".to_owned(),
+    ];
+    notes.extend(remarks(rows));
+    with_counts(table, rows, |(row, _)| row).sheet(notes)
+}
+
+/// The difference of two runs, cell by cell.
+pub fn differences(comparison: &Comparison) -> Sheet {
+    let Comparison { first, second, only_first, only_second, .. } = comparison;
+    let tested = |of: fn(Discordance) -> Option<String>| {
+        move |row: &Difference| row.test.and_then(of).unwrap_or_else(|| "-".to_owned())
+    };
+    let mut notes = vec![
+        format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
+        format!(
+            "difference in percentage points, its interval {}",
+            method(comparison.intervals, comparison.units, comparison.strata)
+        ),
+    ];
+    notes.push(match comparison.overall.test {
+        Some(_) => "b: right in the first alone; c: in the second alone; p: exact McNemar, two-sided; Holm over the cells".to_owned(),
+        None => "answers are scored, so there is no McNemar test".to_owned(),
+    });
+    if only_first + only_second > 0 {
+        notes.push(format!(
+            "left out: {only_first} questions of the first alone, {only_second} of the second alone"
+        ));
+    }
+    Columns::of(comparison.rows())
+        .text("first - second", |row| match (&row.kind, &row.dimension) {
+            (Some(kind), Some(dimension)) => format!("{kind} {dimension}"),
+            _ => "overall".to_owned(),
+        })
+        .number("n", |row| row.pairs)
+        .number("first", |row| percent(row.first))
+        .number("second", |row| percent(row.second))
+        .number("difference", |row| percent(row.difference))
+        .number("95% interval", |row| row.interval.map_or("-".to_owned(), range))
+        .number("b", tested(|test| Some(test.b.to_string())))
+        .number("c", tested(|test| Some(test.c.to_string())))
+        .number("p", tested(|test| Some(p_value(test.p))))
+        .number("p (Holm)", tested(|test| test.p_holm.map(p_value)))
+        .sheet(notes)
+}
+
+/// How intervals are made, in words.
+fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
+    let within = strata.map_or_else(String::new, |facet| format!(" within each {facet}"));
+    match intervals {
+        Intervals::Adjusted => format!("Student's t over {units}{within} with one added at either end"),
+        Intervals::Paper => format!("the paper's percentile bootstrap over {units}{within}"),
+    }
+}
+
+/// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
+pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
+    let lines = rows.iter().flat_map(|row| {
+        let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| (row, Some(cell)));
+        cells.chain([(row, None)])
+    });
+    let sum = |row: &ResultRow, of: fn(&Counts) -> f64| {
+        row.table
+            .as_ref()
+            .map(|table| table.cells.iter().map(|cell| of(&cell.counts)).fold(0.0, |a, b| a + b))
+    };
+    let overall = |row: &'_ ResultRow| row.table.as_ref().map(|table| table.overall.clone());
+    let count = |of: fn(&Counts) -> usize, all: fn(&Overall) -> usize| {
+        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+            Some(cell) => Some(of(&cell.counts)),
+            None => overall(row).as_ref().map(all),
+        }
+    };
+    let summed = |of: fn(&Counts) -> f64| {
+        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+            Some(cell) => Some(of(&cell.counts)),
+            None => sum(row, of),
+        }
+    };
+    let interval = |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
+        Some(cell) => cell.interval,
+        None => overall(row)?.interval,
+    };
+    let table = identified(lines, |(row, _)| row)
+        .text("kind", |(_, cell)| cell.map_or("overall", |cell| &cell.kind))
+        .text("dimension", |(_, cell)| cell.map(|cell| &*cell.dimension))
+        .text("correct", count(|one| one.correct, |all| all.correct))
+        .text("worth", summed(|one| one.worth))
+        .text("judged", count(|one| one.judged, |all| all.judged))
+        .text("answered", summed(|one| one.answered as f64))
+        .text("missing", summed(|one| one.missing as f64))
+        .text("expected", count(|one| one.expected, |all| all.expected))
+        .text("accuracy", |(row, cell)| match cell {
+            Some(cell) => Some(cell.accuracy),
+            None => overall(row)?.accuracy,
+        })
+        .text("low", |line| interval(line).map(|interval| interval.low))
+        .text("high", |line| interval(line).map(|interval| interval.high))
+        .text("truncated", |(row, _)| row.truncated);
+    with_caveats(table, |(row, _)| row)
+}
+
+/// Every number of [`spreads`] on a line of its own, unrounded: for CSV.
+pub fn spread_records(rows: &[ResultRow]) -> Sheet {
+    type Line<'a> = (&'a ResultRow, &'a str, &'a str, Option<Spread>);
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for row in rows {
+        for Repeated { kind, cells, overall } in row.repeats.iter().flatten() {
+            let kind = kind.as_deref().unwrap_or("all");
+            lines.extend(cells.iter().map(|cell| (row, kind, &*cell.dimension, Some(cell.accuracy))));
+            lines.push((row, kind, "overall", Some(*overall)));
+        }
+        lines.extend(row.repeats.is_none().then_some((row, "all", "overall", None)));
+    }
+    let table = identified(lines, |(row, ..)| row)
+        .text("kind", |(_, kind, ..)| kind)
+        .text("dimension", |(_, _, dimension, _)| dimension)
+        .text("calls", |(.., spread)| spread.map(|spread| spread.n))
+        .text("mean", |(.., spread)| spread.map(|spread| spread.mean))
+        .text("sd", |(.., spread)| spread.and_then(|spread| spread.sd));
+    with_caveats(table, |(row, ..)| row)
+}
+
+/// Every number of [`differences`], unrounded: for CSV.
+pub fn difference_records(comparison: &Comparison) -> Sheet {
+    Columns::of(comparison.rows())
+        .text("first", |_| &*comparison.first)
+        .text("second", |_| &*comparison.second)
+        .text("kind", |row| row.kind.as_deref().unwrap_or("overall"))
+        .text("dimension", |row| row.dimension.as_deref())
+        .text("pairs", |row| row.pairs)
+        .text("first_accuracy", |row| row.first)
+        .text("second_accuracy", |row| row.second)
+        .text("difference", |row| row.difference)
+        .text("low", |row| row.interval.map(|interval| interval.low))
+        .text("high", |row| row.interval.map(|interval| interval.high))
+        .text("b", |row| row.test.map(|test| test.b))
+        .text("c", |row| row.test.map(|test| test.c))
+        .text("p", |row| row.test.map(|test| test.p))
+        .text("p_holm", |row| row.test.and_then(|test| test.p_holm))
+        .sheet(Vec::new())
+}
+
+/// The columns that name a row for people: the condition unless all rows are plain, the judge where rows differ in it.
+fn named<'a, R: Copy>(
+    items: impl Iterator<Item = R>,
+    rows: &'a [ResultRow],
+    row: fn(R) -> &'a ResultRow,
+) -> Columns<R> {
+    let names = short_names(rows);
+    Columns::of(items)
+        .text("model", |item| row(item).label())
+        .text_if(rows.iter().any(|row| row.condition != label("")), "condition", |item| &*row(item).shown)
+        .text_if(judges(rows).len() > 1, "judge", |item| {
+            row(item).judged_by_among(&names).unwrap_or_else(|| "-".to_owned())
+        })
+}
+
+/// The last columns for people: what was not asked yet has one where there is any.
+fn with_counts<'a, R: Copy>(
+    table: Columns<R>,
+    rows: &[ResultRow],
+    row: fn(R) -> &'a ResultRow,
+) -> Columns<R> {
+    table
+        .number_if(rows.iter().any(|row| row.missing > 0), "missing", |item| row(item).missing)
+        .number("errors", |item| row(item).errors())
+        .number("cut", |item| row(item).cut)
+}
+
+/// The columns that name a row in CSV.
+fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
+    Columns::of(items)
+        .text("name", |item| &*row(item).name)
+        .text("dir", |item| &*row(item).dir)
+        .text("model", |item| &*row(item).model)
+        .text("condition", |item| &*row(item).condition)
+        .text("judge", |item| row(item).judge.as_deref())
+        .text("rubric", |item| &*row(item).rubric)
+}
+
+/// The caveats of a row in CSV.
+fn with_caveats<'a, R: Copy>(table: Columns<R>, row: fn(R) -> &'a ResultRow) -> Sheet {
+    table
+        .text("cut", |item| row(item).cut)
+        .text("no_result", |item| row(item).no_result.as_deref())
+        .text("warning", |item| row(item).warning.as_deref())
+        .sheet(Vec::new())
+}
+
+fn judges(rows: &[ResultRow]) -> Vec<String> {
+    let names = short_names(rows);
+    unique(rows.iter().filter_map(|row| row.judged_by_among(&names)))
+}
+
+fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
+    short_judges(rows.iter().filter_map(|row| row.judge.as_deref()))
+}
+
+/// Notes on all rows, and caveats of single ones.
+fn remarks(rows: &[ResultRow]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let [judge] = &judges(rows)[..] {
+        notes.push(format!("judge: {judge}"));
+    }
+    // One name may stand for two texts, in runs of two versions.
+    let judged: Vec<(Option<String>, &Option<String>)> =
+        rows.iter().map(|row| (row.judged_by(), &row.rubric_sha256)).filter(|(by, _)| by.is_some()).collect();
+    if judged.iter().any(|(by, rubric)| judged.iter().any(|(other, its)| by == other && rubric != its)) {
+        notes.push(
+            "rows that name one judge and rubric differ in what it was told; judge again to have one for all"
+                .to_owned(),
+        );
+    }
+    let named = |row: &ResultRow| format!("{} of {} ({})", row.data.name, row.name, short(&row.data.digest));
+    if unique(rows.iter().map(|row| &row.data.digest)).len() > 1 {
+        notes.push(format!(
+            "rows are of different data: {}",
+            rows.iter().map(named).collect::<Vec<_>>().join("; ")
+        ));
+    }
+    let truncated = |row: &&ResultRow| row.truncated > 0;
+    let part = |row: &ResultRow| format!("{} in {} of {} answers", row.name, row.truncated, row.answered());
+    let parts = unique(rows.iter().filter(truncated).map(part));
+    if !parts.is_empty() {
+        notes.push(format!("* histories were truncated: {}", parts.join("; ")));
+    }
+    let names = short_names(rows);
+    for row in rows {
+        // What is of the answers is said once, however many judged them.
+        let mut say = |note: String| {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        };
+        let ResultRow { name, missing, no_answer, no_verdict, settled, expected, .. } = row;
+        if let Some(about) = row.about_cut() {
+            say(format!("{name}: {about}"));
+        }
+        if *missing > 0 {
+            say(format!(
+                "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
+                 wrong; the same `palimpsest run` command goes on with it"
+            ));
+        }
+        if *settled > 0 {
+            say(format!(
+                "{name}: {settled} of {expected} verdicts come of an exact match with a reference answer, without the judge"
+            ));
+        }
+        if let Some(warning) = &row.warning {
+            say(format!("{WARNED} {name}: {warning}"));
+        }
+        row.apart.iter().for_each(|note| say(format!("{name}: {note}")));
+        if let Some(why) = &row.no_result {
+            say(format!("{name}: no result: {why}"));
+        } else if row.judge.is_none() {
+            say(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
+        } else {
+            if *no_answer > 0 {
+                say(format!(
+                    "{name}: {no_answer} of {expected} probes ended in an error instead of an answer; they count as wrong"
+                ));
+            }
+            if *no_verdict > 0 {
+                let alone = rows.iter().filter(|other| other.name == *name).count() == 1;
+                let judge = row.judged_by_among(&names).filter(|_| !alone);
+                let by = judge.map_or_else(String::new, |judge| format!(" by {judge}"));
+                say(format!(
+                    "{name}: {no_verdict} of {expected} probes have an answer and no verdict{by}; they count as wrong"
+                ));
+            }
+        }
+    }
+    notes
+}
+
+/// A number, its count and its interval, a line each.
+pub(super) fn number(share: f64, count: String, interval: Option<Interval>) -> Vec<String> {
+    let mut lines = vec![percent(share), count];
+    lines.extend(interval.map(|interval| range(interval).trim().to_owned()));
+    lines
+}
+
+pub(super) fn counted(correct: usize, expected: usize, most: Option<u32>) -> String {
+    if most.is_some() { format!("n = {expected}") } else { format!("{correct}/{expected}") }
+}
+
+fn range(Interval { low, high }: Interval) -> String {
+    format!("{} to {}", percent(low), percent(high))
+}
+
+/// Lines of a cell, the first with a mark behind it.
+pub(super) fn marked(mut lines: Vec<String>, mark: &str) -> Vec<String> {
+    lines.iter_mut().take(1).for_each(|line| line.push_str(mark));
+    lines
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}

@@ -1,0 +1,154 @@
+//! The readings of one answer, made as its label needs them, and its certificate.
+
+use std::ops::Range;
+
+use palimpsest_core::ablate::Measure;
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
+
+use super::certificate::{self, history};
+use super::controls::threshold;
+use super::decide::{Facts, Lacking, decide};
+use super::readings::{ReadError, Reader};
+use palimpsest_data::statistics::control::equal_sets;
+use palimpsest_run::runs::causes::case::taken;
+use palimpsest_run::runs::why_rows::{Compared, Label, SideReadings, WhyRow, WhySettings, by_chance};
+
+/// Context of an answer: its attention file and the spans of both sides' evidence.
+pub struct Context<'a> {
+    pub store: &'a AttentionStore,
+    pub newer: Vec<&'a Span>,
+    pub older: Vec<&'a Span>,
+}
+
+/// The label that follows from facts, with its reason in a sentence.
+pub fn labelled(facts: &Facts) -> (Label, String) {
+    decide(facts).unwrap_or_else(|_| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
+}
+
+/// Reads an answer: its row, without the names of the answer and of the judge. Both sides are blocked and a certificate is searched whatever
+/// the label needs, since rows tell both; removals, which read the history anew, are made where the decision asks for them.
+pub fn investigate(
+    reader: &mut Reader<'_>,
+    context: &Context<'_>,
+    mut facts: Facts,
+    settings: WhySettings,
+) -> Result<WhyRow, ReadError> {
+    let Context { store, newer, older } = context;
+    let sides = Sides { store, settings };
+    let mut row = WhyRow { plain: Some(reader.plain()), settings, ..WhyRow::default() };
+
+    // 1. Both sides blocked.
+    row.newer = sides.blocked(reader, newer)?;
+    row.older = sides.blocked(reader, older)?;
+    facts.blocked_newer = row.newer.as_ref().map(|side| side.blocked);
+    facts.cannot_turn = cannot_turn(reader).map(str::to_owned);
+
+    // 2. The certificate, over the same cached history.
+    if reader.can_turn() {
+        // Without newer evidence the older one is what the current state rests on.
+        let none = Vec::new();
+        let (first, never) = match (reader.holds_current(), newer.is_empty()) {
+            (true, false) => (newer, older),
+            (true, true) => (older, &none),
+            (false, _) => (older, newer),
+        };
+        let candidates = certificate::candidates(store, first, never);
+        let (search, certificate) = certificate::search(reader, store, &candidates, settings)?;
+        facts.certified = certificate.as_ref().is_some_and(|certificate| {
+            let is_older = |label: &String| older.iter().any(|span| span.label == *label);
+            certificate.sessions.iter().all(is_older)
+                && !by_chance(certificate.controls.flips, certificate.controls.sets)
+        });
+        (row.search, row.certificate) = (Some(search), certificate);
+    }
+
+    // 3. Whether it turns without the older evidence, as far as the decision asks.
+    if let Some(side) = &mut row.older {
+        if decide(&facts) == Err(Lacking::BlockedOlder) {
+            facts.blocked_older = Some((side.blocked, sides.turns(reader, older, side.blocked)?));
+        }
+        if decide(&facts) == Err(Lacking::RemovedOlder) {
+            let removed = sides.removed(reader, older)?;
+            side.removed = Some(removed.0);
+            facts.removed_older = Some(removed);
+        }
+    }
+    (row.label, row.why) = labelled(&facts);
+    row.readings = reader.readings();
+    Ok(row)
+}
+
+/// Why an answer cannot be seen to turn to the current state.
+fn cannot_turn(reader: &Reader<'_>) -> Option<&'static str> {
+    match reader.can_turn() {
+        false => Some(
+            "its question names no values to hold against each other, and no judge was asked about an answer generated anew",
+        ),
+        true if reader.holds_current() => {
+            Some("the current value is the likelier one already, so that the contrast cannot turn to it")
+        }
+        true => None,
+    }
+}
+
+fn ranges(spans: &[&Span]) -> Vec<Range<usize>> {
+    spans.iter().map(|span| span.range()).collect()
+}
+
+/// Comparisons of evidence with random text of equal size.
+struct Sides<'a> {
+    store: &'a AttentionStore,
+    settings: WhySettings,
+}
+
+impl Sides<'_> {
+    fn sets(&self, keys: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+        let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
+        let WhySettings { controls, seed, .. } = self.settings;
+        let (history, away) = (history(self.store), taken(&self.store.keys));
+        equal_sets((controls, seed), &self.store.case, &lengths, &history, &away)
+    }
+
+    fn blocked(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<Option<SideReadings>, ReadError> {
+        if spans.is_empty() {
+            return Ok(None);
+        }
+        let keys = ranges(spans);
+        let sets: Vec<_> = std::iter::once(keys.clone()).chain(self.sets(&keys)).collect();
+        let read = reader.blocked(&sets)?;
+        let (changed, controls) = read.split_at(read.len().min(1));
+        let changed = changed.first().copied().unwrap_or(f64::NAN);
+        let sessions = spans.iter().map(|span| span.label.clone()).collect();
+        Ok(Some(SideReadings { sessions, blocked: compared(reader, changed, controls), removed: None }))
+    }
+
+    /// True if the answer turns with spans blocked whose effect is known.
+    fn turns(&self, reader: &mut Reader<'_>, spans: &[&Span], known: Compared) -> Result<bool, ReadError> {
+        match reader.plain().measure {
+            Measure::Contrast => Ok(reader.flipped(reader.plain().value - known.drop)),
+            Measure::LogP => Ok(reader.turn_blocked(&ranges(spans), None)?.turned),
+        }
+    }
+
+    /// The effect of removal and whether the answer turned; controls are read where it did.
+    fn removed(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<(Compared, bool), ReadError> {
+        let keys = ranges(spans);
+        let changed = reader.turn_removed(&keys)?;
+        let sets = if changed.turned { self.sets(&keys) } else { Vec::new() };
+        let controls: Vec<f64> = sets.iter().map(|set| reader.removed(set)).collect::<Result<_, _>>()?;
+        Ok((compared(reader, changed.value, &controls), changed.turned))
+    }
+}
+
+/// Of the number after a change, and after the same of each control.
+fn compared(reader: &Reader<'_>, changed: f64, controls: &[f64]) -> Compared {
+    let plain = reader.plain().value;
+    let drops: Vec<f64> = controls.iter().map(|control| plain - control).collect();
+    Compared {
+        drop: plain - changed,
+        threshold: threshold(&drops),
+        controls: drops.len(),
+        flips: controls.iter().filter(|control| reader.flipped(**control)).count(),
+    }
+}

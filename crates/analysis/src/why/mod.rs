@@ -1,0 +1,285 @@
+//! Why an answer is as it is: a label for each answer of a run, by interventions on its context.
+//!
+//! Called by `palimpsest why`; `table`, `report` and `export` show what it wrote. [`measure`] reads a finished run, asks the run's model for
+//! readings and appends rows to `why.jsonl` ([`palimpsest_run::runs::why_rows`]), one an answer.
+//!
+//! - [`evidence`]: the newer and the older evidence of a question, and where it was lost.
+//! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: how far random sets of equal size move it.
+//! - [`label`]: the readings of one answer. [`decide`]: the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
+//! - [`labels`]: the rows of a run, counted and in sentences. [`signals`]: how well attention foretells them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use palimpsest_core::ablate::{Said, Target, first_linear};
+use palimpsest_core::attention::{AttentionStore, LayerKind};
+use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
+
+use crate::losses::fact::Level;
+use crate::losses::trace::Trace;
+use crate::losses::{LossError, Losses};
+use palimpsest_data::benchmarks::{Benchmark, Side, VerdictKind};
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
+use palimpsest_data::ground::order::unique;
+use palimpsest_run::progress::Steps;
+use palimpsest_run::runs::causes::CauseError;
+use palimpsest_run::runs::causes::case::{pair, shared};
+use palimpsest_run::runs::condition::named;
+use palimpsest_run::runs::error::RunError;
+use palimpsest_run::runs::judge_name::JudgeChoice;
+use palimpsest_run::runs::judged::{Judged, UnknownJudge};
+use palimpsest_run::runs::rows::{AnswerKey, AnswerRow};
+use palimpsest_run::runs::store::RunFolder;
+use palimpsest_run::runs::why_rows::{WHY, WhyRow, WhySettings};
+
+pub mod certificate;
+pub mod controls;
+pub mod decide;
+pub mod evidence;
+pub mod label;
+pub mod labels;
+pub mod readings;
+pub mod search;
+pub mod signals;
+
+use decide::{Facts, Presence};
+use evidence::{Evidence, names_current, roles, spans};
+use label::{Context, investigate, labelled};
+use readings::{Anew, ReadError, Reader, prompt};
+
+/// Why answers could not be labelled.
+#[derive(Debug, thiserror::Error)]
+pub enum WhyError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    #[error(transparent)]
+    Cause(#[from] CauseError),
+    #[error(transparent)]
+    Losses(#[from] LossError),
+    #[error(transparent)]
+    Judge(#[from] UnknownJudge),
+    #[error(
+        "labels tell newer evidence from the older one that it replaces, and {title} has no such sides; give a run of a benchmark that has them"
+    )]
+    NoSides { title: &'static str },
+    #[error("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir}`")]
+    NoVerdicts { dir: PathBuf },
+    #[error(
+        "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden: a blocked session would still be seen; labels \
+         need a model whose layers all keep keys"
+    )]
+    Linear { layer: usize },
+    #[error("case {case}: {source}")]
+    Model { case: String, source: ReadError },
+}
+
+/// Progress of a measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    pub skipped: usize,
+    pub done: usize,
+    pub readings: usize,
+    /// Answers without a row, since the judge of answers generated anew gave no verdict.
+    pub unjudged: usize,
+    /// True if a stop was asked for before the end.
+    pub stopped: bool,
+}
+
+/// The answers of a run that get a label: those that are no errors, under conditions that block nothing.
+pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
+    let conditions = folder.header.identity.conditions_or_plain();
+    let blocks = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_some());
+    folder.answers.iter().filter(|row| row.error.is_none() && !blocks(&row.condition)).collect()
+}
+
+/// Refuses a benchmark without roles of the newer or of the older side.
+pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
+    match [Side::Newer, Side::Older].iter().any(|side| roles(benchmark, *side).is_empty()) {
+        true => Err(WhyError::NoSides { title: benchmark.title }),
+        false => Ok(()),
+    }
+}
+
+/// The verdicts that labels explain, of the judges that are meant the last.
+pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Judged<'a>, WhyError> {
+    let (judged, _) = folder.judged_last(choice)?;
+    judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
+}
+
+/// The verdict of the judge at hand on another text in the place of an answer of the run.
+pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
+
+/// Labels what `folder` still lacks, and appends rows. Answers without a contrast are generated anew for `judge`, where there is one. `model`
+/// must be the run's. `stop` is looked at after each chunk and reading.
+pub fn measure(
+    folder: &RunFolder,
+    model: &mut LocalModel,
+    choice: JudgeChoice<'_>,
+    (settings, mut judge): (WhySettings, Option<JudgeAnew<'_>>),
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Measured, WhyError> {
+    let benchmark = folder.benchmark()?;
+    check_sides(benchmark)?;
+    let judged = verdicts(folder, choice)?;
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    if let Some(layer) = first_linear(&kinds) {
+        return Err(WhyError::Linear { layer });
+    }
+    let losses = Losses::open(folder, benchmark, choice)?;
+    let mut log: RowLog<WhyRow> = RowLog::open(folder.dir.join(WHY))?;
+    let own = log.rows.iter().filter(|row| row.judge == judged.name.label && row.settings == settings);
+    let there: BTreeSet<AnswerKey> = own.map(|row| row.key().owned()).collect();
+    let traces = losses.as_ref().map(traces).unwrap_or_default();
+    let run = Run { folder, benchmark, judged, traces, settings, text: model.text().clone(), kinds, stop };
+    let asked = asked(folder);
+    let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
+    // Prompts of one case and condition begin alike.
+    for group in unique(asked.iter().map(|row| (&row.case, &row.condition))) {
+        let rows = asked.iter().filter(|row| (&row.case, &row.condition) == group);
+        let read =
+            rows.map(|row| Ok((*row, folder.attention(row)?))).collect::<Result<Vec<_>, RunError>>()?;
+        let shared = shared(&read.iter().filter_map(|(_, store)| store.as_ref()).collect::<Vec<_>>());
+        for (row, store) in &read {
+            let name = format!("{} {}", row.case, named(&row.probe, &row.condition));
+            if there.contains(&row.key().owned()) {
+                measured.skipped += 1;
+                steps.step(&name, None);
+                continue;
+            }
+            steps.status().begin(&name, "readings");
+            let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
+            let mut unjudged = None;
+            match run.label(model, (row, store.as_ref(), shared), judge) {
+                Err(WhyError::Model { source: ReadError::Model(error), .. })
+                    if matches!(error, RequestError::Engine(EngineError::Interrupted)) =>
+                {
+                    return Ok(Measured { stopped: true, ..measured });
+                }
+                Err(WhyError::Model { source: ReadError::Judge(error), .. }) => {
+                    measured.unjudged += 1;
+                    unjudged = Some(format!("{error:#}"));
+                }
+                Err(error) => return Err(error),
+                Ok(None) => {}
+                Ok(Some(row)) => {
+                    measured.readings += row.readings;
+                    measured.done += 1;
+                    log.append(row)?;
+                }
+            }
+            steps.step(&name, unjudged.as_deref());
+        }
+    }
+    Ok(measured)
+}
+
+/// The ways of facts in memory systems, by answer.
+type Traces<'a> = BTreeMap<AnswerKey<&'a str>, &'a Trace>;
+
+fn traces(losses: &Losses) -> Traces<'_> {
+    let conditions = losses.systems.iter().flat_map(|system| &system.conditions);
+    let all = conditions.flat_map(|condition| {
+        let traces = condition.traces.get(&Level::Source).into_iter().flatten();
+        traces.map(|trace| (AnswerKey::of(&trace.case, &trace.probe, &condition.name), trace))
+    });
+    all.collect()
+}
+
+/// A run that is labelled.
+struct Run<'a> {
+    folder: &'a RunFolder,
+    benchmark: &'static Benchmark,
+    judged: Judged<'a>,
+    traces: Traces<'a>,
+    settings: WhySettings,
+    text: ModelText,
+    kinds: Vec<LayerKind>,
+    stop: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    /// The verdict; `None` without one. Where a judge gives scores the best one is right.
+    fn correct(&self, key: AnswerKey<&str>) -> Option<bool> {
+        let verdict = self.judged.get(key).filter(|row| row.is_clean())?;
+        let best = match self.benchmark.rubric().verdict {
+            VerdictKind::Score { most, .. } => most,
+            _ => 1,
+        };
+        Some(verdict.worth(best).is_some_and(|worth| worth >= 1.0))
+    }
+
+    /// The row of an answer, `shared` tokens of whose prompt its case's prompts share; `None` of one that the plan does not hold.
+    fn label(
+        &self,
+        model: &mut LocalModel,
+        (row, store, shared): (&AnswerRow, Option<&AttentionStore>, usize),
+        judge: Option<JudgeAnew<'_>>,
+    ) -> Result<Option<WhyRow>, WhyError> {
+        let Some(case) = self.folder.plan.iter().find(|case| case.case == row.case) else { return Ok(None) };
+        let Some(probe) = case.probes.iter().find(|probe| probe.id == row.probe) else { return Ok(None) };
+        let trace = self.traces.get(&row.key()).copied();
+        let evidence = Evidence { planned: (case, probe), row, store, trace };
+        let mut facts = Facts {
+            correct: self.correct(row.key()),
+            names_current: names_current(row),
+            newer: evidence.presence(self.benchmark, Side::Newer),
+            older: evidence.presence(self.benchmark, Side::Older),
+            ..Facts::default()
+        };
+        let mut judge = judge.map(|judge| move |answer: &str| judge(row, answer));
+        let anew = match (&mut judge, facts.correct, self.folder.header.identity.sampling) {
+            (Some(judge), Some(right), Some(sampling)) => {
+                Some(Anew { text: &self.text, sampling, right, judge })
+            }
+            _ => None,
+        };
+        let found = match store {
+            Some(store) => self.read(model, (row, store, shared), &facts, anew)?,
+            None => None,
+        };
+        let found = found.unwrap_or_else(|| {
+            let why = "it cannot be read again: its attention was not recorded, or it ended in its thought";
+            facts.unread = Some(why.to_owned());
+            let (label, why) = labelled(&facts);
+            WhyRow { label, why, ..WhyRow::default() }
+        });
+        Ok(Some(WhyRow {
+            case: row.case.clone(),
+            probe: row.probe.clone(),
+            condition: row.condition.clone(),
+            judge: self.judged.name.label.clone(),
+            settings: self.settings,
+            ..found
+        }))
+    }
+
+    /// Reads an answer again, where that can be done and tells something: of the contrast where there is one, else of the model's own answer.
+    fn read<'a>(
+        &'a self,
+        model: &'a mut LocalModel,
+        (row, store, shared): (&AnswerRow, &'a AttentionStore, usize),
+        facts: &Facts,
+        anew: Option<Anew<'a>>,
+    ) -> Result<Option<WhyRow>, WhyError> {
+        let values = row.contrast.as_ref().map(|contrast| pair(store, contrast, &self.text)).transpose()?;
+        // It may be decided by its text or by what its context lacks.
+        let misjudged = facts.correct == Some(false) && facts.names_current;
+        let wants = !misjudged && !matches!(facts.newer, Presence::Lost(_) | Presence::Unclear(_));
+        let Some(prompt) = prompt(store, shared, &self.kinds).filter(|_| wants) else { return Ok(None) };
+        let (target, anew) = match &values {
+            Some(values) => (Target::Values(values), None),
+            None if store.thought() >= store.generated.len() => return Ok(None),
+            None => (Target::Answer(Said { tokens: &store.generated, thought: store.thought() }), anew),
+        };
+        let spans = |side: Side| spans(store, &roles(self.benchmark, side));
+        let context = Context { store, newer: spans(Side::Newer), older: spans(Side::Older) };
+        let reader = Reader::new(model.session(), prompt, (target, anew), self.stop);
+        let found =
+            reader.and_then(|mut reader| investigate(&mut reader, &context, facts.clone(), self.settings));
+        found.map(Some).map_err(|source| WhyError::Model { case: row.case.clone(), source })
+    }
+}

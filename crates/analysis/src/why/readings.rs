@@ -1,0 +1,184 @@
+//! Readings of one answer over its case's cached history: plain, with sets of sessions blocked, with sets removed.
+//!
+//! The number that is read is the contrast of the question's values where it names some, else the log-probability of the model's own
+//! answer. The history is computed once; a blocked reading computes the tokens from the question on, a removed one all behind the first
+//! token that is gone.
+//!
+//! An answer turns where its contrast changes its sign. Where a question names no values it turns where an answer that is generated anew has
+//! the other verdict, if there is a judge at hand ([`Anew`]).
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palimpsest_core::ablate::{History, Measure, Metric, Prompt, Target};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
+use palimpsest_core::engine::{
+    Branch, EngineError, Generate, ModelText, Request, RequestError, Reuse, Sampling, Session, Task,
+};
+
+use palimpsest_data::benchmarks::QUERY;
+use palimpsest_run::runs::why_rows::Plain;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Model(#[from] RequestError),
+    #[error("the judge of an answer generated anew: {0}")]
+    Judge(anyhow::Error),
+}
+
+/// Generates an answer anew and has it judged.
+pub struct Anew<'a> {
+    pub text: &'a ModelText,
+    /// The run's sampling, which is greedy: with nothing changed the answer is the run's.
+    pub sampling: Sampling,
+    /// The verdict on the answer as it is.
+    pub right: bool,
+    /// The verdict on another answer to the same question.
+    pub judge: &'a mut dyn FnMut(&str) -> anyhow::Result<bool>,
+}
+
+/// The number after a change, and whether the answer turned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Turned {
+    pub value: f64,
+    pub turned: bool,
+    /// The answer generated anew, where that was judged.
+    pub answer: Option<String>,
+}
+
+/// The prompt of an attention file, of which the case's prompts share the first tokens; `None` without a question in it.
+pub fn prompt<'a>(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKind]) -> Option<Prompt<'a>> {
+    let question = store.keys.iter().find(|span| span.is(QUERY))?.start;
+    Some(Prompt { tokens: &store.tokens, cut: shared.min(question), question, kinds })
+}
+
+pub struct Reader<'a> {
+    session: &'a mut Session,
+    prompt: Prompt<'a>,
+    metric: Metric,
+    anew: Option<Anew<'a>>,
+    stop: &'a AtomicBool,
+    readings: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Of the contrast of two values, or of the model's own answer, which turns by the verdicts of `anew`.
+    pub fn new(
+        session: &'a mut Session,
+        prompt: Prompt<'a>,
+        (target, anew): (Target<'_>, Option<Anew<'a>>),
+        stop: &'a AtomicBool,
+    ) -> Result<Self, ReadError> {
+        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
+        let metric = Metric::read(session, &prompt.history(), target, &mut go_on)?;
+        Ok(Reader { session, prompt, metric, anew, stop, readings: 1 })
+    }
+
+    /// The number with nothing changed.
+    pub fn plain(&self) -> Plain {
+        Plain { measure: self.metric.measure(), value: self.metric.value() }
+    }
+
+    fn is_contrast(&self) -> bool {
+        self.metric.measure() == Measure::Contrast
+    }
+
+    pub fn readings(&self) -> usize {
+        self.readings
+    }
+
+    pub fn layers(&self) -> usize {
+        self.prompt.kinds.len()
+    }
+
+    /// True if it can be told whether the answer turns.
+    pub fn can_turn(&self) -> bool {
+        self.is_contrast() || self.anew.is_some()
+    }
+
+    /// True if the answer as it is holds the current state: its contrast is above 0, or its verdict is right.
+    pub fn holds_current(&self) -> bool {
+        match &self.anew {
+            Some(anew) => anew.right,
+            None => self.metric.value() > 0.0,
+        }
+    }
+
+    /// True if a contrast has the other sign than with nothing changed. Of the model's own answer never.
+    pub fn flipped(&self, changed: f64) -> bool {
+        self.is_contrast() && (self.metric.value() > 0.0) != (changed > 0.0)
+    }
+
+    /// The number with each of these sets of token ranges blocked from the question on, at all layers.
+    pub fn blocked(&mut self, sets: &[Vec<Range<usize>>]) -> Result<Vec<f64>, ReadError> {
+        let holes: Vec<LayerHoles> = sets.iter().map(|keys| self.prompt.hidden(keys, None)).collect();
+        self.read(&self.prompt.history(), &holes)
+    }
+
+    /// The number with a set of token ranges removed and all behind them read again.
+    pub fn removed(&mut self, keys: &[Range<usize>]) -> Result<f64, ReadError> {
+        let history = self.without(keys);
+        Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
+    }
+
+    /// A set of token ranges blocked at some layers or all, and whether the answer turned.
+    pub fn turn_blocked(
+        &mut self,
+        keys: &[Range<usize>],
+        layers: Option<&Range<usize>>,
+    ) -> Result<Turned, ReadError> {
+        self.turn(&self.prompt.history(), self.prompt.hidden(keys, layers))
+    }
+
+    /// A set of token ranges removed, and whether the answer turned.
+    pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
+        self.turn(&self.without(keys), LayerHoles::default())
+    }
+
+    /// Sessions that are removed may stand behind what the case's prompts share.
+    fn without(&self, keys: &[Range<usize>]) -> History<'a> {
+        Prompt { cut: self.prompt.question, ..self.prompt }.without(keys)
+    }
+
+    fn turn(&mut self, history: &History<'_>, holes: LayerHoles) -> Result<Turned, ReadError> {
+        let value = self.read(history, std::slice::from_ref(&holes))?.first().copied().unwrap_or(f64::NAN);
+        let turned = self.flipped(value);
+        let Some(anew) = &mut self.anew else { return Ok(Turned { value, turned, answer: None }) };
+        let generate =
+            Generate { thinker: anew.text.thinker(), ..Generate::new(anew.sampling, anew.text.stop.clone()) };
+        let branch = Branch {
+            tokens: history.rest.to_vec(),
+            knockouts: holes,
+            tasks: vec![Task::Generate(Box::new(generate))],
+            ..Branch::default()
+        };
+        let request =
+            Request { prefix: history.tokens.clone(), reuse: Reuse::Longest, branches: vec![branch] };
+        let stop = self.stop;
+        let measured = self.session.answer(request, &mut |_| !stop.load(Ordering::Relaxed))?;
+        let (split, _) =
+            anew.text.split(&measured.generated).map_err(|error| ReadError::Judge(error.into()))?;
+        let answer = split.answer.unwrap_or_default();
+        // An answer that ended in its thought is none, and wrong.
+        let right = !answer.is_empty() && (anew.judge)(&answer).map_err(ReadError::Judge)?;
+        Ok(Turned { value, turned: right != anew.right, answer: Some(answer) })
+    }
+
+    fn read(&mut self, history: &History<'_>, holes: &[LayerHoles]) -> Result<Vec<f64>, ReadError> {
+        let stop = self.stop;
+        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
+        let mut found = Vec::with_capacity(holes.len());
+        let metric = &self.metric;
+        metric.effects(self.session, history, holes, &mut go_on, &mut |_, row| {
+            found.push(metric.value() - metric.lost(&row));
+            !stop.load(Ordering::Relaxed)
+        })?;
+        self.readings += found.len();
+        // A stop between two readings ends a request without an error.
+        match found.len() == holes.len() {
+            true => Ok(found),
+            false => Err(RequestError::from(EngineError::Interrupted).into()),
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Cheap signals beside dear labels: how well attention foretells a label, cross-validated over cases.
+//!
+//! A signal is a number of an answer that costs no further reading: masses of its attention file, over all heads and over those that
+//! retrieve, and value norms and attributions where `palimpsest causes` measured them. Each is fitted by itself ([`palimpsest_data::statistics::logistic`]) with a case's answers left out, and its
+//! held-out probabilities are scored beside those of the base rate alone.
+
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::span::Span;
+
+use super::evidence::{mass, roles, spans};
+use super::labels::Labels;
+use palimpsest_data::benchmarks::{Benchmark, QUERY, Side, Table};
+use palimpsest_data::ground::sheet::{Column, Sheet, cell};
+use palimpsest_data::statistics::logistic::{auc, base_rates, brier, held_out, reliability};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::error::RunError;
+use palimpsest_run::runs::store::RunFolder;
+use palimpsest_run::runs::why_rows::Label;
+
+/// Answers with a label, and without, below which it is not foretold.
+const FEWEST: usize = 5;
+
+/// Ranges of probability whose calibration is told.
+const BINS: usize = 5;
+
+/// The signals of one answer; `None` of those that were not measured.
+type Signals = Vec<(&'static str, Option<f64>)>;
+
+/// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them. `retrieving` are the heads of
+/// the run's model that retrieve, by decoder layer and head, where they are known.
+pub fn table(
+    folder: &RunFolder,
+    labels: &Labels,
+    retrieving: Option<&[(usize, usize)]>,
+) -> Result<Option<Table>, RunError> {
+    let benchmark = folder.benchmark()?;
+    let mut known: Vec<(String, Label, Signals)> = Vec::new();
+    for answer in &labels.answers {
+        let row = &answer.row;
+        let Some(plain) = row.plain.filter(|_| row.label != Label::Right && row.newer.is_some()) else {
+            continue;
+        };
+        let Some(answered) = folder.answers.iter().find(|answered| answered.key() == row.key()) else {
+            continue;
+        };
+        let Some(store) = folder.attention(answered)? else { continue };
+        let path = measures_path(&folder.dir, plain.measure, row.key());
+        let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
+        known.push((
+            row.case.clone(),
+            row.label,
+            signals(benchmark, (&store, retrieving), measures.as_ref()),
+        ));
+    }
+    let mut rows = Vec::new();
+    for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
+        let names: Vec<&str> = known
+            .first()
+            .map(|(_, _, signals)| signals.iter().map(|(name, _)| *name).collect())
+            .unwrap_or_default();
+        for (nth, name) in names.into_iter().enumerate() {
+            let measured = known.iter().filter_map(|(case, own, signals)| {
+                let value = signals.get(nth)?.1.filter(|value| value.is_finite())?;
+                Some((case.as_str(), *own == label, value))
+            });
+            rows.extend(row(label, name, &measured.collect::<Vec<_>>()));
+        }
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let mut columns = vec![Column::text("label"), Column::text("signal")];
+    columns.extend(["answers", "with it", "AUC", "Brier", "of base rate"].map(Column::number));
+    columns.push(Column::text("foretold:came (answers)"));
+    let note = "AUC below 0.5: the label goes with low values. Brier scores are of probabilities that are held out case by case; a signal \
+                stands for a label where its score is below that of the base rate"
+        .to_owned();
+    Ok(Some(Table {
+        key: "why_signals".to_owned(),
+        title: "labels foretold from one signal of attention, of wrong answers that were read again"
+            .to_owned(),
+        sheet: Sheet { columns, rows, notes: vec![note] },
+    }))
+}
+
+fn row(label: Label, name: &str, measured: &[(&str, bool, f64)]) -> Option<Vec<Vec<String>>> {
+    let with = measured.iter().filter(|(_, own, _)| *own).count();
+    if with < FEWEST || measured.len() - with < FEWEST {
+        return None;
+    }
+    let cases: Vec<&str> = measured.iter().map(|(case, ..)| *case).collect();
+    let y: Vec<bool> = measured.iter().map(|(_, own, _)| *own).collect();
+    let x: Vec<f64> = measured.iter().map(|(.., value)| *value).collect();
+    let p = held_out(&x, &y, &cases);
+    let bins = reliability(&p, &y, BINS);
+    let bins = bins.iter().map(|bin| format!("{:.2}:{:.2} ({})", bin.foretold, bin.came, bin.count));
+    let number = |x: f64| format!("{x:.3}");
+    Some(vec![
+        cell(label.key()),
+        cell(name),
+        cell(measured.len().to_string()),
+        cell(with.to_string()),
+        cell(auc(&x, &y).map(number).unwrap_or_default()),
+        cell(number(brier(&p, &y))),
+        cell(number(brier(&base_rates(&y, &cases), &y))),
+        cell(bins.collect::<Vec<_>>().join(" ")),
+    ])
+}
+
+fn signals(
+    benchmark: &Benchmark,
+    (store, retrieving): (&AttentionStore, Option<&[(usize, usize)]>),
+    measures: Option<&SessionMeasures>,
+) -> Signals {
+    let of = |side: Side| spans(store, &roles(benchmark, side));
+    let (newer, older) = (of(Side::Newer), of(Side::Older));
+    let mass = |row: &str, spans: &[&Span]| sum(spans, |span| mass(store, row, span));
+    let last = |spans: &[&Span]| mass("last", spans);
+    let retrieved = |spans: &[&Span]| retrieving.and_then(|heads| mass_of(store, heads, "last", spans));
+    let ratio = |a: Option<f64>, b: Option<f64>| Some((a? / b?).ln());
+    let place =
+        |measures: &SessionMeasures, span: &Span| measures.spans.iter().position(|own| *own == span.label);
+    // Value norms are those of the row that predicts the answer, mean over layers and heads; attributions are summed over them.
+    let norm = |spans: &[&Span]| {
+        let of = |span: &Span| {
+            let key = place(measures?, span)?;
+            measures?.value_norm.slice(ndarray::s![.., .., 1, key]).mean().map(f64::from)
+        };
+        sum(spans, of)
+    };
+    let attributed = |spans: &[&Span]| {
+        let of = |span: &Span| {
+            let key = place(measures?, span)?;
+            Some(f64::from(measures?.attribution.slice(ndarray::s![.., .., key]).sum()))
+        };
+        sum(spans, of)
+    };
+    let difference = |a: Option<f64>, b: Option<f64>| Some(a? - b?);
+    vec![
+        ("log mass, question to newer", mass(QUERY, &newer).map(f64::ln)),
+        ("log mass, question to older", mass(QUERY, &older).map(f64::ln)),
+        ("log mass ratio newer/older, question", ratio(mass(QUERY, &newer), mass(QUERY, &older))),
+        ("log mass, last position to newer", last(&newer).map(f64::ln)),
+        ("log mass ratio newer/older, last position", ratio(last(&newer), last(&older))),
+        ("log mass, last position to newer, retrieval heads", retrieved(&newer).map(f64::ln)),
+        (
+            "log mass ratio newer/older, last position, retrieval heads",
+            ratio(retrieved(&newer), retrieved(&older)),
+        ),
+        ("log value norm ratio newer/older", ratio(norm(&newer), norm(&older))),
+        ("attribution to newer", attributed(&newer)),
+        ("attribution to newer less older", difference(attributed(&newer), attributed(&older))),
+    ]
+}
+
+/// Mass of a row to some spans together, mean over some heads by decoder layer and head; `None` where the file lacks one of their layers.
+fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &[&Span]) -> Option<f64> {
+    let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
+    let of = |span: &Span| {
+        let key = store.keys.iter().position(|key| key.label == span.label)?;
+        let of_head = |&(layer, head): &(usize, usize)| {
+            let at = store.layers.iter().position(|own| *own == layer)?;
+            store.mass.get([at, head, row, key]).copied().map(f64::from)
+        };
+        let all: Vec<f64> = heads.iter().map(of_head).collect::<Option<_>>()?;
+        Some(all.iter().sum::<f64>() / all.len().max(1) as f64)
+    };
+    sum(spans, of)
+}
+
+/// A number of some spans together; `None` without a span.
+fn sum(spans: &[&Span], of: impl Fn(&Span) -> Option<f64>) -> Option<f64> {
+    if spans.is_empty() { None } else { spans.iter().map(|span| of(span)).sum() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::Array4;
+
+    use super::*;
+
+    #[test]
+    fn retrieval_heads_are_found_by_their_decoder_layer() {
+        // Layers 3 and 5, two heads, one row, two spans: every mass has a value of its own.
+        let mass = Array4::from_shape_fn((2, 2, 1, 2), |(layer, head, _, key)| {
+            (100 * layer + 10 * head + key) as f32
+        });
+        let store = AttentionStore {
+            mass,
+            sink: None,
+            uniform: None,
+            delta: None,
+            layers: vec![3, 5],
+            rows: vec![Span::new("last", 8..9)],
+            keys: vec![Span::new("session[0]", 0..4), Span::new("session[1]", 4..8)],
+            tokens: vec![0; 9],
+            generated: Vec::new(),
+            case: String::new(),
+            probe: String::new(),
+            condition: String::new(),
+            model: String::new(),
+            dtype: String::new(),
+        };
+        let both: Vec<&Span> = store.keys.iter().collect();
+        // (100 + 1) at layer 5's head 0, (10 + 1) at layer 3's head 1, for the second span; the first adds 100 and 10.
+        assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both[1..]), Some(56.0));
+        assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both), Some(111.0));
+        assert_eq!(mass_of(&store, &[(4, 0)], "last", &both), None);
+        assert_eq!(mass_of(&store, &[(5, 0)], "last", &[]), None);
+    }
+}

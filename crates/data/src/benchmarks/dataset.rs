@@ -1,0 +1,237 @@
+//! A benchmark's data or its built-in sample, opened the same way: a name, a digest for the run's identity, and cases.
+//!
+//! Called by the commands. A sample goes through the same bytes and the same reader as files, so `sample` and what
+//! `data sample` wrote with the same settings have the same digest and give the same cases.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::files::{BUFFER, Files, Source};
+use super::reading::{Problem, Report};
+use super::{ALL, Benchmark, Cases, SampleError, SampleSpec};
+use palimpsest_core::digest::hex;
+
+/// The word that stands for the built-in sample wherever data is expected: the first benchmark's, and `sample:NAME` another's.
+pub const SAMPLE: &str = "sample";
+
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    #[error("cannot read {}; give a benchmark's file or folder, or the word `{SAMPLE}` for the built-in sample", .path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} is neither a file nor a folder; give a benchmark's data, or the word `{SAMPLE}` for the built-in sample", .0.display())]
+    NotAFile(PathBuf),
+    #[error("{} holds the data of no benchmark that is known here ({known}); give a folder as it was released, or one of its files", .path.display())]
+    UnknownFolder { path: PathBuf, known: String },
+    #[error("there is no benchmark `{name}`; there are {known}")]
+    UnknownBenchmark { name: String, known: String },
+    #[error("--type {value}: {why}")]
+    Split { value: String, why: String },
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}
+
+#[derive(Debug)]
+pub struct Dataset {
+    benchmark: &'static Benchmark,
+    name: String,
+    digest: String,
+    bytes: u64,
+    source: Source,
+    /// The label of rows that do not say it.
+    split: Option<&'static str>,
+}
+
+impl Dataset {
+    /// Opens a file or a folder, or a built-in sample where `which` is the word `sample` (a file of that name is `./sample`) or
+    /// `sample:NAME`.
+    ///
+    /// All files are read once here for their digest, without keeping them; `on_bytes` hears of every piece read.
+    pub fn open(
+        which: impl AsRef<Path>,
+        spec: SampleSpec,
+        on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        Self::open_among(&ALL, which, spec, on_bytes)
+    }
+
+    /// [`Dataset::open`] of one of these benchmarks; `sample` is the first one's.
+    ///
+    /// # Panics
+    /// Where `among` is empty.
+    pub fn open_among(
+        among: &[&'static Benchmark],
+        which: impl AsRef<Path>,
+        spec: SampleSpec,
+        on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        let path = which.as_ref();
+        if let Some(benchmark) = sample_of(among, path)? {
+            let source = Source::Memory((benchmark.sample)(spec)?);
+            let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
+            let name = path.to_string_lossy().into_owned();
+            return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
+        }
+        let (benchmark, source) = find(path, among)?;
+        let (digest, bytes) = digest(&source, on_bytes).map_err(|(name, source)| match name {
+            Some(name) => of_path(&path.join(name), source),
+            None => of_path(path, source),
+        })?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Dataset { benchmark, name, digest, bytes, source, split: None })
+    }
+
+    /// The same, where rows that do not say the label that splits the benchmark have this value of it.
+    pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
+        let Some(value) = value else { return Ok(self) };
+        let known = self.benchmark.splits;
+        let split = known.iter().copied().find(|known| *known == value);
+        if split.is_none() {
+            let title = self.benchmark.title;
+            let why = match known {
+                [] => format!("the rows of {title} say themselves what they are; leave it out"),
+                known => format!("give {}", known.join(" or ")),
+            };
+            return Err(DatasetError::Split { value: value.to_owned(), why });
+        }
+        Ok(Dataset { split, ..self })
+    }
+
+    pub fn benchmark(&self) -> &'static Benchmark {
+        self.benchmark
+    }
+
+    /// `sample`, or the name of the file or folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lower-case hexadecimal SHA-256: of a file its bytes'; of a folder that of a text with a line for each file that the
+    /// benchmark reads, `DIGEST  NAME`, sorted by name. Of a sample that of the file or folder that it would be.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn cases(&self) -> Result<Cases<'_>, DatasetError> {
+        self.cases_observed(|_| {})
+    }
+
+    /// The cases, from the first one on; `on_bytes` hears of every piece of a file that is read.
+    pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
+        let files = Files::new(&self.source).heard(on_bytes);
+        Ok((self.benchmark.read)(files, self.split))
+    }
+
+    /// Checks the cases for problems and oddities ([`Benchmark::check`]). `on_bytes` hears of every piece read,
+    /// `on_problem` of every problem when it is found.
+    pub fn check(
+        &self,
+        on_bytes: impl FnMut(&[u8]),
+        on_problem: &mut dyn FnMut(&Problem),
+    ) -> Result<Report, DatasetError> {
+        Ok(self.benchmark.check(self.cases_observed(on_bytes)?, on_problem))
+    }
+}
+
+pub fn cases_in_memory(
+    benchmark: &Benchmark,
+    files: Vec<(String, Vec<u8>)>,
+) -> Vec<Result<crate::case::Case, super::reading::ReadError>> {
+    let source = Source::Memory(files);
+    (benchmark.read)(Files::new(&source), None).collect()
+}
+
+pub fn benchmark_named(among: &[&'static Benchmark], name: &str) -> Result<&'static Benchmark, DatasetError> {
+    among.iter().copied().find(|benchmark| benchmark.name == name).ok_or_else(|| {
+        DatasetError::UnknownBenchmark { name: name.to_owned(), known: names(among, |b| b.name) }
+    })
+}
+
+fn sample_of(among: &[&'static Benchmark], which: &Path) -> Result<Option<&'static Benchmark>, DatasetError> {
+    if which.as_os_str() == SAMPLE {
+        return Ok(Some(among[0]));
+    }
+    match which.to_str().and_then(|text| text.strip_prefix(SAMPLE)?.strip_prefix(':')) {
+        Some(name) => benchmark_named(among, name).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Whose data it is, and where its files are. A file that none recognises is the first benchmark's, whose reader says what is wrong.
+fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark, Source), DatasetError> {
+    let of = |error| of_path(path, error);
+    let kind = std::fs::metadata(path).map_err(of)?;
+    // A pipe would open, too, and could be read only once.
+    if !(kind.is_file() || kind.is_dir()) {
+        return Err(DatasetError::NotAFile(path.to_owned()));
+    }
+    let mut source = Source::open(path).map_err(of)?;
+    let recognised = among.iter().copied().find(|benchmark| (benchmark.recognises)(&Files::new(&source)));
+    let benchmark = match recognised {
+        Some(benchmark) => benchmark,
+        None if kind.is_dir() => {
+            let files = Files::new(&source);
+            for name in files.names() {
+                // A text in another encoding is recognised by nobody.
+                if let Err(error) = files.open(name)
+                    && error.kind() == io::ErrorKind::InvalidData
+                {
+                    return Err(of_path(&path.join(name), error));
+                }
+            }
+            let (path, known) = (path.to_owned(), names(among, |benchmark| benchmark.title));
+            return Err(DatasetError::UnknownFolder { path, known });
+        }
+        None => {
+            // Says at once what the system refuses.
+            Files::new(&source).open_first().and_then(|mut file| file.read(&mut [0])).map_err(of)?;
+            among[0]
+        }
+    };
+    source.keep(|name| (benchmark.reads)(name));
+    Ok((benchmark, source))
+}
+
+fn names(among: &[&'static Benchmark], of: impl Fn(&Benchmark) -> &'static str) -> String {
+    among.iter().map(|benchmark| of(benchmark)).collect::<Vec<_>>().join(", ")
+}
+
+fn of_path(path: &Path, source: io::Error) -> DatasetError {
+    DatasetError::File { path: path.to_owned(), source }
+}
+
+/// [`Dataset::digest`] and the size of all files; or what the system said, and of which file of a folder.
+fn digest(
+    source: &Source,
+    mut on_bytes: impl FnMut(&[u8]),
+) -> Result<(String, u64), (Option<String>, io::Error)> {
+    let files = Files::new(source);
+    let folder = files.is_folder();
+    let (mut listing, mut size, mut buffer) = (Sha256::new(), 0, vec![0; BUFFER]);
+    let mut of_file = String::new();
+    for name in files.names() {
+        let failed = |error| (folder.then(|| name.to_owned()), error);
+        let mut reader = files.open_raw(name).map_err(failed)?;
+        let mut hash = Sha256::new();
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => {
+                    hash.update(&buffer[..n]);
+                    size += n as u64;
+                    on_bytes(&buffer[..n]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        of_file = hex(&hash.finalize());
+        listing.update(format!("{of_file}  {name}\n"));
+    }
+    Ok((if folder { hex(&listing.finalize()) } else { of_file }, size))
+}

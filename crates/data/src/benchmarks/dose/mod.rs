@@ -1,0 +1,91 @@
+//! Dose: made histories in which one thing at a time is set, and what a model holds for current is read from log-probabilities.
+//!
+//! An item is a subject, an attribute and values of a closed set; its rows vary one factor (distance, depth, restatements, ...) and
+//! come in twins of equal length. `palimpsest build dose` writes them.
+
+mod case;
+pub mod implied;
+mod reader;
+mod readings;
+pub mod row;
+pub mod state;
+pub mod terms;
+
+use super::{
+    Benchmark, Curve, JudgeUnit, LensSpec, QUERY, Rubric, SampleError, SampleFiles, SampleSpec, Side,
+    VerdictKind,
+};
+use crate::case::check::Scope;
+use terms::{
+    ABSENT, CURRENT, ECHO, LURE, MID, NEW, NO_VALUE, OLD, OTHER_ANSWER, SESSION, STALE, TITLE, TWIN,
+};
+
+pub use reader::FILE;
+
+/// The new sessions' look back, where the question and the prompt's last position look, and where the answer does.
+const CURVES: [Curve; 13] = [
+    Curve::new(QUERY, OLD),
+    Curve::new(QUERY, NEW),
+    Curve::new("last", OLD),
+    Curve::new("last", NEW),
+    Curve::new(NEW, OLD),
+    Curve::new(QUERY, MID),
+    Curve::new(QUERY, LURE),
+    Curve::new(QUERY, ECHO),
+    Curve::new("last", MID),
+    Curve::new("last", LURE),
+    Curve::new("last", ECHO),
+    Curve::new("answer", OLD),
+    Curve::new("answer", NEW),
+];
+
+/// No model judges: answers are read by rules ([`Benchmark::readings`]).
+const RUBRICS: [Rubric; 1] = [Rubric {
+    name: "values",
+    about: "read by rules, put to nobody",
+    template: "",
+    unit: JudgeUnit::Probe,
+    verdict: VerdictKind::Choice { of: &[CURRENT, STALE, ABSENT, NO_VALUE, OTHER_ANSWER] },
+    earlier: &[],
+}];
+
+pub static DOSE: Benchmark = Benchmark {
+    name: "dose",
+    title: TITLE,
+    segment: SESSION,
+    split: TWIN,
+    templates: &[
+        ("system.j2", include_str!("templates/system.j2")),
+        ("session.j2", include_str!("templates/session.j2")),
+        ("question.j2", include_str!("templates/question.j2")),
+    ],
+    rubrics: &RUBRICS,
+    lens: LensSpec {
+        curves: &CURVES,
+        ratio: Some((CURVES[1], CURVES[0])),
+        // Roles repeat, so that there are no anchors.
+        sides: &[(OLD, Side::Older), (NEW, Side::Newer)],
+        ..LensSpec::DEFAULT
+    },
+    recognises: reader::recognises,
+    read: |files, _| reader::rows(files),
+    reads: |name| name == FILE,
+    // Items share templates, twins nearly all of their text, and where place and date are crossed times do not ascend.
+    scope: Scope { queries: false, copies: false, order: false },
+    checks: state::checks,
+    sample: sample_file,
+    // A value and what a sentence has behind it.
+    max_new_tokens: 16,
+    readings: readings::READINGS,
+    ..Benchmark::DEFAULT
+};
+
+fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
+    if let Some(segments) = spec.segments {
+        let why = format!(
+            "the sample of {TITLE} is one file with histories of its own, not of {segments} sessions; drop --sessions"
+        );
+        return Err(SampleError(why));
+    }
+    Ok(vec![(FILE.to_owned(), include_bytes!("sample/dose.jsonl").to_vec())])
+}

@@ -1,0 +1,282 @@
+//! `data check` of this benchmark: a state machine replays a history and holds its gold against the state.
+//!
+//! Values are read from the words of the sessions, in the order of their dates; nothing is taken from the row's gold but which words are
+//! values. A word from which a value follows ([`super::implied`]) is read as that value, and what stands behind "no longer" as denied.
+
+use serde_json::Value;
+
+use super::implied::{holds, step1, step2};
+use super::terms::{BLIND, ECHO, LURE, MID, NEW, NO_OLD, NO_UPDATE, OLD, OTHER, PARAPHRASE, UPDATE, twin};
+use crate::benchmarks::Checks;
+use crate::case::finding::{Check, Finding};
+use crate::case::{Case, Contrasted, Segment};
+use crate::ground::order::unique;
+
+static REPLAYED_GOLD: Check =
+    Check::error("replayed-gold", "questions whose values are not those that a replay of the sessions gives");
+static TWIN_ROLES: Check = Check::error("twin-roles", "histories whose sessions are not those of their twin");
+static STRAY_VALUE: Check =
+    Check::error("stray-value", "sessions outside the evidence with a value that the question is about");
+static PLACE_AND_DATE: Check =
+    Check::error("place-and-date", "histories whose dates are not in the order that the factor `order` says");
+
+/// Says that what follows in the sentence holds no more.
+const DENIES: &str = "no longer";
+const EXPECTS: &str = "expects";
+const NONE: &str = "none";
+/// Labels of factors, and a level.
+const CHAIN: &str = "chain";
+const ORDER: &str = "order";
+const TWIN: &str = "twin";
+const CROSSED: &str = "crossed";
+
+pub fn checks(case: &Case) -> Checks {
+    let kind = case.labels.get(TWIN).and_then(|name| twin(name)).map(|(kind, _)| kind);
+    let mut findings = Vec::new();
+    findings.extend(kind.and_then(|kind| roles(case, kind)));
+    findings.extend(dates(case));
+    for probe in &case.probes {
+        let Some(contrast) = &probe.contrast else { continue };
+        let notes = case.judge.of_probes.get(&probe.id);
+        let expects = notes.and_then(|notes| notes.get(EXPECTS)).and_then(Value::as_str);
+        let replay = Replay::of(case, contrast);
+        for what in replay.against(contrast, expects == Some(NONE), updates_of(case, kind)) {
+            findings.push(Finding::new(&REPLAYED_GOLD, &case.id, what).of([&probe.id]));
+        }
+        findings.extend(stray(case, contrast).map(|(index, value)| {
+            let what = format!("session {index} has no part in it and says {value:?}");
+            Finding::new(&STRAY_VALUE, &case.id, what).at([index])
+        }));
+    }
+    Checks { findings, ..Checks::default() }
+}
+
+fn updates_of(case: &Case, kind: Option<&str>) -> Option<usize> {
+    let told = kind.is_some_and(|kind| [UPDATE, PARAPHRASE].contains(&kind));
+    case.labels.get(CHAIN).filter(|_| told)?.parse().ok()
+}
+
+struct Replay<'a> {
+    /// The values in the order in which they held, each as often as it did.
+    held: Vec<&'a str>,
+    holds: Option<&'a str>,
+    /// Changes of what holds, a denial included.
+    changes: usize,
+    unclear: Vec<usize>,
+}
+
+impl<'a> Replay<'a> {
+    fn of(case: &Case, contrast: &'a Contrasted) -> Self {
+        let mut evidence: Vec<&Segment> = segments(case, &[OLD, MID, NEW]).collect();
+        evidence.sort_by_key(|segment| (segment.time, segment.index));
+        let mut replay = Replay { held: Vec::new(), holds: None, changes: 0, unclear: Vec::new() };
+        for segment in evidence {
+            let (mut said, mut denied) = (Vec::new(), Vec::new());
+            for turn in &segment.turns {
+                for sentence in turn.content.split_inclusive(['.', '?', '!']) {
+                    let end = sentence.find(DENIES).unwrap_or(sentence.len());
+                    said.extend(values(contrast).filter(|value| gives(&sentence[..end], value)));
+                    denied.extend(values(contrast).filter(|value| gives(&sentence[end..], value)));
+                }
+            }
+            said.dedup();
+            if said.iter().any(|value| *value != said[0]) {
+                replay.unclear.push(segment.index);
+            }
+            let next = match (said.last(), replay.holds) {
+                (Some(value), _) => Some(*value),
+                (None, Some(held)) if denied.contains(&held) => None,
+                (None, held) => held,
+            };
+            if next != replay.holds {
+                replay.changes += usize::from(replay.holds.is_some());
+                replay.held.extend(next);
+                replay.holds = next;
+            }
+        }
+        replay
+    }
+
+    fn against(&self, contrast: &Contrasted, is_none: bool, updates: Option<usize>) -> Vec<String> {
+        let mut found = Vec::new();
+        let named = |value: Option<&str>| value.map_or("no value".to_owned(), |value| format!("{value:?}"));
+        let current = contrast.current.trim();
+        for index in &self.unclear {
+            found.push(format!("session {index} says more than one value"));
+        }
+        let wanted = (!is_none).then_some(current);
+        if self.holds != wanted {
+            let (holds, wanted) = (named(self.holds), named(wanted));
+            found.push(format!("the sessions end with {holds}, the row expects {wanted}"));
+        }
+        if is_none && self.held.contains(&current) {
+            found.push(format!("the row expects no value, and {current:?} is current and held before"));
+        }
+        let stale: Vec<&str> = unique(self.held.iter().copied().filter(|value| *value != current));
+        let stated: Vec<&str> = contrast.stale.iter().map(|value| value.trim()).collect();
+        if stale != stated {
+            found.push(format!("the sessions gave before {stale:?}, the row says that {stated:?} are stale"));
+        }
+        let absent = contrast.absent.iter().map(|value| value.trim());
+        for value in absent.filter(|value| self.held.contains(value)) {
+            found.push(format!("{value:?} is absent in the row and held in the sessions"));
+        }
+        if let Some(updates) = updates.filter(|updates| *updates != self.changes) {
+            found.push(format!("the sessions make {} updates, chain is {updates}", self.changes));
+        }
+        found
+    }
+}
+
+fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
+    let all = std::iter::once(&contrast.current).chain(&contrast.stale).chain(&contrast.absent);
+    all.map(|value| value.trim())
+}
+
+/// True if a text gives a value: by its word, or by one from which it follows.
+fn gives(text: &str, value: &str) -> bool {
+    let words = [Some(value.to_owned()), step1(value), step2(value)];
+    words.into_iter().flatten().any(|word| holds(text, &word))
+}
+
+/// The segments in one of these roles, in the order of place.
+fn segments<'a>(case: &'a Case, roles: &'a [&str]) -> impl Iterator<Item = &'a Segment> {
+    case.history.segments.iter().filter(|segment| {
+        let is_it = |index: usize| index == segment.index;
+        (case.evidence.iter()).any(|e| is_it(e.place.segment) && roles.contains(&e.role.as_str()))
+    })
+}
+
+/// Sessions in no role that give a value, with the first.
+fn stray<'a>(case: &'a Case, contrast: &'a Contrasted) -> impl Iterator<Item = (usize, &'a str)> {
+    let free = |segment: &&Segment| case.evidence.iter().all(|e| e.place.segment != segment.index);
+    case.history.segments.iter().filter(free).filter_map(|segment| {
+        let said = |value: &&str| segment.turns.iter().any(|turn| gives(&turn.content, value));
+        values(contrast).find(said).map(|value| (segment.index, value))
+    })
+}
+
+fn roles(case: &Case, kind: &str) -> Option<Finding> {
+    let has = |role: &str| case.evidence.iter().any(|evidence| evidence.role == role);
+    let (wanted, unwanted): (&[&str], &[&str]) = match kind {
+        UPDATE | PARAPHRASE => (&[OLD, NEW], &[]),
+        NO_UPDATE => (&[OLD], &[NEW, ECHO]),
+        OTHER => (&[OLD, LURE], &[NEW, ECHO]),
+        NO_OLD => (&[NEW], &[OLD, ECHO]),
+        BLIND => (&[], &[OLD, MID, NEW, ECHO]),
+        _ => (&[], &[]),
+    };
+    let lacking =
+        wanted.iter().find(|role| !has(role)).map(|role| format!("has no session in the role {role}"));
+    let extra =
+        unwanted.iter().find(|role| has(role)).map(|role| format!("has a session in the role {role}"));
+    let what = lacking.or(extra)?;
+    Some(Finding::new(&TWIN_ROLES, &case.id, format!("a twin of the kind {kind} {what}")))
+}
+
+fn dates(case: &Case) -> Option<Finding> {
+    let crossed = case.labels.get(ORDER)? == CROSSED;
+    let times: Vec<_> = case.history.segments.iter().map(|segment| segment.time).collect();
+    let ascend = times.is_sorted();
+    let what = match crossed {
+        false if !ascend => "order is \"place\", and the dates do not ascend",
+        true => {
+            let pair = [OLD, NEW]
+                .map(|role| segments(case, std::slice::from_ref(&role)).next().map(|s| (s.index, s.time)));
+            let [Some(old), Some(new)] = pair else { return None };
+            if old.0 > new.0 && old.1 < new.1 {
+                return None;
+            }
+            "order is \"crossed\", and the old session is not placed last with the older date"
+        }
+        false => return None,
+    };
+    Some(Finding::new(&PLACE_AND_DATE, &case.id, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Evidence, History, Probe, Turn};
+
+    fn case(twin: &str, sessions: &[(&str, &str)], current: &str, stale: &[&str], expects: &str) -> Case {
+        let text = |text: &&str| format!(" {text}");
+        let contrast = Contrasted {
+            current: text(&current),
+            stale: stale.iter().map(text).collect(),
+            absent: vec![" Sunday".to_owned()],
+        };
+        let segments = sessions.iter().enumerate().map(|(index, (_, said))| Segment {
+            kind: "session".to_owned(),
+            index,
+            time: Some(jiff::civil::date(2025, 1, 1 + index as i8).at(9, 0, 0, 0)),
+            turns: vec![Turn::new("user", *said)],
+        });
+        let roles = sessions.iter().enumerate().filter(|(_, (role, _))| !role.is_empty());
+        let evidence = roles.map(|(index, (role, _))| Evidence::segment(*role, index)).collect();
+        let notes = serde_json::json!({ EXPECTS: expects }).as_object().cloned().unwrap();
+        let labels = [(TWIN, twin), (ORDER, "place"), (CHAIN, "1")];
+        let mut case = Case {
+            id: "c".to_owned(),
+            labels: labels.map(|(name, level)| (name.to_owned(), level.to_owned())).into(),
+            history: History { segments: segments.collect(), query_time: None },
+            evidence,
+            probes: vec![Probe { id: "value".to_owned(), contrast: Some(contrast), ..Probe::default() }],
+            ..Case::default()
+        };
+        case.judge.of_probes.insert("value".to_owned(), notes);
+        case
+    }
+
+    fn found(case: &Case) -> Vec<(&'static str, String)> {
+        checks(case).findings.into_iter().map(|finding| (finding.check.name, finding.message)).collect()
+    }
+
+    const UPDATED: [(&str, &str); 3] = [
+        ("old", "The lesson is on Monday."),
+        ("", "It rained."),
+        ("new", "The lesson is on Friday, no longer on Monday."),
+    ];
+
+    #[test]
+    fn gold_that_follows_from_the_sessions_is_right_and_swapped_gold_is_found() {
+        assert_eq!(found(&case("ab", &UPDATED, "Friday", &["Monday"], "current")), []);
+        let swapped = found(&case("ab", &UPDATED, "Monday", &["Friday"], "current"));
+        assert_eq!(swapped[0].0, "replayed-gold");
+        assert!(swapped[0].1.contains("end with \"Friday\", the row expects \"Monday\""), "{swapped:?}");
+        let none = found(&case("ab", &UPDATED, "Friday", &["Monday"], "none"));
+        assert!(none.iter().any(|(_, what)| what.contains("the row expects no value")), "{none:?}");
+    }
+
+    #[test]
+    fn a_denial_leaves_no_value() {
+        let denied = [
+            ("old", "The lesson is on Monday."),
+            ("new", "The lesson is no longer on Monday, and that is all."),
+        ];
+        assert_eq!(found(&case("ab", &denied, "Friday", &["Monday"], "none")), []);
+        assert!(!found(&case("ab", &denied, "Friday", &["Monday"], "current")).is_empty());
+    }
+
+    #[test]
+    fn dates_decide_what_is_current_and_twins_have_their_roles() {
+        let mut late = case("ab", &UPDATED, "Friday", &["Monday"], "current");
+        let time = late.history.segments[0].time.replace(jiff::civil::date(2025, 3, 1).at(9, 0, 0, 0));
+        assert!(time.is_some());
+        let names: Vec<&str> = found(&late).into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"place-and-date") && names.contains(&"replayed-gold"), "{names:?}");
+        let twin = found(&case("no-update-ab", &UPDATED, "Friday", &["Monday"], "current"));
+        assert_eq!(
+            twin[0],
+            ("twin-roles", "a twin of the kind no-update has a session in the role new".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_value_outside_the_evidence_is_found() {
+        let mut sessions = UPDATED;
+        sessions[1].1 = "See you on Sunday.";
+        let stray = found(&case("ab", &sessions, "Friday", &["Monday"], "current"));
+        assert_eq!(stray, [("stray-value", "session 1 has no part in it and says \"Sunday\"".to_owned())]);
+    }
+}

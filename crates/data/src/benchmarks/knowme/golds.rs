@@ -1,0 +1,205 @@
+//! The right answers, and durations that are worked out again from the times of events.
+
+use std::collections::BTreeSet;
+
+use jiff::Unit;
+use jiff::civil::{DateTime, Time};
+use serde_json::Value;
+
+use super::expected::Expected;
+use super::task::{TIMES, TRAP, Task};
+use super::terms::{REASONING, REFERENCE, TASK};
+use crate::case::finding::{Check, Finding, Gold, quote};
+use crate::case::{Case, Probe};
+
+static GOLD_RECOMPUTED: Check = Check::error(
+    "gold-recomputed",
+    "durations that are not the time between the events, or the times, that their gold cites",
+);
+static NO_ANCHOR: Check = Check::warning(
+    "no-anchor",
+    "durations that cannot be worked out: an event that they cite is missing or has no time",
+);
+static GOLD_FORM: Check = Check::error(
+    "gold-form",
+    "golds that do not fit their task: traps that do not abstain, and abstentions elsewhere",
+);
+static NO_EVIDENCE: Check = Check::warning("no-evidence", "questions without evidence in tasks that name it");
+
+/// The task whose answers are quotations or nearly so.
+const QUOTED: &str = "T1";
+/// The tasks whose questions name evidence.
+const CITING: [&str; 5] = ["T1", TRAP, TIMES, "T5", "T6"];
+
+/// The right answer to each question, as far as it is known.
+pub(super) fn golds(case: &Case) -> Vec<Gold> {
+    case.probes.iter().map(|probe| gold(case, probe)).collect()
+}
+
+fn gold(case: &Case, probe: &Probe) -> Gold {
+    let is = |task: &str| probe.facets.get(TASK).is_some_and(|of| of == task);
+    match note(case, probe, REFERENCE) {
+        Some(Value::String(text)) => {
+            let quoted = is(QUOTED) && Expected::of(text) == Expected::Fact;
+            Gold { texts: vec![text.clone()], quoted }
+        }
+        Some(Value::Array(items)) => {
+            let events = items.iter().filter_map(|item| item.get("event").and_then(Value::as_str));
+            Gold { texts: vec![events.collect::<Vec<_>>().join("\n")], ..Gold::default() }
+        }
+        _ => Gold::default(),
+    }
+}
+
+fn note<'a>(case: &'a Case, probe: &Probe, name: &str) -> Option<&'a Value> {
+    case.judge.of_probes.get(&probe.id)?.get(name)
+}
+
+/// Findings of this benchmark's golds alone.
+pub(super) fn findings(case: &Case) -> Vec<Finding> {
+    // A question whose evidence is not there names some all the same.
+    let told: BTreeSet<&str> = case.flags.iter().flat_map(|flag| &flag.probes).map(String::as_str).collect();
+    let mut found = Vec::new();
+    for probe in &case.probes {
+        let Some(task) = probe.facets.get(TASK).and_then(|id| Task::named(id)) else { continue };
+        let mut find = |check: &'static Check, what: String| {
+            found.push(Finding::new(check, &case.id, what).of([probe.id.as_str()]));
+        };
+        let named = !probe.evidence.is_empty() || told.contains(probe.id.as_str());
+        if !named && CITING.contains(&task.id) {
+            find(&NO_EVIDENCE, format!("{} names no event", quote(&probe.query)));
+        }
+        let Some(Value::String(reference)) = note(case, probe, REFERENCE) else { continue };
+        let abstains = Expected::of(reference) == Expected::Abstention;
+        match (task.id == TRAP, abstains) {
+            (true, false) => find(&GOLD_FORM, format!("a trap whose gold is {}", quote(reference))),
+            (false, true) if is_short(reference) && !is_unknown(reference) => {
+                find(&GOLD_FORM, format!("an abstention under {}: {}", task.id, quote(reference)));
+            }
+            _ => {}
+        }
+        if task.id == TIMES
+            && let Some(seconds) = duration(reference)
+        {
+            match apart(case, probe, reference, told.contains(probe.id.as_str())) {
+                Apart::Unknown => {}
+                Apart::Missing => find(&NO_ANCHOR, format!("the gold is {}", quote(reference))),
+                Apart::Of(found) if found == seconds => {}
+                Apart::Of(other) => {
+                    find(
+                        &GOLD_RECOMPUTED,
+                        format!("the gold is {}; cited are {}", quote(reference), shown(other)),
+                    );
+                }
+            }
+        }
+    }
+    found
+}
+
+/// True if a text is so short that it says nothing beside that there is no answer.
+fn is_short(text: &str) -> bool {
+    const WORDS: usize = 20;
+    text.split_whitespace().count() <= WORDS
+}
+
+/// True if a text has that word, which is part of the pseudonyms of data set 3.
+fn is_unknown(text: &str) -> bool {
+    text.to_lowercase().contains("unknown")
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Apart {
+    Of(i64),
+    Missing,
+    Unknown,
+}
+
+/// Between the first and the last of the events named; where none is, between the two times of day that the gold states.
+fn apart(case: &Case, probe: &Probe, reference: &str, dangling: bool) -> Apart {
+    if dangling {
+        return Apart::Missing;
+    }
+    if probe.evidence.is_empty() {
+        let reasoning = note(case, probe, REASONING).and_then(Value::as_str).unwrap_or_default();
+        let stated = [reference, reasoning].into_iter().map(times_of_day).find(|times| times.len() == 2);
+        let Some([start, end]) = stated.as_deref() else { return Apart::Unknown };
+        const DAY: i64 = 24 * 60 * 60;
+        let seconds = start.until(*end).and_then(|span| span.total(Unit::Second)).unwrap_or_default() as i64;
+        return Apart::Of(seconds.rem_euclid(DAY));
+    }
+    let segment = |at: usize| case.history.segments.iter().find(|segment| segment.index == at);
+    let times = probe.evidence.iter().map(|evidence| segment(evidence.place.segment)?.time);
+    let Some(times) = times.collect::<Option<Vec<DateTime>>>() else { return Apart::Missing };
+    match (times.iter().min(), times.iter().max()) {
+        (Some(first), Some(last)) if times.len() > 1 => Apart::Of(last.duration_since(*first).as_secs()),
+        _ => Apart::Missing,
+    }
+}
+
+/// The times of day of a text, `14:01:20` or `14:01`, in its order, each once.
+fn times_of_day(text: &str) -> Vec<Time> {
+    let mut found: Vec<Time> = Vec::new();
+    for piece in text.split(|c: char| !(c.is_ascii_digit() || c == ':')) {
+        let time = ["%H:%M:%S", "%H:%M"].iter().find_map(|format| Time::strptime(format, piece).ok());
+        found.extend(time.filter(|time| !found.contains(time)));
+    }
+    found
+}
+
+/// The seconds of a text that is a duration and nothing else but what it has in brackets: `1 hour 25 minutes`.
+fn duration(text: &str) -> Option<i64> {
+    let head = text.split(['(', ';']).next().unwrap_or_default().to_lowercase();
+    let words = head.split(|c: char| !(c.is_alphanumeric() || c == '.')).map(|word| word.trim_matches('.'));
+    let mut words = words.filter(|word| !word.is_empty() && *word != "and").peekable();
+    words.peek()?;
+    let mut seconds = 0;
+    while let Some(number) = words.next() {
+        let number: i64 = number.parse().ok()?;
+        let unit = match words.next()?.trim_end_matches('s') {
+            "second" | "sec" => 1,
+            "minute" | "min" => 60,
+            "hour" | "hr" => 60 * 60,
+            "day" => 24 * 60 * 60,
+            "week" => 7 * 24 * 60 * 60,
+            // Months and years have no one length.
+            _ => return None,
+        };
+        seconds += number.checked_mul(unit)?;
+    }
+    Some(seconds)
+}
+
+fn shown(seconds: i64) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let parts = [(hours, "h"), (minutes, "min"), (seconds, "s")];
+    let parts: Vec<String> =
+        parts.iter().filter(|(n, _)| *n != 0).map(|(n, unit)| format!("{n} {unit}")).collect();
+    if parts.is_empty() { "0 s".to_owned() } else { parts.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_whole_or_not_at_all() {
+        assert_eq!(duration("8 minutes 40 seconds"), Some(520));
+        assert_eq!(duration("1 hour, and 25 minutes."), Some(5100));
+        assert_eq!(duration("15 minutes (start time 09:10:00, end time 09:25:00)"), Some(900));
+        for text in ["", "two hours", "5", "3 months", "A -> B", "5 minutes later he left", "not mentioned"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+        assert_eq!(
+            (shown(5105), shown(0), shown(7200)),
+            ("1 h 25 min 5 s".to_owned(), "0 s".to_owned(), "2 h".to_owned())
+        );
+    }
+
+    #[test]
+    fn times_of_day_are_taken_once_each() {
+        let of = |text: &str| times_of_day(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(of("from 09:05:30 (id 7) to 09:09, so 09:05:30"), ["09:05:30", "09:09:00"]);
+        assert_eq!(of("25:00 or 1897"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,194 @@
+//! A folder of data sets, each of which is a case: its events are the history, its questions the probes.
+//!
+//! Owns what a sound data set is. A broken row of questions or answers costs its question alone, which follows the case as a broken row
+//! of its own, with every problem of it named. A problem of the events or of a file refuses the data set whole, since every question
+//! stands on all of it. Oddities that change no figure silently are flags of the case. Called by [`crate::benchmarks::dataset`].
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::array::Row;
+use super::events;
+use super::findings::Findings;
+use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
+use super::questions::{self, Broken, TaskRows};
+use super::task::{TASKS, Task};
+use super::terms::{DATASET, TITLE, WITHOUT_GOLD};
+use crate::benchmarks::arrays::rows;
+use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
+use crate::benchmarks::{Cases, Files};
+use crate::case::finding::Check;
+use crate::case::{Case, History, JudgeOnly, Probe};
+
+/// A task that a data set does not ask.
+static NO_QUESTIONS: Check = Check::warning("no-questions", "tasks without questions");
+
+const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
+
+/// True if files are of this benchmark: events with these fields, or the three folders with files of its tasks.
+pub(super) fn recognises(files: &Files<'_>) -> bool {
+    let has_events = |name: &str| {
+        let text = files.beginning(name).to_lowercase();
+        let thought = ["\"inner_thought\"", "\"mind\""].iter().any(|field| text.contains(field));
+        thought && ["\"environment\"", "\"timestamp\""].iter().all(|field| text.contains(field))
+    };
+    let names = files.names();
+    let found = datasets(&names);
+    if found.is_empty() {
+        return !files.is_folder() && names.iter().any(|name| has_events(name));
+    }
+    found.values().any(|of| !of.tasks.is_empty() || of.inputs.iter().any(|name| has_events(name)))
+}
+
+/// The data sets of a folder, by the name of the folder that each lies in.
+pub(super) fn read(files: Files<'_>) -> Cases<'_> {
+    let names = files.names();
+    let found = datasets(&names);
+    if found.is_empty() {
+        let mut findings = Findings::default();
+        let first = names.first().copied().unwrap_or(".");
+        findings.whole(first, &format!("no data set of {TITLE}"), LAYOUT);
+        return Box::new(std::iter::once(Err(ReadError::Row(findings.problems.into()))));
+    }
+    // id -> the data set that had it first
+    let mut ids: HashMap<String, String> = HashMap::new();
+    Box::new(found.into_iter().flat_map(move |(root, of)| {
+        let id = of.id(root);
+        let mut findings = Findings::new(&id);
+        if let Some(first) = ids.insert(id.clone(), root.to_owned()) {
+            let found = format!("the name {id:?} of the data set in {first:?} again");
+            findings.whole(of.inputs.first().unwrap_or(&root), &found, "give every data set its own name");
+        }
+        one(&files, root, &of, id, findings).unwrap_or_else(|error| vec![Err(error)])
+    }))
+}
+
+/// One data set: its case, where it can be asked at all, then the questions that cannot, each as a row of its own.
+fn one(
+    files: &Files<'_>,
+    root: &str,
+    of: &DatasetFiles<'_>,
+    id: String,
+    mut findings: Findings,
+) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
+    for (file, why) in &of.unknown {
+        match why {
+            Unknown::Task => {
+                let tasks: Vec<&str> = TASKS.iter().map(|task| task.title).collect();
+                let remedy = format!("name it after its task ({}), or take it away", tasks.join(", "));
+                findings.whole(file, "a file of no known task", remedy);
+            }
+            Unknown::Second => findings.whole(file, "a second file of this task", "keep one of them"),
+        }
+    }
+    let events = match of.inputs.as_slice() {
+        [input] => events::read(&read_rows(files, input)?, findings.of_file(input, "")),
+        several => {
+            let found = match several {
+                [] => "no file of events".to_owned(),
+                more => format!("{} files of events", more.len()),
+            };
+            findings.whole(&format!("{root}input/"), &found, "give one JSON file of events a data set");
+            events::Events::default()
+        }
+    };
+    let has_events = !events.segments.is_empty();
+    let (mut questions, mut broken, mut without_gold) = (Vec::new(), Vec::new(), Vec::new());
+    for task in &TASKS {
+        let files_of = of.tasks.get(task.id);
+        let Some(names) = paired(task, files_of, root, of, &mut findings) else { continue };
+        let both = TaskRows {
+            task,
+            questions: (names.0, read_rows(files, names.0)?),
+            answers: (names.1, read_rows(files, names.1)?),
+        };
+        let read = questions::read(&both, &events, &mut findings);
+        questions.extend(read.sound);
+        broken.extend(read.broken);
+        without_gold.extend(read.without_gold);
+    }
+    if findings.problems.is_empty() && questions.is_empty() && broken.is_empty() {
+        let found = if without_gold.is_empty() { "no questions" } else { "no question that has a gold" };
+        findings.whole(&format!("{root}question/"), found, LAYOUT);
+    }
+    let mut labels = BTreeMap::from([(DATASET.to_owned(), id.clone())]);
+    if !without_gold.is_empty() {
+        labels.insert(WITHOUT_GOLD.to_owned(), without_gold.join(" "));
+    }
+    if !findings.problems.is_empty() || !has_events {
+        // All of its questions stay in the denominators.
+        let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });
+        let mut probes: Vec<BrokenProbe> = sound.collect();
+        let mut problems = findings.problems;
+        for of in broken {
+            problems.extend(of.problems);
+            probes.push(of.probe);
+        }
+        return Err(ReadError::Row(RowProblems { problems, labels, probes }));
+    }
+    let mut rows = Vec::new();
+    if !questions.is_empty() {
+        let mut of_probes = BTreeMap::new();
+        let mut probes = Vec::with_capacity(questions.len());
+        for (probe, notes) in questions {
+            of_probes.insert(probe.id.clone(), notes);
+            probes.push(probe);
+        }
+        rows.push(Ok(Case {
+            id,
+            labels: labels.clone(),
+            history: History { segments: events.segments, query_time: None },
+            probes,
+            judge: JudgeOnly { of_probes, ..JudgeOnly::default() },
+            flags: findings.flags,
+            ..Case::default()
+        }));
+    }
+    rows.extend(broken.into_iter().map(|Broken { probe, problems, .. }| {
+        Err(ReadError::Row(RowProblems { problems, labels: labels.clone(), probes: vec![probe] }))
+    }));
+    Ok(rows)
+}
+
+/// The files of a task's questions and answers. A task that has neither is flagged; one of the two is a problem.
+fn paired<'a>(
+    task: &Task,
+    files: Option<&TaskFiles<'a>>,
+    root: &str,
+    of: &DatasetFiles<'_>,
+    findings: &mut Findings,
+) -> Option<(&'a str, &'a str)> {
+    let title = task.title;
+    let missing = |kind: &str, folder: &str| {
+        let none = !of.tasks.values().any(|files| match folder {
+            "question/" => files.questions.is_some(),
+            _ => files.answers.is_some(),
+        });
+        if none { format!("no {kind}, and no folder {root}{folder}") } else { format!("no {kind}") }
+    };
+    match files.map_or((None, None), |files| (files.questions, files.answers)) {
+        (Some(questions), Some(answers)) => return Some((questions, answers)),
+        (Some(questions), None) => {
+            let found = missing("file of answers to these questions", "answer/");
+            findings.whole(questions, &found, format!("add {root}answer/{title}_answers.json"));
+        }
+        (None, Some(answers)) => {
+            let found = missing("file of questions to these answers", "question/");
+            findings.whole(answers, &found, format!("add {root}question/{title}_questions.json"));
+        }
+        (None, None) => {
+            let what = format!("{} ({title})", task.id);
+            findings.flag(&NO_QUESTIONS, &format!("{root}question/"), what);
+        }
+    }
+    None
+}
+
+fn read_rows(files: &Files<'_>, name: &str) -> Result<Vec<Row>, ReadError> {
+    let bytes = files.bytes(name);
+    let bytes = bytes.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
+    let mut read = rows::<Row>(&bytes, name)?;
+    for (at, faults) in read.faults {
+        read.rows.get_mut(at).into_iter().for_each(|row| row.1.clone_from(&faults));
+    }
+    Ok(read.rows)
+}

@@ -1,0 +1,416 @@
+//! Measures: numbers of one example at one layer, computed from what its rows pay to its spans; and how examples are grouped.
+//!
+//! A benchmark says which measures it looks at ([`LensSpec::measures`](super::LensSpec::measures)) and by what they are split
+//! ([`LensSpec::groupings`](super::LensSpec::groupings)); `lens` computes them over layers and cases, and the figures draw a
+//! panel a measure. Everything here is plain data and pure functions of it: no files, no tensors.
+//!
+//! Every measure is computed twice, of masses and of densities ([`Scale`]), by the same formula: a span's *value* is the one or the
+//! other. A layer whose window hides a span pays it no density, so that the span has no value there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The scale of attention: plain, or by the length of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scale {
+    /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
+    Mass,
+    /// Mass over what uniform attention would pay.
+    Density,
+}
+
+impl Scale {
+    pub const ALL: [Scale; 2] = [Scale::Mass, Scale::Density];
+
+    pub fn key(self) -> &'static str {
+        match self {
+            Scale::Mass => "mass",
+            Scale::Density => "density",
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Measure {
+    pub key: &'static str,
+    /// Above its panel: `joint lift over the neighbours`.
+    pub label: &'static str,
+    /// Its definition, as a sentence for captions, without the first capital and the full stop.
+    pub about: &'static str,
+    /// Of which scales it is drawn; the tables hold both.
+    pub scales: &'static [Scale],
+    /// A value with a line across its panel: 1 for a lift, .5 for a balance.
+    pub reference: Option<f64>,
+    pub axis: Axis,
+    pub paired: &'static [&'static str],
+    /// True if it is kept of every head as well, of masses: for a map of layers by heads.
+    pub heads: bool,
+    /// The number; `None` where the example lacks a span for it, or where it is not defined.
+    pub of: fn(&LayerSpans<'_>) -> Option<f64>,
+}
+
+impl Measure {
+    /// Any quotient over noise baselines, about 1.
+    pub const LIFT: Self = Measure {
+        key: "",
+        label: "",
+        about: "",
+        scales: &Scale::ALL,
+        reference: Some(1.0),
+        axis: Axis::Logarithmic,
+        paired: &[],
+        heads: false,
+        of: |_| None,
+    };
+
+    /// Any share of one of two, about one half.
+    pub const SHARE: Self = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..Self::LIFT };
+
+    /// True if it pairs conditions.
+    pub fn is_paired(&self) -> bool {
+        !self.paired.is_empty()
+    }
+}
+
+impl fmt::Debug for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measure").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Axis {
+    /// By factors: a lift of 2 is as far from 1 as one of 1/2.
+    Logarithmic,
+    /// By differences; from and to are always on it.
+    Linear(f64, f64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySpan {
+    /// Its label: `session[3]`, `event[2].turn[1]`.
+    pub label: String,
+    pub role: Option<String>,
+    /// True if it lies over other spans: a turn or some bytes of a segment.
+    pub overlay: bool,
+    /// Its first token in the prompt: spans are ordered by it.
+    pub start: usize,
+    pub tokens: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Amount {
+    pub mass: f64,
+    /// As density; NaN where the layer's window hides it.
+    pub density: f64,
+}
+
+impl Amount {
+    pub fn at(self, scale: Scale) -> Option<f64> {
+        let value = match scale {
+            Scale::Mass => self.mass,
+            Scale::Density => self.density,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+/// The attention of the rows of one role at one layer, averaged over heads and over the rows' tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct RowAt<'a> {
+    /// Their role, or the name of a row that has none (`last`, `answer`, `verdict`).
+    pub role: &'a str,
+    /// 0 for all spans in the role together; where there are several, each also by itself, from 1 in the order of the prompt.
+    pub nth: usize,
+    pub start: usize,
+    pub mass: &'a [f64],
+    /// The mass of uniform attention on each key span.
+    pub share: &'a [f64],
+    /// By the place of a key span that plays a part: what is paid to its noise baseline. Without an entry it has none.
+    pub noise: &'a [(usize, Amount)],
+}
+
+/// The attention of one example to its spans at one layer, at one scale.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerSpans<'a> {
+    pub keys: &'a [KeySpan],
+    pub rows: &'a [RowAt<'a>],
+    pub scale: Scale,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Paid<'a> {
+    pub span: &'a KeySpan,
+    pub mass: f64,
+    pub share: f64,
+    /// Its mass or its density; `None` where the layer's window hides it.
+    pub value: Option<f64>,
+    /// The same of its noise baseline; `None` where nothing stands in for it.
+    pub noise: Option<f64>,
+}
+
+impl<'a> LayerSpans<'a> {
+    pub fn row(&self, from: &str) -> Option<&'a RowAt<'a>> {
+        self.rows.iter().find(|row| row.role == from && row.nth == 0)
+    }
+
+    /// The spans in any of some roles as the rows of a role see them, in the order of the prompt. Empty where there are no such
+    /// rows.
+    pub fn paid(&self, from: &str, to: &[&str]) -> Vec<Paid<'a>> {
+        self.row(from).map_or_else(Vec::new, |row| self.paid_by(row, to))
+    }
+
+    fn paid_by(&self, row: &RowAt<'a>, to: &[&str]) -> Vec<Paid<'a>> {
+        let meant = |span: &KeySpan| span.role.as_deref().is_some_and(|role| to.contains(&role));
+        let keys = self.keys.iter().zip(row.mass).zip(row.share).enumerate();
+        let mut found: Vec<Paid<'a>> = keys
+            .filter(|(_, ((span, _), _))| meant(span))
+            .map(|(place, ((span, &mass), &share))| {
+                let density = if share > 0.0 { mass / share } else { f64::NAN };
+                let noise = row.noise.iter().find(|(key, _)| *key == place);
+                Paid {
+                    span,
+                    mass,
+                    share,
+                    value: Amount { mass, density }.at(self.scale),
+                    noise: noise.and_then(|(_, amount)| amount.at(self.scale)),
+                }
+            })
+            .collect();
+        found.sort_by_key(|paid| paid.span.start);
+        found
+    }
+
+    /// The attention to all spans in some roles: the sum of their masses, or the density of their union. `None` where there are
+    /// none, or none that the layer sees.
+    pub fn total(&self, from: &str, to: &[&str]) -> Option<f64> {
+        let paid = self.paid(from, to);
+        if paid.is_empty() {
+            return None;
+        }
+        let mass: f64 = paid.iter().map(|one| one.mass).sum();
+        let share: f64 = paid.iter().map(|one| one.share).sum();
+        Amount { mass, density: mass / share }.at(self.scale)
+    }
+
+    /// The sum of what is paid to the evidence over the sum of its noise baselines, of the evidence that has one: 1 is as much as
+    /// any neighbour gets. `None` without any, and where the baselines get nothing.
+    pub fn lift(&self, from: &str, to: &[&str]) -> Option<f64> {
+        lift(&self.paid(from, to))
+    }
+
+    /// The share of one part in the attention to two: 0 to 1, .5 where both get the same.
+    pub fn balance(&self, from: &str, this: &[&str], other: &[&str]) -> Option<f64> {
+        share_of(self.total(from, this)?, self.total(from, other)?)
+    }
+
+    /// [`LayerSpans::balance`] of the two roles in the order of the prompt: what the first to come gets of both.
+    pub fn first_of(&self, from: &str, [one, other]: [&str; 2]) -> Option<f64> {
+        let start = |role: &str| self.paid(from, &[role]).first().map(|paid| paid.span.start);
+        let (first, second) = if start(one)? <= start(other)? { (one, other) } else { (other, one) };
+        self.balance(from, &[first], &[second])
+    }
+
+    /// The least value of several spans. `None` without spans, and where the layer does not see all of them.
+    pub fn least(&self, from: &str, to: &[&str]) -> Option<f64> {
+        self.values(from, to)?.into_iter().reduce(f64::min)
+    }
+
+    /// The greatest value of several spans, of those that the layer sees.
+    pub fn greatest(&self, from: &str, to: &[&str]) -> Option<f64> {
+        self.paid(from, to).iter().filter_map(|paid| paid.value).reduce(f64::max)
+    }
+
+    /// Evenness of the attention to several spans: the entropy of their parts over the logarithm of their number; 1 where all get the
+    /// same, 0 where one gets all. `None` for fewer than two.
+    pub fn evenness(&self, from: &str, to: &[&str]) -> Option<f64> {
+        let values = self.values(from, to)?;
+        let sum: f64 = values.iter().sum();
+        if values.len() < 2 || sum <= 0.0 {
+            return None;
+        }
+        let parts = values.iter().map(|value| value / sum).filter(|part| *part > 0.0);
+        Some(parts.map(|part| -part * part.ln()).sum::<f64>() / (values.len() as f64).ln())
+    }
+
+    /// The lift of what every span in a role but the first pays to those before it. As [`LayerSpans::lift`], over all pairs.
+    pub fn look_back(&self, role: &str) -> Option<f64> {
+        let each = self.rows.iter().filter(|row| row.role == role && row.nth > 0);
+        let before = |row: &RowAt<'a>| {
+            let start = row.start;
+            self.paid_by(row, &[role]).into_iter().filter(move |paid| paid.span.start < start)
+        };
+        lift(&each.flat_map(before).collect::<Vec<_>>())
+    }
+
+    fn values(&self, from: &str, to: &[&str]) -> Option<Vec<f64>> {
+        let values: Option<Vec<f64>> = self.paid(from, to).iter().map(|paid| paid.value).collect();
+        values.filter(|values| !values.is_empty())
+    }
+}
+
+fn lift(paid: &[Paid<'_>]) -> Option<f64> {
+    let both = paid.iter().filter_map(|one| Some((one.value?, one.noise?)));
+    let (value, noise) = both.fold((0.0, 0.0), |(value, noise), (v, n)| (value + v, noise + n));
+    (noise > 0.0).then(|| value / noise)
+}
+
+fn share_of(this: f64, other: f64) -> Option<f64> {
+    (this + other > 0.0).then(|| this / (this + other))
+}
+
+/// A probe with its answers and verdicts under every condition of the run.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    pub labels: &'a BTreeMap<String, String>,
+    pub facets: &'a BTreeMap<String, String>,
+    /// The condition that it was measured under; `None` where conditions are paired.
+    pub condition: Option<&'a str>,
+    /// By condition: what was answered and how it was judged.
+    pub judged: &'a BTreeMap<String, Judged>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Judged {
+    pub answer: Option<String>,
+    pub correct: Option<bool>,
+    pub score: Option<f64>,
+    pub choice: Option<String>,
+}
+
+impl Seen<'_> {
+    /// The answer and verdict under the condition that the example was measured under.
+    pub fn here(&self) -> Option<&Judged> {
+        self.judged.get(self.condition?)
+    }
+
+    pub fn under(&self, condition: &str) -> Option<&Judged> {
+        self.judged.get(condition)
+    }
+
+    pub fn verdict(&self) -> &'static str {
+        match self.here().and_then(|judged| judged.correct) {
+            Some(true) => "right",
+            Some(false) => "wrong",
+            None => "not judged",
+        }
+    }
+}
+
+/// A grouping of the examples of a measure: a row of panels and a line in each.
+#[derive(Clone, Copy)]
+pub struct Grouping {
+    pub key: &'static str,
+    /// The names of rows and lines, for titles: `relation and verdict`.
+    pub label: &'static str,
+    /// The row (empty: there is one) and the line that an example is in; `None` for examples that are left out.
+    pub of: fn(&Seen<'_>) -> Option<(String, String)>,
+}
+
+impl fmt::Debug for Grouping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grouping").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(label: &str, role: &str, start: usize, tokens: usize) -> KeySpan {
+        let role = (!role.is_empty()).then(|| role.to_owned());
+        KeySpan { label: label.to_owned(), role, overlay: false, start, tokens }
+    }
+
+    fn near(found: Option<f64>, expected: f64) {
+        assert!(found.is_some_and(|found| (found - expected).abs() < 1e-12), "{found:?}, not {expected}");
+    }
+
+    fn keys() -> Vec<KeySpan> {
+        vec![
+            key("s[3]", "late", 40, 30),
+            key("s[0]", "", 0, 10),
+            key("s[1]", "early", 10, 10),
+            key("s[9]", "hidden", 70, 5),
+        ]
+    }
+
+    const MASS: [f64; 4] = [0.3, 0.2, 0.1, 0.0];
+    const SHARE: [f64; 4] = [0.3, 0.1, 0.1, 0.0];
+    const NOISE: [(usize, Amount); 2] =
+        [(0, Amount { mass: 0.15, density: 0.5 }), (2, Amount { mass: 0.05, density: 0.5 })];
+
+    fn with<T>(scale: Scale, look: impl FnOnce(&LayerSpans<'_>) -> T) -> T {
+        let keys = keys();
+        let row = RowAt { role: "query", nth: 0, start: 75, mass: &MASS, share: &SHARE, noise: &NOISE };
+        look(&LayerSpans { keys: &keys, rows: &[row], scale })
+    }
+
+    #[test]
+    fn lifts_balances_and_extremes_are_their_plain_definitions_on_both_scales() {
+        let both = ["early", "late"];
+        with(Scale::Mass, |at| {
+            let order: Vec<&str> = at.paid("query", &both).iter().map(|paid| &*paid.span.label).collect();
+            assert_eq!(order, ["s[1]", "s[3]"], "in the order of the prompt");
+            near(at.lift("query", &both), (0.1 + 0.3) / (0.05 + 0.15));
+            near(at.balance("query", &["late"], &["early"]), 0.3 / 0.4);
+            near(at.first_of("query", ["late", "early"]), 0.1 / 0.4);
+            near(at.least("query", &both), 0.1);
+            near(at.greatest("query", &both), 0.3);
+            let (a, b) = (0.25f64, 0.75f64);
+            near(at.evenness("query", &both), -(a * a.ln() + b * b.ln()) / 2f64.ln());
+            near(at.total("query", &both), 0.4);
+        });
+        with(Scale::Density, |at| {
+            near(at.lift("query", &both), (1.0 + 1.0) / (0.5 + 0.5));
+            near(at.balance("query", &["late"], &["early"]), 0.5);
+            near(at.evenness("query", &both), 1.0);
+            near(at.total("query", &both), 0.4 / 0.4);
+            assert_eq!(at.least("query", &["early", "hidden"]), None, "one is hidden");
+            near(at.greatest("query", &["early", "hidden"]), 1.0);
+        });
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_value() {
+        with(Scale::Mass, |at| {
+            assert_eq!(at.lift("last", &["early"]), None, "no such row");
+            assert_eq!(at.lift("query", &["hidden"]), None, "nothing stands in for it");
+            assert_eq!(at.balance("query", &["early"], &["other"]), None);
+            assert_eq!(at.evenness("query", &["early"]), None, "one alone");
+            assert_eq!(at.first_of("query", ["early", "other"]), None);
+        });
+    }
+
+    #[test]
+    fn spans_of_one_role_look_back_at_those_before_them() {
+        let keys =
+            [key("s[0]", "target", 0, 10), key("s[2]", "target", 20, 10), key("s[4]", "target", 40, 10)];
+        let noise = |mass: f64| Amount { mass, density: mass / 0.1 };
+        let second = [(0, noise(0.1)), (1, noise(0.3))];
+        let third = [(0, noise(0.05)), (1, noise(0.05))];
+        let rows = [
+            RowAt { role: "target", nth: 0, start: 0, mass: &[0.9; 3], share: &[0.1; 3], noise: &second },
+            RowAt { role: "target", nth: 1, start: 0, mass: &[1.0, 0.0, 0.0], share: &[0.1; 3], noise: &[] },
+            RowAt {
+                role: "target",
+                nth: 2,
+                start: 20,
+                mass: &[0.3, 0.6, 0.0],
+                share: &[0.1; 3],
+                noise: &second,
+            },
+            RowAt {
+                role: "target",
+                nth: 3,
+                start: 40,
+                mass: &[0.1, 0.2, 0.6],
+                share: &[0.1; 3],
+                noise: &third,
+            },
+        ];
+        let at = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
+        // pairs (2, 1), (3, 1), (3, 2)
+        near(at.look_back("target"), (0.3 + 0.1 + 0.2) / (0.1 + 0.05 + 0.05));
+    }
+}

@@ -1,0 +1,154 @@
+//! The constraints of a long-form question, and the question with a part of them (MemoryRewardBench, appendix D.4).
+//!
+//! Questions come from three data sets, told by their form, and each has constraints of its own ([`super::outlines`] reads the lists):
+//!
+//! - **LongProc**: the known routes of the problem itself, which stands behind the mark `[PROBLEM]` where there is one: a city's sentence
+//!   with its route. Notes, the format, the worked example and the reminders stay at every density.
+//! - **LongEval**: what is planned for the text of a `Title:`: list items, the entries of a JSON block, else lines. Without any of them the
+//!   topic is left alone.
+//! - **LongGenBench** and any other question: items `1)`, `2)`, ... numbered in order, and lines that begin with a bullet or with a number
+//!   and a full stop. Where items stand below an item, or inside it as a list of brackets, they are the constraints, and it is their
+//!   head, which goes with the last of them. An example in brackets belongs to its item, whatever is numbered in it.
+//!
+//! All other text is left as it is. At 100% the question is unchanged. The first constraints are kept, as in the paper's example
+//! (figure 21), so that what is kept at one density is kept at every higher one. Nothing is drawn.
+
+use super::outlines::{Constraints, Piece, items, plan};
+use super::terms::Source;
+
+const PROBLEM: &str = "[PROBLEM]";
+const ROUTE: &str = "You can travel from ";
+const TITLE: &str = "title:";
+
+/// The data set that a long-form question comes from; absent where its form is none of theirs.
+pub(super) fn source(question: &str) -> Option<Source> {
+    let begins = question.trim_start().get(..TITLE.len()).map(str::to_ascii_lowercase);
+    if problem(question).1.contains(ROUTE) {
+        Some(Source::LongProc)
+    } else if begins.as_deref() == Some(TITLE) {
+        Some(Source::LongEval)
+    } else {
+        (items(question).all.len() > 1).then_some(Source::LongGenBench)
+    }
+}
+
+pub(super) fn constraints(question: &str) -> Constraints {
+    match source(question) {
+        Some(Source::LongProc) => routes(question),
+        Some(Source::LongEval) => plan(question),
+        Some(Source::LongGenBench) | None => items(question),
+    }
+}
+
+/// Where the problem of a path puzzle begins, and its text.
+fn problem(question: &str) -> (usize, &str) {
+    let start = question.rfind(PROBLEM).map_or(0, |at| at + PROBLEM.len());
+    (start, question.get(start..).unwrap_or_default())
+}
+
+/// The known routes: each with the sentence before it, where that is of the same city.
+fn routes(question: &str) -> Constraints {
+    let mut found = Constraints::default();
+    let (mut start, text) = problem(question);
+    for line in text.split_inclusive('\n') {
+        let shown = line.trim_end();
+        let mut reached = 0;
+        for (at, _) in shown.match_indices(ROUTE) {
+            let rest = shown.get(at..).unwrap_or_default();
+            let city = rest.get(ROUTE.len()..).and_then(|rest| rest.split(" to ").next()).unwrap_or_default();
+            let before = shown.get(reached..at).unwrap_or_default();
+            // The sentence before is of the same city where it begins with its name.
+            let begins = |own: usize| {
+                let before = before.get(..own).unwrap_or_default().trim_end();
+                before.is_empty() || before.ends_with(['.', ':'])
+            };
+            let mut names = before.rmatch_indices(city).map(|(own, _)| own);
+            let own = names.find(|own| !city.is_empty() && begins(*own));
+            let from = own.map_or(at, |own| reached + own);
+            // Names have full stops of their own: the sentence ends behind the means of transport.
+            let by = rest.find(" by ").unwrap_or(0);
+            let end = rest.get(by..).and_then(|rest| rest.find('.'));
+            reached = at + end.map_or(rest.len(), |end| by + end + 1);
+            found.all.push(Piece { bytes: start + from..start + reached, listed: false });
+        }
+        start += line.len();
+    }
+    found
+}
+
+/// The question with the first `percent` of its constraints, rounded half up to whole ones.
+pub(super) fn thinned(question: &str, percent: u32) -> String {
+    let Constraints { all, heads } = constraints(question);
+    let keep = (all.len() * percent.min(100) as usize + 50) / 100;
+    if keep >= all.len() {
+        return question.to_owned();
+    }
+    let of_heads = heads.iter().filter(|head| !head.of.is_empty() && head.of.start >= keep);
+    let mut gone: Vec<&Piece> = all.iter().skip(keep).chain(of_heads.map(|head| &head.piece)).collect();
+    // A piece that holds others comes before them.
+    gone.sort_by_key(|piece| (piece.bytes.start, std::cmp::Reverse(piece.bytes.end)));
+    without(question, &gone)
+}
+
+/// The text without some pieces, and without the commas and empty lines that they leave behind.
+fn without(text: &str, gone: &[&Piece]) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut reached = 0;
+    for Piece { bytes, listed } in gone {
+        if bytes.end <= reached {
+            continue;
+        }
+        kept.push_str(text.get(reached..bytes.start.max(reached)).unwrap_or_default());
+        reached = bytes.end;
+        let rest = text.get(reached..).unwrap_or_default();
+        if *listed {
+            if let Some(after) = rest.trim_start().strip_prefix(',') {
+                reached = text.len() - after.trim_start().len();
+                continue;
+            }
+            // The last of its list: the comma before it goes.
+            if kept.trim_end().ends_with(',') {
+                kept.truncate(kept.trim_end().len() - 1);
+            }
+        }
+        // A line of which nothing is left goes with its end, and of two spaces one does.
+        let line_is_gone = (kept.is_empty() || kept.ends_with('\n')) && rest.starts_with('\n');
+        if line_is_gone || kept.ends_with(' ') && rest.starts_with(' ') {
+            reached += 1;
+        }
+    }
+    kept.push_str(text.get(reached..).unwrap_or_default());
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::draw::Draws;
+
+    /// On texts made of everything that lists are made of: what is left is in the text in its order.
+    #[test]
+    fn no_text_is_too_odd_and_what_is_left_of_it_stood_there_before() {
+        // Parts stand between bars.
+        let parts: Vec<&str> =
+            "1) |2) |3) |- |* |  |\n|\\n|(e.g. |(|)|), |: |, |; |[|]|{\"k\": |}|\"v\"|['|', '|```json\n|bullet points: |é|\
+             You can travel from A to B by bus."
+                .split('|')
+                .collect();
+        for seed in 0..4000 {
+            let mut draws = Draws::new("odd texts", seed, "c");
+            let begins = ["", "Title: t\n", "[PROBLEM]"][draws.index(3)];
+            let count = 1 + draws.index(14);
+            let text: String = (0..count).map(|_| parts[draws.index(parts.len())]).collect();
+            let text = format!("{begins}{text}");
+            for percent in [0, 50, 100] {
+                let left = thinned(&text, percent);
+                let mut rest = text.chars();
+                assert!(
+                    left.chars().all(|c| rest.any(|other| other == c)),
+                    "{text:?} at {percent}: {left:?}"
+                );
+            }
+        }
+    }
+}

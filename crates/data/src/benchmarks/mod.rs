@@ -1,0 +1,78 @@
+//! The benchmarks: one folder each, plugged into all stages by one table of data.
+//!
+//! A [`Benchmark`] says how its files become cases, how a probe becomes a prompt, what a judge sees and returns, what is
+//! counted, and which spans play which part in the analysis. The rooms that do the work are below this one and know no benchmark
+//! by name. [`ALL`] is where a benchmark is registered: one line.
+//!
+//! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
+
+mod arrays;
+mod benchmark;
+mod chart;
+pub mod dataset;
+pub mod dose;
+mod files;
+mod graded;
+pub mod knowme;
+pub mod measure;
+pub mod memrewardbench;
+pub mod reading;
+mod readings;
+mod rubric;
+mod setting;
+pub mod shape;
+pub mod stale;
+pub mod subtlememory;
+
+pub use benchmark::{
+    Benchmark, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall, PAPER_ENCODING,
+    QUERY, References, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT, rubric_named,
+};
+pub use chart::{Bar, BarChart, Chart, Share, TrendChart, TrendLine, TrendPanel};
+pub use files::Files;
+pub use graded::{CUT_MARK, CutCount, Graded, GradedMemory, HistoryCut, ShownSegments, Table};
+pub use measure::{Amount, Axis, Grouping, Judged, KeySpan, LayerSpans, Measure, RowAt, Scale, Seen};
+pub use reading::Cases;
+pub use readings::{Given, NotRead, Reading, Said, Told};
+pub use rubric::{Grades, JudgeUnit, LabelCheck, Rubric, UnknownRubric, VerdictKind};
+pub use setting::{Context, Retriever, Setting};
+
+use crate::ground::order::unique;
+
+/// Every benchmark that the tool knows. The first one is that of runs and files that name none.
+pub static ALL: [&Benchmark; 5] = [
+    &stale::STALE,
+    &subtlememory::SUBTLEMEMORY,
+    &knowme::KNOWME,
+    &memrewardbench::MEMREWARDBENCH,
+    &dose::DOSE,
+];
+
+pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
+    let rows = benchmark.lens.curves.iter().map(|curve| curve.from);
+    unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
+}
+
+/// True if the analysis wants the row [`VERDICT`].
+pub fn wants_verdict_row(benchmark: &Benchmark) -> bool {
+    benchmark.lens.curves.iter().any(|curve| curve.from == VERDICT)
+}
+
+/// The side that a role plays in whichever benchmark has it.
+pub fn side_of(role: &str) -> Option<Side> {
+    let mut sides = ALL.iter().flat_map(|benchmark| benchmark.lens.sides);
+    sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
+}
+
+/// True if a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+pub fn is_reading(judge: &str) -> bool {
+    ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
+}
+
+pub fn named(name: &str) -> Option<&'static Benchmark> {
+    ALL.into_iter().find(|benchmark| benchmark.name == name)
+}
+
+pub fn default_name() -> String {
+    ALL[0].name.to_owned()
+}

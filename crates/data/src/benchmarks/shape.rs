@@ -1,0 +1,359 @@
+//! Rows of JSON held against the shape that they should have: every problem named by file, row, id and field.
+//!
+//! A benchmark's reader declares its rows as a [`Shape`]; what fits it is read by serde. Rules between fields are the reader's own.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+
+use super::reading::{Problem, RowProblems};
+use crate::case::Case;
+use crate::ground::json::Fault;
+
+pub const WHOLE_ROW: &str = "(row)";
+const QUOTED_CHARS: usize = 60;
+
+/// Any JSON value; objects keep repeated keys, so that they can be reported instead of silently lost.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    Null,
+    Bool(bool),
+    Number(Number),
+    String(String),
+    Array(Vec<Node>),
+    Object(Pairs<Node>),
+}
+
+/// An object's fields in file order, repeated keys included.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pairs<V>(pub Vec<(String, V)>);
+
+pub enum Shape {
+    Text,
+    /// One of these strings; with the remedy where it is none.
+    OneOf(&'static [&'static str], &'static str),
+    /// A value that the function takes; with the remedy where it does not.
+    Where(fn(&Node) -> bool, &'static str),
+    /// An array, by the word for an element, with at least so many.
+    List(&'static str, usize, &'static Shape),
+    /// An object of these fields, whose other fields are refused, or do no harm.
+    Fields(&'static [Field], Others),
+    /// A check that reports by itself; true if nothing is wrong.
+    By(fn(&mut Checker<'_>, &str, &Node) -> bool),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    Refused,
+    Ignored,
+}
+
+pub struct Field {
+    name: &'static str,
+    shape: Shape,
+    /// The remedy where it is missing; `None` of one that may be.
+    missing: Option<&'static str>,
+}
+
+pub const fn needed(name: &'static str, shape: Shape) -> Field {
+    Field { name, shape, missing: Some("add it") }
+}
+
+pub const fn needed_or(name: &'static str, shape: Shape, missing: &'static str) -> Field {
+    Field { name, shape, missing: Some(missing) }
+}
+
+pub const fn optional(name: &'static str, shape: Shape) -> Field {
+    Field { name, shape, missing: None }
+}
+
+pub const SPEAKER: Shape = Shape::OneOf(&["user", "assistant"], "write \"user\" or \"assistant\"");
+const OF_TURN: [Field; 2] = [needed("role", SPEAKER), needed("content", Shape::Text)];
+/// A turn of a session that says something, and nothing else.
+pub const TURN: Shape = Shape::Fields(&OF_TURN, Others::Refused);
+/// A turn of a session that says something.
+pub const OPEN_TURN: Shape = Shape::Fields(&OF_TURN, Others::Ignored);
+
+impl Node {
+    pub fn describe(&self) -> String {
+        match self {
+            Node::Null => "null".to_owned(),
+            Node::Bool(value) => value.to_string(),
+            Node::Number(value) => value.to_string(),
+            Node::String(text) => quote(text),
+            Node::Array(items) => format!("an array of {}", items.len()),
+            Node::Object(Pairs(fields)) => format!("an object of {} fields", fields.len()),
+        }
+    }
+
+    /// A field of an object, which need not be sound; of a key that stands twice the first.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        match self {
+            Node::Object(Pairs(fields)) => {
+                fields.iter().find(|(field, _)| field == name).map(|(_, value)| value)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Node::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A field that is a string and not blank.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name)?.as_str().filter(|text| !text.trim().is_empty())
+    }
+
+    fn value(self) -> Value {
+        match self {
+            Node::Null => Value::Null,
+            Node::Bool(value) => value.into(),
+            Node::Number(value) => value.into(),
+            Node::String(text) => text.into(),
+            Node::Array(items) => items.into_iter().map(Node::value).collect(),
+            Node::Object(Pairs(fields)) => {
+                Value::Object(fields.into_iter().map(|(name, value)| (name, value.value())).collect())
+            }
+        }
+    }
+}
+
+pub fn quote(text: &str) -> String {
+    quote_up_to(QUOTED_CHARS, text)
+}
+
+pub fn quote_up_to(most: usize, text: &str) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// One row of a file under check.
+#[derive(Debug)]
+pub struct Checker<'a> {
+    pub file: Option<&'a str>,
+    pub row: usize,
+    /// The row's id, once it is known; and what stands in the place of it in a problem.
+    pub uid: Option<String>,
+    /// Before the field in a problem.
+    pub within: String,
+    pub problems: Vec<Problem>,
+}
+
+impl<'a> Checker<'a> {
+    pub fn new(file: Option<&'a str>, row: usize, uid: Option<&str>) -> Self {
+        let uid = uid.map(str::to_owned);
+        Checker { file, row, uid, within: String::new(), problems: Vec::new() }
+    }
+
+    pub fn problem(&mut self, field: impl AsRef<str>, found: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Problem {
+            file: self.file.map(str::to_owned),
+            row: self.row,
+            uid: self.uid.clone(),
+            field: format!("{}{}", self.within, field.as_ref()),
+            found: found.into(),
+            remedy: remedy.into(),
+        });
+    }
+
+    pub fn faults(&mut self, faults: Vec<Fault>) {
+        for fault in faults {
+            self.problem(fault.field(), fault.found.as_str(), fault.remedy);
+        }
+    }
+
+    /// The outcome of the row's other checks together with the problems so far, which cost the row.
+    pub fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
+        if self.problems.is_empty() {
+            return outcome;
+        }
+        let of_sound = |case: Case| RowProblems { labels: case.labels, ..RowProblems::default() };
+        let others = outcome.map_or_else(|others| others, of_sound);
+        let mut problems = self.problems;
+        let again = |other: &Problem| problems.iter().any(|own| own.field == other.field);
+        let others_alone: Vec<Problem> = others.problems.into_iter().filter(|other| !again(other)).collect();
+        problems.extend(others_alone);
+        Err(RowProblems { problems, ..others })
+    }
+
+    /// A row of this shape; `None` with a problem where it has another.
+    pub fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
+        if !self.fits(WHOLE_ROW, &node, shape) {
+            return None;
+        }
+        let read = serde_json::from_value(node.value());
+        read.map_err(|error| self.problem(WHOLE_ROW, error.to_string(), "put it right")).ok()
+    }
+
+    /// True if a value has a shape; reports where it has not.
+    pub fn fits(&mut self, path: &str, node: &Node, shape: &Shape) -> bool {
+        let before = self.problems.len();
+        match (shape, node) {
+            (Shape::Text, Node::String(text)) if text.trim().is_empty() => {
+                self.problem(path, "an empty string", "write a text that is not blank");
+            }
+            (Shape::Text, Node::String(_)) => {}
+            (Shape::Text, other) => self.problem(path, other.describe(), "write a string"),
+            (Shape::OneOf(known, _), Node::String(text)) if known.contains(&text.as_str()) => {}
+            (Shape::OneOf(_, remedy), Node::String(text)) if text.trim().is_empty() => {
+                self.problem(path, "an empty string", *remedy);
+            }
+            (Shape::OneOf(_, remedy), other) => self.problem(path, other.describe(), *remedy),
+            (Shape::Where(takes, remedy), other) => {
+                if !takes(other) {
+                    self.problem(path, other.describe(), *remedy);
+                }
+            }
+            (Shape::List(of, least, _), Node::Array(items)) if items.len() < *least => {
+                self.problem(path, "an empty array", format!("give at least one {of}"));
+            }
+            (Shape::List(_, _, each), Node::Array(items)) => {
+                for (at, item) in items.iter().enumerate() {
+                    self.fits(&format!("{path}[{at}]"), item, each);
+                }
+            }
+            (Shape::List(of, ..), other) => {
+                self.problem(path, other.describe(), format!("write an array, one element a {of}"));
+            }
+            (Shape::Fields(known, others), Node::Object(Pairs(fields))) => {
+                self.fields(path, fields, known, *others);
+            }
+            (Shape::Fields(known, Others::Refused), other) => {
+                let remedy = format!("write an object with the fields {}", listed(known));
+                self.problem(path, other.describe(), remedy);
+            }
+            (Shape::Fields(..), other) => self.problem(path, other.describe(), "write an object"),
+            (Shape::By(check), node) => return check(self, path, node),
+        }
+        self.problems.len() == before
+    }
+
+    fn fields(&mut self, path: &str, fields: &[(String, Node)], known: &[Field], others: Others) {
+        let prefix = if path == WHOLE_ROW { String::new() } else { format!("{path}.") };
+        for (at, (name, _)) in fields.iter().enumerate() {
+            if others == Others::Refused && !known.iter().any(|field| field.name == name) {
+                let remedy = format!("remove it: the fields here are {}", listed(known));
+                self.problem(format!("{prefix}{}", shown_key(name)), "an unknown field", remedy);
+            } else if fields.iter().take(at).any(|(before, _)| before == name) {
+                self.problem(format!("{prefix}{name}"), "the same key a second time", "keep one of them");
+            }
+        }
+        for Field { name, shape, missing } in known {
+            let path = format!("{prefix}{name}");
+            match (fields.iter().find(|(other, _)| other == name), missing) {
+                (Some((_, value)), _) => drop(self.fits(&path, value, shape)),
+                (None, Some(remedy)) => self.problem(path, "no such field", *remedy),
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+/// The names of fields: the needed ones, then those that may be missing.
+fn listed(fields: &[Field]) -> String {
+    let names = |needed: bool| {
+        let names = fields.iter().filter(|field| field.missing.is_some() == needed).map(|field| field.name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match names(false) {
+        none if none.is_empty() => names(true),
+        others => format!("{} and, where wanted, {others}", names(true)),
+    }
+}
+
+/// A key as a message shows it: plain where it looks like a field name, quoted and shortened where it does not.
+fn shown_key(name: &str) -> String {
+    let plain =
+        !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if plain { name.to_owned() } else { quote(name) }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
+    }
+}
+
+struct PairsVisitor<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
+    type Value = Pairs<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<V>, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Pairs(fields))
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        // JSON has no NaN and no infinity, so the second arm is for completeness.
+        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Node, E> {
+        Ok(Node::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Node::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Node, A::Error> {
+        PairsVisitor(PhantomData).visit_map(map).map(Node::Object)
+    }
+}

@@ -1,0 +1,235 @@
+//! Assembles a scenario and distractor sessions into a dated history of any length.
+//!
+//! Called for the built-in sample. Pure and deterministic: a seed, a scenario and a pool give the same case on every
+//! machine and in every release, and a scenario's case does not depend on which other scenarios there are.
+//!
+//! The algorithm, in the order of its draws from the scenario's own stream (see `draw`):
+//!
+//! 1. **Positions.** A pair old < new, uniform over all pairs that are not adjacent and leave a distractor on either side
+//!    of each (five sessions or more). With three or four sessions the pair is not adjacent but may stand at an end; with
+//!    two it is the whole history.
+//! 2. **Distractors.** The pool in a shuffled order, without replacement. A history longer than the pool goes through it
+//!    again in a new order, never with the same distractor twice in a row.
+//! 3. **Times.** They lie on an axis of waking hours, 08:00 to 22:00, so that nobody chats at four in the morning. The new
+//!    observation is dated, the old one lies `gap_days` before it and the query `query_gap_days` after it, each with up to
+//!    an hour of jitter. Sessions between two of these are spread evenly with jitter; sessions before the old one are half
+//!    a day to two and a half days apart. All times are strictly increasing.
+
+use std::collections::BTreeMap;
+
+use jiff::ToSpan;
+use jiff::civil::{Date, DateTime, date};
+use serde::Deserialize;
+
+pub use super::row::ProbingQueries;
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use crate::case::draw::Draws;
+use crate::case::{Case, Evidence, History, Segment, Turn};
+
+pub const MAX_SESSIONS: usize = 10_000;
+
+/// The longest gap between old and new, and between new and query, in days: a hundred years.
+pub const MAX_GAP_DAYS: u32 = 36_525;
+
+const DAY: i64 = 14 * 3600;
+
+/// The hour at which the waking day begins.
+const WAKING: i64 = 8 * 3600;
+
+/// The first day on which a new observation can be made, and the number of days to choose from.
+const FIRST_DAY: Date = date(2025, 3, 1);
+const DAYS: u64 = 180;
+
+/// The input of a case: two sessions of evidence, the days between them, and the probes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    pub uid: String,
+    /// `T1` (the same attribute changes) or `T2` (an upstream one does).
+    pub r#type: String,
+    pub category: String,
+    pub attribute: String,
+    #[serde(rename = "M_old")]
+    pub old: String,
+    #[serde(rename = "M_new")]
+    pub new: String,
+    /// Why the new one invalidates the old one, for the judge.
+    pub explanation: String,
+    /// Days from the old to the new session, at least 1.
+    pub gap_days: u32,
+    /// Days from the new session to the query, at least 1.
+    pub query_gap_days: u32,
+    pub old_session: Vec<Turn>,
+    pub new_session: Vec<Turn>,
+    pub probing_queries: ProbingQueries,
+}
+
+/// A session on an everyday topic that updates no attribute of any scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Distractor {
+    /// Its topic; unique in its pool and never shown to a model.
+    pub topic: String,
+    pub turns: Vec<Turn>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HaystackError {
+    #[error("a history of {0} sessions cannot be assembled; ask for 2 to {MAX_SESSIONS}")]
+    Sessions(usize),
+    #[error("{needed} distractor sessions are needed and the pool holds {pool}; fill it with at least 2")]
+    Pool { needed: usize, pool: usize },
+    #[error("scenario {uid:?}: {field} is {days}; give 1 to {MAX_GAP_DAYS} days")]
+    Gap { uid: String, field: &'static str, days: u32 },
+    #[error("scenario {uid:?}: a session falls outside the calendar")]
+    Calendar { uid: String, source: jiff::Error },
+}
+
+/// The case of `scenario` among distractors of `pool`, `sessions` sessions in all (2 to [`MAX_SESSIONS`]).
+///
+/// The case's id is the scenario's uid; its labels hold `type` alone, as a row of a STALE file would.
+pub fn assemble(
+    scenario: &Scenario,
+    pool: &[Distractor],
+    seed: u64,
+    sessions: usize,
+) -> Result<Case, HaystackError> {
+    if !(2..=MAX_SESSIONS).contains(&sessions) {
+        return Err(HaystackError::Sessions(sessions));
+    }
+    for (field, days) in [("gap_days", scenario.gap_days), ("query_gap_days", scenario.query_gap_days)] {
+        if !(1..=MAX_GAP_DAYS).contains(&days) {
+            return Err(HaystackError::Gap { uid: scenario.uid.clone(), field, days });
+        }
+    }
+    let needed = sessions - 2;
+    if pool.len() < 2 && pool.len() < needed {
+        return Err(HaystackError::Pool { needed, pool: pool.len() });
+    }
+
+    let mut draws = Draws::new("palimpsest haystack 1", seed, &scenario.uid);
+    let (old, new) = positions(&mut draws, sessions);
+    let order = distractor_order(&mut draws, pool.len(), needed);
+    let (seconds, query) = waking_seconds(&mut draws, scenario, sessions, old, new);
+    let time = |seconds| {
+        civil_time(seconds).map_err(|source| HaystackError::Calendar { uid: scenario.uid.clone(), source })
+    };
+
+    let mut distractors = order.into_iter();
+    let mut history = Vec::with_capacity(sessions);
+    for (index, at) in seconds.into_iter().enumerate() {
+        let turns = if index == old {
+            &scenario.old_session
+        } else if index == new {
+            &scenario.new_session
+        } else {
+            // `distractor_order` gave one for each of the other positions.
+            distractors
+                .next()
+                .and_then(|i| pool.get(i))
+                .map(|d| &d.turns)
+                .ok_or(HaystackError::Pool { needed, pool: pool.len() })?
+        };
+        history.push(Segment {
+            kind: SESSION.to_owned(),
+            index,
+            time: Some(time(at)?),
+            turns: turns.clone(),
+        });
+    }
+    let queries = &scenario.probing_queries;
+    Ok(Case {
+        id: scenario.uid.clone(),
+        labels: BTreeMap::from([(SPLIT.to_owned(), scenario.r#type.clone())]),
+        history: History { segments: history, query_time: Some(time(query)?) },
+        evidence: vec![Evidence::segment(OLD, old), Evidence::segment(NEW, new)],
+        probes: vec![
+            probe("SR", QUESTION, &*queries.dim1_query),
+            probe("PR", QUESTION, &*queries.dim2_query),
+            probe("IPA", REQUEST, &*queries.dim3_query),
+        ],
+        judge: judge_only(&*scenario.old, &*scenario.new, &*scenario.explanation),
+        ..Case::default()
+    })
+}
+
+/// Step 1: where the old and the new session stand.
+fn positions(draws: &mut Draws, sessions: usize) -> (usize, usize) {
+    if sessions == 2 {
+        return (0, 1);
+    }
+    // Pairs of places that are not adjacent, out of the `places` from `first` on, correspond one to one to pairs of
+    // distinct places out of one fewer: move the later one up by one.
+    let (first, places) = if sessions >= 5 { (1, sessions - 2) } else { (0, sessions) };
+    let a = draws.index(places - 1);
+    let b = draws.index(places - 2);
+    let b = if b >= a { b + 1 } else { b };
+    (first + a.min(b), first + a.max(b) + 1)
+}
+
+/// Step 2: indices into a pool of `pool`, `needed` of them.
+fn distractor_order(draws: &mut Draws, pool: usize, needed: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = Vec::with_capacity(needed + pool);
+    while order.len() < needed {
+        let mut round: Vec<usize> = (0..pool).collect();
+        draws.shuffle(&mut round);
+        if order.last().is_some() && order.last() == round.first() && pool > 1 {
+            let other = 1 + draws.index(pool - 1);
+            round.swap(0, other);
+        }
+        order.extend(round);
+    }
+    order.truncate(needed);
+    order
+}
+
+/// Step 3: the times of the sessions and of the query, in waking seconds from the beginning of [`FIRST_DAY`].
+fn waking_seconds(
+    draws: &mut Draws,
+    scenario: &Scenario,
+    sessions: usize,
+    old: usize,
+    new: usize,
+) -> (Vec<i64>, i64) {
+    const HOUR: i64 = 3600;
+    // The hour leaves room for an hour of jitter on either side, so days are counted as the scenario says.
+    let day = draws.below(DAYS) as i64;
+    let hour = HOUR + draws.below((DAY - 2 * HOUR) as u64) as i64;
+    let mut jittered = |day: i64| day * DAY + hour - HOUR + draws.below(2 * HOUR as u64) as i64;
+    let old_at = jittered(day - i64::from(scenario.gap_days));
+    let new_at = jittered(day);
+    let query_at = jittered(day + i64::from(scenario.query_gap_days));
+
+    let mut seconds = vec![0; sessions];
+    let mut at = old_at;
+    for slot in seconds.iter_mut().take(old).rev() {
+        at -= DAY / 2 + draws.below(2 * DAY as u64) as i64;
+        *slot = at;
+    }
+    let mut spread = |slots: &mut [i64], from: i64, to: i64| {
+        // Each in the middle of its share of the interval, moved by up to a quarter of the share.
+        let share = (to - from) / (slots.len() as i64 + 1);
+        for (i, slot) in slots.iter_mut().enumerate() {
+            *slot = from + share * (i as i64 + 1) - share / 4 + draws.below((share / 2) as u64 + 1) as i64;
+        }
+    };
+    if let Some(between) = seconds.get_mut(old + 1..new) {
+        spread(between, old_at, new_at);
+    }
+    if let Some(after) = seconds.get_mut(new + 1..) {
+        spread(after, new_at, query_at);
+    }
+    for (place, at) in [(old, old_at), (new, new_at)] {
+        if let Some(slot) = seconds.get_mut(place) {
+            *slot = at;
+        }
+    }
+    (seconds, query_at)
+}
+
+/// A point on the axis of waking seconds as a date and time.
+fn civil_time(seconds: i64) -> Result<DateTime, jiff::Error> {
+    let days = i32::try_from(seconds.div_euclid(DAY)).unwrap_or(i32::MAX);
+    let clock = WAKING + seconds.rem_euclid(DAY);
+    FIRST_DAY.at(0, 0, 0, 0).checked_add(clock.seconds())?.checked_add(days.days())
+}

@@ -1,0 +1,104 @@
+//! STALE: does a model notice that a later session has made an earlier one out of date, without saying so?
+//!
+//! A case is a history of dated sessions, two of which are evidence: `old`, and `new`, which overwrites it. Three probes ask
+//! about the state itself (SR), take the earlier one for granted (PR), or need it for something else (IPA; section 3.3 of the
+//! paper). Cases of type T1 change the same attribute, those of T2 an upstream one.
+
+mod array;
+pub mod exchange;
+mod findings;
+pub mod haystack;
+mod lengths;
+pub mod pair;
+mod reader;
+mod row;
+mod rubrics;
+pub mod sample;
+mod terms;
+mod write;
+
+pub use findings::CHANGE_WORDS;
+pub use reader::read_stale;
+use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
+pub use write::{WriteError, write_stale};
+
+use super::reading::ReadError;
+use super::{
+    Benchmark, Cases, Checks, Curve, Files, LensSpec, Overall, QUERY, SampleError, SampleFiles, SampleSpec,
+    Side,
+};
+use crate::case::truncate::{Phases, Truncation};
+
+/// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
+pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
+
+const TITLE: &str = "STALE";
+/// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
+const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
+
+const PROBE_IDS: [&str; 3] = [row::PROBES[0].1, row::PROBES[1].1, row::PROBES[2].1];
+
+/// The cut of the authors' code: 128,000 tokens in all, of which it keeps 512 free; two sessions from either end, then some between the
+/// old one and the new.
+const PHASES: Phases = Phases { first: OLD, last: NEW, ends: 2, context: 128_000, reserved: 512 };
+
+pub static STALE: Benchmark = Benchmark {
+    name: "stale",
+    title: TITLE,
+    segment: SESSION,
+    split: SPLIT,
+    templates: &[
+        ("system.j2", include_str!("templates/system.j2")),
+        ("session.j2", include_str!("templates/session.j2")),
+        ("question.j2", include_str!("templates/question.j2")),
+        ("request.j2", include_str!("templates/request.j2")),
+    ],
+    query_time_if_asked: true,
+    rubrics: &rubrics::RUBRICS,
+    lens: LensSpec {
+        curves: &CURVES,
+        // PR is passed too seldom for a stable comparison by verdict (section 4.3).
+        pooled: Some(&["SR", "IPA"]),
+        // Query to new over query to old (figures 3 and 8).
+        ratio: Some((CURVES[2], CURVES[1])),
+        anchors: &[OLD, NEW],
+        sides: &[(OLD, Side::Older), (NEW, Side::Newer)],
+        ..LensSpec::DEFAULT
+    },
+    recognises,
+    read,
+    // The rows of the construction's own files have no `type`.
+    splits: &TYPES,
+    checks: |case| Checks { findings: findings::findings(case), ..Checks::default() },
+    published: &[(PUBLISHED_SHA256, "T1_T2_400_FULL.json")],
+    printed_lengths: &lengths::TABLE_5,
+    sample: sample_file,
+    // As the paper says (section 4.1), as the authors' code cuts where it is asked to, and without a look at the evidence.
+    truncations: &[Truncation::Evidence, Truncation::Phases(PHASES), Truncation::Plain],
+    stated: &[OLD, NEW],
+    probes: &PROBE_IDS,
+    // The mean of the six cells (table 2).
+    overall: Overall::Cells,
+    ..Benchmark::DEFAULT
+};
+
+fn recognises(files: &Files<'_>) -> bool {
+    let beginning = files.first_beginning();
+    let fields = ["\"haystack_session\"", "\"M_old\"", "\"old_info\""];
+    !files.is_folder() && fields.iter().any(|field| beginning.contains(field))
+}
+
+fn read<'a>(files: Files<'a>, split: Option<&'static str>) -> Cases<'a> {
+    match files.open_first() {
+        Ok(text) => read_stale(text, split),
+        Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
+    }
+}
+
+fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
+    let failed = |error: anyhow::Error| SampleError(format!("the built-in sample cannot be made: {error:#}"));
+    let cases = sample::cases(spec).map_err(|error| failed(error.into()))?;
+    let mut text = Vec::new();
+    write_stale(&mut text, &cases).map_err(|error| failed(error.into()))?;
+    Ok(vec![(sample::FILE.to_owned(), text)])
+}

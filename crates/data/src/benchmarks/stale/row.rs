@@ -1,0 +1,284 @@
+//! One row: every field checked, every problem listed, and a [`Case`] only if there is none; and the row of a case.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::DateTime;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
+use crate::benchmarks::reading::RowProblems;
+use crate::benchmarks::shape::{
+    Checker, Field, Node, Others, Pairs, Shape, TURN, needed, needed_or, optional, quote,
+};
+use crate::case::{Case, Evidence, History, Segment, Turn};
+
+/// The field of the old state, and another name for it.
+const OLD_FIELD: &str = "M_old";
+const OLD_ALSO: &str = "old_info";
+
+/// The field that some derived files and the construction's own add.
+const QUERY_TIME: &str = "query_time";
+const RELEVANT: &str = "relevant_session_index";
+
+/// The fields by which derived files label what changes (the paper's figure 5 counts categories of attributes). Each is a label
+/// of the case by the same name.
+pub(super) const LABELS: [&str; 4] = ["category", "attribute", "topic", "domain"];
+
+/// The three probes: field, id (section 3.3 of the paper), framing (appendix E.1).
+pub(super) const PROBES: [(&str, &str, &str); 3] =
+    [("dim1_query", "SR", QUESTION), ("dim2_query", "PR", QUESTION), ("dim3_query", "IPA", REQUEST)];
+
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("uid", Shape::Text),
+        needed_or(
+            SPLIT,
+            Shape::OneOf(&TYPES, "write \"T1\" or \"T2\""),
+            "add it, or give the type of all such rows with --type",
+        ),
+        needed(OLD_FIELD, Shape::Text),
+        needed("M_new", Shape::Text),
+        needed("explanation", Shape::Text),
+        needed(RELEVANT, Shape::By(relevant)),
+        needed("haystack_session", Shape::List("session", 1, &Shape::List("turn", 0, &TURN))),
+        needed("timestamps", Shape::List("session", 1, &WHEN)),
+        needed("probing_queries", Shape::Fields(&OF_QUERIES, Others::Refused)),
+        optional(QUERY_TIME, WHEN),
+        optional(TIME_GAP, GAP),
+        optional(LABELS[0], Shape::Text),
+        optional(LABELS[1], Shape::Text),
+        optional(LABELS[2], Shape::Text),
+        optional(LABELS[3], Shape::Text),
+    ],
+    Others::Refused,
+);
+const OF_QUERIES: [Field; 3] =
+    [needed(PROBES[0].0, Shape::Text), needed(PROBES[1].0, Shape::Text), needed(PROBES[2].0, Shape::Text)];
+const WHEN: Shape = Shape::Where(
+    |node| node.as_str().is_some_and(|text| parse_time(text).is_some()),
+    "write a date and time that exist, as \"YYYY-MM-DD HH:MM:SS\" or \"YYYY-MM-DD HH:MM\"",
+);
+const GAP: Shape = Shape::Where(
+    |node| matches!(node, Node::Null | Node::String(_) | Node::Number(_)),
+    "write a text or a number, or leave it out",
+);
+const INDEX: Shape = Shape::Where(
+    |node| matches!(node, Node::Number(number) if number.is_u64()),
+    "write a session's zero-based index, a whole number",
+);
+
+/// A row as it stands in a file, in the field order of the published one.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub uid: String,
+    pub r#type: String,
+    #[serde(rename = "M_old")]
+    pub old: String,
+    #[serde(rename = "M_new")]
+    pub new: String,
+    pub explanation: String,
+    pub relevant_session_index: [usize; 2],
+    pub haystack_session: Vec<Vec<Turn>>,
+    pub timestamps: Vec<String>,
+    pub probing_queries: ProbingQueries,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query_time: Option<String>,
+    #[serde(flatten)]
+    pub labels: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbingQueries {
+    pub dim1_query: String,
+    pub dim2_query: String,
+    pub dim3_query: String,
+}
+
+/// The case of a row, or all that is wrong with it. `split` is its type where it does not say it.
+pub(super) fn case_from_row(
+    node: Node,
+    mut row: Checker<'_>,
+    split: Option<&'static str>,
+) -> Result<Case, RowProblems> {
+    let node = with_usual_names(node, split);
+    let known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
+    if let (Some(own), Some(given)) = (&known, split)
+        && own != given
+    {
+        let remedy = "leave --type out where rows say their own";
+        row.problem(SPLIT, format!("{} where --type is {given}", quote(own)), remedy);
+    }
+    let sound = row.problems.is_empty();
+    let case = row.read(node, &ROW).and_then(|read: Row| case(&mut row, read));
+    let labels = known.filter(|_| sound).map(|known| (SPLIT.to_owned(), known)).into_iter().collect();
+    match case {
+        Some(case) if row.problems.is_empty() => Ok(case),
+        _ => Err(RowProblems { problems: row.problems, labels, ..RowProblems::default() }),
+    }
+}
+
+/// The row under the names that the published file has: the other name of the old state, and the type that is given.
+fn with_usual_names(node: Node, split: Option<&'static str>) -> Node {
+    let Node::Object(Pairs(mut fields)) = node else { return node };
+    let has = |fields: &[(String, Node)], name: &str| fields.iter().any(|(other, _)| other == name);
+    if !has(&fields, OLD_FIELD)
+        && let Some((name, _)) = fields.iter_mut().find(|(name, _)| name == OLD_ALSO)
+    {
+        OLD_FIELD.clone_into(name);
+    }
+    if !has(&fields, SPLIT)
+        && let Some(split) = split
+    {
+        fields.push((SPLIT.to_owned(), Node::String(split.to_owned())));
+    }
+    Node::Object(Pairs(fields))
+}
+
+/// Two indices, the old session's before the new one's.
+fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
+    let pair = match node {
+        Node::Array(items) => items.as_slice(),
+        _ => &[],
+    };
+    let [old, new] = pair else {
+        row.problem(path, node.describe(), "write [old, new]: two zero-based session indices");
+        return false;
+    };
+    let sound =
+        [old, new].into_iter().enumerate().map(|(at, one)| row.fits(&format!("{path}[{at}]"), one, &INDEX));
+    if sound.filter(|fits| !fits).count() > 0 {
+        return false;
+    }
+    let index = |node: &Node| match node {
+        Node::Number(number) => number.as_u64(),
+        _ => None,
+    };
+    let (old, new) = (index(old).unwrap_or_default(), index(new).unwrap_or_default());
+    if old >= new {
+        let what = if old == new { "the same session twice" } else { "the old session after the new one" };
+        let remedy = "name the old session first, then a later one";
+        row.problem(path, format!("[{old}, {new}], {what}"), remedy);
+    }
+    old < new
+}
+
+/// The case of a row whose fields are sound, with the problems between its fields.
+fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
+    let [old_at, new_at] = read.relevant_session_index;
+    let count = read.haystack_session.len();
+    if read.timestamps.len() != count {
+        let found = format!("{} timestamps for {count} sessions", read.timestamps.len());
+        row.problem("timestamps", found, "give one timestamp a session");
+    }
+    for (place, role, index) in [(0, OLD, old_at), (1, NEW, new_at)] {
+        match read.haystack_session.get(index) {
+            None => {
+                let found = format!("{index} with {count} sessions");
+                row.problem(format!("{RELEVANT}[{place}]"), found, format!("write an index below {count}"));
+            }
+            Some(turns) if turns.is_empty() => {
+                let found = format!("an empty array, and it is the {role} session");
+                row.problem(format!("haystack_session[{index}]"), found, "give it its turns");
+            }
+            Some(_) => {}
+        }
+    }
+    let times: Vec<DateTime> = read.timestamps.iter().filter_map(|text| parse_time(text)).collect();
+    let query_time = read.query_time.as_deref().and_then(parse_time);
+    order_of_times(row, &times, (old_at, new_at), query_time);
+
+    // A session without a turn is skipped, as the authors' formatter does; the others keep their indices.
+    let sessions = read.haystack_session.into_iter().zip(times).enumerate();
+    let segment =
+        |(index, (turns, time))| Segment { kind: SESSION.to_owned(), index, time: Some(time), turns };
+    let segments = sessions.map(segment).filter(|segment| !segment.turns.is_empty()).collect();
+    let text = |(name, value)| match value {
+        Value::String(text) if text.trim().is_empty() => None,
+        Value::String(text) => Some((name, text)),
+        Value::Number(number) => Some((name, number.to_string())),
+        _ => None,
+    };
+    let labels = read.labels.into_iter().filter_map(text).chain([(SPLIT.to_owned(), read.r#type)]);
+    let ProbingQueries { dim1_query, dim2_query, dim3_query } = read.probing_queries;
+    let probes = PROBES.into_iter().zip([dim1_query, dim2_query, dim3_query]);
+    Some(Case {
+        id: read.uid,
+        labels: labels.collect(),
+        history: History { segments, query_time },
+        evidence: vec![Evidence::segment(OLD, old_at), Evidence::segment(NEW, new_at)],
+        probes: probes.map(|((_, id, form), query)| probe(id, form, query)).collect(),
+        judge: judge_only(read.old, read.new, read.explanation),
+        ..Case::default()
+    })
+}
+
+/// Never decreasing; old strictly before new; the query not before the last session.
+fn order_of_times(
+    row: &mut Checker<'_>,
+    times: &[DateTime],
+    (old, new): (usize, usize),
+    query_time: Option<DateTime>,
+) {
+    let mut latest: Option<(usize, DateTime)> = None;
+    for (i, &time) in times.iter().enumerate() {
+        match latest {
+            Some((before, at)) if time < at => {
+                let found = format!("{} after timestamps[{before}] = {}", shown(time), shown(at));
+                row.problem(format!("timestamps[{i}]"), found, "put the sessions in time order");
+            }
+            _ => latest = Some((i, time)),
+        }
+    }
+    if let (Some(a), Some(b)) = (times.get(old), times.get(new))
+        && a == b
+    {
+        let found = format!("{}, the time of the old session (timestamps[{old}])", shown(*b));
+        row.problem(format!("timestamps[{new}]"), found, "date the new session after the old one");
+    }
+    if let (Some((last, at)), Some(query)) = (latest, query_time)
+        && query < at
+    {
+        let found = format!("{} before timestamps[{last}] = {}", shown(query), shown(at));
+        row.problem(QUERY_TIME, found, "date the query not before the last session");
+    }
+}
+
+const TIME: &str = "%Y-%m-%d %H:%M:%S";
+
+pub(super) fn shown(time: DateTime) -> String {
+    time.strftime(TIME).to_string()
+}
+
+/// Exactly `YYYY-MM-DD HH:MM` or `YYYY-MM-DD HH:MM:SS`, and a time that exists.
+fn parse_time(text: &str) -> Option<DateTime> {
+    ["%Y-%m-%d %H:%M", TIME].iter().find_map(|format| {
+        let time = DateTime::strptime(format, text).ok()?;
+        (time.strftime(format).to_string() == text).then_some(time)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_two_formats_of_times_that_exist_are_read() {
+        for (text, time) in [
+            ("2026-02-28 23:59", Some("2026-02-28 23:59:00")),
+            ("2024-02-29 00:00:01", Some("2024-02-29 00:00:01")),
+            ("", None),
+            ("2026-02-29 10:00", None),
+            ("2026-13-01 10:00", None),
+            ("2026-01-01 24:00", None),
+            ("2026-01-01 10:60:00", None),
+            ("2026-01-01T10:00", None),
+            ("2026-1-01 10:00:0", None),
+            ("2026-01-01 10:00:00Z", None),
+            ("+026-01-01 10:00", None),
+        ] {
+            assert_eq!(parse_time(text).map(shown).as_deref(), time, "{text:?}");
+        }
+    }
+}

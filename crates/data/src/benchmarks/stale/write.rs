@@ -1,0 +1,76 @@
+//! Cases written as STALE rows: what [`super::read_stale`] reads back as the same cases.
+
+use std::io::{self, Write};
+
+use super::row::{LABELS, PROBES, ProbingQueries, Row, shown};
+use super::terms::{EXPLANATION, NEW, OLD, SPLIT, TIME_GAP};
+use crate::case::{Case, Segment};
+
+/// Why a case could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("case {id:?} is no STALE row: {what}")]
+    NotARow { id: String, what: String },
+    #[error("writing the rows failed")]
+    Io(#[from] io::Error),
+}
+
+/// Writes cases as a STALE file, one row a line, in the field order of the published file.
+///
+/// Times are written to the second. Session indices become positions, so a truncated history is written, and read back,
+/// as a whole one. The bytes depend on the cases alone.
+pub fn write_stale<'a>(
+    out: &mut impl Write,
+    cases: impl IntoIterator<Item = &'a Case>,
+) -> Result<(), WriteError> {
+    out.write_all(b"[")?;
+    for (i, case) in cases.into_iter().enumerate() {
+        out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
+        let row = row(case).map_err(|what| WriteError::NotARow { id: case.id.clone(), what })?;
+        serde_json::to_writer(&mut *out, &row).map_err(io::Error::from)?;
+    }
+    out.write_all(b"\n]\n")?;
+    Ok(out.flush()?)
+}
+
+fn row(case: &Case) -> Result<Row, String> {
+    let segments = &case.history.segments;
+    let position = |role: &str| {
+        let session = case.evidence.iter().find(|evidence| evidence.role == role)?.place.segment;
+        segments.iter().position(|s| s.index == session)
+    };
+    let position = |role: &str| position(role).ok_or_else(|| format!("its history lacks the {role} session"));
+    let note = |name: &str| {
+        let text = case.judge.notes.get(name).and_then(serde_json::Value::as_str);
+        text.map(str::to_owned).ok_or_else(|| format!("its judge-only notes lack `{name}`"))
+    };
+    let time = |session: &Segment| {
+        session.time.map(shown).ok_or_else(|| format!("session {} has no time", session.index))
+    };
+    let query = |(_, id, _): (&str, &str, &str)| {
+        let probe = case.probes.iter().find(|probe| probe.id == id);
+        probe.map(|probe| probe.query.clone()).ok_or_else(|| format!("it has no probe {id}"))
+    };
+    let (probes, evidence) = (case.probes.len(), case.evidence.len());
+    if probes != PROBES.len() || evidence != 2 {
+        return Err(format!("it has {probes} probes and {evidence} evidence sessions, a row has 3 and 2"));
+    }
+    let label = |name: &str| Some((name.to_owned(), case.labels.get(name)?.as_str().into()));
+    Ok(Row {
+        uid: case.id.clone(),
+        r#type: case.labels.get(SPLIT).cloned().ok_or_else(|| format!("it has no label `{SPLIT}`"))?,
+        old: note(OLD)?,
+        new: note(NEW)?,
+        explanation: note(EXPLANATION)?,
+        relevant_session_index: [position(OLD)?, position(NEW)?],
+        haystack_session: segments.iter().map(|session| session.turns.clone()).collect(),
+        timestamps: segments.iter().map(time).collect::<Result<_, _>>()?,
+        probing_queries: ProbingQueries {
+            dim1_query: query(PROBES[0])?,
+            dim2_query: query(PROBES[1])?,
+            dim3_query: query(PROBES[2])?,
+        },
+        query_time: case.history.query_time.map(shown),
+        labels: LABELS.into_iter().chain([TIME_GAP]).filter_map(label).collect(),
+    })
+}

@@ -1,0 +1,261 @@
+//! `bench_instances.json`: sets of related memories, each with its questions, checked against the history.
+//!
+//! `persona_str`, the long made-up profile, goes to the judge alone, with questions about the user: the model under test never sees it,
+//! and no error quotes it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::sessions::Sessions;
+use super::terms::{self, one_of};
+use super::terms::{CASE, CONFLICT_EARLY, CONFLICT_LATE, CONTRADICTORY, CORRECT_ANSWERS, FACTS};
+use super::terms::{
+    INCORRECT_ANSWERS, INSTANCE, NUANCED, OF_USER, PERSONA, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET,
+    TOPIC,
+};
+use crate::benchmarks::reading::{BrokenProbe, RowProblems};
+use crate::benchmarks::shape::{Checker, Field, Node, Others, Shape, needed, quote};
+use crate::case::{Evidence, Notes, Probe, Segment};
+use crate::ground::words::phrase;
+
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("instance_id", Shape::Text),
+        needed(CASE, Shape::Text),
+        needed(FACTS, Shape::List("fact", 1, &Shape::Text)),
+        needed(SOURCE, Shape::Text),
+        needed(TOPIC, Shape::Text),
+        needed("relation_type", Shape::Text),
+        needed("relation_subtype", Shape::Text),
+        needed("session_ids", Shape::List("target session", 1, &Shape::Text)),
+        needed("qas", Shape::List("question", 1, &Shape::Fields(&OF_QA, Others::Ignored))),
+    ],
+    Others::Ignored,
+);
+const OF_QA: [Field; 3] =
+    [needed("query", Shape::Text), needed(CORRECT_ANSWERS, ANSWERS), needed(INCORRECT_ANSWERS, ANSWERS)];
+const ANSWERS: Shape = Shape::List("answer", 1, &Shape::Text);
+
+#[derive(Deserialize)]
+struct Instance {
+    instance_id: String,
+    case: String,
+    facts: Vec<String>,
+    source: String,
+    topic: String,
+    relation_type: String,
+    relation_subtype: String,
+    session_ids: Vec<String>,
+    qas: Vec<Qa>,
+}
+
+#[derive(Deserialize)]
+struct Qa {
+    query: String,
+    correct_answers: Vec<String>,
+    incorrect_answers: Vec<String>,
+}
+
+/// The form of a question under the rules of the main results.
+pub(super) const STRONG: &str = "strong";
+
+/// The most questions that a broken row may claim to have. The published sets have at most 5.
+const MOST_QUESTIONS: usize = 100;
+
+pub(super) type Question = (Probe, Notes);
+
+fn question_id(instance: &str, place: usize) -> String {
+    format!("{instance}-q{}", place + 1)
+}
+
+/// The questions of a row that need not be sound.
+pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
+    let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
+    let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);
+    let subtype = node.text("relation_subtype").and_then(terms::subtype);
+    let relation = node.text("relation_type").and_then(terms::relation);
+    let relation = relation.or(subtype.map(|subtype| subtype.relation));
+    facets.extend(relation.map(|relation| (RELATION.to_owned(), relation.to_owned())));
+    let subtype = subtype.filter(|subtype| relation == Some(subtype.relation));
+    facets.extend(subtype.map(|subtype| (SUBTYPE.to_owned(), subtype.name.to_owned())));
+    let count = match node.get("qas") {
+        Some(Node::Array(items)) => items.len().clamp(1, MOST_QUESTIONS),
+        _ => 1,
+    };
+    let probe = |place| BrokenProbe { id: question_id(&instance, place), facets: facets.clone() };
+    (0..count).map(probe).collect()
+}
+
+/// A row's questions in order, or all that is wrong with it.
+pub(super) fn instance(
+    mut row: Checker<'_>,
+    node: Node,
+    history: &Sessions,
+) -> Result<Vec<Question>, RowProblems> {
+    let probes = questions_of(&node, row.row);
+    let persona = persona(&mut row, &node);
+    let read = row.read(node, &ROW);
+    match read.and_then(|read| questions(&mut row, read, persona, history)) {
+        Some(questions) if row.problems.is_empty() => Ok(questions),
+        _ => Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() }),
+    }
+}
+
+fn questions(
+    row: &mut Checker<'_>,
+    read: Instance,
+    persona: Option<String>,
+    history: &Sessions,
+) -> Option<Vec<Question>> {
+    let (relation, subtype) = kind(row, &read.relation_type, &read.relation_subtype)?;
+    let targets = targets(row, &read.session_ids, history)?;
+    if relation == CONTRADICTORY && targets.len() < 2 {
+        let remedy = "a contradictory set needs at least two sessions";
+        row.problem("session_ids", "a single session", remedy);
+    }
+    let Instance { instance_id, case, facts, source, topic, qas, .. } = read;
+    let facets = [
+        (RELATION, relation),
+        (SUBTYPE, subtype),
+        (INSTANCE, &instance_id),
+        (SOURCE, &source),
+        (TOPIC, &topic),
+    ];
+    let facets: BTreeMap<String, String> =
+        facets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let question = |(place, Qa { query, correct_answers, incorrect_answers }): (usize, Qa)| {
+        let evidence = evidence(relation, &targets, &correct_answers, history);
+        let notes = [
+            (CASE, Value::from(case.clone())),
+            (FACTS, Value::from(facts.clone())),
+            (CORRECT_ANSWERS, Value::from(correct_answers)),
+            (INCORRECT_ANSWERS, Value::from(incorrect_answers)),
+        ];
+        let persona = persona.clone().map(|persona| (PERSONA, Value::from(persona)));
+        let notes = notes.into_iter().chain(persona);
+        let notes: Notes = notes.map(|(name, value)| (name.to_owned(), value)).collect();
+        let (id, form, facets) = (question_id(&instance_id, place), STRONG.to_owned(), facets.clone());
+        (Probe { id, form, query, evidence, facets, ..Probe::default() }, notes)
+    };
+    Some(qas.into_iter().enumerate().map(question).collect())
+}
+
+fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
+    node.text(SOURCE).filter(|source| *source == OF_USER)?;
+    match node.get("persona_str")? {
+        Node::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Node::Null => None,
+        other => {
+            row.problem("persona_str", other.describe(), "write a string, or leave it out");
+            None
+        }
+    }
+}
+
+/// The parts that the target sessions play, in the order of the history: of a contradictory set the earliest and the later ones; of a nuanced one the
+/// selected session, where it can be told.
+fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Sessions) -> Vec<Evidence> {
+    let selected = match relation {
+        NUANCED => selected(&history.segments, targets, correct),
+        _ => None,
+    };
+    let role = |(place, session): (usize, &usize)| match relation {
+        CONTRADICTORY if place == 0 => CONFLICT_EARLY,
+        CONTRADICTORY => CONFLICT_LATE,
+        _ if selected == Some(*session) => SELECTED,
+        _ => TARGET,
+    };
+    let of = |(place, session)| Evidence::segment(role((place, session)), *session);
+    targets.iter().enumerate().map(of).collect()
+}
+
+/// Relation and subtype, which must go together.
+fn kind(row: &mut Checker<'_>, relation: &str, subtype: &str) -> Option<(&'static str, &'static str)> {
+    let known = terms::relation(relation);
+    if known.is_none() {
+        let remedy = format!("write {}", one_of(terms::RELATIONS));
+        row.problem("relation_type", quote(relation), remedy);
+    }
+    let of = terms::subtype(subtype);
+    match (of, known) {
+        (None, _) => {
+            let remedy = format!("write {}", one_of(terms::SUBTYPES.iter().map(|s| s.name)));
+            row.problem("relation_subtype", quote(subtype), remedy);
+        }
+        (Some(of), Some(known)) if of.relation != known => {
+            let found = format!("{}, which is {}, in a {known} set", quote(subtype), of.relation);
+            row.problem("relation_subtype", found, "make relation and subtype agree");
+        }
+        _ => {}
+    }
+    Some((known?, of?.name))
+}
+
+fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<Vec<usize>> {
+    let mut places = Vec::with_capacity(ids.len());
+    for (at, id) in ids.iter().enumerate() {
+        let path = format!("session_ids[{at}]");
+        match history.places.get(id) {
+            None => {
+                let found = format!("{}, which the history does not have", quote(id));
+                row.problem(path, found, "name sessions of history_sessions.json by their session_id");
+            }
+            Some(place) if places.contains(place) => {
+                row.problem(path, format!("{} a second time", quote(id)), "name every session once");
+            }
+            Some(place) => places.push(*place),
+        }
+    }
+    places.sort_unstable();
+    (places.len() == ids.len()).then_some(places)
+}
+
+/// The session of a nuanced set that governs a question, which no field of the data says: the one target in whose text a right answer
+/// stands word for word, letter case and punctuation aside, where exactly one does.
+fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
+    let answers: Vec<String> = correct.iter().map(|answer| phrase(answer)).filter(|a| a.len() > 2).collect();
+    let holds = |at: &&usize| {
+        let segment = history.iter().find(|segment| segment.index == **at);
+        segment.is_some_and(|segment| {
+            let texts: Vec<String> = segment.turns.iter().map(|turn| phrase(&turn.content)).collect();
+            answers.iter().any(|answer| texts.iter().any(|text| text.contains(answer)))
+        })
+    };
+    let mut holding = targets.iter().filter(holds);
+    let first = holding.next()?;
+    holding.next().is_none().then_some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Turn;
+
+    #[test]
+    fn the_session_that_alone_holds_a_right_answer_is_selected() {
+        let segment = |(index, text): (usize, &str)| Segment {
+            kind: "session".to_owned(),
+            index,
+            time: None,
+            turns: vec![Turn::new("user", "How many?"), Turn::new("assistant", text)],
+        };
+        let history: Vec<Segment> =
+            ["As of June there were 431.", "As of March: 412 models.", "In all 1431 people came."]
+                .into_iter()
+                .enumerate()
+                .map(segment)
+                .collect();
+        let of = |targets: &[usize], answers: &[&str]| {
+            let answers: Vec<String> = answers.iter().map(|a| (*a).to_owned()).collect();
+            selected(&history, targets, &answers)
+        };
+        assert_eq!(of(&[0, 1, 2], &["431", "four hundred and thirty-one"]), Some(0));
+        assert_eq!(of(&[0, 1], &["412 Models"]), Some(1));
+        assert_eq!(of(&[0, 1], &["as of"]), None, "two hold it");
+        assert_eq!(of(&[0, 1], &["440"]), None, "none holds it");
+        assert_eq!(of(&[1, 2], &["431"]), None, "a part of a word is no word");
+        assert_eq!(of(&[0], &["...", ""]), None, "an answer without words is no value");
+    }
+}

@@ -1,0 +1,200 @@
+//! The folders of SubtleMemory: a history and the questions on it, two files each.
+//!
+//! Called by [`crate::benchmarks::dataset`]. A history is one case, a question one of its probes: all questions share what precedes
+//! them. What is decided here where the format leaves room:
+//!
+//! - A folder of several histories has a folder each, whose name is the case's id (`persona_0`). The folder of a single history is not
+//!   told its own name: its session ids hold it (`related-persona_0-...`), else the field `persona_id` makes it.
+//! - A broken set of memories does not refuse its history. It follows the case as a broken row of its own, named by its
+//!   `instance_id`, with the questions that it has and the relation that can be read, so that it stays in every denominator.
+//! - A broken session does refuse its history, since every question stands on all of it: one broken row with all of its questions.
+//! - A file that is missing, or is no JSON array, ends the reading: nobody knows how many questions there are.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+
+use super::instances::{instance, questions_of};
+use super::sessions::sessions;
+use crate::benchmarks::arrays::{Rows, rows};
+use crate::benchmarks::reading::{ReadError, RowProblems};
+use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
+use crate::benchmarks::{Cases, Files};
+use crate::case::{Case, History, JudgeOnly};
+
+pub(super) const HISTORY_FILE: &str = "history_sessions.json";
+pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
+
+pub(super) fn read(files: Files<'_>) -> Cases<'_> {
+    let folders = folders(&files);
+    if folders.is_empty() {
+        let none = ReadError::NoCases { benchmark: super::terms::TITLE };
+        return Box::new(std::iter::once(Err(none)));
+    }
+    let mut folders = VecDeque::from(folders);
+    let mut waiting: VecDeque<Result<Case, ReadError>> = VecDeque::new();
+    Box::new(std::iter::from_fn(move || {
+        while waiting.is_empty() {
+            let folder = folders.pop_front()?;
+            match Folder::open(&files, &folder) {
+                Ok(folder) => waiting.extend(folder.cases()),
+                Err(error) => {
+                    folders.clear();
+                    waiting.push_back(Err(error));
+                }
+            }
+        }
+        waiting.pop_front()
+    }))
+}
+
+/// The folders that hold either file, each ending with `/` but for the data set's own, which is empty; in the order of the numbers in
+/// their names.
+fn folders(files: &Files<'_>) -> Vec<String> {
+    let folder = |name: &str| {
+        let folder = name.strip_suffix(HISTORY_FILE).or_else(|| name.strip_suffix(INSTANCES_FILE))?;
+        (folder.is_empty() || folder.ends_with('/')).then(|| folder.to_owned())
+    };
+    let mut folders: Vec<String> = files.names().into_iter().filter_map(folder).collect();
+    folders.sort_by_key(|folder| natural(folder));
+    folders.dedup();
+    folders
+}
+
+/// A name in pieces that sort as people count: `persona_10` behind `persona_9`.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut pieces: Vec<(String, String)> = vec![Default::default()];
+    for c in name.chars() {
+        match pieces.last_mut() {
+            Some((_, digits)) if c.is_ascii_digit() => digits.push(c),
+            Some((text, digits)) if digits.is_empty() => text.push(c),
+            _ => pieces.push((c.to_string(), String::new())),
+        }
+    }
+    pieces.into_iter().map(|(text, digits)| (text, digits.parse().unwrap_or(0))).collect()
+}
+
+struct Folder {
+    history_file: String,
+    instances_file: String,
+    case: String,
+    sessions: Rows<Node>,
+    instances: Rows<Node>,
+}
+
+impl Folder {
+    fn open(files: &Files<'_>, folder: &str) -> Result<Self, ReadError> {
+        let read = |name: &str| {
+            let file = format!("{folder}{name}");
+            let bytes = if files.names().contains(&file.as_str()) {
+                files.bytes(&file)
+            } else {
+                let what =
+                    "no such file: every history has both history_sessions.json and bench_instances.json";
+                Err(io::Error::new(io::ErrorKind::NotFound, what))
+            };
+            let bytes =
+                bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
+            Ok::<_, ReadError>((rows(&bytes, &file)?, file))
+        };
+        let (sessions, history_file) = read(HISTORY_FILE)?;
+        let (instances, instances_file) = read(INSTANCES_FILE)?;
+        let name = folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let case = if name.is_empty() { own_name(&sessions.rows) } else { name.to_owned() };
+        Ok(Folder { history_file, instances_file, case, sessions, instances })
+    }
+
+    /// The case, where any of its questions can be asked, then what is broken.
+    fn cases(self) -> Vec<Result<Case, ReadError>> {
+        let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
+        let mut row = Checker::new(Some(&history_file), 0, Some(&case));
+        for (at, faults) in of_history.faults {
+            row.row = at;
+            row.faults(faults);
+        }
+        let Rows { rows: instances, faults: mut faults_of } = instances;
+        let history = match sessions(&history_file, &case, of_history.rows) {
+            Ok(history) if row.problems.is_empty() => history,
+            outcome => {
+                let mut problems = row.problems;
+                problems.extend(outcome.err().into_iter().flatten());
+                let probes = instances.iter().enumerate().flat_map(|(row, node)| questions_of(node, row));
+                let probes = probes.collect();
+                return vec![Err(RowProblems { problems, probes, ..RowProblems::default() }.into())];
+            }
+        };
+        if instances.is_empty() {
+            let mut row = Checker::new(Some(&instances_file), 0, Some(&case));
+            row.problem(WHOLE_ROW, "no instance at all", "give the questions on the history");
+            return vec![Err(RowProblems::from(row.problems).into())];
+        }
+        let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
+        let mut ids: HashMap<String, usize> = HashMap::new();
+        for (row, node) in instances.into_iter().enumerate() {
+            let id = node.text("instance_id").map(str::to_owned);
+            let probes_of_row = questions_of(&node, row);
+            let mut own = Checker::new(Some(&instances_file), row, id.as_deref());
+            own.faults(faults_of.remove(&row).unwrap_or_default());
+            let checker = Checker::new(Some(&instances_file), row, id.as_deref());
+            let mut found = instance(checker, node, &history);
+            let again = id.as_ref().and_then(|id| ids.get(id));
+            if !own.problems.is_empty() || again.is_some() {
+                own.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
+                if let Some(first) = again {
+                    let found = format!("the instance_id of row {first} again");
+                    own.problem("instance_id", found, "give every instance its own id");
+                }
+                let (problems, probes) = (own.problems, probes_of_row);
+                found = Err(RowProblems { problems, probes, ..RowProblems::default() });
+            }
+            ids.extend(id.filter(|_| again.is_none()).map(|id| (id, row)));
+            match found {
+                Ok(questions) => {
+                    for (probe, notes) in questions {
+                        judge.of_probes.insert(probe.id.clone(), notes);
+                        probes.push(probe);
+                    }
+                }
+                Err(problems) => broken.push(Err(problems.into())),
+            }
+        }
+        let mut cases = Vec::new();
+        if !probes.is_empty() {
+            let history = History { segments: history.segments, query_time: None };
+            cases.push(Ok(Case { id: case, history, probes, judge, ..Case::default() }));
+        }
+        cases.extend(broken);
+        cases
+    }
+}
+
+fn own_name(sessions: &[Node]) -> String {
+    let in_id = |node: &Node| {
+        let id = node.text("session_id")?;
+        let at = id.find("persona_")?;
+        let number: String =
+            id.get(at + "persona_".len()..)?.chars().take_while(char::is_ascii_digit).collect();
+        (!number.is_empty()).then(|| format!("persona_{number}"))
+    };
+    let mut names = sessions.iter().map(in_id);
+    let first = names.next().flatten();
+    let name = first.filter(|name| names.all(|other| other.as_deref() == Some(name)));
+    let by_field = || {
+        let id = sessions.iter().find_map(|node| node.text("persona_id"))?;
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let id = id.strip_prefix("persona_").unwrap_or(id);
+        (id.len() <= 60 && id.chars().all(word)).then(|| format!("persona_{id}"))
+    };
+    name.or_else(by_field).unwrap_or_else(|| "persona".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_as_people_count() {
+        let mut names = ["persona_10/", "persona_9/", "", "a/2/", "a/10/"];
+        names.sort_by_key(|name| natural(name));
+        assert_eq!(names, ["", "a/2/", "a/10/", "persona_9/", "persona_10/"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! `history_sessions.json`: the sessions of one history, checked and put in their order.
+
+use std::collections::HashMap;
+
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
+
+use serde::Deserialize;
+
+use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::{Checker, Node, OPEN_TURN, Others, Shape, WHOLE_ROW, needed};
+use crate::case::{Segment, Turn};
+
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("session_id", Shape::Text),
+        needed("order", ORDER),
+        needed("timestamp", TIME),
+        needed("history", Shape::List("message", 1, &OPEN_TURN)),
+    ],
+    Others::Ignored,
+);
+const ORDER: Shape = Shape::Where(
+    |node| matches!(node, Node::Number(number) if number.is_i64()),
+    "write the session's place, a whole number",
+);
+const TIME: Shape = Shape::Where(
+    |node| node.as_str().is_some_and(|text| parse_time(text).is_some()),
+    "write a date and time with its offset, as 2025-04-01T10:01:36+08:00",
+);
+
+pub(super) const SESSION: &str = "session";
+
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    pub(super) segments: Vec<Segment>,
+    pub(super) places: HashMap<String, usize>,
+}
+
+#[derive(Deserialize)]
+struct Session {
+    session_id: String,
+    order: i64,
+    timestamp: String,
+    history: Vec<Turn>,
+}
+
+/// The sessions of the rows of `file`, or all that is wrong with them: problems name the history by `case`, and the session beside the
+/// field.
+///
+/// Sessions are put in the order of their field `order`, equal ones in that of their ids, as the authors' code does. In sound data that is
+/// the order of their timestamps; the checks of all benchmarks name those of which it is not.
+pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessions, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut found: Vec<Session> = Vec::new();
+    let mut rows_of_ids: HashMap<String, usize> = HashMap::new();
+    if rows.is_empty() {
+        let mut checker = Checker::new(Some(file), 0, Some(case));
+        checker.problem(WHOLE_ROW, "no session at all", "give the sessions of the history");
+        problems.extend(checker.problems);
+    }
+    for (row, node) in rows.into_iter().enumerate() {
+        let mut checker = Checker::new(Some(file), row, Some(case));
+        if let Some(id) = node.text("session_id") {
+            checker.within = format!("session {id:?}, ");
+            if let Some(first) = rows_of_ids.insert(id.to_owned(), row) {
+                let found = format!("the session_id of row {first} again");
+                checker.problem("session_id", found, "give every session its own id");
+            }
+        }
+        found.extend(checker.read::<Session>(node, &ROW));
+        problems.extend(checker.problems);
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    found.sort_by(|a, b| (a.order, &a.session_id).cmp(&(b.order, &b.session_id)));
+    let places = found.iter().enumerate().map(|(at, session)| (session.session_id.clone(), at)).collect();
+    let segments = found.into_iter().enumerate().map(|(index, session)| Segment {
+        kind: SESSION.to_owned(),
+        index,
+        time: parse_time(&session.timestamp),
+        turns: session.history,
+    });
+    Ok(Sessions { segments: segments.collect(), places })
+}
+
+/// Local time of the session: ISO 8601 with date, time and offset, which together must be a moment.
+fn parse_time(text: &str) -> Option<DateTime> {
+    let pieces = Pieces::parse(text).ok()?;
+    let local = pieces.date().to_datetime(pieces.time()?);
+    pieces.to_numeric_offset()?.to_timestamp(local).is_ok().then_some(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_date_a_time_and_an_offset() {
+        let of = |text: &str| parse_time(text).map(|local| local.to_string());
+        for text in ["2025-04-01T10:01:36+08:00", "2025-04-01T10:01:36Z"] {
+            assert_eq!(of(text).as_deref(), Some("2025-04-01T10:01:36"));
+        }
+        for text in ["2025-04-01T10:01:36", "2025-04-01", "2025-02-30T10:00:00+00:00", "", "yesterday"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}

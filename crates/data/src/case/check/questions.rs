@@ -1,0 +1,279 @@
+//! Checks of the texts of questions, alone and in pairs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::near::{ALIKE, Shingles, pairs};
+use crate::case::Case;
+use crate::case::finding::{Check, Finding, Gold, quote};
+use crate::ground::words::{phrase, words};
+
+pub(super) static NO_OPTIONS: Check = Check::error(
+    "no-options",
+    "questions that name options, themselves or in their gold, without saying what they are",
+);
+pub(super) static TWO_GOLDS: Check =
+    Check::error("two-golds", "texts of questions on one history that have several golds");
+pub(super) static SAME_QUESTION: Check =
+    Check::warning("same-question", "texts that several questions have, letter case and punctuation aside");
+pub(super) static LIKE_QUESTION: Check =
+    Check::warning("like-question", "pairs of questions that are nearly the same");
+
+/// Fewest words of a question that is held against others: short ones are alike by chance.
+const FEWEST_WORDS: usize = 5;
+/// Fewest neighbouring letters, from A on, that are taken for a list of options where no word says so.
+const LETTERS: usize = 3;
+/// Words before two letters that make them options.
+const OPTION_WORDS: [&str; 8] =
+    ["options", "events", "statements", "choices", "items", "answers", "option", "between"];
+const NAMED: usize = 6;
+
+/// Questions that name options by letters which no option and no part of their text stands behind.
+pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (at, probe) in case.probes.iter().enumerate() {
+        let mut named = named_letters(&probe.query);
+        let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
+        named.extend(texts.flat_map(|text| ordered_letters(text)));
+        if probe.options.len() >= named.len() {
+            continue;
+        }
+        let missing = named.iter().filter(|letter| !is_defined(&probe.query, **letter));
+        let missing: Vec<String> = missing.map(char::to_string).collect();
+        if !missing.is_empty() {
+            let what = format!("{} says nowhere what {} are", quote(&probe.query), missing.join(", "));
+            found.push(Finding::new(&NO_OPTIONS, &case.id, what).of([&probe.id]));
+        }
+    }
+    found
+}
+
+/// Capital letters that stand alone, by their places in bytes.
+fn single_letters(text: &str) -> Vec<(usize, char)> {
+    let mut found = Vec::new();
+    let mut before = ' ';
+    let mut letters = text.char_indices().peekable();
+    while let Some((at, c)) = letters.next() {
+        let next = letters.peek().map_or(' ', |(_, next)| *next);
+        // An apostrophe makes it a part of a word.
+        let alone = |c: char| !c.is_alphanumeric() && !"'’_".contains(c);
+        if c.is_ascii_uppercase() && alone(before) && alone(next) {
+            found.push((at, c));
+        }
+        before = c;
+    }
+    found
+}
+
+/// The letters of a list such as `A, B and C`: from A on, each next to the one before, with nothing but marks and a word between.
+fn named_letters(text: &str) -> BTreeSet<char> {
+    let singles = single_letters(text);
+    let mut found = BTreeSet::new();
+    for (start, (at, first)) in singles.iter().enumerate() {
+        if *first != 'A' {
+            continue;
+        }
+        let (mut last, mut run) = ((*at, *first), BTreeSet::from(['A']));
+        for (at, letter) in singles.iter().skip(start + 1) {
+            let between = text.get(last.0 + 1..*at).unwrap_or_default();
+            let is_list = matches!(
+                between.trim(),
+                "," | "and" | "or" | ", and" | ", or" | "/" | "->" | "→" | "&" | ";"
+            );
+            if u32::from(*letter) != u32::from(last.1) + 1 || !is_list {
+                break;
+            }
+            run.insert(*letter);
+            last = (*at, *letter);
+        }
+        let before = words(text.get(..*at).unwrap_or_default());
+        let said = before.last().is_some_and(|word| OPTION_WORDS.contains(&word.as_str()));
+        if run.len() >= LETTERS || (run.len() >= 2 && said) {
+            found.extend(run);
+        }
+    }
+    found
+}
+
+/// The letters of an order such as `B -> C -> A`, with which the text begins, in that order; none where it begins otherwise.
+fn ordered_letters(text: &str) -> Vec<char> {
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    loop {
+        let mut chars = rest.chars();
+        let Some(letter) = chars.next().filter(char::is_ascii_uppercase) else { return Vec::new() };
+        found.push(letter);
+        let behind = chars.as_str();
+        let arrow = ["->", "→", ">"].iter().find_map(|arrow| behind.trim_start().strip_prefix(arrow));
+        match arrow {
+            Some(behind) => rest = behind.trim_start(),
+            None if found.len() > 1 && !behind.starts_with(|c: char| c.is_alphanumeric()) => return found,
+            None => return Vec::new(),
+        }
+    }
+}
+
+/// Key by which two golds are the same: the order that they begin with, whatever reasons follow, or else their words.
+fn essence(text: &str) -> String {
+    let order = ordered_letters(text);
+    if order.is_empty() { phrase(text) } else { order.into_iter().collect() }
+}
+
+/// True if a text says what a letter stands for: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
+fn is_defined(text: &str, letter: char) -> bool {
+    single_letters(text).iter().filter(|(_, other)| *other == letter).any(|(at, _)| {
+        let behind = text.get(at + 1..).unwrap_or_default();
+        let marks: &[char] = &['.', ')', ':', ']', '=', '*', '-', '–', '—'];
+        let said = behind.trim_start_matches([' ', '*']).strip_prefix(marks);
+        let said = said.or_else(|| behind.strip_prefix("**"));
+        // An arrow leads to another letter.
+        let said = said.filter(|said| !said.starts_with('>'));
+        said.is_some_and(|said| {
+            said.trim_start_matches([' ', '*', '"', '“']).starts_with(char::is_alphanumeric)
+        })
+    })
+}
+
+/// Questions of a case that have one text, and those among them whose golds differ.
+pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
+    let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, probe) in case.probes.iter().enumerate() {
+        by_text.entry(phrase(&probe.query)).or_default().push(at);
+    }
+    let mut groups: Vec<Vec<usize>> = by_text.into_values().filter(|places| places.len() > 1).collect();
+    groups.sort_unstable();
+    let mut found = Vec::new();
+    for places in groups {
+        let probes = || places.iter().filter_map(|at| case.probes.get(*at));
+        let ids = || probes().map(|probe| probe.id.as_str());
+        let Some(first) = probes().next() else { continue };
+        let text = quote(&first.query);
+        let answers = |at: &usize| {
+            let texts = golds.get(*at).map(|gold| gold.texts.iter().map(|text| essence(text)).collect());
+            texts.unwrap_or_default()
+        };
+        let answers: BTreeSet<BTreeSet<String>> = places.iter().map(answers).collect();
+        if answers.len() > 1 {
+            let what = format!("{} golds for {text}: {}", answers.len(), some(ids()));
+            found.push(Finding::new(&TWO_GOLDS, &case.id, what).of(ids()));
+        }
+        let what = format!("{} questions are {text}: {}", places.len(), some(ids()));
+        found.push(Finding::new(&SAME_QUESTION, &case.id, what).of(ids()));
+    }
+    found
+}
+
+fn some<'a>(ids: impl Iterator<Item = &'a str>) -> String {
+    let ids: Vec<&str> = ids.collect();
+    let shown = ids.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    if ids.len() > NAMED { format!("{shown}, …") } else { shown }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    questions: Vec<Question>,
+    texts: Vec<Vec<u64>>,
+}
+
+#[derive(Debug)]
+struct Question {
+    case: String,
+    probe: String,
+    digest: u64,
+    beginning: String,
+}
+
+impl Asked {
+    /// Adds a case's questions; of those with one text the first.
+    pub(super) fn add(&mut self, case: &Case) {
+        let mut seen = BTreeSet::new();
+        for probe in &case.probes {
+            let Shingles { words, digest, pairs } = Shingles::of(&probe.query);
+            if words >= FEWEST_WORDS && seen.insert(digest) {
+                let (case, beginning) = (case.id.clone(), quote(&probe.query));
+                self.questions.push(Question { case, probe: probe.id.clone(), digest, beginning });
+                self.texts.push(pairs);
+            }
+        }
+    }
+
+    /// Texts that several cases ask, and pairs of questions that are nearly the same, wherever they stand.
+    pub(super) fn alike(self) -> Vec<Finding> {
+        let Asked { questions, texts } = self;
+        let mut found = Vec::new();
+        let mut by_text: HashMap<u64, Vec<&Question>> = HashMap::new();
+        for question in &questions {
+            by_text.entry(question.digest).or_default().push(question);
+        }
+        for digest in unique_in_order(&questions) {
+            let Some([first, others @ ..]) = by_text.get(&digest).map(Vec::as_slice) else { continue };
+            if !others.is_empty() {
+                let names = some(others.iter().map(|other| other.case.as_str()));
+                let what = format!("{} is asked in {} more cases: {names}", first.beginning, others.len());
+                found.push(Finding::new(&SAME_QUESTION, &first.case, what).of([&first.probe]));
+            }
+        }
+        for pair in pairs(&texts, ALIKE) {
+            let (a, b) = (&questions[pair.first], &questions[pair.second]);
+            if a.digest == b.digest {
+                continue;
+            }
+            let of_one = a.case == b.case;
+            let other = if of_one { b.probe.clone() } else { format!("case `{}` {}", b.case, b.probe) };
+            let percent = 100.0 * pair.similarity;
+            let what =
+                format!("{other} has {percent:.0}% of its word pairs: {} and {}", a.beginning, b.beginning);
+            let probes = [Some(&a.probe), Some(&b.probe).filter(|_| of_one)].into_iter().flatten();
+            found.push(Finding::new(&LIKE_QUESTION, &a.case, what).of(probes));
+        }
+        found
+    }
+}
+
+fn unique_in_order(questions: &[Question]) -> Vec<u64> {
+    let mut seen = HashSet::new();
+    questions.iter().map(|question| question.digest).filter(|digest| seen.insert(*digest)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn letters(text: &str) -> String {
+        named_letters(text).into_iter().collect()
+    }
+
+    #[test]
+    fn a_list_of_letters_from_a_on_names_options() {
+        assert_eq!(letters("A, B, C"), "ABC");
+        assert_eq!(letters("Which came first: A, B, or C?"), "ABC");
+        assert_eq!(letters("Order the events A and B."), "AB");
+        for text in
+            ["A boy and B. King met C", "vitamins A and B", "A: red. B: blue. C: green.", "B, C", "Plan A, B"]
+        {
+            assert_eq!(letters(text), "", "{text}");
+        }
+        assert_eq!(ordered_letters("B -> C -> A. (Event B …)").into_iter().collect::<String>(), "BCA");
+        assert_eq!(essence("B→C > A"), essence("B -> C -> A, as C is late"));
+        for text in ["A boy -> B", "Because of A -> B", "B", "Anna -> Ben"] {
+            assert_eq!(ordered_letters(text), [] as [char; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn an_option_is_what_stands_behind_its_letter() {
+        for text in [
+            "A. the fire",
+            "(A) the fire",
+            "A: the fire",
+            "x\n**A** the fire",
+            "A = the fire",
+            "A - the fire",
+            "A) \"Go\"",
+        ] {
+            assert!(is_defined(text, 'A'), "{text}");
+        }
+        for text in ["A, B, C", "A -> B", "the A", "A.", "A. ", "Ada: the fire", "A's: x"] {
+            assert!(!is_defined(text, 'A'), "{text}");
+        }
+    }
+}

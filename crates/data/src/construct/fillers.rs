@@ -1,0 +1,226 @@
+//! Filler sessions: our own, drawn from patterns by topic, or those of a file that the user gives.
+//!
+//! Also cuts the last one of a stretch at a border of sentences. Knows no item but the words that a filler must not hold.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use palimpsest_core::digest::sha256;
+use serde::Deserialize;
+
+use super::error::BuildError;
+use super::session::{ASSISTANT, USER};
+use super::texts::{LICENCE, Topic, fill};
+use crate::benchmarks::dose::implied::holds;
+use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::{Checker, Others, Shape, TURN, WHOLE_ROW, needed};
+use crate::case::Turn;
+use crate::case::draw::Draws;
+use crate::ground::text_file;
+
+/// Draws before a repeated session of our own is taken.
+const TRIES: usize = 40;
+const WHOLE_LINE: &str = "whole line";
+const ROW: Shape = Shape::Fields(
+    &[
+        needed("id", Shape::Text),
+        needed("licence", Shape::Text),
+        needed("turns", Shape::List("turn", 1, &TURN)),
+    ],
+    Others::Refused,
+);
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Filler {
+    pub id: String,
+    pub licence: String,
+    pub turns: Vec<Turn>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct GivenFillers {
+    pub path: PathBuf,
+    pub digest: String,
+    pub fillers: Vec<Filler>,
+}
+
+impl GivenFillers {
+    /// Reads JSONL: `{"id", "licence", "turns": [{"role", "content"}]}` a line.
+    pub fn read(path: &Path) -> Result<Self, BuildError> {
+        let text = text_file::read(path).map_err(BuildError::io("read", path))?;
+        let mut fillers: Vec<Filler> = Vec::new();
+        let mut ids = BTreeSet::new();
+        let wrong = |at: usize, field: &str, found: String, remedy: &str| {
+            let (path, field, remedy) = (path.to_owned(), field.to_owned(), remedy.to_owned());
+            BuildError::Filler { path, line: at + 1, field, found, remedy }
+        };
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let filler = filler_of(line).map_err(|Problem { field, found, remedy, .. }| {
+                let field = if field == WHOLE_ROW { WHOLE_LINE } else { &field };
+                wrong(at, field, found, &remedy)
+            })?;
+            if !ids.insert(filler.id.clone()) {
+                let found = format!("{:?} for the second time", filler.id);
+                return Err(wrong(at, "id", found, "give every session its own id"));
+            }
+            fillers.push(filler);
+        }
+        if fillers.is_empty() {
+            let remedy = "write {\"id\", \"licence\", \"turns\": [{\"role\", \"content\"}]} in each line";
+            return Err(wrong(0, WHOLE_LINE, "the file has no session".to_owned(), remedy));
+        }
+        Ok(GivenFillers { path: path.to_owned(), digest: sha256(text), fillers })
+    }
+}
+
+/// The session of a line, or the first thing that is wrong with it.
+fn filler_of(line: &str) -> Result<Filler, Problem> {
+    let mut row = Checker::new(None, 0, None);
+    let read = match serde_json::from_str(line) {
+        Ok(node) => row.read(node, &ROW),
+        Err(error) => {
+            row.problem(WHOLE_ROW, format!("no JSON: {error}"), "write an object with id, licence and turns");
+            None
+        }
+    };
+    let mut filler: Filler = match row.problems.into_iter().next() {
+        Some(problem) => return Err(problem),
+        None => read.unwrap_or_default(),
+    };
+    filler.turns.iter_mut().for_each(|turn| turn.content = turn.content.trim().to_owned());
+    Ok(filler)
+}
+
+#[derive(Clone)]
+pub enum Source<'a> {
+    Own(Vec<&'a Topic>),
+    Given(&'a [Filler]),
+}
+
+/// Fillers of one stretch of one item, in an order of its own.
+pub struct Stream<'a> {
+    source: Source<'a>,
+    draws: Draws,
+    /// The order of given ones, and how many are used.
+    order: Vec<usize>,
+    next: usize,
+    used: BTreeSet<String>,
+    forbidden: Vec<String>,
+}
+
+impl<'a> Stream<'a> {
+    /// A stream; `parts` streams of an item share its given fillers, of which this is the `part`th.
+    pub fn new(
+        source: Source<'a>,
+        mut of_item: Draws,
+        draws: Draws,
+        (part, parts): (usize, usize),
+        forbidden: Vec<String>,
+    ) -> Self {
+        let mut order = Vec::new();
+        if let Source::Given(given) = &source {
+            order = (0..given.len()).collect();
+            of_item.shuffle(&mut order);
+            order = order.into_iter().skip(part).step_by(parts).collect();
+        }
+        Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden }
+    }
+
+    fn allows(&self, filler: &Filler) -> bool {
+        let held = |word: &String| filler.turns.iter().any(|turn| holds(&turn.content, word));
+        !self.forbidden.iter().any(held)
+    }
+}
+
+impl Iterator for Stream<'_> {
+    type Item = Filler;
+
+    /// `None` where the user's are used up.
+    fn next(&mut self) -> Option<Filler> {
+        match &self.source {
+            Source::Given(given) => loop {
+                let filler = &given[*self.order.get(self.next)?];
+                self.next += 1;
+                if self.allows(filler) {
+                    return Some(filler.clone());
+                }
+            },
+            Source::Own(topics) => {
+                let mut filler = own(&mut self.draws, topics);
+                for _ in 0..TRIES {
+                    if self.allows(&filler) && !self.used.contains(&filler.id) {
+                        break;
+                    }
+                    filler = own(&mut self.draws, topics);
+                }
+                self.used.insert(filler.id.clone());
+                Some(filler)
+            }
+        }
+    }
+}
+
+/// A session of one to three exchanges about one thing.
+fn own(draws: &mut Draws, topics: &[&Topic]) -> Filler {
+    let topic = topics[draws.index(topics.len())];
+    let thing_at = draws.index(topic.things.len());
+    let thing = &topic.things[thing_at];
+    let exchanges = 1 + draws.index(3);
+    let mut asks: Vec<usize> = (0..topic.asks.len()).collect();
+    let mut tells: Vec<usize> = (0..topic.tells.len()).collect();
+    draws.shuffle(&mut asks);
+    draws.shuffle(&mut tells);
+    let mut id = format!("{}.{thing_at}", topic.name);
+    let mut turns = Vec::new();
+    for exchange in 0..exchanges {
+        let (ask, first, second) = (asks[exchange], tells[2 * exchange], tells[2 * exchange + 1]);
+        id.push_str(&format!(".{ask}-{first}-{second}"));
+        let said = |pattern: &str| capitalised(&fill(pattern, &[("x", thing)]));
+        turns.push(Turn::new(USER, said(&topic.asks[ask])));
+        let answer = format!("{} {}", said(&topic.tells[first]), said(&topic.tells[second]));
+        turns.push(Turn::new(ASSISTANT, answer));
+    }
+    Filler { id, licence: LICENCE.to_owned(), turns }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// The beginnings of a session that end with a sentence, shortest first; the whole one is the last.
+pub fn beginnings(turns: &[Turn]) -> Vec<Vec<Turn>> {
+    let mut all = Vec::new();
+    let mut before: Vec<Turn> = Vec::new();
+    for turn in turns {
+        for end in sentence_ends(&turn.content) {
+            let mut cut = before.clone();
+            cut.push(Turn::new(turn.role.clone(), turn.content[..end].trim_end()));
+            all.push(cut);
+        }
+        before.push(turn.clone());
+    }
+    all
+}
+
+/// Bytes at which sentences end; the end of the text is one.
+fn sentence_ends(text: &str) -> Vec<usize> {
+    let ends = text.match_indices(['.', '?', '!']).map(|(at, mark)| at + mark.len());
+    let mut ends: Vec<usize> = ends.filter(|end| text[*end..].starts_with([' ', '\n'])).collect();
+    ends.push(text.len());
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_cut_at_sentences() {
+        let turns = [Turn::new(USER, "Is it so? I ask."), Turn::new(ASSISTANT, "Yes.")];
+        let texts =
+            |cut: &Vec<Turn>| cut.iter().map(|turn| turn.content.clone()).collect::<Vec<_>>().join("|");
+        let all: Vec<String> = beginnings(&turns).iter().map(texts).collect();
+        assert_eq!(all, ["Is it so?", "Is it so? I ask.", "Is it so? I ask.|Yes."]);
+    }
+}

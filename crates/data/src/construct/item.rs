@@ -1,0 +1,349 @@
+//! An item: a subject, an attribute, its values, and the sentences that tell them.
+//!
+//! Drawn from a stream of its own, so that no item depends on others. Knows no place and no token but those of its values.
+
+use palimpsest_core::text::{CountTokens, TextError};
+
+use super::error::Unmade;
+use super::factors::{Explicitness, Factors, Overlap};
+use super::texts::{Clause, Log, Template, Texts, fill, inside};
+use crate::benchmarks::dose::implied::{step1, step2};
+use crate::case::draw::Draws;
+
+const PURPOSE: &str = "dose item";
+const OTHERS_FAMILY: &str = "slots";
+const VALUE: &str = "value";
+
+#[derive(Clone, Copy, Debug)]
+pub enum Attribute<'a> {
+    One(&'a Template),
+    Log(&'a Log),
+}
+
+impl Attribute<'_> {
+    pub fn name(&self) -> &str {
+        self.of(|template| &template.name, |log| &log.name)
+    }
+
+    pub fn topic(&self) -> &str {
+        self.of(|template| &template.topic, |log| &log.topic)
+    }
+
+    fn prefix(&self) -> &str {
+        self.of(|template| &template.prefix, |log| &log.prefix)
+    }
+
+    fn question(&self) -> &str {
+        self.of(|template| &template.question, |log| &log.question)
+    }
+
+    fn of(&self, one: fn(&Template) -> &String, several: fn(&Log) -> &String) -> &str {
+        match self {
+            Attribute::One(template) => one(template),
+            Attribute::Log(log) => several(log),
+        }
+    }
+}
+
+/// A key and its values: the pair first, those of chains next, values that nobody has last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// The word for it; `value` where there is one.
+    pub name: String,
+    pub set: String,
+    pub values: Vec<String>,
+}
+
+impl Key {
+    /// The values of a chain from the first to the last. The pair stands at its ends, or where it returns at its first two places.
+    pub fn chain(&self, updates: usize, returns: bool, swapped: bool) -> Vec<&str> {
+        let value = |at: usize| match (at, swapped) {
+            (0, true) => self.values[1].as_str(),
+            (1, true) => self.values[0].as_str(),
+            _ => self.values[at].as_str(),
+        };
+        let mut chain = vec![value(0)];
+        if returns {
+            chain.extend((1..updates).map(value));
+            chain.push(value(0));
+        } else {
+            chain.extend((2..=updates).map(value));
+            chain.push(value(1));
+        }
+        chain
+    }
+}
+
+#[derive(Debug)]
+pub struct Item<'a> {
+    pub id: String,
+    pub attribute: Attribute<'a>,
+    pub subject: String,
+    pub people: Vec<String>,
+    pub keys: Vec<Key>,
+    /// The longest chain of the build: values behind its are nobody's.
+    longest: usize,
+    others: Vec<(&'a Template, Vec<&'a str>)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Draft<'a> {
+    pub texts: &'static Texts,
+    pub seed: u64,
+    pub keys: usize,
+    pub longest: usize,
+    pub attributes: &'a [Attribute<'static>],
+}
+
+/// Values that a chain needs: its own, and one that nobody has.
+pub fn needed(longest: usize) -> usize {
+    longest + 2
+}
+
+/// Values of a set that are one token behind this beginning.
+pub fn single_tokens<'a>(
+    values: &'a [String],
+    prefix: &str,
+    count: &dyn CountTokens,
+) -> Result<Vec<&'a String>, TextError> {
+    let before = count.count(prefix)?;
+    let mut single = Vec::new();
+    for value in values {
+        if count.count(&format!("{prefix} {value}"))? == before + 1 {
+            single.push(value);
+        }
+    }
+    Ok(single)
+}
+
+impl Draft<'_> {
+    /// The item of this number; the reason where its values are too few.
+    pub fn item(&self, number: usize, id: &str, count: &dyn CountTokens) -> Result<Item<'static>, Unmade> {
+        let attribute = self.attributes[number % self.attributes.len()];
+        let mut draws = Draws::new(PURPOSE, self.seed, id);
+        let mut people = self.texts.chat.names.clone();
+        draws.shuffle(&mut people);
+        let subject = people.remove(0);
+        let mut keys: Vec<(String, &String)> = match attribute {
+            Attribute::One(template) => vec![(VALUE.to_owned(), &template.values)],
+            Attribute::Log(_) => {
+                self.texts.streams.keys.iter().map(|(key, set)| (key.clone(), set)).collect()
+            }
+        };
+        draws.shuffle(&mut keys);
+        keys.truncate(self.keys);
+        let mut drawn = Vec::new();
+        for (name, set) in keys {
+            let prefix = fill(attribute.prefix(), &[("name", &subject), ("key", &name)]);
+            let mut values = self.texts.values.get(set).cloned().unwrap_or_default();
+            draws.shuffle(&mut values);
+            let values: Vec<String> = single_tokens(&values, &prefix, count)?.into_iter().cloned().collect();
+            if values.len() < needed(self.longest) {
+                let (have, need) = (values.len(), needed(self.longest));
+                let reason = format!(
+                    "the set {set} has {have} values of one token, a chain of {} needs {need}",
+                    self.longest
+                );
+                return Err(Unmade::Dropped(reason));
+            }
+            drawn.push(Key { name, set: set.clone(), values });
+        }
+        let mut others: Vec<(&Template, Vec<&str>)> = Vec::new();
+        for template in self.texts.of_family(OTHERS_FAMILY) {
+            let own = drawn.iter().any(|key| key.set == template.values);
+            if let Some(values) = self.texts.values.get(&template.values).filter(|_| !own) {
+                let mut values: Vec<&str> = values.iter().map(String::as_str).collect();
+                draws.shuffle(&mut values);
+                others.push((template, values));
+            }
+        }
+        draws.shuffle(&mut others);
+        let (id, longest) = (id.to_owned(), self.longest);
+        Ok(Item { id, attribute, subject, people, keys: drawn, longest, others })
+    }
+}
+
+/// The person that a sentence is about, and the one of a chain's values that it tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Saying<'a> {
+    pub name: &'a str,
+    pub chains: &'a [Vec<&'a str>],
+    pub at: usize,
+    /// True if the one before it was told.
+    pub before_told: bool,
+}
+
+impl Item<'_> {
+    /// By key, the values from the first to the last.
+    pub fn chains(&self, factors: &Factors, swapped: bool) -> Vec<Vec<&str>> {
+        self.keys.iter().map(|key| key.chain(factors.chain, factors.returns, swapped)).collect()
+    }
+
+    /// Values of a key that nobody has, but for lures.
+    pub fn spare(&self, key: usize) -> &[String] {
+        &self.keys[key].values[self.longest + 1..]
+    }
+
+    /// Words that no filler may hold: the values of all of its sets, and the subject's name.
+    pub fn forbidden(&self, texts: &Texts) -> Vec<String> {
+        let sets = self.keys.iter().filter_map(|key| texts.values.get(&key.set));
+        let values = sets.flatten().flat_map(|value| [Some(value.clone()), step1(value), step2(value)]);
+        let mut words: Vec<String> = values.flatten().collect();
+        words.push(self.subject.clone());
+        words
+    }
+
+    pub fn old(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) => {
+                let clause = template.clause.of(factors.overlap_old);
+                fill(clause, &[("name", of.name), ("v", of.chains[0][of.at])])
+            }
+            Attribute::Log(log) => self.entry(&log.statement, of, order),
+        }
+    }
+
+    pub fn update(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
+        let told = self.told_as(of, factors);
+        let plain = self.plain(template, of, factors);
+        opened(template, of, told, plain).unwrap_or_else(|| self.implied(template, of, told))
+    }
+
+    pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
+        let told = self.told_as(of, factors);
+        let learned = |sentence: &str| format!("I just learned that {}", inside(sentence));
+        // Its words share as many with the question as the full wording does.
+        let plain = match factors.overlap_new {
+            Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
+            _ => learned(&self.plain(template, of, factors)),
+        };
+        opened(template, of, told, plain).unwrap_or_else(|| learned(&self.implied(template, of, told)))
+    }
+
+    /// The current value once more: unmarked where it was told, as it was implied where it was implied.
+    pub fn restated(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) if factors.explicitness <= Explicitness::E2 => {
+                self.plain(template, of, factors)
+            }
+            Attribute::One(template) => self.implied(template, of, self.told_as(of, factors)),
+            Attribute::Log(log) => self.entry(&log.statement, of, order),
+        }
+    }
+
+    pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
+        match self.attribute {
+            Attribute::One(template) => {
+                fill(&template.echo, &[("name", of.name), ("v", of.chains[0][of.at])])
+            }
+            Attribute::Log(log) => self.entry(&log.echo, of, order),
+        }
+    }
+
+    /// The same attribute of somebody else, with a value that nobody else has.
+    pub fn lure(&self, nth: usize, order: &mut Draws) -> (String, String) {
+        // The person of the twin `other` is the first of the people.
+        let name = &self.people[(1 + nth) % self.people.len()];
+        let spare = |key: usize| self.spare(key)[nth % self.spare(key).len()].as_str();
+        let chains: Vec<Vec<&str>> = (0..self.keys.len()).map(|key| vec![spare(key)]).collect();
+        let of = Saying { name, chains: &chains, at: 0, before_told: true };
+        (self.old(of, &Factors::default(), order), name.clone())
+    }
+
+    pub fn other_attribute(&self, nth: usize) -> String {
+        let (template, values) = &self.others[nth % self.others.len()];
+        let value = values[(nth / self.others.len()) % values.len()];
+        let Clause { full, .. } = &template.clause;
+        format!("{} now", fill(full, &[("name", &self.subject), ("v", value)]))
+    }
+
+    pub fn neutral(&self, texts: &Texts, draws: &mut Draws) -> String {
+        let name = [("name", self.subject.as_str())];
+        match self.attribute {
+            Attribute::One(_) => fill(&texts.chat.neutral[draws.index(texts.chat.neutral.len())], &name),
+            Attribute::Log(log) => fill(&log.neutral, &name),
+        }
+    }
+
+    pub fn prefix(&self, key: usize) -> String {
+        fill(self.attribute.prefix(), &[("name", &self.subject), ("key", &self.keys[key].name)])
+    }
+
+    /// The question about a key; with a value that it takes for granted.
+    pub fn question(&self, key: usize, premise: Option<&str>) -> String {
+        let question =
+            fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
+        match premise {
+            Some(value) => format!("As you know, {} {value}. {question}", inside(&self.prefix(key))),
+            None => question,
+        }
+    }
+
+    pub fn yesno(&self, value: &str) -> Option<String> {
+        match self.attribute {
+            Attribute::One(template) => Some(fill(&template.yesno, &[("name", &self.subject), ("v", value)])),
+            Attribute::Log(_) => None,
+        }
+    }
+
+    /// Explicitness of this update: a denial needs something that was told, and in a chain only the last is without replacement.
+    fn told_as(&self, of: Saying<'_>, factors: &Factors) -> Explicitness {
+        match factors.explicitness {
+            Explicitness::E2 if !of.before_told => Explicitness::E1,
+            Explicitness::EN if of.at < factors.chain => Explicitness::E1,
+            told => told,
+        }
+    }
+
+    fn plain(&self, template: &Template, of: Saying<'_>, factors: &Factors) -> String {
+        fill(template.clause.of(factors.overlap_new), &[("name", of.name), ("v", of.chains[0][of.at])])
+    }
+
+    fn implied(&self, template: &Template, of: Saying<'_>, told: Explicitness) -> String {
+        let value = of.chains[0][of.at];
+        let said = |pattern: &Option<String>, trigger: Option<String>| {
+            let trigger = trigger.unwrap_or_else(|| value.to_owned());
+            fill(
+                pattern.as_ref().unwrap_or(&template.event),
+                &[("name", of.name), ("t", &trigger), ("v", value)],
+            )
+        };
+        match told {
+            Explicitness::E4 => said(&template.step1, step1(value)),
+            Explicitness::E5 => said(&template.step2, step2(value)),
+            Explicitness::EN => fill(&template.none, &[("name", of.name), ("v", of.chains[0][of.at - 1])]),
+            _ => said(&None, None),
+        }
+    }
+
+    fn marked(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws, otherwise: bool) -> String {
+        let Attribute::Log(log) = self.attribute else { return String::new() };
+        let entry = self.entry(if otherwise { &log.paraphrase } else { &log.statement }, of, order);
+        match factors.explicitness {
+            Explicitness::E0 => entry,
+            _ => format!("By now, {}", inside(&entry)),
+        }
+    }
+
+    /// A log's entry, its keys in an order of its own.
+    fn entry(&self, pattern: &str, of: Saying<'_>, order: &mut Draws) -> String {
+        let mut keys: Vec<usize> = (0..self.keys.len()).collect();
+        order.shuffle(&mut keys);
+        let entries =
+            keys.into_iter().map(|key| format!("{}: {}", self.keys[key].name, of.chains[key][of.at]));
+        let list = entries.collect::<Vec<_>>().join("; ");
+        fill(pattern, &[("name", of.name), ("list", &list)])
+    }
+}
+
+/// A plain statement with what an open update adds to it; `None` where the value is implied.
+fn opened(template: &Template, of: Saying<'_>, told: Explicitness, plain: String) -> Option<String> {
+    Some(match told {
+        Explicitness::E0 => plain,
+        Explicitness::E1 => format!("{plain} now"),
+        Explicitness::E2 => format!("{plain}, {}", fill(&template.deny, &[("v", of.chains[0][of.at - 1])])),
+        _ => return None,
+    })
+}

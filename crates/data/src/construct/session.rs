@@ -1,0 +1,167 @@
+//! Sessions of the evidence: a statement amid small talk, of an exact number of tokens.
+//!
+//! Small talk is drawn until the session has as many tokens as asked. Equal statements make equal sessions, and statements of equally
+//! many tokens the same small talk, so that swapped twins differ in their values alone.
+
+use palimpsest_core::text::{CountTokens, TextError};
+
+use super::factors::Speaker;
+use super::texts::{Chat, fill};
+use crate::case::Turn;
+use crate::case::draw::Draws;
+
+const ATTEMPTS: usize = 60;
+/// The user's role, and the assistant's.
+pub const USER: &str = "user";
+pub const ASSISTANT: &str = "assistant";
+/// The place and the time with which the tokens of a session are counted: the template writes both, and a place of another number of
+/// digits may be another number of tokens.
+const PLACE: usize = 10;
+const TIME: &str = "2025-01-15 10:30";
+const NEXT: &str = "Session";
+
+/// A session as the benchmark's template writes it, with its place counted from 1.
+pub fn rendered(place: usize, time: &str, turns: &[Turn]) -> String {
+    let mut text = header(place, time);
+    for turn in turns {
+        let speaker = if turn.role == USER { "User" } else { "Assistant" };
+        text.push_str(&format!("{speaker}: {}\n", turn.content));
+    }
+    text.push('\n');
+    text
+}
+
+fn header(place: usize, time: &str) -> String {
+    format!("Session {place} ({time})\n")
+}
+
+/// Tokens of a session wherever its place has two digits.
+pub fn tokens(count: &dyn CountTokens, turns: &[Turn]) -> Result<usize, TextError> {
+    // Some tokenizers read the blank line at a session's end otherwise where a text follows.
+    let followed = rendered(PLACE, TIME, turns) + NEXT;
+    Ok(count.count(&followed)?.saturating_sub(count.count(NEXT)?))
+}
+
+/// Tokens that a place's digits are more than those of a place of two, which can be fewer.
+pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError> {
+    Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Content<'a> {
+    pub statement: &'a str,
+    pub about: &'a str,
+    pub speaker: Speaker,
+}
+
+pub struct SmallTalk<'a> {
+    chat: &'a Chat,
+    costs: Vec<usize>,
+}
+
+impl<'a> SmallTalk<'a> {
+    pub fn new(chat: &'a Chat, count: &dyn CountTokens) -> Result<Self, TextError> {
+        let before = count.count("User: Hello.\n")?;
+        let costs = chat.remarks.iter().map(|remark| {
+            Ok(count.count(&format!("User: Hello. {remark}\n"))?.saturating_sub(before).max(1))
+        });
+        Ok(SmallTalk { chat, costs: costs.collect::<Result<_, TextError>>()? })
+    }
+
+    /// A session of exactly `wanted` tokens; `None` where no draw gives one.
+    pub fn session(
+        &self,
+        draws: &mut Draws,
+        content: Content<'_>,
+        wanted: usize,
+        count: &dyn CountTokens,
+    ) -> Result<Option<Vec<Turn>>, TextError> {
+        for _ in 0..ATTEMPTS {
+            let frame = Frame::draw(draws, self.chat);
+            let mut order: Vec<usize> = (0..self.costs.len()).collect();
+            draws.shuffle(&mut order);
+            let bare = tokens(count, &frame.turns(self.chat, content, &[]))?;
+            let Some(missing) = wanted.checked_sub(bare) else { continue };
+            let Some(remarks) = self.remarks(&order, missing) else { continue };
+            let turns = frame.turns(self.chat, content, &remarks);
+            if tokens(count, &turns)? == wanted {
+                return Ok(Some(turns));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Remarks of so many tokens together, the first in this order that do.
+    fn remarks(&self, order: &[usize], missing: usize) -> Option<Vec<usize>> {
+        // By sum: the remark that first reached it, and its place in the order.
+        let mut last: Vec<Option<usize>> = vec![None; missing + 1];
+        let mut reached = vec![false; missing + 1];
+        reached[0] = true;
+        for (place, &remark) in order.iter().enumerate() {
+            let cost = self.costs[remark];
+            for sum in (cost..=missing).rev() {
+                if !reached[sum] && reached[sum - cost] {
+                    reached[sum] = true;
+                    last[sum] = Some(place);
+                }
+            }
+        }
+        let (mut sum, mut chosen) = (missing, Vec::new());
+        while sum > 0 {
+            let remark = order[last[sum]?];
+            chosen.push(remark);
+            sum -= self.costs[remark];
+        }
+        Some(chosen)
+    }
+}
+
+/// The drawn texts of a session.
+struct Frame<'a> {
+    greeting: &'a str,
+    reply: &'a str,
+    ack: &'a str,
+    news: &'a str,
+    thanks: &'a str,
+    welcome: &'a str,
+}
+
+impl<'a> Frame<'a> {
+    fn draw(draws: &mut Draws, chat: &'a Chat) -> Self {
+        let mut one_of = |list: &'a [String]| list[draws.index(list.len())].as_str();
+        Frame {
+            greeting: one_of(&chat.greetings),
+            reply: one_of(&chat.replies),
+            ack: one_of(&chat.acks),
+            news: one_of(&chat.news),
+            thanks: one_of(&chat.thanks),
+            welcome: one_of(&chat.welcomes),
+        }
+    }
+
+    fn turns(&self, chat: &Chat, content: Content<'_>, remarks: &[usize]) -> Vec<Turn> {
+        let Content { statement, about, speaker } = content;
+        let mut opening = self.greeting.to_owned();
+        for remark in remarks {
+            opening += &format!(" {}", chat.remarks[*remark]);
+        }
+        let told = format!("{statement}.");
+        match speaker {
+            Speaker::User => vec![
+                Turn::new(USER, opening),
+                Turn::new(ASSISTANT, self.reply),
+                Turn::new(USER, told),
+                Turn::new(ASSISTANT, self.ack),
+            ],
+            Speaker::Assistant => {
+                let news = fill(self.news, &[("name", about)]);
+                vec![
+                    Turn::new(USER, format!("{opening} {news}")),
+                    Turn::new(ASSISTANT, told),
+                    Turn::new(USER, self.thanks),
+                    Turn::new(ASSISTANT, self.welcome),
+                ]
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Append-only files of JSON lines that survive a kill or a power loss at any byte.
+//!
+//! A row is one line; it counts once its newline is on the disk. A torn last line is cut off and its work redone; a
+//! broken line anywhere else means that something other than a crash happened, and is refused. Used by the run store and by
+//! the record of memory systems.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use palimpsest_core::files::{io_remedy, write_atomically};
+
+#[derive(Debug, thiserror::Error)]
+pub enum JsonlError {
+    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{path}: a row cannot be written: {source}")]
+    Row { path: PathBuf, source: serde_json::Error },
+    #[error("{path} line {line}: {reason}; mend or delete the line (a deleted row is done again)")]
+    BrokenLine { path: PathBuf, line: usize, reason: String },
+}
+
+impl JsonlError {
+    /// For `map_err`: wraps the file system's error of an `action` on `path`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JsonlError {
+        let path = path.to_owned();
+        move |source| JsonlError::Io { action, path, source }
+    }
+}
+
+#[derive(Debug)]
+pub struct RowLog<T> {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// All rows of the file, superseded ones included, in file order.
+    pub rows: Vec<T>,
+}
+
+impl<T: Serialize + DeserializeOwned> RowLog<T> {
+    /// Opens or creates `path`, cutting off a torn last line.
+    pub fn open(path: PathBuf) -> Result<Self, JsonlError> {
+        let Parsed { rows, length, torn } = parse(&path)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(JsonlError::io("open", &path))?;
+        if let Some(torn) = torn {
+            tracing::warn!(
+                "{}: the last line was not written to its end ({torn}); it is cut off and its work done again",
+                path.display()
+            );
+            file.set_len(length).map_err(JsonlError::io("cut the torn last line off", &path))?;
+            file.sync_data().map_err(JsonlError::io("write", &path))?;
+        }
+        file.seek(SeekFrom::Start(length)).map_err(JsonlError::io("write", &path))?;
+        Ok(RowLog { path, file, length, rows })
+    }
+
+    pub fn append(&mut self, row: T) -> Result<(), JsonlError> {
+        self.append_all(vec![row])
+    }
+
+    /// Appends rows with one write and waits until they are on the disk.
+    pub fn append_all(&mut self, rows: Vec<T>) -> Result<(), JsonlError> {
+        let mut lines = Vec::new();
+        for row in &rows {
+            lines.extend(line(row, &self.path)?);
+        }
+        let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // Part of the line may have reached the file (a full disk); without it, the folder stays whole. Should
+            // this fail too, opening the file again will cut the line off.
+            let _ = self.file.set_len(self.length);
+            let _ = self.file.seek(SeekFrom::Start(self.length));
+            return Err(JsonlError::io("append to", &self.path)(source));
+        }
+        self.length += lines.len() as u64;
+        self.rows.extend(rows);
+        Ok(())
+    }
+
+    /// Makes the file hold exactly `rows`, in one step; leaves it alone where it already does.
+    pub fn rewrite(&mut self, rows: Vec<T>) -> Result<(), JsonlError>
+    where
+        T: PartialEq,
+    {
+        if rows == self.rows {
+            return Ok(());
+        }
+        write_rows(&self.path, &rows)?;
+        *self = RowLog::open(self.path.clone())?;
+        Ok(())
+    }
+}
+
+/// Writes `rows` as the whole of `path`, in one step.
+pub fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
+    let mut bytes = Vec::new();
+    for row in rows {
+        bytes.extend(line(row, path)?);
+    }
+    write_atomically(path, &bytes).map_err(JsonlError::io("write", path))
+}
+
+pub fn read_rows<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, JsonlError> {
+    Ok(parse(path)?.rows)
+}
+
+fn line<T: Serialize>(row: &T, path: &Path) -> Result<Vec<u8>, JsonlError> {
+    let mut line =
+        serde_json::to_vec(row).map_err(|source| JsonlError::Row { path: path.to_owned(), source })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+struct Parsed<T> {
+    rows: Vec<T>,
+    /// Bytes of the file that hold whole rows.
+    length: u64,
+    torn: Option<String>,
+}
+
+fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, JsonlError> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(JsonlError::io("read", path)(e)),
+    };
+    let mut parsed = Parsed { rows: Vec::new(), length: 0, torn: None };
+    for (number, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
+        let last = parsed.length + line.len() as u64 == bytes.len() as u64;
+        let row = match line.strip_suffix(b"\n") {
+            // Even if it parses: the write did not finish, so the bytes may not be all of it.
+            None => Err("no newline".to_owned()),
+            Some(line) => serde_json::from_slice(line).map_err(|e| e.to_string()),
+        };
+        match row {
+            Ok(row) => {
+                parsed.rows.push(row);
+                parsed.length += line.len() as u64;
+            }
+            Err(reason) if last => parsed.torn = Some(reason),
+            Err(reason) => {
+                return Err(JsonlError::BrokenLine { path: path.to_owned(), line: number + 1, reason });
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_is_an_error_with_a_remedy_and_counts_no_row() {
+        let root = tempfile::tempdir().unwrap();
+        let mut log: RowLog<String> = RowLog::open(root.path().join("rows.jsonl")).unwrap();
+        log.append("kept".to_owned()).unwrap();
+        // A device that takes no byte.
+        log.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = log.append("lost".to_owned()).unwrap_err().to_string();
+        assert!(error.contains("rows.jsonl") && error.contains("free some space"), "{error}");
+        assert_eq!(log.rows, ["kept"]);
+        assert_eq!(read_rows::<String>(&log.path).unwrap(), ["kept"]);
+    }
+
+    /// JSON has all digits of a number, but reading them to the nearest f64 is a choice of the reader.
+    #[test]
+    fn a_stored_number_is_read_back_bit_for_bit() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("numbers.jsonl");
+        // A linear congruential generator: its high bits make every exponent and sign.
+        let step = |state: &u64| {
+            Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        };
+        let states = std::iter::successors(Some(7), step).take(20_000);
+        let any = states.clone().map(f64::from_bits).filter(|number| number.is_finite());
+        // As log-probabilities and effects are.
+        let small = states.map(|state| -((state >> 11) as f64) / (1_u64 << 50) as f64);
+        let numbers: Vec<f64> = any.chain(small).collect();
+        write_rows(&path, &numbers).unwrap();
+        let back = read_rows::<f64>(&path).unwrap();
+        let differ = numbers.iter().zip(&back).filter(|(one, other)| one.to_bits() != other.to_bits());
+        assert_eq!((back.len(), differ.count()), (numbers.len(), 0));
+        let through_values = read_rows::<serde_json::Value>(&path).unwrap();
+        let values = through_values.iter().map(|value| value.as_f64().map(f64::to_bits));
+        assert!(values.eq(numbers.iter().map(|number| Some(number.to_bits()))));
+    }
+
+    #[test]
+    fn a_write_that_stopped_within_a_line_is_taken_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("rows.jsonl");
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("a".to_owned()).unwrap();
+        std::fs::write(&path, "\"a\"\n\"b").unwrap();
+        let mut log: RowLog<String> = RowLog::open(path.clone()).unwrap();
+        log.append("c".to_owned()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\"a\"\n\"c\"\n");
+    }
+}

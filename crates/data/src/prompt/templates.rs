@@ -1,0 +1,253 @@
+//! The wording of the prompts: a benchmark's templates, each of which a file in a folder can replace.
+//!
+//! Owns the text around history and query, and nothing of a model's own format (that is the chat template's). Variables
+//! are documented at the head of each file and in `docs/prompts.md`.
+
+use std::ops::Range;
+use std::path::Path;
+
+use minijinja::{Environment, UndefinedBehavior, Value, context};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use palimpsest_core::digest::hex;
+use palimpsest_core::text::{TextError, sandbox};
+
+use super::PromptError;
+use crate::benchmarks::Benchmark;
+use crate::case::Segment;
+use crate::ground::text_file;
+
+const SYSTEM: &str = "system.j2";
+
+/// The judge's template. It may lie in the same folder; it is read by the judge, not here.
+pub const JUDGE_FILE: &str = "judge.j2";
+
+/// The templates of memories, the same for every benchmark: where memory systems are shown.
+const MEMORIES: [(&str, &str); 2] = [
+    ("memory.j2", include_str!("templates/memory.j2")),
+    ("context.j2", include_str!("templates/context.j2")),
+];
+
+#[derive(Debug, Clone)]
+pub struct Templates {
+    env: Environment<'static>,
+    digest: String,
+    files: Vec<&'static str>,
+    question_first: bool,
+    query_time: bool,
+}
+
+impl Templates {
+    /// A benchmark's own templates; where `dir` is given, each file in it replaces the one of the same name. A file
+    /// of any other name is refused (hidden files, `judge.j2`, which belongs to the judge, and those of [`Self::with_memories`] are passed over).
+    pub fn load(benchmark: &Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
+        let files: Vec<&'static str> = benchmark.templates.iter().map(|(name, _)| *name).collect();
+        if let Some(dir) = dir {
+            refuse_unknown_files(dir, &files)?;
+        }
+        // Strict: a misspelt variable in an override is an error, not a silent gap in every prompt.
+        let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
+        let mut hasher = Sha256::new();
+        for &(name, embedded) in benchmark.templates {
+            let source = read_or(dir, name, embedded)?;
+            for part in [name, &source] {
+                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+            sandbox::add_template(&mut env, name, source)?;
+        }
+        let digest = hex(&hasher.finalize());
+        let (question_first, query_time) = (benchmark.question_first, !benchmark.query_time_if_asked);
+        Ok(Templates { env, digest, files, question_first, query_time })
+    }
+
+    /// The same, which tell when the question is put where the data says so. Without it those of some benchmarks do not
+    /// ([`Benchmark::query_time_if_asked`]).
+    #[must_use]
+    pub fn with_query_time(self, told: bool) -> Self {
+        Templates { query_time: self.query_time || told, ..self }
+    }
+
+    pub(super) fn query_time(&self) -> bool {
+        self.query_time
+    }
+
+    /// The same with the templates of memories, those of `dir` in the place of the built-in ones. They are part of the digest.
+    pub fn with_memories(mut self, dir: Option<&Path>) -> Result<Self, PromptError> {
+        let mut hasher = Sha256::new();
+        hasher.update(&self.digest);
+        for (name, embedded) in MEMORIES {
+            let source = read_or(dir, name, embedded)?;
+            for part in [name, &source] {
+                hasher.update((part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+            sandbox::add_template(&mut self.env, name, source)?;
+            self.files.push(name);
+        }
+        self.digest = hex(&hasher.finalize());
+        Ok(self)
+    }
+
+    /// SHA-256 (hexadecimal) over names and sources in the order of [`Benchmark::templates`]. Part of a run's identity.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The system message before a probe of this form, trimmed; empty means that none is sent.
+    pub(super) fn system(&self, form: &str) -> Result<String, PromptError> {
+        Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
+    }
+
+    pub(super) fn question_first(&self) -> bool {
+        self.question_first
+    }
+
+    fn file(&self, name: &str) -> Result<&'static str, PromptError> {
+        let file = self.files.iter().find(|file| file.strip_suffix(".j2") == Some(name));
+        file.copied().ok_or_else(|| PromptError::NoTemplate {
+            name: format!("{name}.j2"),
+            known: self.files.join(", "),
+        })
+    }
+
+    /// One segment, the one at `place` of what is shown. Begins with a non-space character and ends with a blank line, so that no
+    /// token of a usual vocabulary straddles the border between two segments.
+    pub(super) fn segment(
+        &self,
+        segment: &Segment,
+        place: usize,
+        numbers: SegmentNumbers,
+    ) -> Result<SegmentText, PromptError> {
+        let name = self.file(&segment.kind)?;
+        let turns: Vec<Value> = (segment.turns.iter())
+            .map(|turn| context! { role => &turn.role, speaker => capitalised(&turn.role), content => &turn.content })
+            .collect();
+        let bytes = segment.turns.iter().map(|turn| turn.content.len()).sum();
+        let written = |format| segment.time.map(|time| time.strftime(format).to_string());
+        let (date, time) = (written("%Y-%m-%d %H:%M"), written("%Y-%m-%d %H:%M:%S"));
+        let render = |number: Value| {
+            let context = context! { number, date => &date, time => &time, turns => &turns };
+            sandbox::render(&self.env, name, context, bytes)
+        };
+        let failed =
+            |reason| TextError::Template { name: name.to_owned(), line: None, reason, raised: false };
+        let rendered = match numbers.of(place, segment.index) {
+            Some(number) => render(number.into())?,
+            None => render(Value::UNDEFINED).map_err(|error| {
+                // Undefined variables are errors; whether it is this one shows in the same with a number.
+                if render(1.into()).is_err() {
+                    return error;
+                }
+                failed(format!(
+                    "it shows `number`, which is left out (--session-numbers none); give a {name} in --prompts that does \
+                     without it or asks {{% if number is defined %}}"
+                ))
+            })?,
+        };
+        let mut text = rendered.trim_start().to_owned();
+        let (kind, index) = (&segment.kind, segment.index);
+        if text.is_empty() {
+            return Err(failed(format!("it renders {kind} {index} as nothing")).into());
+        }
+        // A segment whose words are not all there would be measured as if they were.
+        let mut turns = Vec::with_capacity(segment.turns.len());
+        let mut reached = 0;
+        for (place, turn) in segment.turns.iter().enumerate() {
+            let content = turn.content.trim();
+            let at = text.get(reached..).and_then(|rest| rest.find(content)).ok_or_else(|| {
+                failed(format!(
+                    "it leaves out or alters turn {} of {kind} {index}; put every turn's content in as it is, in order",
+                    place + 1,
+                ))
+            })?;
+            turns.push(reached + at..reached + at + content.len());
+            reached += at + content.len();
+        }
+        while !text.ends_with("\n\n") {
+            text.push('\n');
+        }
+        Ok(SegmentText { text, turns })
+    }
+
+    pub(super) fn framing_file(&self, form: &str) -> Result<&'static str, PromptError> {
+        self.file(form)
+    }
+
+    pub(super) fn framing(
+        &self,
+        form: &str,
+        history: &str,
+        query: &str,
+        date: Option<&str>,
+    ) -> Result<String, PromptError> {
+        let bytes = history.len() + query.len();
+        Ok(sandbox::render(&self.env, self.file(form)?, context! { history, query, date }, bytes)?)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct SegmentText {
+    pub text: String,
+    /// Where each turn's content lies, trimmed.
+    pub turns: Vec<Range<usize>>,
+}
+
+/// A template's text: the folder's, where there is one and it has it.
+fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, PromptError> {
+    match dir.map(|dir| dir.join(name)) {
+        Some(path) if path.exists() => {
+            Ok(text_file::read(&path).map_err(|source| TextError::Read { path, source })?)
+        }
+        _ => Ok(embedded.to_owned()),
+    }
+}
+
+fn capitalised(role: &str) -> String {
+    let mut letters = role.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {
+    let failed = |source| TextError::Read { path: dir.to_owned(), source };
+    for entry in std::fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let others = MEMORIES.iter().map(|(name, _)| *name).chain([JUDGE_FILE]);
+        if !(name.starts_with('.') || others.chain(files.iter().copied()).any(|known| known == name)) {
+            let known = format!("{}, {JUDGE_FILE}", files.join(", "));
+            return Err(PromptError::UnknownTemplateFile { path: entry.path(), known });
+        }
+    }
+    Ok(())
+}
+
+/// The number that a segment's template gets. In a history that was not cut the first two are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum SegmentNumbers {
+    /// From 1 without gaps, which would point at what was left
+    #[default]
+    Consecutive,
+    /// Those of the whole history
+    Original,
+    /// None; needs a session.j2 that does without (docs/prompts.md)
+    None,
+}
+
+impl SegmentNumbers {
+    /// The number of the segment at zero-based `place` of what is shown, which is at `index` of the whole history.
+    pub fn of(self, place: usize, index: usize) -> Option<usize> {
+        match self {
+            SegmentNumbers::Consecutive => Some(place + 1),
+            SegmentNumbers::Original => Some(index + 1),
+            SegmentNumbers::None => None,
+        }
+    }
+
+    pub fn is_default(&self) -> bool {
+        *self == SegmentNumbers::default()
+    }
+}

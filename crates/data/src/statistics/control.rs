@@ -1,0 +1,313 @@
+//! Controls of effects: random text of equal length. The rule is one for `causes`, `why`, the server and the Python package.
+//!
+//! - **Drawn** by seed and name alone, so that all that is named alike (the answers of a case, a prompt) has the same stretches, from a
+//!   history and away from what the caller names: the evidence of a run. ([`stretches`], [`equal_sets`].)
+//! - **As long** as what they are held against. For single sessions a pool of stretches covers the sessions' lengths and serves all of
+//!   them: one stretch a session would double the readings, and may hold what decided the answer. For a set of sessions at once there are
+//!   sets of stretches of exactly their lengths.
+//! - **The control of a session** is the median effect of the stretches nearest to its length, of those that do not touch it
+//!   ([`control_of`]). One stretch that happens to hold what decided the answer does not move it.
+
+use std::ops::Range;
+
+use crate::case::draw::Draws;
+use crate::ground::numbers::quantile;
+
+/// Stretches of a pool, unless told otherwise.
+pub const STRETCHES: usize = 12;
+
+/// Stretches whose median is taken, at least.
+pub const NEAREST: usize = 5;
+
+/// True if two ranges have no token in common.
+pub fn are_apart(one: &Range<usize>, other: &Range<usize>) -> bool {
+    other.end <= one.start || one.end <= other.start
+}
+
+/// From the beginning of the first session to the end of the last.
+pub fn extent(sessions: &[Range<usize>]) -> Range<usize> {
+    let start = sessions.iter().map(|session| session.start).min().unwrap_or(0);
+    start..sessions.iter().map(|session| session.end).max().unwrap_or(start)
+}
+
+/// Up to `count` different stretches of `history`, none of which touches any of `taken`: drawn from `seed` and the name alone.
+///
+/// Lengths are evenly spaced quantiles of the sessions' lengths, from the shortest to the longest (of one stretch the median), in random
+/// order. The middle of the n-th lies in the n-th of `count` equal parts of the history where there is room, else anywhere. A length for which
+/// there is no room is left out.
+pub fn stretches(
+    (count, seed): (usize, u64),
+    name: &str,
+    history: &Range<usize>,
+    sessions: &[Range<usize>],
+    taken: &[Range<usize>],
+) -> Vec<Range<usize>> {
+    let mut ascending: Vec<f64> = sessions.iter().map(|session| session.len() as f64).collect();
+    ascending.sort_by(f64::total_cmp);
+    if ascending.is_empty() {
+        return Vec::new();
+    }
+    let length = |nth: usize| {
+        let q = if count > 1 { nth as f64 / (count - 1) as f64 } else { 0.5 };
+        (quantile(&ascending, q).round() as usize).max(1)
+    };
+    let mut lengths: Vec<usize> = (0..count).map(length).collect();
+    let mut draws = Draws::new("control pool", seed, name);
+    draws.shuffle(&mut lengths);
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (nth, length) in lengths.into_iter().enumerate() {
+        let border = |nth: usize| history.start + nth * history.len() / count;
+        let part = border(nth)..border(nth + 1);
+        let mut free = places(length, history, taken);
+        free.retain(|start| !found.contains(&(*start..start + length)));
+        let here: Vec<usize> =
+            free.iter().copied().filter(|start| part.contains(&(start + length / 2))).collect();
+        let from = if here.is_empty() { &free } else { &here };
+        if let Some(&start) = from.get(draws.index(from.len())) {
+            found.push(start..start + length);
+        }
+    }
+    found
+}
+
+/// The stretches of a prompt of one's own, whose named spans stand in the place of sessions: before the position `from` which they are
+/// hidden from on, but for the prompt's first token, on which many heads rest whatever it is.
+pub fn stretches_of_prompt(
+    counted: (usize, u64),
+    spans: &[Range<usize>],
+    from: usize,
+    taken: &[Range<usize>],
+) -> Vec<Range<usize>> {
+    stretches(counted, "prompt", &(1..from.max(1)), spans, taken)
+}
+
+/// Where a stretch of this length can begin in `history`, away from all that is taken.
+fn places(length: usize, history: &Range<usize>, taken: &[Range<usize>]) -> Vec<usize> {
+    let starts = history.start..(history.end + 1).saturating_sub(length);
+    starts.filter(|start| taken.iter().all(|other| are_apart(other, &(*start..start + length)))).collect()
+}
+
+/// Up to `count` different sets of as many stretches as there are `lengths`, each of its length, in no particular place of `history`. None
+/// touches any of `taken` or another of its set. Drawn by seed and name alone. Fewer where the history has no room for so many.
+pub fn equal_sets(
+    (count, seed): (usize, u64),
+    name: &str,
+    lengths: &[usize],
+    history: &Range<usize>,
+    taken: &[Range<usize>],
+) -> Vec<Vec<Range<usize>>> {
+    /// Draws in a row that may give a set a second time.
+    const TRIES: usize = 32;
+    let mut draws = Draws::new("control sets", seed, name);
+    let mut sets: Vec<Vec<Range<usize>>> = Vec::new();
+    let mut tries = 0;
+    while sets.len() < count && tries < TRIES {
+        match one_set(&mut draws, lengths, history, taken) {
+            Some(set) if !sets.contains(&set) => {
+                sets.push(set);
+                tries = 0;
+            }
+            _ => tries += 1,
+        }
+    }
+    sets
+}
+
+fn one_set(
+    draws: &mut Draws,
+    lengths: &[usize],
+    history: &Range<usize>,
+    taken: &[Range<usize>],
+) -> Option<Vec<Range<usize>>> {
+    let (mut set, mut away) = (Vec::new(), taken.to_vec());
+    for &length in lengths {
+        let free = places(length, history, &away);
+        let start = *free.get(draws.index(free.len()))?;
+        set.push(start..start + length);
+        away.push(start..start + length);
+    }
+    set.sort_by_key(|stretch: &Range<usize>| stretch.start);
+    Some(set)
+}
+
+/// The control of a session by the effects of a pool of stretches: those that touch the session are left out first; of the others it is
+/// the median effect of those nearest in length (`control_for`). `None` where none is left.
+pub fn control_of<'a>(
+    session: &Range<usize>,
+    pool: impl IntoIterator<Item = (&'a Range<usize>, f64)>,
+) -> Option<f64> {
+    let apart = pool.into_iter().filter(|(stretch, _)| are_apart(stretch, session));
+    control_for(session.len(), &apart.map(|(stretch, effect)| (stretch.len(), effect)).collect::<Vec<_>>())
+}
+
+/// The control at `length` tokens by the lengths and effects of a pool of stretches: the median effect of the [`NEAREST`] stretches whose
+/// length's logarithm is nearest, and of all that are as near as the last of them. Effects that are not finite are left out; `None` where
+/// none is left.
+fn control_for(length: usize, pool: &[(usize, f64)]) -> Option<f64> {
+    let log = |tokens: usize| (tokens.max(1) as f64).ln();
+    let known = pool.iter().filter(|(_, effect)| effect.is_finite());
+    let mut known: Vec<(f64, f64)> =
+        known.map(|&(tokens, effect)| ((log(tokens) - log(length)).abs(), effect)).collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let reach = known.get(NEAREST - 1).or(known.last())?.0;
+    median(known.into_iter().take_while(|(far, _)| *far <= reach).map(|(_, effect)| effect).collect())
+}
+
+/// The median; of an even number of values the mean of the middle two, `None` of none.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { upper } else { values[middle - 1].midpoint(upper) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_spread_over_the_history_cover_the_lengths_and_touch_no_evidence() {
+        // Twenty sessions of 50 to 240 tokens, of which the fourth and the last are evidence.
+        let mut sessions = Vec::new();
+        let mut at = 7;
+        for nth in 0..20 {
+            sessions.push(at..at + 50 + 10 * nth);
+            at += 50 + 10 * nth;
+        }
+        let taken = [sessions[3].clone(), sessions[19].clone()];
+        let drawn = |count, seed, case| stretches((count, seed), case, &extent(&sessions), &sessions, &taken);
+        for seed in 0..50 {
+            let found = drawn(12, seed, "case");
+            assert_eq!(found.len(), 12);
+            for (nth, stretch) in found.iter().enumerate() {
+                assert!(7 <= stretch.start && stretch.end <= at);
+                assert!(
+                    taken.iter().all(|t| t.end <= stretch.start || stretch.end <= t.start),
+                    "{stretch:?}"
+                );
+                // The last part is evidence, and some part may be too narrow beside it.
+                let part = 7 + nth * (at - 7) / 12..7 + (nth + 1) * (at - 7) / 12;
+                let inside = part.contains(&(stretch.start + stretch.len() / 2));
+                assert!(inside || nth == 11 || nth < 4, "{nth}: {stretch:?} is not in {part:?}");
+            }
+            let mut lengths: Vec<usize> = found.iter().map(Range::len).collect();
+            lengths.sort_unstable();
+            // From 50 to 240 in eleven equal steps, rounded.
+            let even = |nth: usize| (50.0 + 190.0 * nth as f64 / 11.0).round() as usize;
+            assert_eq!(lengths, (0..12).map(even).collect::<Vec<_>>());
+        }
+        assert_eq!(drawn(12, 0, "case"), drawn(12, 0, "case"));
+        assert_ne!(drawn(12, 0, "case"), drawn(12, 1, "case"));
+        assert_ne!(drawn(12, 0, "case"), drawn(12, 0, "other"));
+        assert!(drawn(0, 0, "case").is_empty());
+        // One stretch has the median length.
+        assert_eq!(drawn(1, 0, "case")[0].len(), 145);
+    }
+
+    #[test]
+    fn where_there_is_no_room_there_are_fewer_stretches_and_none_twice() {
+        let sessions = [0..10, 10..20, 20..30];
+        let whole: &[Range<usize>] = &sessions;
+        // Only the last session is free, which one place alone has the length of.
+        let drawn = |sessions: &[Range<usize>], taken: &[Range<usize>]| {
+            stretches((12, 0), "case", &extent(sessions), sessions, taken)
+        };
+        assert_eq!(drawn(&sessions, &[0..10, 10..20]), sessions[2..]);
+        assert!(drawn(&sessions, whole).is_empty());
+        assert!(drawn(&[], &[]).is_empty());
+    }
+
+    #[test]
+    fn control_sets_have_the_lengths_touch_nothing_and_are_different() {
+        let taken = [100..150, 300..301];
+        let draw =
+            |count, seed, lengths: &[usize]| equal_sets((count, seed), "case", lengths, &(10..400), &taken);
+        for seed in 0..50 {
+            let sets = draw(19, seed, &[40, 25]);
+            assert_eq!(sets.len(), 19);
+            for (nth, set) in sets.iter().enumerate() {
+                assert!(!sets[..nth].contains(set));
+                let mut lengths: Vec<usize> = set.iter().map(Range::len).collect();
+                lengths.sort_unstable();
+                assert_eq!(lengths, [25, 40]);
+                let all: Vec<&Range<usize>> = set.iter().chain(&taken).collect();
+                for (at, one) in all.iter().enumerate() {
+                    assert!(10 <= one.start && one.end <= 400);
+                    assert!(all[..at].iter().all(|other| other.end <= one.start || one.end <= other.start));
+                }
+            }
+        }
+        assert_eq!(draw(19, 3, &[40]), draw(19, 3, &[40]));
+        assert_ne!(draw(19, 3, &[40]), draw(19, 4, &[40]));
+        // Room for few, and for none.
+        assert_eq!(equal_sets((19, 0), "case", &[10], &(0..30), std::slice::from_ref(&(12..30))).len(), 3);
+        assert!(equal_sets((19, 0), "case", &[31], &(0..30), &[]).is_empty());
+    }
+
+    #[test]
+    fn stretches_that_touch_a_session_go_before_the_nearest_are_chosen() {
+        // Six stretches of the session's length, two of which touch it, and one that is twice as long.
+        let session = 100..150;
+        let near = [
+            (0..50, 1.0),
+            (51..101, 90.0),
+            (149..199, 80.0),
+            (50..100, 2.0),
+            (150..200, 3.0),
+            (200..250, 4.0),
+        ];
+        let far = (300..400, 50.0);
+        let pool: Vec<(Range<usize>, f64)> = near.into_iter().chain([far]).collect();
+        let of = |pool: &[(Range<usize>, f64)]| {
+            control_of(&session, pool.iter().map(|(stretch, effect)| (stretch, *effect)))
+        };
+        // Five are left: 1, 2, 3, 4 and 50. The five nearest first, and then those that touch it dropped, would be 1, 2 and 3.
+        assert_eq!(of(&pool), Some(3.0));
+        assert_eq!(of(&pool[1..3]), None);
+        assert_eq!(of(&pool[..2]), Some(1.0));
+    }
+
+    #[test]
+    fn stretches_of_a_prompt_lie_before_the_position_and_leave_the_first_token() {
+        let spans = [4..10, 10..25, 40..48];
+        for seed in 0..50 {
+            let found = stretches_of_prompt((12, seed), &spans, 60, &[]);
+            assert_eq!(found.len(), 12);
+            assert!(found.iter().all(|stretch| 1 <= stretch.start && stretch.end <= 60), "{found:?}");
+            assert!(
+                found.iter().any(|stretch| stretch.len() == 6) && found.iter().any(|one| one.len() == 15)
+            );
+            let outside = stretches_of_prompt((12, seed), &spans, 60, &spans);
+            assert!(outside.iter().all(|stretch| spans.iter().all(|span| are_apart(span, stretch))));
+        }
+        assert!(stretches_of_prompt((12, 0), &spans, 0, &[]).is_empty());
+    }
+
+    #[test]
+    fn a_control_is_the_median_of_the_stretches_of_about_the_length() {
+        // Effects that grow with the length, a thousandth a token.
+        let pool: Vec<(usize, f64)> = (1..=12).map(|nth| (100 * nth, 0.1 * nth as f64)).collect();
+        // Nearest in ratio to 500: 500, 600, 400, 700, 800; then 300.
+        assert_eq!(control_for(500, &pool), Some(0.1 * 6.0));
+        assert_eq!(control_for(1, &pool), Some(0.1 * 3.0));
+        assert_eq!(control_for(100_000, &pool), Some(0.1 * 10.0));
+        // A stretch that holds what decided the answer does not move it: the third largest of five becomes the next.
+        let mut struck = pool.clone();
+        struck[4].1 = 22.0;
+        assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
+        // As plainly: the definition over all orders of the pool.
+        struck.rotate_left(5);
+        assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
+    }
+
+    #[test]
+    fn equally_near_stretches_all_count_and_what_is_not_finite_does_not() {
+        let equal: Vec<(usize, f64)> = (0..8).map(|nth| (50, f64::from(nth))).collect();
+        assert_eq!(control_for(50, &equal), Some(3.5));
+        assert_eq!(control_for(900, &equal), Some(3.5));
+        let few = [(10, 1.0), (20, f64::NAN), (30, 4.0), (0, f64::INFINITY)];
+        assert_eq!(control_for(10, &few), Some(2.5));
+        assert_eq!(control_for(10, &few[..2]), Some(1.0));
+        assert_eq!((control_for(10, &few[1..2]), control_for(10, &[])), (None, None));
+    }
+}

@@ -1,0 +1,305 @@
+//! Axes: the range and ticks of values, logarithmic and linear, the ticks of layers, and where linear layers lie.
+
+use palimpsest_analysis::lens::{Layer, Point, Series, Statistic, Target};
+
+/// The value axis that all panels of a sheet share, or those of a column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Range {
+    pub low: f64,
+    pub high: f64,
+    pub ticks: Vec<f64>,
+    /// True if it runs by differences; else by factors.
+    pub linear: bool,
+    /// The place at a logarithmic axis' foot, below its lowest value, at which values that are exactly 0 are marked; `None` where
+    /// there are none.
+    pub zero: Option<f64>,
+}
+
+impl Range {
+    /// The axis of `series` and `reference`. `reach` is how many times beyond the values of softmax layers the axis may go for
+    /// those of linear layers.
+    pub fn of<'a>(series: &[&'a Series], reference: Option<f64>, reach: f64) -> Self {
+        let positive = |v: &f64| *v > 0.0 && v.is_finite();
+        let all = || series.iter().flat_map(|series| &series.points);
+        let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
+        // what sets the axis: softmax layers, linear ones where there are no others
+        let counts = |p: &&Point| !(softmax && p.layer.is_linear());
+        let points = || all().filter(counts);
+        let means = || points().filter_map(|p| p.value).filter(positive).chain(reference);
+        // a band, or the single cases where there is none
+        let bands = || {
+            let of = |one: &'a Series| one.points.iter().filter(counts).filter_map(|p| extent(one, p));
+            series.iter().copied().flat_map(of)
+        };
+        let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
+        let least = means().fold(f64::INFINITY, f64::min);
+        if !least.is_finite() {
+            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false, zero: None }
+                .with_zero(series);
+        }
+        // bands may reach towards zero, which is infinitely far down: they are cut half a decade below the curves
+        let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
+        let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
+        let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
+        let linear =
+            || all().filter(|p| softmax && p.layer.is_linear()).filter_map(|p| p.value).filter(positive);
+        let (low, most) =
+            (linear().fold(low, f64::min).max(low / reach), linear().fold(most, f64::max).min(most * reach));
+        let room = (most / low).powf(0.05).max(1.05);
+        let (low, high) = (low / room, most * room);
+        Range { low, high, ticks: value_ticks(low, high), linear: false, zero: None }.with_zero(series)
+    }
+
+    /// A linear axis that holds these ends and what goes beyond them: curves, and of bands and single cases so much as the curves'
+    /// own height.
+    pub fn linear(series: &[&Series], ends: (f64, f64)) -> Self {
+        let points = || series.iter().flat_map(|one| one.points.iter().map(move |point| (*one, point)));
+        let over = |values: &mut dyn Iterator<Item = f64>, ends: (f64, f64)| {
+            values.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
+        };
+        let curves = over(&mut points().filter_map(|(_, point)| point.value), ends);
+        let room = curves.1 - curves.0;
+        let around = points().flat_map(|(one, point)| {
+            let band = point.band.into_iter().flat_map(|(low, high)| [low, high]);
+            band.chain(single_cases(one, point).iter().copied()).collect::<Vec<f64>>()
+        });
+        let most = over(&mut around.filter(|value| value.is_finite()), curves);
+        let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
+        let pad = (high - low).max(1e-9) * 0.04;
+        let (low, high) = (low - pad, high + pad);
+        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
+    }
+
+    /// The axis of shares of a whole.
+    pub fn shares() -> Self {
+        Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
+    }
+
+    /// A linear axis between these ends, with some room beyond them.
+    pub fn between((low, high): (f64, f64)) -> Self {
+        let pad = (high - low).max(1e-9) * 0.05;
+        let (low, high) = (low - pad, high + pad);
+        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
+    }
+
+    /// The same with a place for 0, where some value or single case is 0.
+    fn with_zero(mut self, series: &[&Series]) -> Self {
+        let zero = |one: &&Series, point: &Point| {
+            point.value == Some(0.0) || single_cases(one, point).contains(&0.0)
+        };
+        if series.iter().any(|one| one.points.iter().any(|point| zero(one, point))) {
+            self.zero = Some(self.low / (self.high / self.low).powf(0.10));
+        }
+        self
+    }
+
+    /// The lowest place of the axis.
+    pub fn foot(&self) -> f64 {
+        self.zero.map_or(self.low, |zero| zero / (self.high / self.low).powf(0.05))
+    }
+
+    /// Where a value lies on the axis: 0 at its own place, what lies beyond at the edge.
+    pub fn clamp(&self, value: f64) -> f64 {
+        match self.zero {
+            Some(zero) if value == 0.0 => self.place(zero),
+            _ => self.place(value.clamp(self.low, self.high)),
+        }
+    }
+
+    /// True if a value is 0 where the axis marks that apart.
+    pub fn is_zero(&self, value: f64) -> bool {
+        self.zero.is_some() && value == 0.0
+    }
+
+    /// The axis' own number of a value: the value or its logarithm.
+    pub fn place(&self, value: f64) -> f64 {
+        if self.linear { value } else { value.log10() }
+    }
+
+    /// True if the axis has places for values such as this one: a logarithmic axis has none for 0.
+    pub fn shows(&self, value: f64) -> bool {
+        self.linear || value > 0.0
+    }
+
+    /// True if a value has a place on the axis.
+    pub fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+}
+
+/// The lowest and highest value drawn at a layer beside the estimate: its band, or its single cases.
+fn extent(series: &Series, point: &Point) -> Option<(f64, f64)> {
+    let cases = || single_cases(series, point).iter().copied().filter(|value| *value > 0.0);
+    let of_cases = || Some((cases().reduce(f64::min)?, cases().reduce(f64::max)?));
+    point.band.or_else(of_cases)
+}
+
+/// The cases of a layer that are drawn one by one: none of a noise baseline, whose points would hide the others, and not a
+/// single one, which is the curve itself.
+pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
+    let noise = matches!(series.statistic, Statistic::Mean(_, Target::Noise));
+    if noise || point.cases.len() < 2 { &[] } else { &point.cases }
+}
+
+/// A tick's value, as a percentage where it is a share.
+pub(super) fn write_value(value: f64, percent: bool) -> String {
+    let value = if percent { value * 100.0 } else { value };
+    // even steps pass 0 only nearly
+    let value = if value.abs() < 1e-12 { 0.0 } else { value };
+    if value == 0.0 {
+        return if percent { "0%".to_owned() } else { "0".to_owned() };
+    }
+    // the tick came through a logarithm: three digits bring it back
+    let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if percent { format!("{text}%") } else { text.to_owned() }
+}
+
+/// Ticks of a logarithmic axis: decades where there are enough of them, finer steps where not.
+pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let series: [&[f64]; 4] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]];
+    for steps in series {
+        let all = decades.clone().flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
+        let ticks: Vec<f64> = all.filter(|t| (low..=high).contains(t)).collect();
+        if ticks.len() >= 4 {
+            let every = ticks.len().div_ceil(7);
+            return ticks.into_iter().step_by(every).collect();
+        }
+    }
+    // less than a factor of about two
+    even_ticks(low, high)
+}
+
+fn even_ticks(low: f64, high: f64) -> Vec<f64> {
+    let rough = (high - low) / 4.0;
+    let scale = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * scale).find(|s| *s >= rough).unwrap_or(rough);
+    let first = (low / step).ceil() as i64;
+    (first..first + 8).map(|i| i as f64 * step).filter(|t| (low..=high).contains(t)).collect()
+}
+
+/// Ticks of a linear axis: at least three of the widest round steps that give so many.
+pub(super) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decade = 10f64.powf((high - low).max(1e-12).log10().ceil());
+    let steps = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02].map(|part| part * decade);
+    let ticks = |step: f64| -> Vec<f64> {
+        let (first, last) = ((low / step).ceil() as i64, (high / step).floor() as i64);
+        (first..=last).map(|i| i as f64 * step).collect()
+    };
+    steps.into_iter().map(ticks).find(|ticks| ticks.len() >= 3).unwrap_or_default()
+}
+
+/// Ticks of the layer axis: every layer of a shallow model, round numbers of a deep one, and always the last layer.
+pub(super) fn layer_ticks(layers: &[usize]) -> Vec<usize> {
+    let (Some(&first), Some(&last)) = (layers.first(), layers.last()) else { return Vec::new() };
+    let step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 100].into_iter().find(|step| (last - first) / step < 8);
+    let step = step.unwrap_or(last - first).max(1);
+    // a round number so near to the last layer would touch its label
+    let round = (first.div_ceil(step) * step..last).step_by(step).filter(|tick| (last - tick) * 2 > step);
+    round.chain([last]).collect()
+}
+
+/// Where linear layers lie on the axis, half a layer to either side: neighbours in one stretch.
+pub(super) fn linear_stretches(layers: &[Layer]) -> Vec<(f64, f64)> {
+    let together = |a: &Layer, b: &Layer| a.kind == b.kind && a.index + 1 == b.index;
+    let stretch = |run: &[Layer]| match run {
+        [first, ..] if !first.is_linear() => None,
+        [first, .., last] => Some((first.index as f64 - 0.5, last.index as f64 + 0.5)),
+        [one] => Some((one.index as f64 - 0.5, one.index as f64 + 0.5)),
+        [] => None,
+    };
+    layers.chunk_by(together).filter_map(stretch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palimpsest_analysis::lens::{Group, LayerKind, Scale};
+
+    fn point(index: usize, kind: LayerKind, value: f64) -> Point {
+        let layer = Layer { index, kind };
+        Point { layer, n: 1, undefined: 0, value: Some(value), band: None, cases: vec![value], signed: None }
+    }
+
+    fn range(points: Vec<Point>) -> Range {
+        let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
+        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
+        Range::of(&[&series], Some(1.0), 10.0)
+    }
+
+    #[test]
+    fn bands_lie_behind_linear_layers_only() {
+        let layers = |kinds: &[(usize, bool)]| -> Vec<Layer> {
+            let kind = |linear| if linear { LayerKind::Linear } else { LayerKind::Softmax };
+            kinds.iter().map(|(index, linear)| Layer { index: *index, kind: kind(*linear) }).collect()
+        };
+        let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
+        assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
+        // a layer that was not measured has no band
+        let gap = layers(&[(1, true), (4, true), (5, true)]);
+        assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
+        assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());
+    }
+
+    #[test]
+    fn a_logarithmic_axis_holds_softmax_layers_single_cases_and_zeros() {
+        let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
+        let far = range(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
+        assert!((0.05..0.1).contains(&far.low) && (20.0..40.0).contains(&far.high), "{far:?}");
+        let near = range(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
+        assert!(near.holds(5.0) && near.high < 7.0, "{near:?}");
+        assert!(
+            range(vec![point(0, linear, 1e3)]).holds(1e3),
+            "the axis is theirs where there are no others"
+        );
+        // Single cases count half a decade below the curve.
+        let few =
+            |cases: [f64; 2]| range(vec![Point { n: 2, cases: cases.into(), ..point(0, softmax, 2.0) }]);
+        assert!(few([0.5, 3.5]).holds(0.5) && few([0.5, 3.5]).holds(3.5) && !few([0.01, 3.99]).holds(0.01));
+        // Zeros have a place of their own below.
+        let some = range(vec![point(0, softmax, 0.0), point(1, softmax, 2.0)]);
+        assert!(some.zero.is_some_and(|zero| zero < some.low) && some.foot() < some.zero.unwrap());
+        assert!(some.is_zero(0.0) && some.clamp(0.0) < some.clamp(1e-30) && !some.holds(0.0));
+    }
+
+    #[test]
+    fn a_linear_axis_holds_its_ends_and_what_goes_beyond_them() {
+        let (statistic, scale, probes) = (Statistic::Measure("balance"), Scale::Mass, "all".to_owned());
+        let points = vec![point(0, LayerKind::Softmax, 0.4), point(1, LayerKind::Softmax, -0.2)];
+        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
+        let axis = Range::linear(&[&series], (0.0, 1.0));
+        assert!([-0.2, 0.0, 1.0].into_iter().all(|value| axis.holds(value)) && axis.high < 1.1, "{axis:?}");
+        assert!(axis.shows(-0.1) && axis.place(0.5) == 0.5);
+    }
+
+    #[test]
+    fn ticks_are_few_and_within_the_axis_at_any_span() {
+        for (low, high) in
+            [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)]
+        {
+            let ticks = round_ticks(low, high);
+            assert!((3..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+            assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
+        }
+        for (low, high) in
+            [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)]
+        {
+            let ticks = value_ticks(low, high);
+            assert!((2..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+            assert!(ticks.iter().all(|t| (low..=high).contains(t)));
+        }
+        assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
+        // The last layer is named always.
+        for (count, ticks) in [
+            (3, vec![0, 1, 2]),
+            (64, vec![0, 8, 16, 24, 32, 40, 48, 56, 63]),
+            (30, vec![0, 4, 8, 12, 16, 20, 24, 29]),
+            (18, vec![0, 4, 8, 12, 17]),
+            (0, vec![]),
+        ] {
+            assert_eq!(layer_ticks(&(0..count).collect::<Vec<_>>()), ticks);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Sentences of captions: what was left out, what stands for what, and what a picture cannot show.
+//!
+//! Each begins with a space, or is empty where it does not apply. Where a figure shows several runs, [`of_each`] says a sentence
+//! once if it holds for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Source;
+use palimpsest_analysis::lens::{
+    Baseline, Correctness, Group, LayerKind, Lens, Series, Statistic, Study, Target,
+};
+
+/// A sentence of each run: once where all say the same, else each after its run's name.
+pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
+    let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
+    match &said[..] {
+        [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
+        _ => {
+            let named = sources.iter().zip(&said).filter(|(_, said)| !said.is_empty());
+            named.map(|(source, said)| format!(" {}:{said}", source.origin.name)).collect()
+        }
+    }
+}
+
+pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = groups.iter().map(|group| lens.label(group)).collect();
+    format!(" Left out, having no members: {}.", names.join(", "))
+}
+
+/// The windowed and the linear layers of a model that has any, with how a figure shows the linear ones.
+pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
+    let mut said = String::new();
+    if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
+        said += &format!(
+            " Windowed layers see only the last tokens, and are drawn in panels of their own and averaged apart from the full layers, \
+             which see the whole prompt; where the window hides a {}, its density is left out.",
+            lens.segment
+        );
+    }
+    if !lens.has_linear_layers() {
+        return said;
+    }
+    said + &format!(
+        " At linear layers ({shown}) the share of |weight| stands for the mass: the sizes of the layer's implicit attention \
+         weights on the {} over those on all tokens, averaged over value heads instead of heads.",
+        lens.segment
+    )
+}
+
+pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
+pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
+
+/// Why answers cannot be told apart by verdict, where there are no verdicts.
+fn no_verdicts(judge: Option<&str>, no_result: Option<&str>) -> Option<String> {
+    match (judge, no_result) {
+        (Some(_), _) => None,
+        (None, Some(why)) => Some(format!("the verdicts are no result ({why})")),
+        (None, None) => Some("this run has no verdicts yet (command: palimpsest judge)".to_owned()),
+    }
+}
+
+/// The sentence of a figure that splits by verdict where it does not.
+pub(super) fn without_verdicts(lens: &Lens) -> String {
+    let none = lens.splits() == [Correctness::All];
+    let unsplit = none.then(|| "the judge called no answer right or wrong".to_owned());
+    let why = no_verdicts(lens.judge.as_deref(), lens.no_result.as_deref()).or(unsplit);
+    why.map(|why| format!(" Left out: the groups by correctness, since {why}.")).unwrap_or_default()
+}
+
+/// Which probes a figure that splits by verdict shows, where it does not show all.
+pub(super) fn split_probes(lens: &Lens) -> String {
+    if lens.splits() == [Correctness::All] || lens.pooled == lens.probes {
+        return String::new();
+    }
+    let others = lens.probes.iter().filter(|probe| !lens.pooled.contains(probe));
+    let others: Vec<&str> = others.map(String::as_str).collect();
+    format!(
+        " Split by verdict: {}; {} in the tables of palimpsest lens.",
+        lens.pooled_in_words(),
+        match others[..] {
+            [one] => format!("{one} is"),
+            _ => format!("{} are", others.join(", ")),
+        }
+    )
+}
+
+/// The definition of the noise baseline, and the number of examples of which it is not made of immediate neighbours.
+pub(super) fn noise(lens: &Lens) -> String {
+    let segment = lens.segment;
+    let by = neighbours(lens);
+    format!(
+        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}{}",
+        far(lens),
+        without_baseline(lens)
+    )
+}
+
+/// The examples that a curve and its baseline leave out.
+pub(super) fn without_baseline(lens: &Lens) -> String {
+    let left_out = lens.left_out_in_words();
+    if left_out.is_empty() { left_out } else { format!(" {}.", capital(&left_out)) }
+}
+
+/// The same where it is divided by.
+pub(super) fn baseline(lens: &Lens) -> String {
+    let segment = lens.segment;
+    let by = neighbours(lens);
+    format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
+}
+
+fn neighbours(lens: &Lens) -> String {
+    let segment = lens.segment;
+    if let Some(role) = lens.benchmark.lens.stand_in {
+        return format!("the {role} that stands in for all evidence, at its density");
+    }
+    match lens.options().baseline {
+        Baseline::Both => format!("its neighbours, the mean over the {segment} before and the one after"),
+        Baseline::Adjacent => {
+            format!("the {segment} next to it, the nearer of the two, of immediate neighbours the one after")
+        }
+        Baseline::Pooled(each) => {
+            let segments = plural(segment);
+            format!(
+                "the {each} {segments} before and the {each} after it that are no evidence, pooled: what it would be paid at their \
+             density"
+            )
+        }
+    }
+}
+
+/// Of how many examples the baseline is not made of immediate neighbours.
+fn far(lens: &Lens) -> String {
+    let segment = lens.segment;
+    let far = lens.far_baselines().count();
+    // of a pool all but two are farther away
+    if far == 0
+        || matches!(lens.options().baseline, Baseline::Pooled(_))
+        || lens.benchmark.lens.stand_in.is_some()
+    {
+        return String::new();
+    }
+    let segments = plural(segment);
+    let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
+    format!(
+        " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
+         that was kept in that direction stands in, up to {most} {segments} away (lens/examples.csv has the distances).",
+        lens.examples.len()
+    )
+}
+
+/// Sentences of every figure of measures: the kinds of layers, the draw, and why nothing is told apart by verdict.
+pub(super) fn of_study(study: &Study) -> String {
+    let Some((_, lens)) = study.measured().next() else { return String::new() };
+    let why = no_verdicts(study.judge.as_deref(), study.no_result.as_deref());
+    let verdicts =
+        why.map(|why| format!(" Nothing is told apart by verdict, since {why}.")).unwrap_or_default();
+    format!("{verdicts}{}{}", about_layer_kinds(lens, LINEAR_CURVES), drawn(lens))
+}
+
+pub(super) fn drawn(lens: &Lens) -> String {
+    let Some(drawn) = lens.drawn else { return String::new() };
+    format!(
+        " Drawn (seed {}): up to {} examples of each {}, {} and verdict, {} of {}.",
+        drawn.by.seed,
+        drawn.by.most,
+        lens.benchmark.dimension.name(),
+        lens.benchmark.split,
+        drawn.kept,
+        drawn.of
+    )
+}
+
+/// The layers at which a series is 0, which a logarithmic axis marks at its foot.
+pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
+    let mut found: BTreeMap<Statistic, BTreeSet<usize>> = BTreeMap::new();
+    for one in series {
+        let zero = one.points.iter().filter(|point| point.value == Some(0.0)).map(|point| point.layer.index);
+        let zero: BTreeSet<usize> = zero.collect();
+        if !zero.is_empty() {
+            found.entry(one.statistic).or_default().extend(zero);
+        }
+    }
+    if found.is_empty() {
+        return String::new();
+    }
+    let one = |(statistic, layers): (&Statistic, &BTreeSet<usize>)| {
+        let name = match statistic {
+            Statistic::Mean(curve, Target::Signal) => curve.label(),
+            Statistic::Mean(curve, Target::Noise) => format!("noise baseline of {}", curve.label()),
+            Statistic::RatioOfMeans | Statistic::MeanOfRatios => "the ratio".to_owned(),
+            Statistic::Measure(key) => key.replace('_', " "),
+        };
+        let plural = if layers.len() == 1 { "" } else { "s" };
+        format!("{name} at layer{plural} {}", ranges(layers))
+    };
+    let all: Vec<String> = found.iter().map(one).collect();
+    format!(
+        " Exactly 0 in some panel, which a logarithmic axis has no place for, and so a ring at its foot and a gap in the line: {}.",
+        all.join("; ")
+    )
+}
+
+pub(super) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// `1 layer`, `8 layers`.
+pub(super) fn counted(n: usize, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
+}
+
+/// Several of what a segment is called: `sessions`, `trajectories`.
+pub(super) fn plural(word: &str) -> String {
+    match word.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{word}s"),
+    }
+}
+
+/// `0–3, 5`.
+pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
+    let all = Vec::from_iter(numbers);
+    let one = |run: &[&usize]| match run {
+        [] => None,
+        [one] => Some(one.to_string()),
+        [first, .., last] => Some(format!("{first}–{last}")),
+    };
+    all.chunk_by(|a, b| *a + 1 == **b).filter_map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_named_as_ranges() {
+        assert_eq!(ranges(&BTreeSet::from([7, 0, 1, 2, 5])), "0–2, 5, 7");
+        assert_eq!(ranges(&BTreeSet::new()), "");
+    }
+
+    #[test]
+    fn words_have_their_plurals() {
+        assert_eq!(["session", "trajectory", "day"].map(plural), ["sessions", "trajectories", "days"]);
+    }
+}

@@ -1,0 +1,275 @@
+//! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers. The
+//! words that the figures of causes share stand here too.
+
+use super::curves::{bands, over_layers};
+use super::intervals::{Intervals, Line};
+use super::meaning::Meaning;
+use super::plot::Sample;
+use super::sheet::{Panel, Sheet};
+use super::style::{Colour, Stroke, shortened};
+use super::{Figure, Origin, captions};
+use palimpsest_analysis::lens::band::Estimate;
+use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
+use palimpsest_analysis::lens::table::lines_csv;
+use palimpsest_analysis::lens::{Correctness, Series, Study};
+use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_data::ground::numbers::percent;
+use palimpsest_run::runs::causes::rows::Effect;
+use palimpsest_run::runs::condition::label;
+
+pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
+
+/// Of sessions in a role, by its place among the roles, or without one.
+pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
+    let Some(role) = role else { return Meaning::Others };
+    let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
+    let place = others.into_iter().position(|known| known == role).unwrap_or(0);
+    Meaning::of_role(role).unwrap_or(Meaning::Group(place))
+}
+
+pub(super) fn colour(causes: &Causes, role: Option<&str>) -> Colour {
+    meaning_of(causes, role).colour()
+}
+
+pub(super) fn effect_in_words(causes: &Causes) -> String {
+    format!(
+        "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
+         from the question on is kept from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
+         arrives.{}{}",
+        open_in_words(causes.layers_open(), "the model's"),
+        behind_thoughts(causes)
+    )
+}
+
+/// The share of layers that still saw what was blocked; empty where none did.
+pub(super) fn open_in_words(open: f64, whose: &str) -> String {
+    match open > 0.0 {
+        true => format!(
+            " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
+            percent(open)
+        ),
+        false => String::new(),
+    }
+}
+
+fn behind_thoughts(causes: &Causes) -> &'static str {
+    if has_thoughts(causes) { " The answer is the text behind the thought." } else { "" }
+}
+
+pub(super) fn has_thoughts(causes: &Causes) -> bool {
+    let mut sessions = causes.answers.iter().flat_map(|answer| &answer.sessions);
+    sessions.any(|session| session.effect.thought.is_some())
+}
+
+pub(super) fn controls_in_words(causes: &Causes) -> String {
+    let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    format!(
+        " The control of a session is the effect of random text of its length: the median of the stretches nearest in length, of {count} \
+         without evidence that are drawn over the history of each case."
+    )
+}
+
+const LARGEST: usize = 12;
+
+/// A session with its case, probe and condition: `session[6] of c1, SR`.
+pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
+    let condition = match answer.condition.as_str() {
+        "" => String::new(),
+        condition => format!(" under {condition}"),
+    };
+    format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
+}
+
+pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    let segment = study.segment();
+    let largest = causes.largest(LARGEST);
+    let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
+        group: String::new(),
+        label: format!(
+            "{} · {}",
+            shortened(&named(answer, session), 60),
+            session.role.as_deref().unwrap_or(OTHERS)
+        ),
+        estimate: Estimate { n: 0, value: Some(session.drop()), band: None, each: Vec::new() },
+        colour: colour(causes, session.role.as_deref()),
+        mark: session.control.map(|control| control.drop),
+    };
+    let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
+    let segments = captions::plural(segment);
+    let caption = format!(
+        "The {} largest of {all} effects by their size, each of one {segment} on one answer; {segments} are numbered from 0, as in the run's \
+         files. {}{} The table beside the figure has the divergences too.",
+        largest.len(),
+        effect_in_words(causes),
+        controls_in_words(causes)
+    );
+    let intervals = Intervals {
+        axis: AXIS.to_owned(),
+        mark: match causes.pools() {
+            Some(_) => "control of the same length",
+            None => "",
+        },
+        lines: largest.iter().map(line).collect(),
+        ..Intervals::default()
+    };
+    let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
+    let title = origin.titled(format!("The {segments} with the largest effects"));
+    intervals.rows(title, origin.line.clone()).figure("causes-largest", caption, csv)
+}
+
+/// The columns of a session and its effect, with the answer's verdict where it is wanted.
+pub(super) fn sessions<'a, R: Copy>(
+    table: CsvTable<R>,
+    with_verdict: bool,
+    of: impl Fn(R) -> (&'a CausedAnswer, &'a CausedSession),
+) -> CsvTable<R> {
+    let (answer, session) = (|row| of(row).0, |row| of(row).1);
+    table
+        .column("case", |row| &answer(row).case)
+        .column("probe", |row| &answer(row).probe)
+        .column("condition", |row| label(&answer(row).condition))
+        .column_if(with_verdict, "correct", |row| match answer(row).correct {
+            None => String::new(),
+            Some(correct) => correct.to_string(),
+        })
+        .column("session", |row| &session(row).span)
+        .optional("role", |row| session(row).role.as_ref())
+        .column("tokens", |row| session(row).tokens)
+        .column("effect", |row| session(row).drop())
+        .optional("control", |row| session(row).control.map(|control| control.drop))
+        .column("kl", |row| session(row).effect.kl)
+        .column("kl_answer", |row| session(row).effect.kl_answer)
+        .column("changed", |row| session(row).effect.changed)
+}
+
+const CONTROL: &str = ", control of the same length";
+
+/// Lines of a group: one for each role, and for none, that has a number.
+fn by_role(
+    causes: &Causes,
+    group: &str,
+    ending: &str,
+    of: impl Fn(Option<&str>) -> Option<Estimate>,
+) -> Vec<Line> {
+    let roles = causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
+    let line = |role: Option<&str>| {
+        Some(Line {
+            group: group.to_owned(),
+            label: format!("{}{ending}", role.unwrap_or(OTHERS)),
+            estimate: of(role)?,
+            colour: match ending {
+                CONTROL => Meaning::Baseline.colour(),
+                _ => colour(causes, role),
+            },
+            mark: None,
+        })
+    };
+    roles.filter_map(line).collect()
+}
+
+/// Mean effects by role, for right and wrong answers where they are judged.
+pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    let judged = [Correctness::Correct, Correctness::Wrong];
+    let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
+    let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
+    let thought = |effect: &Effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop);
+    let of_verdict = |verdict: Correctness| {
+        let group = &if split { format!("{} answers", verdict.key()) } else { String::new() };
+        let control = |role: Option<&str>| causes.control(role, verdict, |control| control.drop);
+        let on_thought = |role: Option<&str>| causes.mean_of(role, verdict, thought);
+        [
+            by_role(causes, group, "", |role| causes.effect(role, verdict)),
+            by_role(causes, group, CONTROL, control),
+            by_role(causes, group, ", removed", |role| causes.total(role, verdict)),
+            by_role(causes, group, ", on the thought", on_thought),
+        ]
+        .concat()
+    };
+    let removed = match causes.total(None, Correctness::All) {
+        Some(_) => {
+            " Removed: the total effect, the session taken out and all after it read again, so that indirect paths count."
+        }
+        None => "",
+    };
+    let thoughts = match has_thoughts(causes) {
+        true => {
+            " On the thought: the fall of the log-probability per token of the thought before the answer."
+        }
+        false => "",
+    };
+    let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
+    let title = match split {
+        true => "Effects of each part of the history on right and wrong answers",
+        false => "Effects of each part of the history on the answer",
+    };
+    let caption = format!(
+        "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
+        effect_in_words(causes),
+        captions::plural(study.segment()),
+        causes.unit.many(),
+        controls_in_words(causes),
+        bands(causes.unit)
+    );
+    let lines = groups.into_iter().flat_map(of_verdict).collect();
+    let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };
+    intervals.figure("causes-effects", (origin.titled(title.to_owned()), &origin.line), caption)
+}
+
+/// Mean divergences by role: of the answer's first token, and over all of its tokens.
+pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
+    let kinds: [(&str, Numbers); 2] = [
+        ("first token of the answer", (|effect| effect.kl, |control| control.kl)),
+        ("all tokens of the answer, mean", (|effect| effect.kl_answer, |control| control.kl_answer)),
+    ];
+    let of_kind = |(group, (of, of_control)): (&str, Numbers)| {
+        let control = |role: Option<&str>| causes.control(role, Correctness::All, of_control);
+        let effect = |role: Option<&str>| causes.mean_of(role, Correctness::All, of);
+        [by_role(causes, group, "", effect), by_role(causes, group, CONTROL, control)].concat()
+    };
+    let (segment, unit) = (study.segment(), causes.unit.many());
+    let title = format!("How far a blocked {segment} moves the answer's distribution");
+    let caption = format!(
+        "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
+         answer's first token, and averaged over all of its tokens. Where only the first moves, the {segment} decides how the answer \
+         begins; where only the mean does, what it says later on. Means over the {} in a role, then over answers and {unit}.{}{}{} {}",
+        captions::plural(segment),
+        open_in_words(causes.layers_open(), "the model's"),
+        behind_thoughts(causes),
+        controls_in_words(causes),
+        bands(causes.unit)
+    );
+    let lines = kinds.into_iter().flat_map(of_kind).collect();
+    let intervals = Intervals { axis: "divergence (nats)".to_owned(), lines, ..Intervals::default() };
+    intervals.figure("causes-kl", (origin.titled(title), &origin.line), caption)
+}
+
+pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
+        .map(|role| {
+            let line = meaning_of(causes, Some(role).filter(|role| *role != OTHERS)).stroke();
+            (role.to_owned(), line, causes.by_window(Some(role)))
+        })
+        .collect();
+    series.push(("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None)));
+    series.retain(|(.., series)| series.n > 0);
+    let n = series.iter().map(|(.., s)| s.n).max().unwrap_or(0);
+    let lines = series.iter().map(|(_, line, series)| (*line, series.clone())).collect();
+    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
+    let legend =
+        series.iter().map(|(label, line, of)| (Sample::Line(*line), format!("{label} (n = {})", of.n)));
+    let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
+    let caption = format!(
+        "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
+         answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
+         add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
+        open_in_words(causes.windows_open(), "the windows'"),
+        bands(causes.unit),
+        segment = study.segment(),
+        width = captions::counted(causes.window_width(), "layer"),
+    );
+    let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
+    let sheet = over_layers((title, origin), AXIS, vec![vec![Some(panel)]], causes.unit.many());
+    Sheet { legend: legend.collect(), ..sheet }.figure("causes-by-window", caption, csv)
+}

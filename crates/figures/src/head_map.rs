@@ -1,0 +1,83 @@
+//! Layers by heads: a measure of each head, as the mean over units, in two colours around the value that says nothing.
+//!
+//! For effects of either sign, as that of a position: heads of one colour look more at what comes first, those of the other at what
+//! comes last.
+
+use super::axis::write_value;
+use super::map::{Cells, Column, Grid, Map, RowAxis, Shades};
+use super::{Figure, Origin};
+use palimpsest_analysis::lens::selection::joined;
+use palimpsest_analysis::lens::{HeadMap, Study};
+use palimpsest_data::benchmarks::{Measure, Unit};
+use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_run::runs::condition::label;
+
+/// The maps of every measure that is kept by head, a figure each.
+pub fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
+    let measures = study.measures().into_iter().filter(|measure| measure.heads);
+    let found = measures.map(|measure| (measure, study.heads(measure)));
+    found
+        .filter(|(_, maps)| !maps.is_empty())
+        .map(|(measure, maps)| figure(measure, &maps, study.benchmark.unit, origin))
+        .collect()
+}
+
+fn figure(measure: &Measure, found: &[HeadMap], unit: Unit, origin: &Origin) -> Figure {
+    let many = unit.many();
+    let name = format!("heads-{}-mass", measure.key.replace('_', "-"));
+    let title = origin.titled(format!("By layer and head: {}", measure.label));
+    let middle = measure.reference.unwrap_or(0.0);
+    let map = |map: &HeadMap| Map {
+        title: match &map.condition {
+            Some(condition) if found.len() > 1 => format!("{}, n = {}", label(condition), map.n),
+            _ => format!("n = {}", map.n),
+        },
+        axis: "head".to_owned(),
+        columns: (map.mean.columns().into_iter().enumerate())
+            .map(|(head, values)| {
+                let finite = values.iter().map(|value| if value.is_finite() { *value } else { f64::NAN });
+                Column {
+                    label: head.to_string(),
+                    cells: Cells::Values(finite.collect()),
+                    ..Column::default()
+                }
+            })
+            .collect(),
+        ..Map::default()
+    };
+    let maps: Vec<Map> = found.iter().map(map).collect();
+    let layers = found.first().map(|map| map.layers.iter().map(usize::to_string).collect());
+    let rows = RowAxis { axis: "layer".to_owned(), names: layers.unwrap_or_default(), kinds: Vec::new() };
+    let heads = maps.iter().map(|map| map.columns.len()).max().unwrap_or(1) as i32;
+    let size = ((heads * 14).clamp(150, 420), (rows.names.len() as i32 * 14).clamp(120, 420));
+    let caption = format!(
+        "{}: {}. Each cell: a head's own value, of masses, as the mean over {many}; white is {}, darker is farther from it, blue \
+         above and orange below; the scale ends at the farthest head. Grey: no {} has a value. n is the number of {many}. Layers \
+         with softmax attention only.",
+        measure.label,
+        measure.about,
+        write_value(middle, false),
+        unit.one(),
+    );
+    let csv = csv(&name, measure, found);
+    let shades = Shades::around(&maps, middle, ["", ""], usize::MAX);
+    let grid = Grid { maps, shades, rows, size, written: false };
+    grid.figure(name, (title, &origin.line), caption, csv)
+}
+
+/// A row a condition, layer and head.
+fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
+    let cells = maps.iter().flat_map(|map| map.mean.indexed_iter().map(move |(at, value)| (map, at, *value)));
+    CsvTable::of(cells)
+        .column("figure", |_| figure)
+        .column("measure", |_| measure.key)
+        .column("condition", |(map, ..)| match &map.condition {
+            None => joined(measure.paired),
+            Some(name) => joined(&[name]),
+        })
+        .column("layer", |(map, (layer, _), _)| map.layers.get(layer).copied().unwrap_or(layer))
+        .column("head", |(_, (_, head), _)| head)
+        .column("n", |(map, ..)| map.n)
+        .optional("mean", |(.., value)| Some(value).filter(|value| value.is_finite()))
+        .bytes()
+}

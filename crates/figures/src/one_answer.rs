@@ -1,0 +1,104 @@
+//! Pictures of one answer: its attention layers by sessions, and numbers a session each.
+//!
+//! Called by the page of `palimpsest view`, whose own canvases they equal in numbers; the look is that of every figure.
+
+use super::Figure;
+use super::heat_map::{numbered, width_of};
+use super::intervals::{Intervals, Line};
+use super::map::{Cells, Column, Grid, Map, Shades};
+use super::meaning::Meaning;
+use palimpsest_analysis::lens::band::Estimate;
+use palimpsest_analysis::lens::{Layer, Scale};
+use palimpsest_data::ground::csv::CsvTable;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerSession {
+    pub label: String,
+    /// The part that it plays, or that something in it plays.
+    pub role: Option<String>,
+    /// By layer; NaN where a layer's window hides it.
+    pub layers: Vec<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerMap {
+    pub title: String,
+    /// Below the title: where the numbers come from.
+    pub origin: String,
+    pub rows: String,
+    pub segment: String,
+    pub layers: Vec<Layer>,
+    /// In the order of the prompt.
+    pub sessions: Vec<AnswerSession>,
+    pub scale: Scale,
+}
+
+impl AnswerMap {
+    pub fn figure(&self) -> Figure {
+        let column = |session: &AnswerSession| Column {
+            label: session.label.clone(),
+            n: None,
+            role: session.role.clone(),
+            cells: Cells::Values(session.layers.clone()),
+        };
+        let maps = vec![Map {
+            title: self.rows.clone(),
+            note: format!("{} {}s", self.sessions.len(), self.segment),
+            axis: numbered(&self.segment),
+            columns: self.sessions.iter().map(column).collect(),
+        }];
+        let shades = Shades::of(&maps, self.scale);
+        let cells = self.sessions.iter().flat_map(|session| {
+            self.layers.iter().zip(&session.layers).map(move |(layer, value)| (session, layer, *value))
+        });
+        let csv = CsvTable::of(cells)
+            .column(&self.segment, |(session, ..)| &session.label)
+            .optional("role", |(session, ..)| session.role.as_ref())
+            .column("scale", |_| self.scale.key())
+            .column("layer", |(_, layer, _)| layer.index)
+            .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
+            .bytes();
+        let caption = shades.in_words().trim().to_owned();
+        let (name, head) = (format!("map-{}", self.scale.key()), (self.title.clone(), &*self.origin));
+        let width = width_of(&maps);
+        Grid::of_layers(maps, shades, &self.layers, width).figure(name, head, caption, csv)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionNumber {
+    pub measure: String,
+    pub label: String,
+    pub role: Option<String>,
+    pub value: f64,
+    pub baseline: Option<f64>,
+}
+
+/// Numbers of the sessions of one answer, a line each.
+pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumber]) -> Figure {
+    let line = |number: &SessionNumber| Line {
+        group: number.measure.clone(),
+        label: match &number.role {
+            Some(role) => format!("{} · {role}", number.label),
+            None => number.label.clone(),
+        },
+        estimate: Estimate { n: 0, value: Some(number.value), band: None, each: Vec::new() },
+        colour: number.role.as_deref().and_then(Meaning::of_role).unwrap_or(Meaning::Others).colour(),
+        mark: number.baseline,
+    };
+    let baselines = numbers.iter().any(|number| number.baseline.is_some());
+    let intervals = Intervals {
+        axis,
+        mark: if baselines { "control of the same length" } else { "" },
+        lines: numbers.iter().map(line).collect(),
+        ..Intervals::default()
+    };
+    let csv = CsvTable::of(numbers.iter())
+        .column("measure", |number| &number.measure)
+        .column("session", |number| &number.label)
+        .optional("role", |number| number.role.as_ref())
+        .column("value", |number| number.value)
+        .optional("baseline", |number| number.baseline)
+        .bytes();
+    intervals.rows(title, origin).figure("strip", String::new(), csv)
+}

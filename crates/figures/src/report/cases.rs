@@ -1,0 +1,479 @@
+//! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
+//!
+//! A page stays readable whatever the run: texts are cut where all of them would be too many, probes are folded where a case has
+//! many, and the shades of a segment are those of the probes whose evidence lies in it where there is no room for all. What was cut
+//! says so.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Value, json};
+
+use super::text::turns;
+use super::view::View;
+use crate::captions::{plural, ranges};
+use palimpsest_analysis::lens::{Example, LayerKind, Lens, LensError, Study};
+use palimpsest_analysis::records::{Record, join};
+use palimpsest_core::engine::StopReason;
+use palimpsest_core::text::known_special_tokens;
+use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::ground::order::entry;
+use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
+use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
+use palimpsest_run::runs::store::{ShownCase, ShownSegment};
+
+/// Where the shown segments of a run take more than this, segments without evidence are cut to [`EXCERPT`] characters: a
+/// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
+const MOST_BYTES: u64 = 8 << 20;
+/// Characters of a segment without evidence on a page that would be too large.
+const EXCERPT: usize = 400;
+/// Characters that all evidence of such a page may have together.
+const EVIDENCE: usize = 32 << 20;
+/// Shades beside a segment: a column a probe and condition.
+const COLUMNS: usize = 6;
+/// Probes of a case that stand side by side; more are folded.
+const OPEN: usize = 12;
+/// Probes and conditions of a page whose texts are whole; of more, each text is cut to [`TEXT`] characters.
+const WHOLE_TEXTS: usize = 1500;
+/// Characters of a query, answer or reason on a page of many.
+const TEXT: usize = 600;
+
+/// Characters that a page has room for; `None` where texts are whole.
+struct Room {
+    /// Of a segment without evidence.
+    plain: Option<usize>,
+    /// Of a segment with evidence.
+    evidence: Option<usize>,
+    /// Of a query, an answer or a reason.
+    text: Option<usize>,
+}
+
+impl Room {
+    fn of(views: &[View<'_>]) -> Self {
+        let Some(run) = views.first().map(|view| view.run) else {
+            return Room { plain: None, evidence: None, text: None };
+        };
+        let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
+        let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
+        let large = bytes > MOST_BYTES;
+        let pieces: usize = run.cases().iter().map(|case| all_evidence(case).len()).sum();
+        let probes: usize = run.cases().iter().map(|case| case.probes.len()).sum();
+        Room {
+            plain: large.then_some(EXCERPT),
+            evidence: large.then_some((EVIDENCE / pieces.max(1)).max(EXCERPT)),
+            text: (probes * views.len() > WHOLE_TEXTS).then_some(TEXT),
+        }
+    }
+
+    /// A text, cut where there is no room for all of it.
+    fn cut(&self, text: &str) -> String {
+        match self.text {
+            Some(most) if text.chars().nth(most).is_some() => text.chars().take(most).chain(['…']).collect(),
+            _ => text.to_owned(),
+        }
+    }
+}
+
+/// The segments of a case that hold evidence of any probe.
+fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
+    let of_probes = case.probes.iter().flat_map(|probe| &probe.evidence);
+    case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
+}
+
+/// One case under a condition.
+struct OfCase<'a> {
+    view: &'a View<'a>,
+    records: Vec<Record<'a>>,
+    examples: Vec<&'a Example>,
+}
+
+impl<'a> OfCase<'a> {
+    fn example(&self, probe: &str) -> Option<&'a Example> {
+        self.examples.iter().find(|example| example.probe == probe).copied()
+    }
+}
+
+/// The parts of all cases, in the data's order, as the template has them.
+pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
+    let Some(first) = views.first() else { return Ok(Vec::new()) };
+    let (run, room) = (first.run, Room::of(views));
+    let benchmark = run.benchmark();
+    let by_case: Vec<(HashMap<&str, Vec<Record<'_>>>, HashMap<&str, Vec<&Example>>)> = views
+        .iter()
+        .map(|view| {
+            let (one, mut records, mut examples) = (view.run, HashMap::new(), HashMap::new());
+            let verdicts = view.verdicts.into_iter().flat_map(Judged::rows);
+            for record in join(one.cases(), one.condition(), one.answers(), verdicts) {
+                records.entry(&*record.case.case).or_insert_with(Vec::new).push(record);
+            }
+            for example in view.lens.iter().flat_map(|lens| &lens.examples) {
+                examples.entry(&*example.case).or_insert_with(Vec::new).push(example);
+            }
+            (records, examples)
+        })
+        .collect();
+    let shaded = views.iter().find_map(|view| shaded_over(view.lens?)).unwrap_or(LayerKind::Softmax);
+    let part = |case: &PlannedCase| {
+        let of_case = views.iter().zip(&by_case).map(|(view, (records, examples))| OfCase {
+            view,
+            records: records.get(&*case.case).cloned().unwrap_or_default(),
+            examples: examples.get(&*case.case).cloned().unwrap_or_default(),
+        });
+        let of_case: Vec<OfCase<'_>> = of_case.collect();
+        let shown = run.shown(&case.case)?;
+        let special_tokens = special_tokens(case, shown.as_ref());
+        let segments = shown.as_ref().map(|shown| segments(shown, case, &of_case, shaded, &room, benchmark));
+        let missing = "No prompt was made for this case, so there is no history to show.";
+        let (mut probes, mut said) = (Vec::new(), Vec::new());
+        for probe in &case.probes {
+            let answers = of_case.iter().map(|one| {
+                let (part, verdict, colour) = answer_part(benchmark, probe, one, &room);
+                let name = match one.view.condition {
+                    "" => probe.id.clone(),
+                    condition if case.probes.len() == 1 => condition.to_owned(),
+                    condition => format!("{} {condition}", probe.id),
+                };
+                said.push((name, verdict, colour));
+                part
+            });
+            let answers: Vec<Value> = answers.collect();
+            let (query, evidence) = (room.cut(&probe.query), evidence_of(benchmark, probe));
+            probes.push(json!({"id": probe.id, "query": query, "evidence": evidence, "answers": answers}));
+        }
+        let answers: Vec<&AnswerRow> =
+            of_case.iter().flat_map(|one| one.records.iter().filter_map(|record| record.row)).collect();
+        Ok(json!({
+            "id": case.case,
+            "kind": case.labels.get(benchmark.split),
+            "pills": pills(said),
+            "folded": probes.len() > OPEN,
+            "probes": probes,
+            "blocks": blocks(segments.unwrap_or_default(), benchmark.beside),
+            "segments_missing": shown.is_none().then_some(missing),
+            "dropped": dropped(benchmark.segment, &answers),
+            "special_tokens": special_tokens,
+        }))
+    };
+    run.cases().iter().map(part).collect()
+}
+
+/// Those that what was shown and the queries spell.
+fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static str> {
+    let turns = shown.iter().flat_map(|shown| &shown.segments).flat_map(|segment| &segment.turns);
+    let texts = turns.map(|turn| turn.content.as_str());
+    let texts = texts.chain(case.probes.iter().map(|probe| probe.query.as_str()));
+    let found: BTreeSet<&str> = texts.flat_map(known_special_tokens).collect();
+    found.into_iter().collect()
+}
+
+/// Beside a case's name: a verdict for each answer (name, verdict, colour), or where there are many how many of each.
+fn pills(all: Vec<(String, String, &'static str)>) -> Vec<Value> {
+    if all.len() <= OPEN {
+        let pill = |(name, verdict, colour)| json!({"text": format!("{name}: {verdict}"), "colour": colour});
+        return all.into_iter().map(pill).collect();
+    }
+    let mut counts: BTreeMap<(String, &'static str), usize> = BTreeMap::new();
+    for (_, verdict, colour) in all {
+        *counts.entry((verdict, colour)).or_default() += 1;
+    }
+    let pill = |((verdict, colour), count)| json!({"text": format!("{count} {verdict}"), "colour": colour});
+    counts.into_iter().map(pill).collect()
+}
+
+/// The outcome of a probe under one condition, and the words and the colour of the pill that tells it: `correct`, `wrong`, `failed` or none.
+fn answer_part(
+    benchmark: &Benchmark,
+    probe: &PlannedProbe,
+    one: &OfCase<'_>,
+    room: &Room,
+) -> (Value, String, &'static str) {
+    let record = one.records.iter().find(|record| record.probe.id == probe.id);
+    let row = record.and_then(|record| record.row);
+    let verdict = record.filter(|_| row.is_some()).and_then(|record| record.verdicts.last().copied());
+    let error = row.map_or(Some("not answered yet"), |row| row.error.as_deref());
+    let said = said(benchmark, verdict);
+    let colour = match verdict.and_then(|row| row.correct) {
+        Some(true) => "correct",
+        Some(false) => "wrong",
+        None => "",
+    };
+    let attention = one.example(&probe.id).zip(one.view.lens).map(|(example, lens)| summaries(example, lens));
+    let text = |text: &str| room.cut(text);
+    let part = json!({
+        "condition": one.view.condition,
+        "shown": row.and_then(|row| shown_of(benchmark, row)),
+        "answer": row.and_then(|row| row.answer.as_deref()).map(text),
+        "thought": row.and_then(|row| row.thought.as_deref()).map(text),
+        "cut_off": row.is_some_and(|row| row.stop == Some(StopReason::MaxNewTokens)),
+        "error": error,
+        "verdict": said,
+        "colour": colour,
+        "reason": verdict.and_then(|row| row.reason.as_deref().or(row.error.as_deref())).map(text),
+        "probability": verdict.and_then(|row| row.probability).map(|p| format!("{p:.2}")),
+        "attention": attention.unwrap_or_default(),
+    });
+    match error {
+        Some(_) => (part, "error".to_owned(), "failed"),
+        None => (part, said, colour),
+    }
+}
+
+/// A probe's own evidence by the numbers of its segments: `fact in event 3, cause in event 7`.
+fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
+    let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
+    for PlannedEvidence { role, segment, .. } in &probe.evidence {
+        entry(&mut roles, |(name, _)| name == role, || (role, BTreeSet::new())).1.insert(*segment);
+    }
+    let one = |(role, segments): &(&str, BTreeSet<usize>)| {
+        let plural = if segments.len() == 1 { "" } else { "s" };
+        format!("{role} in {}{plural} {}", benchmark.segment, ranges(segments))
+    };
+    roles.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The part of the history that an answer was given from, where a condition chose it.
+fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
+    let context = row.context.as_ref()?;
+    let numbers: BTreeSet<usize> = context.iter().copied().collect();
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    let kind = benchmark.segment;
+    Some(match numbers.is_empty() {
+        true => format!("no {kind}"),
+        false => format!("{} {kind}{plural}: {}", numbers.len(), ranges(&numbers)),
+    })
+}
+
+fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
+    let Some(row) = verdict else { return "not judged".to_owned() };
+    let most = benchmark.rubric().verdict.most().unwrap_or(1);
+    let right = row.correct.map(|correct| if correct { "correct" } else { "wrong" });
+    match (right, row.score, &row.choice) {
+        (Some(right), _, Some(choice)) => format!("{choice}, {right}"),
+        (Some(right), ..) => right.to_owned(),
+        (None, Some(score), _) => format!("{score} of {most}"),
+        (None, None, Some(choice)) => choice.clone(),
+        (None, None, None) => "judge failed".to_owned(),
+    }
+}
+
+/// The conditions that shade the segments of cases: all that were measured, or the first where there is no room for all of them but for one.
+pub(super) fn shading(study: &Study) -> Vec<&str> {
+    let mut names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
+    let cases = study.conditions.first().map(|condition| condition.run.cases()).unwrap_or_default();
+    let probes = cases.iter().map(|case| case.probes.len()).max().unwrap_or(0);
+    if probes <= COLUMNS && probes * names.len() > COLUMNS {
+        names.truncate(1);
+    }
+    names
+}
+
+/// The kind of layers whose mean shades the segments: softmax where the model has such layers. Means of the two kinds
+/// are never mixed.
+pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
+    lens.layer_kinds().first().map(|(kind, _)| *kind)
+}
+
+/// Where the query's attention goes, for each kind of layers that the model has.
+fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
+    let part = |(kind, count): (LayerKind, usize)| {
+        let layers = match lens.has_kinds() {
+            false => "layers".to_owned(),
+            true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
+        };
+        let text = summary(example, kind, lens.segment);
+        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text})
+    };
+    lens.layer_kinds().into_iter().map(part).collect()
+}
+
+/// Where the query's attention goes, in a sentence, averaged over the layers of one kind.
+fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
+    let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
+    let all: f64 = example.segments.iter().map(over).sum();
+    // By role, in the order of the prompt.
+    let mut roles: Vec<(&str, f64)> = Vec::new();
+    for segment in &example.segments {
+        let Some(role) = segment.role.as_deref() else { continue };
+        entry(&mut roles, |(name, _)| *name == role, || (role, 0.0)).1 += over(segment);
+    }
+    let mut parts: Vec<String> =
+        roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
+    let segments = plural(segment);
+    parts.push(format!("all {segments} {}", percent(all)));
+    parts.push(format!("outside the {segments} {}", percent((1.0 - all).max(0.0))));
+    parts.join(", ")
+}
+
+fn segments(
+    shown: &ShownCase,
+    case: &PlannedCase,
+    of_case: &[OfCase<'_>],
+    shaded: LayerKind,
+    room: &Room,
+    benchmark: &Benchmark,
+) -> Vec<Value> {
+    let shading: Vec<&OfCase<'_>> = of_case.iter().filter(|one| one.view.shades).collect();
+    let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
+    let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
+    let most = masses.fold(0.0, f64::max);
+    // by example, where a segment lies among its segments
+    let places: Vec<(&OfCase<'_>, &Example, HashMap<usize, usize>)> = examples()
+        .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
+        .collect();
+    let measured = !places.is_empty();
+    let room_for_all = case.probes.len() * shading.len() <= COLUMNS;
+    let mut of_segment: HashMap<usize, Vec<(&str, &PlannedEvidence)>> = HashMap::new();
+    for evidence in &case.evidence {
+        of_segment.entry(evidence.segment).or_default().push(("", evidence));
+    }
+    for probe in &case.probes {
+        for evidence in &probe.evidence {
+            of_segment.entry(evidence.segment).or_default().push((&probe.id, evidence));
+        }
+    }
+    let part = |segment: &ShownSegment| {
+        let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
+        if benchmark.beside == Some(segment.kind.as_str()) {
+            // whole texts: what part they play by their place differs by condition, and is said beside their name
+            evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
+        }
+        let evidence = evidence.as_slice();
+        let roles = roles(evidence, case.probes.len());
+        // a probe without attention keeps its place, so that the columns stay in line
+        let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {
+            let of_probe = |(other, example, _): &&(&OfCase<'_>, &Example, HashMap<usize, usize>)| {
+                std::ptr::eq(*other, one) && example.probe == probe.id
+            };
+            let found = places.iter().find(of_probe).and_then(|(_, example, places)| {
+                example.mean_over(shaded, example.segments.get(*places.get(&segment.index)?)?)
+            });
+            let (percent, alpha) = match found {
+                None => ("–".to_owned(), 0.0),
+                // black text must stay readable on the darkest shade
+                Some(mass) => (percent(mass), if most > 0.0 { 0.62 * mass / most } else { 0.0 }),
+            };
+            let name = match (shading.len(), case.probes.len()) {
+                (1, _) => probe.id.clone(),
+                (_, 1) => one.view.condition.to_owned(),
+                _ => format!("{} {}", probe.id, one.view.condition),
+            };
+            json!({"probe": name, "percent": percent, "alpha": format!("{alpha:.2}")})
+        };
+        let beside = |probe: &&PlannedProbe| room_for_all || evidence.iter().any(|(id, _)| *id == probe.id);
+        let shades =
+            case.probes.iter().filter(beside).flat_map(|probe| shading.iter().map(move |one| (probe, *one)));
+        let shades = shades.take(if measured { COLUMNS } else { 0 }).map(|(probe, one)| shade(probe, one));
+        let limit = if roles.is_empty() { room.plain } else { room.evidence };
+        let marks: Vec<&PlannedEvidence> = evidence.iter().map(|(_, evidence)| *evidence).collect();
+        let (turns, cut) = turns(segment, &marks, limit);
+        json!({
+            "kind": segment.kind,
+            "number": segment.index,
+            "shown_as": segment.number,
+            "stood": stood(shown, segment, of_case, benchmark.beside),
+            "time": segment.time.map(|time| time.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default(),
+            "shades": shades.collect::<Vec<_>>(),
+            "roles": roles,
+            "turns": turns,
+            "cut": cut,
+        })
+    };
+    shown.segments.iter().map(part).collect()
+}
+
+/// The parts that a segment plays, each with the probes that it plays it for.
+fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Value> {
+    const NAMED: usize = 4;
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (probe, evidence) in evidence {
+        let (_, of) = entry(&mut found, |(role, _)| *role == evidence.role, || (&evidence.role, Vec::new()));
+        entry(of, |known| known == probe, || probe);
+    }
+    let role = |(name, of): &(&str, Vec<&str>)| {
+        let named: Vec<&str> = of.iter().copied().take(NAMED).collect();
+        let more = of.len().saturating_sub(NAMED);
+        let of = match (probes, of.contains(&""), more) {
+            (..=1, ..) | (_, true, _) => String::new(),
+            (_, _, 0) => named.join(", "),
+            (_, _, more) => format!("{} and {more} more", named.join(", ")),
+        };
+        json!({"name": name, "of": of})
+    };
+    found.iter().map(role).collect()
+}
+
+/// Where a segment stood among those that stand beside each other, by condition; nothing where its attention was not recorded.
+fn stood(
+    shown: &ShownCase,
+    segment: &ShownSegment,
+    of_case: &[OfCase<'_>],
+    beside: Option<&str>,
+) -> Vec<String> {
+    const PLACES: [&str; 4] = ["first", "second", "third", "fourth"];
+    if beside != Some(segment.kind.as_str()) {
+        return Vec::new();
+    }
+    let kind: BTreeSet<usize> =
+        shown.segments.iter().filter(|other| other.kind == segment.kind).map(|other| other.index).collect();
+    let said = of_case.iter().filter_map(|one| {
+        let example = one.examples.first()?;
+        let order = example.segments.iter().map(|mass| mass.index).filter(|index| kind.contains(index));
+        let place = PLACES.get(order.into_iter().position(|index| index == segment.index)?)?;
+        Some(match one.view.condition {
+            "" => format!("stood {place}"),
+            condition => format!("{place} under {condition}"),
+        })
+    });
+    said.collect()
+}
+
+/// Segments of one kind that follow each other side by side, where the benchmark says so; the others by themselves.
+fn blocks(segments: Vec<Value>, beside: Option<&str>) -> Vec<Value> {
+    let of_kind = |segment: &Value| beside.is_some() && segment["kind"].as_str() == beside;
+    let blocks = segments.chunk_by(|one, next| of_kind(one) && of_kind(next));
+    blocks.map(|block| json!({"beside": of_kind(&block[0]), "segments": block})).collect()
+}
+
+/// A share as a percentage that a reader takes in at a glance.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent == 0.0 {
+        "0%".to_owned()
+    } else if percent < 0.01 {
+        "<0.01%".to_owned()
+    } else if percent < 1.0 {
+        format!("{percent:.2}%")
+    } else {
+        format!("{percent:.1}%")
+    }
+}
+
+/// The segments that truncation left out, numbered from 0, as ranges, or how much of their text; `None` where it left out none.
+fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
+    let all: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_sessions).copied().collect();
+    let beside: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_neighbours).copied().collect();
+    let beside = match beside.is_empty() {
+        true => String::new(),
+        false => format!(" Next to evidence: {}.", ranges(&beside)),
+    };
+    if let (true, Some(row)) = (all.is_empty(), answers.iter().max_by_key(|row| row.dropped_tokens))
+        && row.dropped_tokens > 0
+    {
+        let (gone, of) = (row.dropped_tokens, row.history_tokens);
+        return Some(format!("{gone} of {of} tokens left out of the middle to fit the context."));
+    }
+    (!all.is_empty()).then(|| {
+        let name = if all.len() == 1 { segment.to_owned() } else { plural(segment) };
+        format!("{} {name} left out to fit the context: {}.{beside}", all.len(), ranges(&all))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_never_round_a_share_to_nothing() {
+        assert_eq!([0.0, 0.00001, 0.0042, 0.123].map(percent), ["0%", "<0.01%", "0.42%", "12.3%"]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Lines over levels that have names, with 95% intervals as whiskers: of shares over lengths or densities (MemoryRewardBench, figures 6, 19
+//! and 20), and, for [`super::dose`], of means over the levels of a factor.
+
+use super::Figure;
+use super::axis::Range;
+use super::meaning::{self, Meaning};
+use super::plot::{Mark, Plain, Sample};
+use super::sheet::{Across, Panel, Sheet};
+use super::style::{Stroke, UNIT};
+use palimpsest_data::benchmarks::{TrendChart, TrendPanel};
+use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_data::ground::order::unique;
+
+/// A value at a level, with the ends of its interval.
+pub(super) type LevelPoint = (f64, Option<(f64, f64)>);
+
+/// The marks of lines over levels; a level without a value interrupts a line. Lines stand a little beside each other, so that whiskers do
+/// not hide each other.
+pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
+    const BESIDE: f64 = 0.06;
+    let middle = lines.len().saturating_sub(1) as f64 / 2.0;
+    let of_line = |(nth, (stroke, points)): (usize, &(Stroke, Vec<Option<LevelPoint>>))| {
+        let place = |level: usize| level as f64 + (nth as f64 - middle) * BESIDE;
+        let look = Plain { ink: stroke.colour.mix(0.6), width: UNIT * 3 / 2, dash: None };
+        let whiskers = points.iter().enumerate().filter_map(|(level, point)| {
+            let (low, high) = point.and_then(|(_, interval)| interval)?;
+            Some(Mark::Path { places: vec![(place(level), low), (place(level), high)], look })
+        });
+        let places = points.iter().enumerate().map(|(level, point)| Some((place(level), point.as_ref()?.0)));
+        let line = Mark::Line { stroke: *stroke, places: places.collect() };
+        whiskers.chain([line]).collect::<Vec<_>>()
+    };
+    lines.iter().enumerate().flat_map(of_line).collect()
+}
+
+/// A benchmark's own chart. All panels run from 0 to 100%, so that heights compare; lines of one name look the same in all of them. The
+/// counts lie beside the picture as CSV. `origin` says where the numbers come from.
+pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
+    let lines = chart.rows.iter().flatten().flat_map(|panel| &panel.lines);
+    let names = unique(lines.map(|line| line.name.as_str()));
+    let strokes = meaning::of_words(names.iter().copied());
+    let stroke_of = |name: &str| {
+        let at = names.iter().position(|known| *known == name).unwrap_or(0);
+        strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke())
+    };
+    let panel = |panel: &TrendPanel| {
+        // A panel without a point shows nothing.
+        panel.lines.iter().flat_map(|line| &line.points).find_map(|point| point.share())?;
+        let lines = panel.lines.iter().map(|line| {
+            let points = line.points.iter().map(|point| {
+                Some((point.share()?, point.interval().map(|interval| (interval.low, interval.high))))
+            });
+            (stroke_of(&line.name), points.collect())
+        });
+        Some(Panel {
+            title: panel.title.clone(),
+            marks: marks(&lines.collect::<Vec<_>>()),
+            x: Across::Names(chart.places.clone()),
+            x_label: chart.axis.clone(),
+            ..Panel::default()
+        })
+    };
+    let sheet = Sheet {
+        title: chart.title.clone(),
+        origin: origin.to_owned(),
+        percent: true,
+        rows: chart.rows.iter().map(|row| row.iter().map(panel).collect()).collect(),
+        legend: names.iter().map(|name| (Sample::Line(stroke_of(name)), (*name).to_owned())).collect(),
+        panel: (190, 110),
+        range: Some(Range::shares()),
+        ..Sheet::default()
+    };
+    sheet.figure(chart.key.clone(), chart.caption.clone(), csv(chart))
+}
+
+/// A row a point, with the ends of its 95% interval as shares.
+fn csv(chart: &TrendChart) -> Vec<u8> {
+    let lines =
+        chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let points = lines.flat_map(|(panel, line)| {
+        chart.places.iter().zip(&line.points).map(move |(place, point)| (panel, line, place, point))
+    });
+    CsvTable::of(points)
+        .column("panel", |(panel, ..)| &panel.title)
+        .column("line", |(_, line, ..)| &line.name)
+        .column("place", |(_, _, place, _)| place)
+        .column("count", |(.., point)| point.count)
+        .column("of", |(.., point)| point.of)
+        .optional("low", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.low)))
+        .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
+        .bytes()
+}

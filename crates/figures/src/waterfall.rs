@@ -1,0 +1,164 @@
+//! The waterfall of memory systems: of the facts of all questions, the share that is left at each stage from the store to the answer.
+//!
+//! A panel a condition, a bar a stage and role with its count above it and its 95% interval as a whisker. A stage that was not measured has no
+//! bar. Counts by type and probe lie beside the picture as CSV.
+
+use super::Figure;
+use super::axis::Range;
+use super::meaning::Meaning;
+use super::plot::{Mark, Plain, Sample};
+use super::sheet::{Across, Panel, Sheet};
+use super::style::{Colour, INK, UNIT};
+use palimpsest_analysis::losses::count::{Step, roles, waterfall};
+use palimpsest_analysis::losses::fact::Level;
+use palimpsest_analysis::losses::records::{ALL, Block, blocks};
+use palimpsest_analysis::losses::trace::{Stage, Trace};
+use palimpsest_analysis::losses::{ConditionLosses, Losses};
+use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_data::ground::order::unique;
+use palimpsest_run::runs::condition::label;
+
+/// The part of a stage's width that its bars take.
+const FILLED: f64 = 0.72;
+
+/// The waterfall of a run's memory systems. `origin` says where the numbers come from.
+pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
+    let conditions = losses.systems.iter().flat_map(|system| &system.conditions);
+    let of_condition = |condition: &ConditionLosses| {
+        let traces: Vec<&Trace> = condition.traces.get(&Level::Source).into_iter().flatten().collect();
+        let bars = roles(&traces).into_iter().map(|role| {
+            let steps = waterfall(&traces, &role);
+            (role, steps)
+        });
+        (label(&condition.name).to_owned(), bars.collect())
+    };
+    let found: Vec<(String, Vec<(String, Vec<Step>)>)> = conditions.map(of_condition).collect();
+    let names = unique(found.iter().flat_map(|(_, bars)| bars).map(|(role, _)| role.as_str()));
+    let colours = colours(&names);
+    let colour = |role: &str| {
+        let at = names.iter().position(|name| *name == role).unwrap_or(0);
+        colours[at]
+    };
+    let panels = found.iter().map(|(title, bars)| {
+        let marks = (0..Stage::ALL.len()).flat_map(|stage| stage_marks(stage, bars, &colour));
+        let x = Across::Names(Stage::ALL.map(|stage| stage.key().to_owned()).into());
+        Some(Panel { title: title.clone(), marks: marks.collect(), x, ..Panel::default() })
+    });
+    let words = |name: &str| name.replace('_', " ");
+    let sheet = Sheet {
+        title: "Where memory systems lose facts".to_owned(),
+        origin: origin.to_owned(),
+        percent: true,
+        rows: panels.map(|panel| vec![panel]).collect(),
+        legend: names
+            .iter()
+            .zip(&colours)
+            .map(|(name, colour)| (Sample::Bar(*colour), words(name)))
+            .collect(),
+        panel: (58 * Stage::ALL.len() as i32, 130),
+        // The count of a whole bar stands above it.
+        range: Some(Range { high: 1.08, ..Range::shares() }),
+        ..Sheet::default()
+    };
+    sheet.figure("memory-waterfall", caption(losses), csv(losses))
+}
+
+/// Of two conflicting sides theirs, of others the groups'.
+fn colours(names: &[&str]) -> Vec<Colour> {
+    let mut groups = 0;
+    let of = |name: &&str| {
+        let meaning = Meaning::of_role(name).unwrap_or_else(|| {
+            groups += 1;
+            Meaning::Group(groups - 1)
+        });
+        meaning.colour()
+    };
+    names.iter().map(of).collect()
+}
+
+/// The bars of a stage, a role each.
+fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str) -> Colour) -> Vec<Mark> {
+    let middle = stage as f64;
+    let wide = FILLED / bars.len().max(1) as f64;
+    let mut marks = Vec::new();
+    for (at, (role, steps)) in bars.iter().enumerate() {
+        let from = middle - FILLED / 2.0 + at as f64 * wide;
+        let place = |part: f64| from + part * wide;
+        let Some(step) = steps.get(stage) else { continue };
+        let (_, left) = step.shown();
+        let Some([certain, possible]) = left.shares() else { continue };
+        let bar = |low: f64, high: f64, opacity: f64| Mark::Bar {
+            corners: [(place(0.04), high), (place(0.96), low)],
+            ink: colour(role).mix(opacity),
+        };
+        marks.push(bar(0.0, certain, 1.0));
+        if possible > certain {
+            marks.push(bar(certain, possible, 0.35));
+        }
+        let mut high = possible;
+        if let Some(interval) = left.interval() {
+            high = interval.high;
+            let places = vec![(place(0.5), interval.low), (place(0.5), interval.high)];
+            marks.push(Mark::Path { places, look: Plain { ink: INK.mix(0.6), width: UNIT, dash: None } });
+        }
+        let text = match (left.count, left.most()) {
+            (certain, possible) if certain == possible => certain.to_string(),
+            (certain, possible) => format!("{certain}-{possible}"),
+        };
+        marks.push(Mark::Words { at: (place(0.5), high), text, room: wide * 1.2 });
+    }
+    if bars.iter().all(|(_, steps)| steps.get(stage).is_none_or(|step| step.left.of == 0)) {
+        marks.push(Mark::Words { at: (middle, 0.0), text: "not measured".to_owned(), room: 1.0 });
+    }
+    marks
+}
+
+fn caption(losses: &Losses) -> String {
+    let right = match (&losses.judge, &losses.no_result) {
+        (Some(judge), None) => format!("right: the answer is right by {judge}"),
+        _ => "right: nobody judged".to_owned(),
+    };
+    format!(
+        "Of the facts of all questions, those that are left at each stage: written: some event wrote a memory from the evidence; kept: an active \
+         memory of the final store carries it; retrieved: one is in the list that the condition takes; shown: and fitted the context; attended: \
+         the query's density on it is above that of the memories next in rank that carry no evidence, and among the 3 highest; used: hiding it \
+         costs the answer more log-probability a token than 95% of the control stretches, or changes its likeliest tokens; {right}. A stage that \
+         was not measured stops no fact. Pale: those of which it is not known, up to all that are possible. Numbers: facts; whiskers: 95% \
+         intervals (Wilson), around what is certain and what is possible. The older of two conflicting facts should be lost \
+         before it is used."
+    )
+}
+
+/// Rows of every condition, level, type, probe, role and stage: `reached` are the facts that came so far, `unknown` those of them of which the
+/// stage is not known, `of` all facts but these.
+fn csv(losses: &Losses) -> Vec<u8> {
+    struct Row<'a> {
+        block: &'a Block<'a>,
+        role: String,
+        step: Step,
+    }
+    let blocks = blocks(std::slice::from_ref(losses));
+    let mut rows = Vec::new();
+    for block in &blocks {
+        for role in roles(&block.traces) {
+            let steps = waterfall(&block.traces, &role).into_iter();
+            rows.extend(steps.map(|step| Row { block, role: role.clone(), step }));
+        }
+    }
+    let named = |name: &Option<String>| name.clone().unwrap_or_else(|| ALL.to_owned());
+    let ends = |row: &Row<'_>| row.step.shown().1.interval();
+    CsvTable::of(&rows)
+        .column("condition", |row| label(&row.block.condition.name))
+        .column("level", |row| row.block.level.number())
+        .column("type", |row| named(&row.block.kind))
+        .column("probe", |row| named(&row.block.probe))
+        .column("fact", |row| &row.role)
+        .column("stage", |row| row.step.stage.key())
+        .column("count", |row| row.step.arrow.count)
+        .column("reached", |row| row.step.arrow.of + row.step.arrow.unknown)
+        .column("unknown", |row| row.step.arrow.unknown)
+        .column("of", |row| row.step.left.of)
+        .optional("low", |row| Some(format!("{:.6}", ends(row)?.low)))
+        .optional("high", |row| Some(format!("{:.6}", ends(row)?.high)))
+        .bytes()
+}

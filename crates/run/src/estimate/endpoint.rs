@@ -1,0 +1,70 @@
+//! Tokens, bytes and the price of a run on an endpoint, which nothing is sent to.
+
+use super::args::EstimateArgs;
+use super::sample::{answers, at_least_plain, count_of_cases, each_sampled};
+use crate::progress::grouped;
+use crate::runs::condition::Condition;
+use crate::runs::context_budget::{cut_messages, part_of};
+use crate::runs::setup::{OpenedData, RunSpec, WrongUsage};
+use palimpsest_core::engine::memory_plan::gigabytes;
+use palimpsest_core::text::{ChatTemplate, CountTokens};
+use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
+
+pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
+    let encoding =
+        BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
+    let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
+    let plan = job.plan(dataset, all.clone())?;
+    let templates = job.templates(dataset.benchmark())?;
+    let s = job;
+    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
+    let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
+    let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
+    let conditions =
+        at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
+    let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
+    let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
+        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+        let parts = match &counter {
+            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
+            None => None,
+        };
+        for (at, probe) in case.probes.iter().enumerate().filter(|(_, probe)| asked.contains(&&*probe.id)) {
+            let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
+                Some((_, messages)) => messages.clone(),
+                None => builder.build(&case.history, &case.evidence, probe)?.messages,
+            };
+            for message in &messages {
+                tokens += encoding.count(&message.content)?;
+                bytes += message.content.len();
+            }
+            prompts += 1;
+        }
+        Ok(())
+    })?;
+    let n = answers(&conditions, &plan);
+    let whole = |sum: usize| sum as f64 / prompts.max(1) as f64 * n as f64;
+    let most_new = job.generated_by_endpoint(*asked);
+    let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
+    let mut text = format!(
+        "{n} answers on {} by {}: an estimate, nothing was sent\n\
+         tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
+         tokens out  {} at most ({} an answer)\n\
+         bytes       {} sent",
+        count_of_cases(&plan),
+        job.model,
+        grouped(tokens_in.round() as u64),
+        encoding.name(),
+        grouped(tokens_out as u64),
+        most_new,
+        gigabytes(whole(bytes) as u64),
+    );
+    if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
+        let (input, output) = (tokens_in / 1e6 * input, tokens_out / 1e6 * output);
+        text += &format!(
+            "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without what the endpoint caches",
+            input + output
+        );
+    }
+    Ok(text)
+}

@@ -1,0 +1,70 @@
+//! Lengths of a data set's cases by a tokeniser, in the layout that a model is shown: for `palimpsest data stats`.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+
+use crate::models::ModelStore;
+use crate::runs::setup::{WrongUsage, sound_cases};
+use palimpsest_core::engine::TextSide;
+use palimpsest_core::text::{ChatTemplate, CountTokens};
+use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::case::Case;
+use palimpsest_data::case::length_table::BY_CASE;
+use palimpsest_data::case::lengths::GroupBy;
+use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder, Templates};
+
+/// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
+/// the benchmark's own label has the row of all cases alone.
+pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<GroupBy<'a>> {
+    if by == Some(BY_CASE) {
+        return Ok(GroupBy::Case);
+    }
+    let label = by.unwrap_or_else(|| dataset.benchmark().split);
+    let mut known = BTreeSet::new();
+    for case in sound_cases(dataset)? {
+        known.extend(case?.labels.into_keys());
+        if known.contains(label) {
+            return Ok(GroupBy::Label(label));
+        }
+    }
+    if by.is_none() {
+        return Ok(GroupBy::All);
+    }
+    let known: Vec<String> = std::iter::once(BY_CASE.to_owned()).chain(known).collect();
+    let known = known.join(", ");
+    Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
+}
+
+/// A tokeniser with the layout of prompts that is counted.
+pub struct LengthCounter {
+    pub name: String,
+    builder: PromptBuilder,
+    tokens: Box<dyn CountTokens + Send + Sync>,
+}
+
+impl LengthCounter {
+    /// An encoding: the plain layout, without a beginning-of-sequence token.
+    pub fn of_encoding(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
+        let tokens = BytePairEncoding::named(name).map_err(|error| WrongUsage(error.to_string()))?;
+        let builder = PromptBuilder::new(Templates::load(benchmark, None)?, ChatTemplate::plain(None)?);
+        Ok(LengthCounter { name: tokens.name().to_owned(), builder, tokens: Box::new(tokens) })
+    }
+
+    pub fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
+        let files = ModelStore::open()?.resolve(name)?;
+        let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
+        let builder = PromptBuilder::new(Templates::load(benchmark, None)?, template);
+        Ok(LengthCounter { name: name.to_owned(), builder, tokens: Box::new(tokenizer) })
+    }
+
+    pub fn format(&self, case: &Case) -> anyhow::Result<String> {
+        let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
+        Ok(self.builder.build(&case.history, &case.evidence, probe)?.text)
+    }
+
+    pub fn count(&self, text: &str) -> anyhow::Result<usize> {
+        Ok(self.tokens.count(text)?)
+    }
+}

@@ -1,0 +1,266 @@
+//! Hours, tokens, bytes and memory of a run on this machine, from about a minute's measurement.
+//!
+//! Reads the beginning of the longest prompt of a sample chunk by chunk with attention recorded as in the run, decodes a few tokens at two
+//! lengths, and extends both to the whole.
+
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::args::EstimateArgs;
+use super::sample::{
+    Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
+};
+use crate::cards::duration;
+use crate::models::{ModelStore, description};
+use crate::progress::{grouped, note};
+use crate::runs::context_budget::{Cut, cut_to_budget};
+use crate::runs::forecast::{PrefillFit, rising};
+use crate::runs::model_subject::{row_spans, shared_tokens};
+use crate::runs::setup::{OpenedModel, RunSpec};
+use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
+use palimpsest_core::engine::{
+    self, Branch, DeviceName, EngineError, Event, Generate, LocalModel, Observe, Request, RequestError,
+    Reuse, Rows, Sampling, Task,
+};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::TokenizedPrompt;
+use palimpsest_data::benchmarks::row_roles;
+use palimpsest_data::prompt::PromptBuilder;
+
+/// Tokens that are decoded at each of two lengths.
+const STEPS: usize = 9;
+/// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
+const CHUNK: usize = engine::DEFAULT_CHUNK;
+/// The least relative error that is stated: the speed of a machine varies by this much from day to day.
+const LEAST_ERROR: f64 = 0.1;
+
+struct Measured {
+    fit: PrefillFit,
+    /// Context and seconds of a decode step, short and long.
+    steps: [(usize, f64); 2],
+    /// Tokens that the measured prefill read, and its seconds.
+    prefill: (usize, f64),
+    seconds: f64,
+}
+
+/// The estimate of a run on this machine.
+pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
+    if ModelStore::open()?.locate(&job.model)?.is_none() {
+        anyhow::bail!(
+            "{0} is not here, and an estimate fetches nothing; fetch it with `palimpsest model pull {0}`, or name a card: --card a100-80 \
+             reckons from the model's config and the card's published rates",
+            job.model
+        );
+    }
+    let OpenedModel { data: opened, templates, options, mut model, .. } = job.open_local(None)?;
+    let s = job;
+    let (dataset, asked) = (&opened.dataset, opened.limits);
+    let roles = row_roles(dataset.benchmark());
+    let plan = job.plan(dataset, opened.all)?;
+    let builder = PromptBuilder::new(templates, model.template().clone())
+        .numbering(s.session_numbers)
+        .reading(s.special_tokens);
+    // A thought has a budget of its own, and is generated like the answer.
+    let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
+    let by = asked.truncation;
+    let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
+    let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
+    let (mut contexts, mut longest): (Vec<SampledContext>, Option<TokenizedPrompt>) = (Vec::new(), None);
+    let cases = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
+        for part in cut_to_budget(&builder, model.tokenizer(), case, cut)? {
+            let shared = shared_tokens(&part.prompts, &roles);
+            let prompts = asked_of(case, &part, asked);
+            let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
+            let spec = model.engine().decoder().spec();
+            let of = |prompt: &&TokenizedPrompt| {
+                // The rows `last` and `answer` are recorded too.
+                let rows = row_spans(prompt, &roles).len() + 2;
+                let keys = prompt.spans.len() + prompt.overlays.len();
+                store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
+            };
+            contexts.push(SampledContext { shared, own, bytes: prompts.iter().map(of).sum() });
+            for prompt in prompts {
+                if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                    longest = Some(prompt.clone());
+                }
+            }
+        }
+        Ok(())
+    })?;
+    let prompt = longest.context("no probe is planned; loosen --only")?;
+    let sampled = Sampled::of(job, &plan, &conditions, cases);
+    let Sampled { repeat, batch, .. } = sampled;
+    note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));
+    let rows = if s.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
+    let measured = measure(&mut model, &prompt, &rows, batch, args.estimate_seconds)?;
+
+    let (mut prefill, mut error, mut decode) = (0.0, 0.0, 0.0);
+    for case in &contexts {
+        let n = case.own.len() * repeat;
+        prefill += measured.fit.seconds(0, case.shared);
+        error += measured.fit.error(0, case.shared);
+        for &own in case.own.iter().cycle().take(n) {
+            prefill += measured.fit.seconds(case.shared, own);
+        }
+        let [short, long] = measured.steps;
+        let step = rising(short, long, case.longest() + most_new / 2);
+        decode += n.div_ceil(batch) as f64 * most_new as f64 * step;
+    }
+    let hours = |seconds: f64| duration(seconds * sampled.scale);
+    // Two standard errors of the fit, or what a machine varies by.
+    let off = (2.0 * error / prefill.max(f64::MIN_POSITIVE)).max(LEAST_ERROR);
+    let time = format!(
+        "time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
+        hours(prefill + decode),
+        hours(prefill * (1.0 - off).max(0.0) + decode / most_new as f64 * (1.0 - LEAST_ERROR)),
+        hours(prefill * (1.0 + off) + decode * (1.0 + LEAST_ERROR)),
+        hours(prefill),
+        hours(decode),
+    );
+    let mut text = format!(
+        "{} by {} ({}, {}): an estimate, nothing was run\n{}",
+        sampled.asked(),
+        model.model_name(),
+        s.loaded.on.device,
+        model.engine().decoder().formats(),
+        sampled.text(&contexts, most_new, "", &time),
+    );
+    if let Some(peak) = peak(job, &options, &model)? {
+        text += &format!("memory      {} at the peak\n", gigabytes(peak));
+    }
+    let longest = contexts.iter().map(SampledContext::longest).max().unwrap_or(0);
+    let (tokens, seconds) = measured.prefill;
+    text += &format!(
+        "measured    {:.0} s: prefill of {} tokens at {:.0} tokens/s, a decode step of {batch} after {} tokens {:.1} ms; {} tokens \
+         by the fit {}",
+        measured.seconds,
+        grouped(tokens as u64),
+        tokens as f64 / seconds.max(f64::MIN_POSITIVE),
+        grouped(measured.steps[1].0 as u64),
+        measured.steps[1].1 * 1e3,
+        grouped(longest as u64),
+        duration(measured.fit.seconds(0, longest)),
+    );
+    Ok(text)
+}
+
+/// The plan's peak of memory; `None` where the model's description cannot be had without its files.
+fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
+    let Ok((_, description, _)) = description(&job.model) else { return Ok(None) };
+    let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
+    let devices = options.devices.iter().map(DeviceName::of).collect();
+    let request = MemoryRequest {
+        chunk: options.chunk,
+        cache: options.cache_dtype,
+        kernel: options.planned_kernel(),
+        // With room for thoughts, which the options do not have.
+        branches: model.branches(),
+        observed: model.observed(),
+        kept: options.kept,
+        ..MemoryRequest::new(model.context(), dtype, devices)
+    };
+    let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
+    Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))
+}
+
+/// A short run: reads the beginning of a prompt for `seconds`, and answers a batch after its first chunk and at its end.
+fn measure(
+    model: &mut LocalModel,
+    prompt: &TokenizedPrompt,
+    rows: &[Span],
+    batch: usize,
+    seconds: f64,
+) -> anyhow::Result<Measured> {
+    let begun = Instant::now();
+    let tokens = &prompt.tokens;
+    // Some tokens stay, to be each branch's own, and there must be room for what is decoded.
+    let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
+    // A prompt of one chunk is timed in parts.
+    let chunk = CHUNK.min(end.div_ceil(4));
+    // 1. Once without a clock: pages are mapped, threads started.
+    read(model, &tokens[..end.min(CHUNK)], (&[], &[]), Reuse::Prefix, &mut |_, _| true)?;
+    // 2. Chunk by chunk, as far as the time reaches.
+    let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
+    let (mut chunks, mut took): (Vec<(usize, usize, f64)>, f64) = (Vec::new(), 0.0);
+    let mut done = 0;
+    read(model, &tokens[..end], (rows, &keys), Reuse::Prefix, &mut |read, now| {
+        let (from, last) = chunks.last().map_or((0, 0.0), |&(_, to, _)| (to, took));
+        // Parts of a chunk count as one.
+        if done + read - from >= chunk || done + read == end {
+            chunks.push((from, done + read, now - last));
+            took = now;
+        }
+        done += read;
+        chunks.len() < 3 || took < seconds
+    })?;
+    // 3. Decode steps, at the end of what is in the cache and after its first chunk.
+    let long = (done, step(model, tokens, done, batch)?);
+    let short = match chunks.first() {
+        Some(&(_, first, _)) if first < done => (first, step(model, tokens, first, batch)?),
+        _ => long,
+    };
+    let fit = PrefillFit::of(&chunks).context("the prompt has no tokens")?;
+    Ok(Measured { fit, steps: [short, long], prefill: (done, took), seconds: begun.elapsed().as_secs_f64() })
+}
+
+/// Reads a prompt; `go_on` hears of each chunk's tokens and of the seconds since the beginning, and says whether to go on.
+fn read(
+    model: &mut LocalModel,
+    tokens: &[u32],
+    (rows, keys): (&[Span], &[Span]),
+    reuse: Reuse,
+    go_on: &mut dyn FnMut(usize, f64) -> bool,
+) -> anyhow::Result<()> {
+    let inside = |span: &&Span| span.end <= tokens.len();
+    let observe = Observe {
+        rows: Rows { spans: rows.iter().filter(inside).cloned().collect(), ..Rows::default() },
+        keys: keys.iter().filter(inside).cloned().collect(),
+        ..Observe::default()
+    };
+    let device = model.engine().device().clone();
+    let request = Request { reuse, ..Request::of(tokens.to_vec(), observe, Task::Read) };
+    let clock = Instant::now();
+    let mut failed = None;
+    let read = model.session().answer(request, &mut |event| match event {
+        Event::Prefilled(read) if *read > 0 => {
+            // A card computes while the call that asks it to has returned.
+            failed = device.synchronize().err();
+            failed.is_none() && go_on(*read, clock.elapsed().as_secs_f64())
+        }
+        _ => true,
+    });
+    failed.map_or(Ok(()), Err)?;
+    match read {
+        Ok(_) | Err(RequestError::Engine(EngineError::Interrupted)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const OWN: usize = 8;
+
+/// Seconds of a decode step of `batch` answers after the first `context` tokens.
+fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) -> anyhow::Result<f64> {
+    let own = &tokens[context.min(tokens.len() - 1)..(context + OWN).min(tokens.len())];
+    let branch = |_| Branch {
+        tokens: own.to_vec(),
+        tasks: vec![Task::Generate(Box::new(Generate::new(Sampling::greedy(STEPS), Vec::new())))],
+        ..Branch::default()
+    };
+    let request = Request {
+        prefix: tokens[..context].into(),
+        reuse: Reuse::Longest,
+        branches: (0..batch).map(branch).collect(),
+    };
+    let (mut first, mut last) = (None, Instant::now());
+    let answered = model.session().answers(request, &mut |_, _, event| {
+        if let Event::Token(_) = event {
+            last = Instant::now();
+            first.get_or_insert(last);
+        }
+        true
+    });
+    answered.into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+    let seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+    Ok(seconds / (STEPS - 1) as f64)
+}

@@ -1,0 +1,194 @@
+//! The cases that an estimate looks at, and what all estimates count of them.
+
+use std::collections::BTreeSet;
+
+use crate::memory::View;
+use crate::progress::{grouped, note};
+use crate::runs::condition::Condition;
+use crate::runs::context_budget::BudgetedCase;
+use crate::runs::plan::PlannedCase;
+use crate::runs::setup::{RunSpec, retrievers, sound_cases};
+use palimpsest_core::engine::memory_plan::gigabytes;
+use palimpsest_core::model::{DecoderSpec, LayerSpec};
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::case::Case;
+
+/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
+const SAMPLE: usize = 8;
+
+/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
+pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
+    let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
+    let n = sound.len().min(SAMPLE);
+    (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
+}
+
+/// `400 cases`, broken rows apart.
+pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
+    let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+    match plan.len() - sound {
+        0 => format!("{sound} cases"),
+        broken => format!("{sound} cases ({broken} broken rows apart)"),
+    }
+}
+
+/// Calls `of` with each sampled case of the plan as each of the conditions that are read shows it, and with the ids of its planned
+/// probes. Returns how many cases there are.
+pub(super) fn each_sampled(
+    job: &RunSpec,
+    dataset: &Dataset,
+    plan: &[PlannedCase],
+    conditions: (&[Condition], impl Fn(&&Condition) -> bool),
+    mut of: impl FnMut(&Case, &[&str]) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let (conditions, is_read) = conditions;
+    let mut memory = retrievers(dataset.benchmark(), job.seed, conditions, true)?;
+    let wanted = sample(plan);
+    note(format_args!("cutting and tokenising {} of {} cases", wanted.len(), plan.len()));
+    let mut left: BTreeSet<&str> = wanted.iter().map(|case| case.case.as_str()).collect();
+    for case in sound_cases(dataset)? {
+        if left.is_empty() {
+            break;
+        }
+        let case = case?;
+        let Some(planned) = wanted.iter().find(|planned| planned.case == case.id) else { continue };
+        left.remove(planned.case.as_str());
+        let asked: Vec<&str> = planned.probes.iter().map(|probe| probe.id.as_str()).collect();
+        for condition in conditions.iter().filter(&is_read) {
+            for View { case, .. } in condition.views(&mut memory, &case) {
+                of(&case, &asked)?;
+            }
+        }
+    }
+    anyhow::ensure!(left.is_empty(), "{}: the file changed while it was read", job.data.display());
+    Ok(wanted.len())
+}
+
+/// The prompts of the asked probes of a part of a case.
+pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
+    let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
+    probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
+}
+
+/// True of conditions whose prompts are not those of another one.
+pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
+    condition.repetition == 0 && condition.knockout.is_none()
+}
+
+/// A context of the sample with its questions, by what it takes.
+pub(super) struct SampledContext {
+    /// Tokens that all of its prompts begin with.
+    pub shared: usize,
+    /// Tokens of each asked prompt beyond them.
+    pub own: Vec<usize>,
+    /// Bytes of all its attention files.
+    pub bytes: usize,
+}
+
+impl SampledContext {
+    /// Tokens of the longest prompt.
+    pub fn longest(&self) -> usize {
+        self.shared + self.own.iter().max().unwrap_or(&0)
+    }
+}
+
+pub(super) struct Sampled<'a> {
+    job: &'a RunSpec,
+    plan: &'a [PlannedCase],
+    answers: usize,
+    cases: usize,
+    /// Cases of the run to one of the sample; broken rows are not asked.
+    pub scale: f64,
+    /// Answers to a question of one context: a path that is blocked takes what it takes again.
+    pub repeat: usize,
+    pub batch: usize,
+}
+
+impl<'a> Sampled<'a> {
+    pub fn of(job: &'a RunSpec, plan: &'a [PlannedCase], conditions: &[Condition], cases: usize) -> Self {
+        let repeat = job.repeat as usize * (1 + job.knockouts.len());
+        let most = plan.iter().map(|case| case.probes.len()).max().unwrap_or(1) * repeat;
+        let sound = plan.iter().filter(|case| case.broken.is_none()).count();
+        Sampled {
+            job,
+            plan,
+            answers: answers(conditions, plan),
+            cases,
+            scale: sound as f64 / cases.max(1) as f64,
+            repeat,
+            batch: job.batch_size.min(most).max(1),
+        }
+    }
+
+    /// `1,200 answers on 400 cases`.
+    pub fn asked(&self) -> String {
+        format!("{} answers on {}", self.answers, count_of_cases(self.plan))
+    }
+
+    /// Lines of tokens, of `time` where it is known, and of bytes: of answers of `most_new` tokens each. `tokens` says whose they are.
+    pub fn text(&self, contexts: &[SampledContext], most_new: usize, tokens: &str, time: &str) -> String {
+        let whole = |count: usize| (count as f64 * self.scale).round() as u64;
+        let (mut computed, mut reused, mut bytes) = (0, 0, 0);
+        for context in contexts {
+            computed += context.shared + context.own.iter().sum::<usize>() * self.repeat;
+            reused += context.shared * (context.own.len() * self.repeat).saturating_sub(1);
+            bytes += context.bytes * self.repeat;
+        }
+        let lengths = || contexts.iter().map(SampledContext::longest);
+        let mut text = format!(
+            "tokens in   {} computed, {} reused (from {} cases, whose longest prompts have {} to {} tokens{tokens})\n\
+             tokens out  {} at most ({most_new} an answer)\n{time}",
+            grouped(whole(computed)),
+            grouped(whole(reused)),
+            self.cases,
+            grouped(lengths().min().unwrap_or(0) as u64),
+            grouped(lengths().max().unwrap_or(0) as u64),
+            grouped((self.answers * most_new) as u64),
+        );
+        if !self.job.no_attention {
+            text += &format!("bytes       {} of attention files\n", gigabytes(whole(bytes)));
+        }
+        text
+    }
+}
+
+/// Answers of a plan under some conditions, broken rows apart.
+pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
+    let sound = plan.iter().filter(|case| case.broken.is_none());
+    sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
+}
+
+/// The conditions of a run, of which there is always one.
+pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
+    if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
+}
+
+/// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
+pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
+    let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.delta_net()) {
+        (Some(attention), _) => rows * keys * (attention.heads + 1),
+        (_, Some(delta)) => 2 * rows * keys * delta.value_heads,
+        _ => 0,
+    };
+    4 * (spec.layers.iter().map(of_layer).sum::<usize>() + tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_spread_evenly_and_whole_where_the_plan_is_short() {
+        let plan = |n: usize| {
+            let case = |i: usize| PlannedCase::of(&Case { id: i.to_string(), ..Case::default() });
+            (0..n).map(case).collect::<Vec<_>>()
+        };
+        let ids = |n| sample(&plan(n)).iter().map(|case| case.case.parse().unwrap()).collect::<Vec<usize>>();
+        assert_eq!(ids(3), [0, 1, 2]);
+        assert_eq!(ids(400), [25, 75, 125, 175, 225, 275, 325, 375]);
+        let mut plan = plan(3);
+        assert_eq!(count_of_cases(&plan), "3 cases");
+        plan[1].broken = Some("torn".to_owned());
+        assert_eq!(count_of_cases(&plan), "2 cases (1 broken rows apart)");
+    }
+}

@@ -1,0 +1,159 @@
+//! Judging without a model: a benchmark's rules read what was answered, each as a judge of its own.
+//!
+//! Reading is deterministic, so a verdict that is there already is not written again. What cannot be read is an error row with the
+//! reason, which counts as wrong. Probes to which no answer is right by a reading get no row of it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::runs::condition::Condition;
+use crate::runs::error::RunError;
+use crate::runs::plan::{PlannedCase, PlannedProbe};
+use crate::runs::rows::{AnswerRow, VerdictRow};
+use crate::runs::store::RunStore;
+use palimpsest_core::digest::sha256;
+use palimpsest_data::benchmarks::{Benchmark, Given, Reading, Said, Told};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadSummary {
+    /// The reading, which is the judge's name.
+    pub reading: &'static str,
+    pub about: &'static str,
+    pub planned: usize,
+    pub read: usize,
+    pub unread: usize,
+    pub unanswered: usize,
+}
+
+/// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts, with a version of this code.
+pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
+    sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name, reading.name, reading.about))
+}
+
+/// Reads all answers of a run by a benchmark's readings. A reading of scores is left out where no answer has any.
+pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<ReadSummary>, RunError> {
+    let plan = store.plan().to_vec();
+    let identity = store.header().identity.clone();
+    let conditions = identity.conditions_or_plain();
+    let answers = store.answers();
+    let answers: HashMap<_, &AnswerRow> = answers.iter().map(|row| (row.key(), row)).collect();
+    let mut summaries = Vec::new();
+    for reading in benchmark.readings {
+        let rubric = reading_digest(benchmark, reading);
+        let before: HashMap<_, _> = (store.verdicts().into_iter())
+            .filter(|row| row.judge == reading.name && row.rubric.as_deref() == Some(&*rubric))
+            .map(|row| (row.key().owned(), row))
+            .collect();
+        let mut rows = Vec::new();
+        for case in &plan {
+            for condition in conditions {
+                let asked = |probe: &&PlannedProbe| {
+                    probe.is_asked_under(&condition.name) && (reading.asks)(&probe.judge)
+                };
+                for probe in case.probes.iter().filter(asked) {
+                    let row = VerdictRow {
+                        case: case.case.clone(),
+                        probe: probe.id.clone(),
+                        condition: condition.name.clone(),
+                        judge: reading.name.to_owned(),
+                        rubric: Some(rubric.clone()),
+                        ..VerdictRow::default()
+                    };
+                    let answer = answers.get(&row.key()).copied();
+                    rows.push((
+                        verdict(row, reading, (case, probe, condition), identity.seed, answer),
+                        answer,
+                    ));
+                }
+            }
+        }
+        // Endpoints give no scores; a judge with nothing but errors would say as little.
+        let scored = |(_, answer): &(_, Option<&AnswerRow>)| {
+            answer.is_some_and(|row| !row.scores.is_empty() || row.contrast.is_some())
+        };
+        if reading.of_scores && !rows.iter().any(scored) {
+            continue;
+        }
+        let answered = |answer: Option<&AnswerRow>| answer.is_some_and(|row| row.answer.is_some());
+        let mut summary = ReadSummary {
+            reading: reading.name,
+            about: reading.about,
+            planned: rows.len(),
+            read: 0,
+            unread: 0,
+            unanswered: 0,
+        };
+        for (row, answer) in rows {
+            match (row.is_clean(), answered(answer)) {
+                (true, _) => summary.read += 1,
+                (false, true) => summary.unread += 1,
+                (false, false) => summary.unanswered += 1,
+            }
+            let same = |old: &VerdictRow| {
+                (&old.choice, old.score, old.correct, &old.error)
+                    == (&row.choice, row.score, row.correct, &row.error)
+            };
+            if !before.get(&row.key().owned()).is_some_and(same) {
+                store.append_verdict(row)?;
+            }
+        }
+        summaries.push(summary);
+    }
+    store.finish()?;
+    Ok(summaries)
+}
+
+fn verdict(
+    row: VerdictRow,
+    reading: &Reading,
+    (case, probe, condition): (&PlannedCase, &PlannedProbe, &Condition),
+    seed: u64,
+    answer: Option<&AnswerRow>,
+) -> VerdictRow {
+    let scores = answer.map(scores).filter(|scores| !scores.is_empty());
+    let given = Given {
+        case: &case.case,
+        setting: condition.setting.as_deref().unwrap_or_default(),
+        seed,
+        answer: answer.and_then(|row| row.answer.as_deref()),
+        thought: answer.and_then(|row| row.thought.as_deref()),
+        scores: scores.as_ref(),
+        notes: &probe.judge,
+    };
+    match (reading.read)(&given) {
+        Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
+        Ok(Told { said, correct, probability }) => {
+            VerdictRow { probability, ..with_said(row, said, correct, probe) }
+        }
+    }
+}
+
+/// The row with what was said. A choice is right where a note of the probe says so, unless `correct` does.
+pub(super) fn with_said(
+    row: VerdictRow,
+    said: Said,
+    correct: Option<bool>,
+    probe: &PlannedProbe,
+) -> VerdictRow {
+    match said {
+        Said::Correct(correct) => VerdictRow { correct: Some(correct), ..row },
+        Said::Score(score) => VerdictRow { score: Some(score), correct, ..row },
+        Said::Choice(choice) => {
+            let expected = probe.judge.get(EXPECTED).and_then(serde_json::Value::as_str);
+            let correct = correct.or_else(|| expected.map(|expected| expected == choice));
+            VerdictRow { choice: Some(choice), correct, ..row }
+        }
+    }
+}
+
+/// The log-probabilities of an answer's options, or of its contrasted values.
+fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
+    match &row.contrast {
+        Some(contrast) if row.scores.is_empty() => {
+            contrast.values().map(|value| (value.text.clone(), value.log_p)).collect()
+        }
+        _ => row.scores.clone(),
+    }
+}
+
+/// The note of a probe that says which choice is right.
+const EXPECTED: &str = "expected";

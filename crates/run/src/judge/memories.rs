@@ -1,0 +1,147 @@
+//! Judging what memories say: does a memory whose sources hold a piece of evidence state it (level 2 of table 3)?
+//!
+//! Each distinct text that a memory has had is asked about once for each fact: the events say when it had it. Rows go to the `stated.jsonl` of
+//! the system and case. The judge sees the text and the case's note on the evidence, and nothing else.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use super::questions::{Question, ask};
+use super::{Conduct, Instructions, Judge, Reasons};
+use crate::memory::system::case_rows::{MemoryRows, STATED};
+use crate::memory::system::protocol::{Op, Source};
+use crate::memory::system::record::case_folder;
+use crate::memory::system::rows::StatedRow;
+use crate::runs::error::RunError;
+use crate::runs::plan::{PlannedCase, PlannedProbe};
+use crate::runs::runner::Summary;
+use palimpsest_data::benchmarks::{Benchmark, Said};
+use palimpsest_data::case::Notes;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
+
+/// The words that the judge chooses from: the memory states the fact, or something else.
+const WORDS: [&str; 2] = ["states", "other"];
+
+/// A memory and a piece of evidence, with the folder that keeps their row.
+type Asked = (PathBuf, StatedRow);
+
+pub fn memory_instructions(reasons: Reasons) -> Instructions {
+    Instructions::of_choice("memories", include_str!("memory.j2"), &WORDS, reasons)
+}
+
+/// Asks about every memory of every system of the run in `dir` that has no row of this judge yet.
+pub fn judge_memories(
+    dir: &Path,
+    (plan, benchmark): (&[PlannedCase], &Benchmark),
+    judge: &mut Judge<'_>,
+    instructions: &Instructions,
+    stop: &AtomicBool,
+    conduct: impl Into<Conduct>,
+) -> Result<Summary, RunError> {
+    let conduct = conduct.into();
+    let name = judge.name();
+    let mut summary = Summary::default();
+    let mut wanted = Vec::new();
+    for system in systems(dir)? {
+        for case in plan {
+            let Some(rows) = MemoryRows::read(dir, &system, &case.case)? else { continue };
+            let folder = case_folder(dir, &system, &case.case);
+            let questions = questions((&system, &folder), case, benchmark, &rows, &name);
+            summary.planned += questions.len();
+            let there = |row: &StatedRow| {
+                let same = |other: &StatedRow| StatedRow { states: row.states, ..other.clone() } == *row;
+                rows.stated.iter().flatten().any(same)
+            };
+            wanted.extend(questions.into_iter().filter(|question| !there(&question.row.1)));
+        }
+    }
+    summary.skipped = summary.planned - wanted.len();
+    let mut logs: HashMap<PathBuf, RowLog<StatedRow>> = HashMap::new();
+    let asked = (instructions, &conduct, stop);
+    ask(judge, asked, ("memories", &wanted), &mut summary, &mut |(folder, row), verdict| {
+        // What was not said is asked again by the same command.
+        let Ok(verdict) = verdict else { return Ok(()) };
+        let states = verdict.said == Said::Choice(WORDS[0].to_owned());
+        let log = match logs.entry(folder.clone()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(RowLog::open(folder.join(STATED))?),
+        };
+        Ok(log.append(StatedRow { states, ..row.clone() })?)
+    })?;
+    Ok(summary)
+}
+
+fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
+    let folder = dir.join("memory");
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let failed = JsonlError::io("read", &folder);
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(&folder).and_then(Iterator::collect);
+    let names = entries.map_err(failed)?.into_iter().filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The texts of a case's memories that carry evidence by the sources which the memory had with them, each with each piece. A memory that is
+/// rewritten in place has several texts, and is asked about each: the last alone does not say what was there before.
+fn questions(
+    (system, folder): (&str, &Path),
+    case: &PlannedCase,
+    benchmark: &Benchmark,
+    rows: &MemoryRows,
+    judge: &str,
+) -> Vec<Question<Asked>> {
+    let evidence = case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence));
+    let pieces: BTreeSet<(&str, String)> =
+        evidence.map(|one| (one.role.as_str(), format!("{}[{}]", benchmark.segment, one.segment))).collect();
+    let mut questions = Vec::new();
+    for ((id, text), sessions) in texts(rows) {
+        for (role, session) in &pieces {
+            let fact = benchmark.stated.contains(role).then(|| case.judge.get(*role)?.as_str()).flatten();
+            let Some(fact) = fact.filter(|_| sessions.contains(session.as_str())) else { continue };
+            let notes = [("memory", text), ("fact", fact)].into_iter();
+            let notes: Notes = notes.map(|(note, text)| (note.to_owned(), text.into())).collect();
+            let row = StatedRow {
+                memory: id.to_owned(),
+                text: text.to_owned(),
+                role: (*role).to_owned(),
+                session: session.clone(),
+                states: false,
+                judge: judge.to_owned(),
+            };
+            questions.push(Question {
+                // Without the case's own notes, which say more than the one fact.
+                case: PlannedCase::default(),
+                probe: PlannedProbe { id: "note".to_owned(), judge: notes, ..PlannedProbe::default() },
+                what: format!("{} {system} memory {id} ({role})", case.case),
+                row: (folder.to_owned(), row),
+            });
+        }
+    }
+    questions
+}
+
+/// Each distinct text that each memory has had, with the sessions that were among its sources at some time when it had it.
+fn texts(rows: &MemoryRows) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
+    let told = rows.events().into_iter().filter_map(|(row, text)| {
+        let changes = !matches!(row.event.op, Op::None | Op::Delete);
+        let id = row.event.memory.as_deref().filter(|_| changes)?;
+        Some((id, text, row.event.sources.as_deref()))
+    });
+    let shown = rows.memories().map(|one| (one.id.as_str(), Some(one.text.as_str()), one.sources.as_deref()));
+    let mut sources: BTreeMap<&str, &[Source]> = BTreeMap::new();
+    let mut texts: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (id, text, own) in told.chain(shown) {
+        if let Some(own) = own {
+            sources.insert(id, own);
+        }
+        let Some(text) = text else { continue };
+        let now = sources.get(id).copied().unwrap_or_default();
+        texts.entry((id, text)).or_default().extend(now.iter().map(|source| source.session.as_str()));
+    }
+    texts
+}

@@ -1,0 +1,20 @@
+//! Runs: models, chat, memory systems, plans, run folders and judges.
+//!
+//! ```text
+//! Prompt -> Request (local engine or endpoint) -> answers and attention stores -> RunFolder -> verdicts
+//! ```
+//!
+//! [`models`] opens models by name, [`chat`] asks them, [`memory`] selects what a probe is shown, [`run`] plans, asks and stores,
+//! [`judge`] grades stored answers.
+
+pub mod cards;
+pub mod chat;
+pub mod embedder;
+pub mod estimate;
+pub mod judge;
+pub mod memory;
+pub mod models;
+pub mod observe;
+pub mod progress;
+pub mod runs;
+pub mod selftest;

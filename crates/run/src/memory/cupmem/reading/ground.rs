@@ -1,0 +1,128 @@
+//! R6 and R7: whether to go ahead with a plan, and what its answer must and must not do.
+//!
+//! R6 may name the items that the verdict finds usable or R4 recovered, but none that is blocked or history. Going ahead on no ground at all is a BLOCK
+//! where the premise is unsafe, else a question; with nothing to ground a plan on, no model is asked.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::probe::Reading;
+use super::retrieve::Hit;
+use super::verify::{Premise, Verdict};
+use crate::memory::cupmem::asking::Stop;
+use crate::memory::cupmem::model::Step;
+use crate::memory::cupmem::similar::plain;
+use crate::memory::cupmem::store::Store;
+use palimpsest_data::ground::order::unique;
+
+/// Decisive items, blocking ones, supporting ones, and facts.
+const DECISIVE: usize = 2;
+const BLOCKING: usize = 2;
+const SUPPORTING: usize = 1;
+const FACTS: usize = 4;
+
+/// The next step of a plan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Course {
+    Proceed,
+    Adjust,
+    Block,
+    /// After a question to the user.
+    #[default]
+    Ask,
+}
+
+impl Course {
+    pub fn words(self) -> &'static str {
+        match self {
+            Course::Proceed => "go ahead as asked",
+            Course::Adjust => "go ahead with changes",
+            Course::Block => "do not go ahead",
+            Course::Ask => "ask the user first",
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+pub struct Grounding {
+    pub decision: Course,
+    decisive: Vec<String>,
+    blocking: Vec<String>,
+    supporting: Vec<String>,
+    pub facts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+pub struct Constraints {
+    pub must: Vec<String>,
+    pub must_not: Vec<String>,
+    pub open: Vec<String>,
+}
+
+impl Reading<'_, '_> {
+    /// R6.
+    pub fn ground(&mut self, verdict: &Verdict, recovered: &[Hit]) -> Result<Grounding, Stop> {
+        let store = self.store;
+        if verdict.usable.is_empty() && recovered.is_empty() && verdict.unknown_slots.is_empty() {
+            return Ok(Grounding::default());
+        }
+        let explains = |id: &&String| !verdict.usable.contains(id) && store.item(id).is_some();
+        let explaining: Vec<&String> = recovered.iter().map(|hit| &hit.id).filter(explains).collect();
+        let mut data = self.basis(verdict, &explaining);
+        data["goal"] = json!(self.parsed.goal);
+        data["options"] = json!(self.parsed.options);
+        let mut grounding: Grounding = self.asker.ask(Step::Ground, &data)?;
+        let refused = |id: &String| verdict.blocked.contains(id) || verdict.historical.contains(id);
+        let Grounding { decision, decisive, blocking, supporting, facts } = &mut grounding;
+        for (list, most) in
+            [(&mut *decisive, DECISIVE), (&mut *blocking, BLOCKING), (&mut *supporting, SUPPORTING)]
+        {
+            *list = unique(list.drain(..));
+            list.retain(|id| (verdict.usable.contains(id) || explaining.contains(&id)) && !refused(id));
+            list.truncate(most);
+        }
+        let refused = verdict.blocked.iter().chain(&verdict.historical).filter_map(|id| store.item(id));
+        let refused: Vec<String> = refused.map(|item| plain(&item.value)).collect();
+        let repeats = |fact: &String| {
+            let fact = plain(fact);
+            refused.iter().any(|old| fact.contains(old) || old.contains(&fact))
+        };
+        facts.retain(|fact| !fact.trim().is_empty() && !repeats(fact));
+        facts.truncate(FACTS);
+        let groundless = [&*decisive, blocking, supporting, facts].iter().all(|list| list.is_empty());
+        if groundless && matches!(decision, Course::Proceed | Course::Adjust) {
+            let unsafe_premise = verdict.status == Premise::Outdated || !verdict.premise_safe;
+            *decision = if unsafe_premise { Course::Block } else { Course::Ask };
+        }
+        Ok(grounding)
+    }
+
+    /// R7.
+    pub fn constrain(
+        &mut self,
+        verdict: &Verdict,
+        grounding: Option<&Grounding>,
+    ) -> Result<Constraints, Stop> {
+        let mut data = self.basis(verdict, &[]);
+        data["course"] = json!(grounding.map(|grounding| grounding.decision.words()));
+        self.asker.ask(Step::Constraints, &data)
+    }
+
+    /// The grounds of a verdict, as both prompts show them.
+    fn basis(&self, verdict: &Verdict, explaining: &[&String]) -> Value {
+        let former = verdict.outdated.iter().chain(&verdict.blocked).chain(&verdict.historical);
+        json!({
+            "query": self.query.text,
+            "premise_safe": verdict.premise_safe,
+            "usable": items(self.store, verdict.usable.iter()),
+            "not_current": items(self.store, former.chain(explaining.iter().copied())),
+            "facts": verdict.facts.iter().map(|fact| &fact.text).collect::<Vec<_>>(),
+            "unknown": verdict.unknown_slots,
+        })
+    }
+}
+
+fn items<'i>(store: &Store, ids: impl Iterator<Item = &'i String>) -> Vec<Value> {
+    ids.filter_map(|id| store.item(id)).map(|item| json!({ "id": item.id, "value": item.value })).collect()
+}

@@ -1,0 +1,388 @@
+//! W5: older states that the updates may have made untrue or unsafe; lane by lane, then merged.
+//!
+//! A lane a domain touched directly, one a domain affected, and a global one: the active items outside both that are nearest to the updates, of all
+//! where there are none outside.
+//!
+//! - In the paper's variant lanes hold items older than the session, one without any asks nothing, and a proposal is of an item; all that are left
+//!   after merging are adjudicated.
+//! - In the code's a lane is of slots, asked also where nothing older is known, and shows what is active, stale and unknown in them; the global one is
+//!   of the nearest items' slots. A proposal is of a slot, and of an item where one is named. Two are adjudicated.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Session, ids, listed, not_current, spans_listed, updates_listed};
+use crate::memory::cupmem::asking::Stop;
+use crate::memory::cupmem::model::Step;
+use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::shapes::clamped;
+use crate::memory::cupmem::similar::plain;
+use crate::memory::cupmem::store::{Item, Update};
+use palimpsest_data::ground::order::{sorted_unique, unique};
+
+/// Items that the global lane begins with.
+const GLOBAL: usize = 4;
+/// Proposals of a lane, in the paper's variant.
+const A_LANE: usize = 3;
+/// Proposals of a session that are adjudicated, in the code's variant.
+const KEPT: usize = 2;
+/// In the code's variant, spans in the query of the global lane, and reasons of lanes in that of a merged proposal.
+const SPANS: usize = 6;
+const REASONS: usize = 3;
+
+#[derive(Deserialize)]
+struct Reply {
+    proposals: Vec<Found>,
+}
+
+#[derive(Deserialize)]
+struct Found {
+    /// In the code's variant alone.
+    #[serde(default)]
+    slot: String,
+    item: Option<String>,
+    value: String,
+    updates: Vec<String>,
+    spans: Vec<String>,
+    reason: String,
+    confidence: f64,
+}
+
+/// A kind of lane, in the order in which the code's variant merges their proposals.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum LaneKind {
+    Affected,
+    Direct,
+    Global,
+}
+
+/// A part of the store that is looked through.
+struct Lane<'s> {
+    kind: LaneKind,
+    name: &'static str,
+    /// In the code's variant alone.
+    slots: Vec<Slot>,
+    items: Vec<&'s Item>,
+}
+
+/// A state that may no longer hold.
+pub struct Proposal {
+    pub slot: Slot,
+    /// The active item that is meant; in the code's variant there may be none.
+    pub item: Option<String>,
+    /// The value that is in question, as the proposal words it.
+    pub value: String,
+    /// The updates that put it in question.
+    pub updates: Vec<String>,
+    pub reason: String,
+    pub confidence: f64,
+    /// In the order of the lanes' replies.
+    number: usize,
+    reasons: Vec<String>,
+    lanes: Vec<(LaneKind, &'static str)>,
+    /// Is the item named by its id; how well does the value match one that is known; does the value say something particular?
+    exact: bool,
+    matched: usize,
+    concrete: bool,
+}
+
+impl Proposal {
+    /// Key by which proposals of the same state are merged.
+    fn key(&self) -> (&Slot, Option<&str>, Option<String>) {
+        (&self.slot, self.item.as_deref(), self.item.is_none().then(|| bare(&self.value)))
+    }
+
+    /// The text that the code's variant searches the store by for it.
+    pub fn searched(&self) -> String {
+        let (slot, item) = (&self.slot, self.item.as_deref().unwrap_or_default());
+        format!("{} {}\n{item}\n{}\n{}", slot.domain(), slot.name(), self.value, self.reason)
+    }
+
+    fn merge(&mut self, other: Proposal, is_code: bool) {
+        let updates = self.updates.drain(..).chain(other.updates);
+        self.updates = if is_code { unique(updates) } else { sorted_unique(updates) };
+        self.reasons.extend(other.reasons);
+        if is_code {
+            self.reasons = unique(self.reasons.drain(..));
+        }
+        let told = if is_code { REASONS } else { usize::MAX };
+        self.reason = self.reasons.iter().take(told).cloned().collect::<Vec<_>>().join("; ");
+        self.confidence = self.confidence.max(other.confidence);
+        self.lanes = unique(self.lanes.drain(..).chain(other.lanes));
+        self.exact |= other.exact;
+        self.matched = self.matched.max(other.matched);
+        self.concrete |= other.concrete;
+        if is_code && is_placeholder(&self.value) && !is_placeholder(&other.value) {
+            self.value = other.value;
+        }
+    }
+
+    /// The grounds on which proposals are kept, in order; greater is better.
+    fn rank(&self) -> [usize; 7] {
+        let kinds = unique(self.lanes.iter().map(|(kind, _)| *kind));
+        let of = |kind| usize::from(kinds.contains(&kind));
+        [
+            usize::from(self.exact),
+            self.matched,
+            usize::from(self.concrete),
+            self.lanes.len(),
+            kinds.len(),
+            of(LaneKind::Global),
+            of(LaneKind::Direct),
+        ]
+    }
+}
+
+impl<'a> Session<'a, '_> {
+    /// The proposals of a session that are adjudicated, best first.
+    pub(super) fn find_proposals(&mut self, updates: &[Update]) -> Result<Vec<Proposal>, Stop> {
+        let is_code = self.asker.settings.is_code();
+        let mut found: Vec<Proposal> = Vec::new();
+        let lanes = self.lanes(updates)?;
+        for lane in &lanes {
+            let (former, unknown) = not_current(self.store, |slot| lane.slots.contains(slot));
+            let data = json!({
+                "updates": updates_listed(updates),
+                "spans": spans_listed(&self.spans),
+                "lane": lane.name,
+                "items": listed(lane.items.iter().copied()),
+                "former": former,
+                "unknown": unknown,
+            });
+            self.looked_at.extend(ids(lane.items.iter().copied()));
+            let reply = self.asker.ask::<Reply>(Step::Proposals, &data).map(|reply| reply.proposals);
+            let most = if is_code { usize::MAX } else { A_LANE };
+            for one in self.or_fault(reply)?.into_iter().take(most) {
+                let named = one.item.clone().unwrap_or_else(|| one.slot.clone());
+                let accepted = match is_code {
+                    true => self.accept_of_slot(one, lane, updates, found.len()),
+                    false => self.accept_of_item(one, lane, updates),
+                };
+                match &accepted {
+                    Err(why) => self.note(Step::Proposals, &named, "dropped", why),
+                    Ok(one) => {
+                        let about = one.item.as_ref().filter(|_| !is_code).unwrap_or(&named);
+                        let decision = format!("proposed in the lane of {}", lane.name);
+                        self.note(Step::Proposals, about, &decision, &one.reason);
+                    }
+                }
+                found.extend(accepted.ok());
+            }
+        }
+        if is_code {
+            found.sort_by_key(|proposal| proposal.lanes.first().copied());
+        }
+        let mut merged: Vec<Proposal> = Vec::new();
+        for proposal in found {
+            match merged.iter_mut().find(|known| known.key() == proposal.key()) {
+                Some(known) => known.merge(proposal, is_code),
+                None => merged.push(proposal),
+            }
+        }
+        if is_code {
+            self.keep_best(&mut merged, &lanes, updates);
+        } else {
+            merged.sort_by(|a, b| b.rank().cmp(&a.rank()).then(b.confidence.total_cmp(&a.confidence)));
+        }
+        Ok(merged)
+    }
+
+    fn lanes(&mut self, updates: &[Update]) -> Result<Vec<Lane<'a>>, Stop> {
+        let (store, at, is_code) = (self.store, self.at.index, self.asker.settings.is_code());
+        let known: Vec<&Item> = store.active().filter(|item| is_code || item.created.index < at).collect();
+        let named: Vec<&'static str> = self.direct.iter().chain(&self.affected).copied().collect();
+        let of_domain = |kind, name: &'static str| {
+            let items = known.iter().copied().filter(|item| item.slot.domain() == name).collect();
+            let slots = Slot::all().filter(|slot| is_code && slot.domain() == name).collect();
+            Lane { kind, name, slots, items }
+        };
+        let direct = self.direct.iter().map(|name| of_domain(LaneKind::Direct, name));
+        let affected = self.affected.iter().map(|name| of_domain(LaneKind::Affected, name));
+        let mut lanes: Vec<Lane<'a>> = direct.chain(affected).collect();
+        if !is_code {
+            lanes.retain(|lane| !lane.items.is_empty());
+        }
+        if self.asker.settings.lacks(Switch::NoGlobal) {
+            return Ok(lanes);
+        }
+        let outside = |item: &&Item| !named.contains(&item.slot.domain());
+        let mut pool: Vec<&Item> = known.iter().copied().filter(outside).collect();
+        if pool.is_empty() {
+            pool = known;
+        }
+        let mut query: Vec<String> = updates.iter().map(|update| update.searched(is_code)).collect();
+        if is_code {
+            query.extend(self.spans.iter().take(SPANS).map(|span| span.evidence.text.clone()));
+            query.extend(named.iter().map(|name| (*name).to_owned()));
+        }
+        let nearest = self.asker.nearest(pool, |item| item.searched(is_code), &query.join("\n"), GLOBAL)?;
+        let mut items: Vec<&Item> = nearest.into_iter().map(|(item, _)| item).collect();
+        let mut slots = Vec::new();
+        if is_code {
+            slots = unique(items.iter().map(|item| item.slot.clone()));
+            items = store.active().filter(|item| slots.contains(&item.slot)).collect();
+        }
+        if !items.is_empty() {
+            lanes.push(Lane { kind: LaneKind::Global, name: "all other domains", slots, items });
+        }
+        Ok(lanes)
+    }
+
+    /// A proposal of the paper's variant, or why it is dropped. Without updates its spans speak for the updates that rest on them, else all updates do.
+    fn accept_of_item(
+        &self,
+        found: Found,
+        lane: &Lane<'_>,
+        updates: &[Update],
+    ) -> Result<Proposal, &'static str> {
+        let named = found.item.unwrap_or_default();
+        let exact = lane.items.iter().find(|item| item.id == named.trim());
+        let matching = lane.items.iter().find(|item| plain(&item.value) == plain(&found.value));
+        let item = exact.or(matching).ok_or("the lane holds no such item")?;
+        let all = || updates.iter().map(|update| update.id.clone());
+        let mut of = found.updates;
+        of.retain(|id| all().any(|known| known == *id));
+        if of.is_empty() {
+            let spans = || self.spans.iter().filter(|span| found.spans.contains(&span.id));
+            let rests = |update: &&Update| {
+                update.evidence.iter().any(|evidence| spans().any(|span| span.evidence == *evidence))
+            };
+            of = updates.iter().filter(rests).map(|update| update.id.clone()).collect();
+        }
+        if of.is_empty() {
+            of = all().collect();
+        }
+        Ok(Proposal {
+            slot: item.slot.clone(),
+            item: Some(item.id.clone()),
+            updates: of,
+            confidence: clamped(found.confidence),
+            number: 0,
+            reasons: vec![found.reason.clone()],
+            reason: found.reason,
+            lanes: vec![(lane.kind, lane.name)],
+            exact: exact.is_some(),
+            matched: usize::from(plain(&item.value) == plain(&found.value)),
+            // Three words or more, or a figure (ours: the sources say "concrete" and no more).
+            concrete: found.value.split_whitespace().count() >= 3
+                || found.value.chars().any(|c| c.is_ascii_digit()),
+            value: found.value,
+        })
+    }
+
+    /// A proposal of the code's variant, or why it is dropped. An item that is none of the lane's is left off, and the slot alone remains.
+    fn accept_of_slot(
+        &self,
+        found: Found,
+        lane: &Lane<'_>,
+        updates: &[Update],
+        number: usize,
+    ) -> Result<Proposal, &'static str> {
+        let slot = Slot::parse(&found.slot).ok_or("the schema has no such slot")?;
+        let mut of = unique(found.updates);
+        of.retain(|id| updates.iter().any(|update| update.id == *id));
+        if of.is_empty() {
+            return Err("it names no update of the session");
+        }
+        if !found.spans.iter().any(|id| self.spans.iter().any(|span| span.id == *id)) {
+            return Err("it names no span of the session");
+        }
+        let reason = found.reason.trim().to_owned();
+        if reason.is_empty() {
+            return Err("it has no reason");
+        }
+        let named = found.item.as_deref().map(str::trim);
+        let item = lane.items.iter().find(|item| named == Some(item.id.as_str()));
+        Ok(Proposal {
+            slot,
+            item: item.map(|item| item.id.clone()),
+            value: found.value.trim().to_owned(),
+            updates: of,
+            confidence: clamped(found.confidence),
+            number,
+            reasons: vec![reason.clone()],
+            reason,
+            lanes: vec![(lane.kind, lane.name)],
+            exact: false,
+            matched: 0,
+            concrete: false,
+        })
+    }
+
+    /// Cuts the merged proposals of the code's variant to the best: by their grounds, by confidence, then by whether there is an older state to end.
+    /// Of equal ones the later is kept.
+    fn keep_best(&mut self, merged: &mut Vec<Proposal>, lanes: &[Lane<'_>], updates: &[Update]) {
+        let in_lanes = |item: &&Item| {
+            lanes.iter().flat_map(|lane| &lane.slots).any(|slot| slot.domain() == item.slot.domain())
+        };
+        let in_scope: Vec<&Item> = self.store.active().filter(in_lanes).collect();
+        let mut ranked = Vec::new();
+        for mut proposal in merged.drain(..) {
+            let of_slot = || in_scope.iter().filter(|item| item.slot == proposal.slot);
+            let of_domain = || in_scope.iter().filter(|item| item.slot.domain() == proposal.slot.domain());
+            let concrete = !is_placeholder(&proposal.value);
+            let matching = |item: &&Item| concrete && matches(&proposal.value, &item.value);
+            let matched = match of_slot().any(matching) {
+                true => 2,
+                false => usize::from(of_domain().any(matching)),
+            };
+            let exact = of_slot().any(|item| proposal.item.as_ref() == Some(&item.id));
+            // A slot that its own update has just filled for the first time has no older default.
+            let occupied = of_slot().next().is_some();
+            let mut triggers = updates.iter().filter(|update| proposal.updates.contains(&update.id));
+            let fresh = triggers.any(|update| update.slot == proposal.slot) && !occupied;
+            let older = [!(fresh && proposal.item.is_none()), occupied, of_domain().next().is_some()];
+            (proposal.exact, proposal.matched, proposal.concrete) = (exact, matched, concrete);
+            ranked.push((proposal.rank(), older, proposal));
+        }
+        ranked.sort_by(|(rank, older, a), (rank_b, older_b, b)| {
+            (rank_b.cmp(rank))
+                .then(b.confidence.total_cmp(&a.confidence))
+                .then(older_b.cmp(older))
+                .then(b.number.cmp(&a.number))
+        });
+        merged.extend(ranked.into_iter().map(|(.., proposal)| proposal));
+        for over in merged.drain(KEPT.min(merged.len())..) {
+            let about = over.item.unwrap_or_else(|| over.slot.to_string());
+            let reason = format!("a session adjudicates {KEPT} proposals");
+            self.note(Step::Proposals, &about, "dropped", &reason);
+        }
+    }
+}
+
+/// Does one of two values hold the other, but for case, spaces and punctuation?
+fn matches(a: &str, b: &str) -> bool {
+    let (a, b) = (bare(a), bare(b));
+    !a.is_empty() && !b.is_empty() && (a.contains(&b) || b.contains(&a))
+}
+
+/// A text but for case, spaces and punctuation.
+fn bare(text: &str) -> String {
+    let kept = plain(text)
+        .chars()
+        .filter(|c| c.is_alphanumeric() || *c == '_' || c.is_whitespace())
+        .collect::<String>();
+    kept.trim().to_owned()
+}
+
+/// Is it a word in the place of a value? Whatever else is concrete.
+fn is_placeholder(value: &str) -> bool {
+    ["", "unknown", "n/a", "na", "none", "not available"].contains(&plain(value).as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_match_where_one_holds_the_other_and_all_but_placeholders_are_concrete() {
+        let cycles = matches("Cycles to work.", "cycles  TO work on most days");
+        assert!(cycles && matches("a cycle-path", "Cyclepath"));
+        assert!(!matches("Cycles", "Drives") && !matches("?!", "Drives"));
+        for word in ["", " N/A ", "none", "Unknown", "na", "not  available"] {
+            assert!(is_placeholder(word), "{word}");
+        }
+        assert!(!is_placeholder("?") && !is_placeholder("car"));
+    }
+}

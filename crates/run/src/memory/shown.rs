@@ -1,0 +1,151 @@
+//! Memories become the history that a probe is shown: a segment a memory, by rank, with the role of the evidence that it was written from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::civil::DateTime;
+
+use super::system::protocol::{ContextPiece, Memory};
+use super::system::rows::SearchRow;
+use super::system::{MemoryContext, Show};
+use super::view::{View, part};
+use palimpsest_data::case::{Case, Evidence, History, Keep, Probe, Segment, Turn};
+
+/// The kind of a segment that holds one memory: the name of its span is `memory[RANK]`.
+pub const MEMORY: &str = "memory";
+/// The kind of a segment of text between memories, in a system's own wording.
+pub const CONTEXT: &str = "context";
+/// The role of a memory written from evidence of several roles.
+pub const MIXED: &str = "mixed";
+
+/// The role of the turn of a segment that a system worded itself.
+const NATIVE: &str = "native";
+
+/// The contents of a view.
+#[derive(Default)]
+struct Contents {
+    segments: Vec<Segment>,
+    evidence: Vec<Evidence>,
+    ids: Vec<String>,
+    answered: Option<String>,
+}
+
+/// The case as `probe` is shown it under `shown`.
+pub(super) fn view(
+    case: &Case,
+    probe: &Probe,
+    shown: &MemoryContext,
+    found: Result<SearchRow, String>,
+) -> View {
+    let (contents, refused) = match found.and_then(|row| contents(case, probe, shown, row)) {
+        Ok(contents) => (contents, None),
+        Err(why) => (Contents::default(), Some(why)),
+    };
+    let Contents { segments, evidence, ids, answered } = contents;
+    let keep = Keep::Ranked(segments.iter().map(|segment| segment.index).collect());
+    let history = History { segments, query_time: case.history.query_time };
+    let mut case = part(case, history, vec![probe.clone()], keep);
+    case.evidence = evidence;
+    case.stretches.clear();
+    case.probes.iter_mut().for_each(|probe| probe.evidence.clear());
+    View { case, segments: Some(Vec::new()), memories: Some(ids), answered, refused }
+}
+
+fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -> Result<Contents, String> {
+    let system = &shown.system;
+    let SearchRow { mut memories, parts, readback, readback_failed, answer, answer_failed, failed, .. } = row;
+    if let Some(failed) = failed {
+        return Err(failed.message);
+    }
+    match shown.show {
+        Show::Answer => {
+            let none = || {
+                format!("the memory system {system} gives no answers of its own; drop --memory-show answer")
+            };
+            let answer = answer.ok_or_else(|| answer_failed.map_or_else(none, |failed| failed.message))?;
+            return Ok(Contents { ids: ids(&memories), answered: Some(answer), ..Contents::default() });
+        }
+        Show::Perfect => {
+            memories = readback.ok_or_else(|| match readback_failed {
+                Some(failed) => format!("no perfect retrieval: {}", failed.message),
+                None => format!(
+                    "the memory system {system} does not tell which memories it wrote from which session, so there is no perfect \
+                     retrieval"
+                ),
+            })?;
+        }
+        Show::Ranked | Show::Native => memories.truncate(shown.k),
+    }
+    let roles = roles(case, probe);
+    let with_role = |(rank, memory)| Some(Evidence::segment(role(memory, &roles)?, rank));
+    let mut evidence: Vec<Evidence> = memories.iter().enumerate().filter_map(with_role).collect();
+    let ids = ids(&memories);
+    let segments: Vec<Segment> = match (shown.show, parts) {
+        (Show::Native, Some(parts)) => native(parts, &memories),
+        (Show::Native, None) => {
+            return Err(format!(
+                "the memory system {system} has no wording of its own (`search` returns no `parts`); drop --memory-show native"
+            ));
+        }
+        _ => memories.into_iter().enumerate().map(|(rank, memory)| worded(rank, memory)).collect(),
+    };
+    evidence.retain(|one| segments.iter().any(|segment| segment.index == one.place.segment));
+    Ok(Contents { segments, evidence, ids, answered: None })
+}
+
+fn ids(memories: &[Memory]) -> Vec<String> {
+    memories.iter().map(|memory| memory.id.clone()).collect()
+}
+
+/// The roles of the evidence in each session, by its label.
+fn roles<'a>(case: &'a Case, probe: &'a Probe) -> BTreeMap<String, BTreeSet<&'a str>> {
+    let mut roles: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for evidence in case.evidence_of(probe) {
+        let of = |segment: &&Segment| segment.index == evidence.place.segment;
+        if let Some(segment) = case.history.segments.iter().find(of) {
+            roles.entry(segment.label()).or_default().insert(&evidence.role);
+        }
+    }
+    roles
+}
+
+/// The role of a memory by its sources: none without evidence among them.
+fn role(memory: &Memory, roles: &BTreeMap<String, BTreeSet<&str>>) -> Option<String> {
+    let sources = memory.sources.iter().flatten().filter_map(|source| roles.get(&source.session)).flatten();
+    let all: BTreeSet<&str> = sources.copied().collect();
+    match all.len() {
+        0 => None,
+        1 => all.first().map(|role| (*role).to_owned()),
+        _ => Some(MIXED.to_owned()),
+    }
+}
+
+/// A memory as memory.j2 words it.
+fn worded(rank: usize, memory: Memory) -> Segment {
+    let time = memory.time.as_deref().and_then(time);
+    Segment { kind: MEMORY.to_owned(), index: rank, time, turns: vec![Turn::new("", memory.text)] }
+}
+
+/// A date or a time as systems write it: ISO 8601, with or without a time of day and an offset, which is dropped.
+fn time(text: &str) -> Option<DateTime> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| text.get(..19)?.parse().ok())
+}
+
+/// The pieces of a system's own wording; those between memories, and further pieces of one memory, are numbered after the memories.
+fn native(parts: Vec<ContextPiece>, memories: &[Memory]) -> Vec<Segment> {
+    let mut seen = BTreeSet::new();
+    let mut next = memories.len();
+    let pieces = parts.into_iter().filter(|piece| !piece.text.trim().is_empty());
+    let segment = |piece: ContextPiece| {
+        let rank = piece.memory.and_then(|id| memories.iter().position(|memory| memory.id == id));
+        let (kind, index) = match rank.filter(|&rank| seen.insert(rank)) {
+            Some(rank) => (MEMORY, rank),
+            None => {
+                next += 1;
+                (CONTEXT, next - 1)
+            }
+        };
+        Segment { kind: kind.to_owned(), index, time: None, turns: vec![Turn::new(NATIVE, piece.text)] }
+    };
+    pieces.map(segment).collect()
+}

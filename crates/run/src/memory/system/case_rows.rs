@@ -1,0 +1,121 @@
+//! Reads the rows that a run keeps of a memory system on one case: `memory/NAME/CASE/`.
+//!
+//! The rows are those of [`super::rows`]. Writes nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::calls::CALLS;
+use super::protocol::{FailureKind, Memory, Op};
+use super::record::{DUMP, EVENTS, FINISH, SEARCHES, case_folder};
+use super::rows::{CallRow, EventRow, HistoryRow, SearchRow, SessionRow, StatedRow};
+use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
+
+/// The file of [`StatedRow`]s in a case's folder.
+pub const STATED: &str = "stated.jsonl";
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MemoryRows {
+    /// Changes of the store and ends of sessions, in order.
+    pub history: Vec<HistoryRow>,
+    /// The store after the last session; absent where the system gives none.
+    pub dump: Option<Vec<Memory>>,
+    /// Searches; of one probe the last counts.
+    pub searches: Vec<SearchRow>,
+    pub calls: Vec<CallRow>,
+    /// Judgements of memories by what they say; absent where nobody judged.
+    pub stated: Option<Vec<StatedRow>>,
+}
+
+impl MemoryRows {
+    /// Rows of a system on a case; `None` where the run has no folder of them.
+    pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, JsonlError> {
+        let folder = case_folder(run, system, case);
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        let path = |name: &str| folder.join(name);
+        let there = |name: &str| path(name).is_file();
+        let mut rows = MemoryRows {
+            history: read_rows(&path(EVENTS))?,
+            dump: there(DUMP).then(|| read_rows(&path(DUMP))).transpose()?,
+            searches: read_rows(&path(SEARCHES))?,
+            calls: read_rows(&path(CALLS))?,
+            stated: there(STATED).then(|| read_rows(&path(STATED))).transpose()?,
+        };
+        if let Some(mut stated) = rows.stated.take() {
+            let last = rows.last_texts();
+            for row in stated.iter_mut().filter(|row| row.text.is_empty()) {
+                row.text = last.get(row.memory.as_str()).copied().unwrap_or_default().to_owned();
+            }
+            rows.stated = Some(stated);
+        }
+        Ok(Some(rows))
+    }
+
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionRow> {
+        self.history.iter().filter_map(HistoryRow::session)
+    }
+
+    /// Is it known what a session changed? One that failed changed nothing. Rows of older files do not say: there a history without a
+    /// single event is taken for that of a system that tells none.
+    pub fn tells(&self, session: &SessionRow) -> bool {
+        let has_events = || self.history.iter().any(|row| row.event().is_some());
+        self.dump.is_some() || session.failed.is_some() || session.told.unwrap_or_else(has_events)
+    }
+
+    /// Is every change of the whole history known? What no row shows did not happen then; else it is not known.
+    pub fn tells_all(&self) -> bool {
+        let given_up =
+            |row: &SessionRow| row.failed.as_ref().is_some_and(|failed| failed.kind == FailureKind::Fatal);
+        let ended = self.sessions().last().is_some_and(|row| row.session == FINISH || given_up(row));
+        self.dump.is_some() || (ended && self.sessions().all(|row| self.tells(row)))
+    }
+
+    /// The changes of the store in order, each with the memory's text after it. Where the event does not say it, a later one may say what
+    /// the text was before, and after the last one a dump or a search.
+    pub fn events(&self) -> Vec<(&EventRow, Option<&str>)> {
+        let mut after: BTreeMap<&str, Option<&str>> =
+            self.texts_of_memories().map(|(id, text)| (id, Some(text))).collect();
+        let mut events = Vec::new();
+        for row in self.history.iter().rev().filter_map(HistoryRow::event) {
+            let (event, id) = (&row.event, row.event.memory.as_deref());
+            let known = id.and_then(|id| *after.get(id)?);
+            let text = match event.op {
+                // Nothing changes: the text is of what was not written.
+                Op::None => known,
+                _ => event.text.as_deref().or(known),
+            };
+            events.push((row, text));
+            let before = match event.op {
+                Op::Add | Op::Update | Op::Delete => event.previous.as_deref(),
+                Op::Stale | Op::Unknown | Op::Weak => event.previous.as_deref().or(text),
+                Op::None => known,
+            };
+            after.extend(id.map(|id| (id, before)));
+        }
+        events.reverse();
+        events
+    }
+
+    /// The memories that searches and the dump show.
+    pub fn memories(&self) -> impl Iterator<Item = &Memory> {
+        let found =
+            self.searches.iter().flat_map(|row| row.memories.iter().chain(row.readback.iter().flatten()));
+        found.chain(self.dump.iter().flatten())
+    }
+
+    fn texts_of_memories(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.memories().map(|memory| (memory.id.as_str(), memory.text.as_str()))
+    }
+
+    fn last_texts(&self) -> BTreeMap<&str, &str> {
+        let told =
+            self.events().into_iter().filter_map(|(row, text)| Some((row.event.memory.as_deref()?, text?)));
+        told.chain(self.texts_of_memories()).collect()
+    }
+
+    pub fn search(&self, probe: &str) -> Option<&SearchRow> {
+        self.searches.iter().rev().find(|row| row.probe == probe)
+    }
+}

@@ -1,0 +1,118 @@
+//! The check of a kill in the middle: the driver of runs writes a history twice, and what is found must be the same.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::finding::{Seen, no, quoted, yes};
+use super::plants::{BAKERY, BOAT, FILLER, LOCKER, Plant};
+use crate::memory::system::history::{HistoryError, SystemRun, Wanted};
+use crate::memory::system::protocol::{Capability, Memory, MemorySystem, SystemResult};
+use crate::memory::system::rows::SearchRow;
+use palimpsest_data::case::{Case, Evidence, History, Probe, Segment, Turn};
+
+/// The name of the system in errors and folders.
+const NAME: &str = "check";
+
+/// A case for the driver: six sessions, two questions.
+fn case() -> Case {
+    let sentences = [FILLER[0], LOCKER.sentence, FILLER[1], BOAT.sentence, FILLER[2], BAKERY.sentence];
+    let segment = |(index, sentence): (usize, &&str)| Segment {
+        kind: "session".to_owned(),
+        index,
+        time: format!("2019-03-{:02}T10:00:00", index + 7).parse().ok(),
+        turns: vec![Turn::new("user", *sentence), Turn::new("assistant", "Thank you for telling me.")],
+    };
+    let probe = |id: &str, plant: &Plant, at: usize| Probe {
+        id: id.to_owned(),
+        query: plant.query.to_owned(),
+        evidence: vec![Evidence::segment("fact", at)],
+        ..Probe::default()
+    };
+    Case {
+        id: NAME.to_owned(),
+        history: History { segments: sentences.iter().enumerate().map(segment).collect(), query_time: None },
+        probes: vec![probe("locker", &LOCKER, 1), probe("bakery", &BAKERY, 5)],
+        ..Case::default()
+    }
+}
+
+/// The first session after which the system is killed.
+const KILLED_AFTER: usize = 3;
+
+fn rows(mut system: SystemRun) -> Result<Vec<SearchRow>, HistoryError> {
+    let case = case();
+    let wanted = Wanted { k: 5, ..Wanted::default() };
+    let rows = case.probes.iter().map(|probe| system.searched(&case, probe, wanted)).collect();
+    system.close();
+    rows
+}
+
+/// Drives it through a history twice, once with a kill in the middle.
+pub(super) fn resume(
+    whole: Box<dyn MemorySystem>,
+    open: &dyn Fn() -> Result<Box<dyn MemorySystem>, String>,
+    of_whole: &Path,
+    of_killed: &Path,
+) -> Result<SystemResult<Seen>, String> {
+    let in_words = |error: HistoryError| error.to_string();
+    let started = |system: Box<dyn MemorySystem>, run: &Path| SystemRun::start(NAME, system, run);
+    let expected = match started(whole, of_whole) {
+        Ok(system) => rows(system).map_err(in_words)?,
+        Err(error) => return Ok(Err(error)),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = Arc::clone(&stop);
+    match started(open()?, of_killed) {
+        Ok(system) => {
+            let mut system = system.stopped_by(stop).told(move |progress| {
+                if progress.done == KILLED_AFTER {
+                    stopping.store(true, Ordering::Relaxed);
+                }
+            });
+            match system.prepare(&case()) {
+                Ok(()) | Err(HistoryError::Stopped) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            // Dropped without a close: the process is killed.
+        }
+        Err(error) => return Ok(Err(error)),
+    }
+    let got = match started(open()?, of_killed) {
+        Ok(system) => {
+            let way = if system.identity().can(Capability::Save) { "load" } else { "writing again" };
+            (rows(system).map_err(in_words)?, way)
+        }
+        Err(error) => return Ok(Err(error)),
+    };
+    Ok(compared(&expected, &got.0, got.1))
+}
+
+fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> SystemResult<Seen> {
+    if let Some(failed) = expected.iter().chain(got).find_map(|row| row.failed.as_ref()) {
+        return no(failed.message.clone());
+    }
+    if expected == got {
+        return yes(format!("by {way}; equal in all"));
+    }
+    for (one, other) in expected.iter().zip(got) {
+        let differs = |(a, b): &(&Memory, &Memory)| a.text != b.text;
+        let rank = one.memories.iter().zip(&other.memories).position(|pair| differs(&pair));
+        let shorter = one.memories.len().min(other.memories.len());
+        let rank = rank.or((one.memories.len() != other.memories.len()).then_some(shorter));
+        if let Some(rank) = rank {
+            let at = |row: &SearchRow| {
+                row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text))
+            };
+            return no(format!(
+                "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
+                 store",
+                rank + 1,
+                one.query,
+                at(other),
+                at(one)
+            ));
+        }
+    }
+    yes(format!("by {way}; the same memories under other ids or scores"))
+}

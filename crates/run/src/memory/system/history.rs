@@ -1,0 +1,594 @@
+//! Drives a memory system through a run's cases: histories in, memories out, everything kept.
+//!
+//! A case's history is written once, session by session, whatever the number of its probes and of memories asked for; each probe is
+//! searched for once. Owns the return to where a killed process was: the last saved state where the system saves, else an empty store and
+//! the sessions again. A session that fails is a row, and the next one goes on. Evidence is named to the system in `readback` alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use super::driver::Retries;
+use super::driver::{Driver, Operation};
+use super::protocol::{
+    Capability, Failure, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError,
+    SystemResult, WriteEvent,
+};
+use super::record::{CaseRecord, FINISH, case_folder};
+use super::rows::{EventRow, Provenance, SearchRow};
+use super::sent::{digest, evidence_sessions, sessions_of};
+use super::sources::Sources;
+use palimpsest_data::case::{Case, Probe};
+use palimpsest_data::ground::file_stem::file_stem;
+use palimpsest_data::ground::jsonl::JsonlError;
+
+/// Sessions in a row that a system may hang at, die at or answer with nonsense before the history is given up.
+const LOST_IN_A_ROW: usize = 3;
+
+/// A state is saved once its last saving was less than one part in this many of the time since.
+const SAVE_SHARE: u32 = 100;
+
+/// The sessions of a history that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    pub case: &'a str,
+    pub done: usize,
+    pub sessions: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub k: usize,
+    pub readback: bool,
+    pub answer: bool,
+}
+
+pub struct SystemRun {
+    run: PathBuf,
+    driver: Driver,
+    /// Histories that could not be written, by scope.
+    given_up: BTreeMap<String, SystemError>,
+    case: Option<OpenCase>,
+    progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
+    stop: Arc<AtomicBool>,
+}
+
+struct OpenCase {
+    id: String,
+    scope: String,
+    sessions: Vec<SessionInput>,
+    record: CaseRecord,
+    sources: Sources,
+    /// The frozen store's fingerprint, as long as nothing was asked since.
+    fingerprint: Option<String>,
+}
+
+impl OpenCase {
+    /// A session by its number; the end of the writing is one after the last.
+    fn name(&self, at: usize) -> String {
+        self.sessions.get(at).map_or(FINISH, |session| &session.id).to_owned()
+    }
+
+    /// The sources as the kept events tell them.
+    fn follow_events(&mut self, hello: &Hello) {
+        self.sources = Sources::new(hello.provenance, &self.sessions);
+        self.record.events().for_each(|row| self.sources.follow(row));
+    }
+}
+
+/// A history that is not written for a reason that is not the system's.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    #[error(transparent)]
+    Files(#[from] JsonlError),
+    /// The folder was written for a case of the same id with another history.
+    #[error(
+        "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
+    )]
+    Other { folder: PathBuf, there: String, wanted: String },
+    /// A stop was asked for; all sessions up to here are on the disk.
+    #[error("stopped; the same command goes on from here")]
+    Stopped,
+}
+
+/// Why an operation on a case ended: by the run, or by the system.
+#[derive(Debug, thiserror::Error)]
+enum Halt {
+    #[error(transparent)]
+    Run(#[from] HistoryError),
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl From<JsonlError> for Halt {
+    fn from(error: JsonlError) -> Self {
+        Halt::Run(error.into())
+    }
+}
+
+struct Writing {
+    /// Sessions that are not tried again, by their number.
+    failed: BTreeMap<usize, Failure>,
+    deaths: BTreeMap<usize, usize>,
+    saves: bool,
+}
+
+impl Writing {
+    /// Notes a death. Is it the first one there?
+    fn first_death(&mut self, at: usize) -> bool {
+        let deaths = self.deaths.entry(at).or_default();
+        *deaths += 1;
+        *deaths == 1
+    }
+}
+
+impl SystemRun {
+    pub fn start(name: &str, system: Box<dyn MemorySystem>, run: &Path) -> SystemResult<Self> {
+        Ok(SystemRun {
+            run: run.to_owned(),
+            driver: Driver::start(name, system)?,
+            given_up: BTreeMap::new(),
+            case: None,
+            progress: None,
+            stop: Arc::default(),
+        })
+    }
+
+    #[must_use]
+    pub fn with_retries(mut self, retries: Retries) -> Self {
+        self.driver.retries = retries;
+        self
+    }
+
+    /// With somebody who watches the operation under way.
+    #[must_use]
+    pub fn watched(mut self, operation: Operation) -> Self {
+        self.driver.operation = operation;
+        self
+    }
+
+    /// With somebody who is told how far a history is.
+    #[must_use]
+    pub fn told(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
+        SystemRun { progress: Some(Box::new(progress)), ..self }
+    }
+
+    /// With a flag that ends the writing after the session under way.
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        SystemRun { stop, ..self }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.driver.name
+    }
+
+    /// Its answer to `hello`, part of a run's identity.
+    pub fn identity(&self) -> &Hello {
+        &self.driver.hello
+    }
+
+    /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
+    /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
+    pub fn searched(
+        &mut self,
+        case: &Case,
+        probe: &Probe,
+        wanted: Wanted,
+    ) -> Result<SearchRow, HistoryError> {
+        self.with_open(case, |run, open| {
+            if let Some(kept) = open.record.search(&probe.id).filter(|row| holds(row, wanted)) {
+                return Ok(kept.clone());
+            }
+            let row = match run.search(open, case, probe, wanted) {
+                Ok(row) => row,
+                Err(Halt::Run(error)) => return Err(error),
+                Err(Halt::System(error)) => SearchRow {
+                    probe: probe.id.clone(),
+                    query: probe.query.clone(),
+                    k: wanted.k,
+                    failed: Some((&error).into()),
+                    ..SearchRow::default()
+                },
+            };
+            open.record.put_search(row.clone())?;
+            Ok(row)
+        })
+    }
+
+    /// Writes a case's history, where it is not written.
+    pub fn prepare(&mut self, case: &Case) -> Result<(), HistoryError> {
+        self.with_open(case, |run, open| match open.record.is_complete() {
+            true => Ok(()),
+            false => match run.ready(open) {
+                Err(Halt::Run(error)) => Err(error),
+                Ok(()) | Err(Halt::System(_)) => Ok(()),
+            },
+        })
+    }
+
+    pub fn close(&mut self) {
+        self.driver.close();
+    }
+
+    /// Works on a case, which stays open until another one is worked on.
+    fn with_open<T>(
+        &mut self,
+        case: &Case,
+        work: impl FnOnce(&mut Self, &mut OpenCase) -> Result<T, HistoryError>,
+    ) -> Result<T, HistoryError> {
+        let mut open = match self.case.take().filter(|open| open.id == case.id) {
+            Some(open) => open,
+            None => {
+                let record = CaseRecord::open(case_folder(&self.run, &self.driver.name, &case.id))?;
+                let sessions = sessions_of(case);
+                check_same(&record, &sessions)?;
+                let sources = Sources::default();
+                let (id, scope) = (case.id.clone(), file_stem(&case.id));
+                let mut open = OpenCase { id, scope, sessions, record, sources, fingerprint: None };
+                open.follow_events(&self.driver.hello);
+                open
+            }
+        };
+        let done = work(self, &mut open);
+        self.case = Some(open);
+        done
+    }
+
+    fn call<T>(
+        &mut self,
+        open: &OpenCase,
+        phase: &'static str,
+        about: &str,
+        mut operation: impl FnMut(&mut dyn MemorySystem, &str) -> SystemResult<T>,
+    ) -> SystemResult<T> {
+        self.driver.call(open.record.folder(), phase, about, |system| operation(system, &open.scope))
+    }
+
+    /// Sees to it that the running system holds the case's whole history.
+    fn ready(&mut self, open: &mut OpenCase) -> Result<(), Halt> {
+        if self.driver.holds(&open.scope) {
+            return Ok(());
+        }
+        if let Some(error) = self.given_up.get(&open.scope) {
+            return Err(error.clone().into());
+        }
+        let failed = open.record.failed().collect();
+        let saves = self.driver.hello.can(Capability::Save);
+        let mut writing = Writing { failed, deaths: BTreeMap::new(), saves };
+        loop {
+            self.driver.revive()?;
+            self.driver.make_room();
+            match self.attempt(open, &mut writing) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.driver.now_holds(&open.scope);
+                    return Ok(());
+                }
+                Err(Halt::System(error)) => {
+                    self.given_up.insert(open.scope.clone(), error.clone());
+                    return Err(error.into());
+                }
+                Err(files) => return Err(files),
+            }
+        }
+    }
+
+    /// Goes back to the last state that is known, and writes from there. False where the system was lost on the way, and what it was at is noted.
+    fn attempt(&mut self, open: &mut OpenCase, writing: &mut Writing) -> Result<bool, Halt> {
+        let Some(mut at) = self.restore(open, writing)? else { return Ok(false) };
+        open.record.keep(at)?;
+        open.fingerprint = None;
+        open.follow_events(&self.driver.hello);
+        let mut saved = (Instant::now(), Duration::ZERO);
+        while at <= open.sessions.len() {
+            self.tell(open, at);
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(HistoryError::Stopped.into());
+            }
+            let (rows, failed) = match writing.failed.get(&at) {
+                Some(failure) => (None, Some(failure.clone())),
+                None => match self.write(open, at) {
+                    Ok(rows) => (rows, None),
+                    Err(Halt::Run(error)) => return Err(Halt::Run(error)),
+                    Err(Halt::System(error)) => match self.note_failure(open, writing, at, error)? {
+                        Some(failure) => (None, Some(failure)),
+                        None => return Ok(false),
+                    },
+                },
+            };
+            open.record.end_session(&open.name(at), rows, failed)?;
+            at += 1;
+            let last = at > open.sessions.len();
+            if writing.saves && (last || saved.0.elapsed() >= saved.1 * SAVE_SHARE) {
+                let begun = Instant::now();
+                writing.saves = self.save(open, at)?;
+                if !self.driver.running {
+                    return Ok(false);
+                }
+                saved = (Instant::now(), begun.elapsed());
+            }
+        }
+        self.tell(open, at);
+        Ok(true)
+    }
+
+    fn tell(&mut self, open: &OpenCase, at: usize) {
+        let sessions = open.sessions.len();
+        if let Some(progress) = &mut self.progress {
+            progress(Progress { case: &open.id, done: at.min(sessions), sessions });
+        }
+    }
+
+    /// The number of sessions that the store holds after it: those of the last saved state, or none. `None` where the system was lost.
+    fn restore(&mut self, open: &OpenCase, writing: &mut Writing) -> Result<Option<usize>, Halt> {
+        let save = open.record.last_save().filter(|_| self.driver.hello.can(Capability::Save));
+        if let Some((sessions, folder)) = save {
+            let about = open.name(sessions.saturating_sub(1));
+            match self.call(open, "load", &about, |system, scope| system.load(scope, &folder)) {
+                Ok(()) => return Ok(Some(sessions)),
+                Err(error) => {
+                    tracing::warn!("{error}; the sessions are written again instead");
+                    open.record.drop_save(&folder)?;
+                    if !self.driver.running {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        match self.call(open, "reset", &open.name(0), |system, scope| system.reset(scope)) {
+            Ok(()) => Ok(Some(0)),
+            // A death between two sessions is noted at neither.
+            Err(error) if error.kind == FailureKind::Dead && writing.first_death(usize::MAX) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes session `at`, or ends the writing, and completes the events; `None` where neither the system nor a dump tells any.
+    fn write(&mut self, open: &mut OpenCase, at: usize) -> Result<Option<Vec<EventRow>>, Halt> {
+        let name = open.name(at);
+        let told = match open.sessions.get(at) {
+            Some(session) => {
+                self.call(open, "ingest", &name, |system, scope| system.ingest(scope, session))?
+            }
+            None => self.call(open, FINISH, &name, |system, scope| system.finish(scope))?,
+        };
+        let dumps = self.driver.hello.can(Capability::Dump) && (told.is_none() || name == FINISH);
+        let dump = dumps.then(|| self.call(open, "dump", &name, |system, scope| system.dump(scope)));
+        let dump = dump.transpose()?;
+        let op = if name == FINISH { FINISH } else { "ingest" };
+        let sources = told.iter().flatten().map(|event| &event.sources);
+        self.check(open, op, sources.chain(dump.iter().flatten().map(|memory| &memory.sources)))?;
+        let (events, way) = match (told, &dump) {
+            (Some(events), _) => (events, Provenance::Events),
+            (None, Some(dump)) => (open.sources.difference(dump), Provenance::Dump),
+            (None, None) => return Ok(None),
+        };
+        let complete = |event: WriteEvent| open.sources.event(&name, event, way);
+        let rows = events.into_iter().map(complete).collect();
+        if name == FINISH
+            && let Some(mut memories) = dump
+        {
+            open.sources.complete(&mut memories);
+            open.record.write_dump(&memories)?;
+        }
+        Ok(Some(rows))
+    }
+
+    /// Refuses sources that name sessions which the system was never sent.
+    fn check<'a>(
+        &self,
+        open: &OpenCase,
+        op: &'static str,
+        sources: impl IntoIterator<Item = &'a Option<Vec<Source>>>,
+    ) -> SystemResult<()> {
+        let Some(session) = open.sources.stranger(sources) else { return Ok(()) };
+        let message = format!(
+            "it names the source `{session}`, which is no session of this history; sources repeat the ids that `ingest` sends"
+        );
+        Err(self.driver.error(op, FailureKind::Nonsense, message))
+    }
+
+    /// The failure to keep of session `at`; `None` where the history is to be written again first, up to it or without it.
+    fn note_failure(
+        &mut self,
+        open: &mut OpenCase,
+        writing: &mut Writing,
+        at: usize,
+        error: SystemError,
+    ) -> Result<Option<Failure>, Halt> {
+        if error.kind == FailureKind::Dead && writing.first_death(at) {
+            tracing::warn!("{}: {error}; started again", open.name(at));
+            return Ok(None);
+        }
+        let failure = Failure::from(&error);
+        let is_lost = |at: &usize| writing.failed.get(at).is_some_and(|failure| failure.kind.is_lost());
+        let in_a_row = (0..at).rev().take_while(is_lost).count() + 1;
+        let given_up = match error.kind {
+            FailureKind::Fatal => Some(error),
+            kind if kind.is_lost() && in_a_row >= LOST_IN_A_ROW => Some(SystemError {
+                kind: FailureKind::Fatal,
+                message: format!(
+                    "{LOST_IN_A_ROW} sessions in a row could not be written, so that the history is given up; the last: {}",
+                    error.message
+                ),
+                ..error
+            }),
+            _ => None,
+        };
+        if let Some(error) = given_up {
+            // The file says why; a later process goes on from the sessions before.
+            open.record.end_session(&open.name(at), None, Some((&error).into()))?;
+            return Err(error.into());
+        }
+        writing.failed.insert(at, failure.clone());
+        Ok(self.driver.running.then_some(failure))
+    }
+
+    /// Saves the state after `sessions` sessions. Does saving work? Without it the sessions are written again after a kill.
+    fn save(&mut self, open: &OpenCase, sessions: usize) -> Result<bool, Halt> {
+        let folder = open.record.begin_save()?;
+        let about = open.name(sessions - 1);
+        let saved = self.call(open, "save", &about, |system, scope| system.save(scope, &folder));
+        match &saved {
+            Ok(()) => open.record.end_save(sessions)?,
+            Err(error) => tracing::warn!("{error}; nothing more is saved of this history"),
+        }
+        Ok(saved.is_ok())
+    }
+
+    /// An operation on the frozen store, whose history is written first where the running system does not hold it. A system that dies is
+    /// asked once more.
+    fn ask<T>(
+        &mut self,
+        open: &mut OpenCase,
+        phase: &'static str,
+        about: &str,
+        mut operation: impl FnMut(&mut dyn MemorySystem, &str) -> SystemResult<T>,
+    ) -> Result<T, Halt> {
+        self.ready(open)?;
+        match self.call(open, phase, about, &mut operation) {
+            Err(error) if error.kind == FailureKind::Dead => {
+                tracing::warn!("{about}: {error}; started again");
+                self.ready(open)?;
+                Ok(self.call(open, phase, about, &mut operation)?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn search(
+        &mut self,
+        open: &mut OpenCase,
+        case: &Case,
+        probe: &Probe,
+        wanted: Wanted,
+    ) -> Result<SearchRow, Halt> {
+        let (about, query, k) = (probe.id.as_str(), probe.query.as_str(), wanted.k);
+        let as_of = case.history.query_time.map(|time| time.to_string());
+        let as_of = as_of.as_deref();
+        let before = self.fingerprint(open, about)?;
+        // 1. The search, from which every smaller number of memories is cut.
+        let found = self.ask(open, "search", about, |system, scope| system.search(scope, query, k, as_of))?;
+        let mut memories = found.memories;
+        if memories.len() > k {
+            let (name, many) = (&self.driver.name, memories.len());
+            tracing::warn!(
+                "memory system {name}: search: {many} memories where {k} were asked for; the first {k} are taken"
+            );
+            memories.truncate(k);
+        }
+        self.check(open, "search", memories.iter().map(|memory| &memory.sources))?;
+        let provenance = open.sources.complete(&mut memories);
+        // 2. Its own answer, before anything is said of evidence.
+        let answer = |system: &mut dyn MemorySystem, scope: &str| system.answer(scope, query, as_of);
+        let answer = wanted.answer.then(|| self.ask(open, "answer", about, answer));
+        let (answer, answer_failed) = parted(answer)?;
+        // 3. Perfect retrieval.
+        let readback = wanted.readback.then(|| self.readback(open, case, probe));
+        let (readback, readback_failed) = parted(readback)?;
+        // 4. Reading must not have written.
+        let after = self.fingerprint(open, about)?;
+        open.fingerprint.clone_from(&after);
+        Ok(SearchRow {
+            probe: probe.id.clone(),
+            query: probe.query.clone(),
+            k,
+            memories,
+            parts: found.parts,
+            readback,
+            readback_failed,
+            answer: answer.map(|answer| answer.text),
+            answer_failed,
+            provenance,
+            failed: None,
+            changed: before.zip(after).map(|(before, after)| before != after),
+        })
+    }
+
+    /// The frozen store's fingerprint; of a system that has none but dumps, the dump's digest.
+    fn fingerprint(&mut self, open: &mut OpenCase, about: &str) -> Result<Option<String>, Halt> {
+        self.ready(open)?;
+        if let Some(known) = open.fingerprint.take() {
+            return Ok(Some(known));
+        }
+        const OP: &str = "fingerprint";
+        let taken = if self.driver.hello.can(Capability::Fingerprint) {
+            self.call(open, OP, about, |system, scope| system.fingerprint(scope))
+        } else if self.driver.hello.can(Capability::Dump) {
+            let dump = self.call(open, OP, about, |system, scope| system.dump(scope));
+            dump.map(|memories| digest(&memories))
+        } else {
+            return Ok(None);
+        };
+        Ok(taken.inspect_err(|error| tracing::warn!("{about}: {error}")).ok())
+    }
+
+    /// All memories written from a probe's evidence: by the system's word, else those of the dump.
+    fn readback(&mut self, open: &mut OpenCase, case: &Case, probe: &Probe) -> Result<Vec<Memory>, Halt> {
+        const OP: &str = "readback";
+        let refused = |run: &Self, why: &str| {
+            Err(run.driver.error(OP, FailureKind::Unsupported, why.to_owned()).into())
+        };
+        let sessions = evidence_sessions(case, probe);
+        if sessions.is_empty() {
+            let why = "the data names no evidence of this question, so nothing can be read back";
+            return refused(self, why);
+        }
+        if self.driver.hello.can(Capability::Readback) {
+            let mut memories =
+                self.ask(open, OP, &probe.id, |system, scope| system.readback(scope, &sessions))?;
+            self.check(open, OP, memories.iter().map(|memory| &memory.sources))?;
+            open.sources.complete(&mut memories);
+            return Ok(memories);
+        }
+        let Some(mut memories) = open.record.dump()? else {
+            let why = "it offers neither `readback` nor `dump`, so its memories of a session cannot be told";
+            return refused(self, why);
+        };
+        if !memories.is_empty() && memories.iter().all(|memory| memory.sources.is_none()) {
+            return refused(
+                self,
+                "the sources of its memories are unknown, so those of a session cannot be told",
+            );
+        }
+        let is_evidence = |source: &Source| sessions.contains(&source.session);
+        memories.retain(|memory| memory.sources.iter().flatten().any(is_evidence));
+        Ok(memories)
+    }
+}
+
+fn check_same(record: &CaseRecord, sessions: &[SessionInput]) -> Result<(), HistoryError> {
+    let wanted = sessions.iter().map(|session| session.id.as_str()).chain([FINISH]);
+    let mut pairs = record.sessions().map(|row| row.session.as_str()).zip(wanted);
+    match pairs.find(|(there, wanted)| there != wanted) {
+        None => Ok(()),
+        Some((there, wanted)) => Err(HistoryError::Other {
+            folder: record.folder().to_owned(),
+            there: there.to_owned(),
+            wanted: wanted.to_owned(),
+        }),
+    }
+}
+
+/// Does a kept row hold what is wanted? A part that the system does not have at all is not asked for again.
+fn holds(row: &SearchRow, wanted: Wanted) -> bool {
+    let lasting = |failure: &Option<Failure>| {
+        failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Unsupported)
+    };
+    let readback = !wanted.readback || row.readback.is_some() || lasting(&row.readback_failed);
+    let answer = !wanted.answer || row.answer.is_some() || lasting(&row.answer_failed);
+    row.failed.is_none() && row.k >= wanted.k && readback && answer
+}
+
+/// A part of a row and, in its place, the failure.
+fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), HistoryError> {
+    match part {
+        None => Ok((None, None)),
+        Some(Ok(part)) => Ok((Some(part), None)),
+        Some(Err(Halt::System(error))) => Ok((None, Some((&error).into()))),
+        Some(Err(Halt::Run(error))) => Err(error),
+    }
+}

@@ -1,0 +1,78 @@
+//! Memory systems: they are told of a history and asked for memories, behind one protocol.
+//!
+//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them, [`case_rows`] reads those of a case. Systems live in processes of their own, [`child`] or
+//! behind an address, [`http`]; [`wire`] speaks to either. CUPMem, of the STALE paper, is built in. [`history`] drives a system through a
+//! run's cases and keeps the files; [`sources`] finds out which session a memory came from. A system's own calls to models pass through [`proxy`].
+//! [`check`] is the conformance test, which needs no model but [`scripted_model`].
+
+pub mod calls;
+pub mod case_rows;
+pub mod check;
+pub mod child;
+mod driver;
+pub mod history;
+pub mod http;
+pub mod http_server;
+pub mod lives;
+pub mod local_server;
+pub mod open;
+pub mod protocol;
+pub mod proxy;
+pub mod record;
+pub mod rows;
+pub mod scripted_model;
+mod sent;
+pub mod sources;
+pub mod wire;
+
+use serde::{Deserialize, Serialize};
+
+use palimpsest_data::case::{Case, Probe};
+use rows::SearchRow;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryContext {
+    pub system: String,
+    pub k: usize,
+    #[serde(default, skip_serializing_if = "Show::is_ranked")]
+    pub show: Show,
+}
+
+/// The part of a memory system that a probe is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// The memories that it finds, by rank, in the run's own wording
+    #[default]
+    Ranked,
+    /// All memories that it wrote from the probe's evidence: perfect retrieval
+    Perfect,
+    /// What it finds, in its own wording
+    Native,
+    /// Nothing: the system answers by itself
+    Answer,
+}
+
+impl Show {
+    fn is_ranked(&self) -> bool {
+        *self == Show::Ranked
+    }
+
+    /// The end of a condition's name; empty for [`Show::Ranked`].
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Show::Ranked => "",
+            Show::Perfect => "-perfect",
+            Show::Native => "-native",
+            Show::Answer => "-answer",
+        }
+    }
+}
+
+pub trait Searches {
+    fn name(&self) -> &str;
+
+    /// A probe's search, once the case's history is written: of the most memories that any condition shows.
+    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
+}

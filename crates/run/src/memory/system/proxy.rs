@@ -1,0 +1,323 @@
+//! The address that a memory system is given for its language model and its embedder: a proxy before the model's own endpoint.
+//!
+//! Every call passes through, is counted under the operation that it was made in, and is kept; a call that is kept already is answered
+//! from the record, so that a rerun asks no model. Replies pass as they are: JSON that does not parse is counted, not mended.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
+
+use super::calls::{CallKey, CallLog};
+use super::driver::{InFlight, Operation};
+use super::http_server::{HttpServer, Request, Response};
+use super::local_server::LocalServer;
+use super::protocol::ModelAddress;
+use super::record::system_folder;
+use super::rows::CallRow;
+use crate::chat::endpoint::KEY_VARIABLES;
+use palimpsest_core::digest::sha256;
+use palimpsest_data::ground::jsonl::JsonlError;
+
+const CALL: Duration = Duration::from_secs(600);
+
+/// Most bytes of a reply.
+const LONGEST_REPLY: u64 = 256 << 20;
+
+const BETWEEN: &str = "between";
+
+/// The place where a model is. A clone is the same place: systems share the server of a local model.
+#[derive(Debug, Clone)]
+pub enum Upstream {
+    Endpoint {
+        /// `http://host:8000/v1`, without a slash at the end.
+        base: String,
+        model: String,
+    },
+    /// On this machine, served by a child process from the first call on.
+    Local(Arc<LocalServer>),
+}
+
+type Body<'a> = Option<Cow<'a, [u8]>>;
+
+impl Upstream {
+    /// From `URL#MODEL`, or from a local model's name, folder or file, whose server writes to `log`.
+    pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
+        if !named.starts_with("http://") && !named.starts_with("https://") {
+            return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
+        }
+        match named.split_once('#') {
+            Some((base, model)) if !model.is_empty() => Ok(Upstream::Endpoint {
+                base: base.trim_end_matches('/').to_owned(),
+                model: model.to_owned(),
+            }),
+            _ => Err(format!(
+                "`{named}` names no model; give http://host[:port]/v1#model, or the name of a model on this machine"
+            )),
+        }
+    }
+
+    pub fn model(&self) -> &str {
+        match self {
+            Upstream::Endpoint { model, .. } => model,
+            Upstream::Local(server) => server.model(),
+        }
+    }
+
+    /// The address, and the request's body as it is sent there: a local model is called by its server's name.
+    fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Body<'a>), String> {
+        let server = match self {
+            Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
+            Upstream::Local(server) => server,
+        };
+        let served = server.served()?;
+        let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
+            Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
+                asked["model"] = served.model.as_str().into();
+                Cow::Owned(asked.to_string().into_bytes())
+            }
+            _ => Cow::Borrowed(bytes),
+        });
+        Ok((served.base, renamed))
+    }
+
+    fn key(&self) -> Option<String> {
+        let Upstream::Endpoint { .. } = self else { return None };
+        let set = |name: &&str| std::env::var(name).ok().filter(|key| !key.trim().is_empty());
+        KEY_VARIABLES.iter().find_map(set).map(|key| key.trim().to_owned())
+    }
+}
+
+/// The sampling of a system's calls.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Decoding {
+    /// As the system asks
+    #[default]
+    AsAsked,
+    /// Temperature 0, whatever it asks
+    Greedy,
+}
+
+impl Decoding {
+    pub fn is_as_asked(&self) -> bool {
+        *self == Decoding::AsAsked
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Models {
+    pub llm: Upstream,
+    /// Its embedder and the length of its vectors; the language model's endpoint serves embeddings where there is none.
+    pub embedder: Option<(Upstream, Option<usize>)>,
+    pub decoding: Decoding,
+}
+
+pub struct Proxy {
+    server: HttpServer,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    models: Models,
+    /// To be sent as the bearer token: nobody else on this machine may spend the user's own.
+    key: String,
+    operation: Operation,
+    folder: PathBuf,
+    log: Mutex<CallLog>,
+    agent: Agent,
+}
+
+impl Proxy {
+    pub fn start(name: &str, models: Models, run: &Path) -> std::io::Result<Self> {
+        let agent = Agent::config_builder()
+            .timeout_global(Some(CALL))
+            .timeout_connect(Some(Duration::from_secs(30)))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        let shared = Arc::new(Shared {
+            models,
+            key: format!("{name}-{:016x}", rand::random::<u64>()),
+            operation: Operation::default(),
+            folder: system_folder(run, name),
+            log: Mutex::default(),
+            agent: agent.build().new_agent(),
+        });
+        let handler = Arc::clone(&shared);
+        let server = HttpServer::start(Arc::new(move |request| handler.answer(&request)))?;
+        Ok(Proxy { server, shared })
+    }
+
+    pub fn operation(&self) -> Operation {
+        Arc::clone(&self.shared.operation)
+    }
+
+    /// The language model as the system is given it.
+    pub fn llm(&self) -> ModelAddress {
+        self.address(self.shared.models.llm.model(), None)
+    }
+
+    /// The embedder as the system is given it.
+    pub fn embedder(&self) -> Option<ModelAddress> {
+        let (embedder, dimensions) = self.shared.models.embedder.as_ref()?;
+        Some(self.address(embedder.model(), *dimensions))
+    }
+
+    fn address(&self, model: &str, dimensions: Option<usize>) -> ModelAddress {
+        ModelAddress {
+            base_url: format!("{}/v1", self.server.url()),
+            key: self.shared.key.clone(),
+            model: model.to_owned(),
+            dimensions,
+        }
+    }
+}
+
+impl Shared {
+    fn answer(&self, request: &Request) -> Response {
+        let bearer = request.authorization.as_deref().and_then(|value| value.strip_prefix("Bearer "));
+        if bearer != Some(&self.key) {
+            return Response::error(401, "send the key that `hello` gives as the bearer token");
+        }
+        let Some(rest) = request.path.strip_prefix("/v1/") else {
+            let message = format!("{} is no path of OpenAI's API; paths begin with /v1/", request.path);
+            return Response::error(404, &message);
+        };
+        let upstream = match &self.models.embedder {
+            Some((embedder, _)) if rest == "embeddings" => embedder,
+            _ => &self.models.llm,
+        };
+        match request.method.as_str() {
+            "POST" => match self.kept(request, upstream, rest) {
+                Ok(response) => response,
+                Err(error) => Response::error(500, &format!("the call cannot be kept: {error}")),
+            },
+            "GET" => self.forward(upstream, rest, None),
+            method => Response::error(405, &format!("{method} is not served; POST or GET")),
+        }
+    }
+
+    /// A call from the record, or from the model and into the record.
+    fn kept(&self, request: &Request, upstream: &Upstream, rest: &str) -> Result<Response, JsonlError> {
+        let mut asked: Option<Value> = serde_json::from_slice(&request.body).ok();
+        let temperature = asked.as_ref().and_then(|body| body["temperature"].as_f64());
+        if let (Decoding::Greedy, Some(Value::Object(body))) = (self.models.decoding, &mut asked)
+            && rest != "embeddings"
+        {
+            body.insert("temperature".to_owned(), 0.into());
+            body.shift_remove("top_p");
+        }
+        let body = asked.as_ref().map_or_else(|| request.body.clone(), |body| body.to_string().into_bytes());
+        let flight = self.flight();
+        let digest = sha256([rest.as_bytes(), b"\n", &body].concat());
+        let (key, kept) = self.log().begin(&flight, &digest)?;
+        let (response, seconds, replayed) = match kept {
+            Some(kept) => {
+                let body = kept.body.into_bytes();
+                (Response { status: kept.status, content_type: kept.content_type, body }, kept.seconds, true)
+            }
+            None => {
+                let begun = Instant::now();
+                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64(), false)
+            }
+        };
+        let row = row(&key, &request.path, &response, asked.as_ref());
+        let row = CallRow { seconds, replayed, temperature, ..row };
+        self.log().end(&flight.folder, key, row, (!replayed).then_some(&response))?;
+        Ok(response)
+    }
+
+    fn flight(&self) -> InFlight {
+        let flight = self.operation.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        flight.unwrap_or_else(|| InFlight {
+            folder: self.folder.clone(),
+            phase: BETWEEN,
+            about: String::new(),
+            attempt: 0,
+            serial: 0,
+        })
+    }
+
+    fn log(&self) -> MutexGuard<'_, CallLog> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forward(&self, upstream: &Upstream, rest: &str, body: Option<&[u8]>) -> Response {
+        let (base, body) = match upstream.address(body) {
+            Ok(address) => address,
+            Err(why) => return Response::error(502, &why),
+        };
+        let url = format!("{base}/{rest}");
+        let bearer = upstream.key().map(|key| format!("Bearer {key}"));
+        let sent = match body {
+            Some(body) => {
+                let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
+                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).send(&*body)
+            }
+            None => {
+                let request = self.agent.get(&url);
+                bearer.iter().fold(request, |request, key| request.header(AUTHORIZATION, key)).call()
+            }
+        };
+        let received = sent.and_then(|mut response| {
+            let status = response.status().as_u16();
+            let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let content_type = content_type.unwrap_or("application/json").to_owned();
+            let body = response.body_mut().with_config().limit(LONGEST_REPLY).read_to_vec()?;
+            Ok(Response { status, content_type, body })
+        });
+        received.unwrap_or_else(|error| {
+            Response::error(502, &format!("the model at {base} does not answer: {error}"))
+        })
+    }
+}
+
+/// The row of a call, but for its seconds and sampling. A reply may be whole or streamed.
+fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) -> CallRow {
+    let streamed = response.content_type.starts_with("text/event-stream");
+    let part = if streamed { "delta" } else { "message" };
+    let chunks: Vec<Value> = match streamed {
+        true => {
+            let body = String::from_utf8_lossy(&response.body);
+            let events = body.lines().filter_map(|line| line.strip_prefix("data:"));
+            events.filter_map(|event| serde_json::from_str(event).ok()).collect()
+        }
+        false => serde_json::from_slice(&response.body).into_iter().collect(),
+    };
+    let choices = || chunks.iter().map(|chunk| &chunk["choices"][0]);
+    let said =
+        |choice: &Value| choice[part]["content"].as_str().or(choice["text"].as_str()).map(str::to_owned);
+    let finish = choices().rev().find_map(|choice| choice["finish_reason"].as_str());
+    let usage = chunks.iter().rev().map(|chunk| &chunk["usage"]).find(|usage| usage.is_object());
+    let tokens = |name: &str| usage?[name].as_u64();
+    let wants_json = asked.is_some_and(|body| {
+        matches!(body["response_format"]["type"].as_str(), Some("json_object" | "json_schema"))
+    });
+    let ok = (200..300).contains(&response.status);
+    let parses = || {
+        let text: String = choices().filter_map(said).collect();
+        serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok()
+    };
+    CallRow {
+        phase: key.phase.clone(),
+        about: key.about.clone(),
+        path: path.to_owned(),
+        request: key.request.clone(),
+        status: response.status,
+        prompt_tokens: tokens("prompt_tokens"),
+        cached_tokens: usage.and_then(|usage| usage["prompt_tokens_details"]["cached_tokens"].as_u64()),
+        completion_tokens: tokens("completion_tokens"),
+        seconds: 0.0,
+        finish_reason: finish.map(str::to_owned),
+        temperature: None,
+        json: (wants_json && ok).then(parses),
+        replayed: false,
+    }
+}

@@ -1,0 +1,174 @@
+//! The folder that a run keeps of a case and a memory system, `memory/NAME/CASE/`: its rows and the system's saved state.
+//!
+//! A session's events are written together with the row that ends it, so that a killed process leaves whole sessions. Saved states are
+//! `save-N` with the number of sessions that they hold; the last one alone is kept. Knows no system.
+
+use std::path::{Path, PathBuf};
+
+use super::protocol::{Failure, FailureKind, Memory};
+use super::rows::{EventRow, HistoryRow, SearchRow, SessionRow};
+use palimpsest_data::ground::file_stem::file_stem;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
+
+/// [`SessionRow::session`] of the end of the writing.
+pub const FINISH: &str = "finish";
+
+/// The file of [`HistoryRow`]s in a case's folder.
+pub const EVENTS: &str = "events.jsonl";
+pub(super) const DUMP: &str = "dump.jsonl";
+pub(super) const SEARCHES: &str = "searches.jsonl";
+const SAVE: &str = "save-";
+/// A state that is still being saved.
+const SAVING: &str = "saving";
+
+pub fn system_folder(run: &Path, system: &str) -> PathBuf {
+    run.join("memory").join(file_stem(system))
+}
+
+pub fn case_folder(run: &Path, system: &str, case: &str) -> PathBuf {
+    system_folder(run, system).join(file_stem(case))
+}
+
+#[derive(Debug)]
+pub struct CaseRecord {
+    folder: PathBuf,
+    events: RowLog<HistoryRow>,
+    searches: RowLog<SearchRow>,
+}
+
+impl CaseRecord {
+    /// Opens or makes the folder. Rows that a killed process left incomplete are dropped.
+    pub fn open(folder: PathBuf) -> Result<Self, JsonlError> {
+        std::fs::create_dir_all(&folder).map_err(JsonlError::io("create", &folder))?;
+        let events = RowLog::open(folder.join(EVENTS))?;
+        let searches = RowLog::open(folder.join(SEARCHES))?;
+        Ok(CaseRecord { folder, events, searches })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionRow> {
+        self.events.rows.iter().filter_map(HistoryRow::session)
+    }
+
+    pub fn events(&self) -> impl Iterator<Item = &EventRow> {
+        self.events.rows.iter().filter_map(HistoryRow::event)
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.sessions().last().is_some_and(|row| row.session == FINISH)
+    }
+
+    /// The sessions that could not be written, by their number, without the one at which the writing ended for good.
+    pub fn failed(&self) -> impl Iterator<Item = (usize, Failure)> {
+        let failed = self.sessions().enumerate().filter_map(|(at, row)| Some((at, row.failed.clone()?)));
+        failed.filter(|(_, failure)| failure.kind != FailureKind::Fatal)
+    }
+
+    /// Drops all but the first `sessions` sessions, and the dump that belongs to all of them.
+    pub fn keep(&mut self, sessions: usize) -> Result<(), JsonlError> {
+        let mut ended = 0;
+        let kept = self.events.rows.iter().take_while(|row| {
+            let within = ended < sessions;
+            ended += usize::from(matches!(row, HistoryRow::Session(_)));
+            within
+        });
+        let kept = kept.cloned().collect();
+        self.events.rewrite(kept)?;
+        if !self.is_complete() {
+            let dump = self.folder.join(DUMP);
+            gone(std::fs::remove_file(&dump), &dump)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a session: its events and the row, in one write. `events` is `None` where nothing tells what changed.
+    pub fn end_session(
+        &mut self,
+        session: &str,
+        events: Option<Vec<EventRow>>,
+        failed: Option<Failure>,
+    ) -> Result<(), JsonlError> {
+        let told = Some(events.is_some());
+        let events = events.unwrap_or_default();
+        let end = SessionRow { session: session.to_owned(), events: events.len(), told, failed };
+        let mut rows: Vec<HistoryRow> = events.into_iter().map(HistoryRow::Event).collect();
+        rows.push(HistoryRow::Session(end));
+        self.events.append_all(rows)
+    }
+
+    pub fn write_dump(&self, memories: &[Memory]) -> Result<(), JsonlError> {
+        write_rows(&self.folder.join(DUMP), memories)
+    }
+
+    pub fn dump(&self) -> Result<Option<Vec<Memory>>, JsonlError> {
+        let path = self.folder.join(DUMP);
+        path.exists().then(|| read_rows(&path)).transpose()
+    }
+
+    pub fn search(&self, probe: &str) -> Option<&SearchRow> {
+        self.searches.rows.iter().find(|row| row.probe == probe)
+    }
+
+    /// Keeps a probe's row, in the place of an earlier one.
+    pub fn put_search(&mut self, row: SearchRow) -> Result<(), JsonlError> {
+        let Some(at) = self.searches.rows.iter().position(|other| other.probe == row.probe) else {
+            return self.searches.append(row);
+        };
+        let mut rows = self.searches.rows.clone();
+        rows[at] = row;
+        self.searches.rewrite(rows)
+    }
+
+    /// The saved state and the number of sessions in it, at most those that have ended.
+    pub fn last_save(&self) -> Option<(usize, PathBuf)> {
+        last_save(&self.folder, self.sessions().count())
+    }
+
+    pub fn begin_save(&self) -> Result<PathBuf, JsonlError> {
+        let saving = self.folder.join(SAVING);
+        remove_folder(&saving)?;
+        std::fs::create_dir(&saving).map_err(JsonlError::io("create", &saving))?;
+        Ok(saving)
+    }
+
+    /// Makes it the saved state of the first `sessions` sessions.
+    pub fn end_save(&self, sessions: usize) -> Result<(), JsonlError> {
+        let (saving, saved) = (self.folder.join(SAVING), self.folder.join(format!("{SAVE}{sessions}")));
+        remove_folder(&saved)?;
+        std::fs::rename(&saving, &saved).map_err(JsonlError::io("rename", &saving))?;
+        for (_, older) in saves(&self.folder).into_iter().filter(|(_, folder)| *folder != saved) {
+            remove_folder(&older)?;
+        }
+        Ok(())
+    }
+
+    pub fn drop_save(&self, folder: &Path) -> Result<(), JsonlError> {
+        remove_folder(folder)
+    }
+}
+
+/// The saved state in a case's folder, and the number of sessions in it, at most `most`.
+pub fn last_save(folder: &Path, most: usize) -> Option<(usize, PathBuf)> {
+    saves(folder).into_iter().filter(|(sessions, _)| *sessions <= most).max()
+}
+
+fn saves(folder: &Path) -> Vec<(usize, PathBuf)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |path: &Path| path.file_name()?.to_str()?.strip_prefix(SAVE)?.parse().ok();
+    entries.filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect()
+}
+
+fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
+    gone(std::fs::remove_dir_all(folder), folder)
+}
+
+/// Something that was removed, or was not there.
+fn gone(removed: std::io::Result<()>, path: &Path) -> Result<(), JsonlError> {
+    match removed {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JsonlError::io("remove", path)(e)),
+        _ => Ok(()),
+    }
+}

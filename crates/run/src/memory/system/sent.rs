@@ -1,0 +1,35 @@
+//! A case as a memory system is sent it, and the digest of what it sends back.
+
+use super::protocol::{Memory, SessionInput, TurnInput};
+use palimpsest_core::digest::sha256;
+use palimpsest_data::case::{Case, Probe};
+
+/// A history as it is sent.
+pub(super) fn sessions_of(case: &Case) -> Vec<SessionInput> {
+    let session = |segment: &palimpsest_data::case::Segment| SessionInput {
+        id: segment.label(),
+        time: segment.time.map(|time| time.to_string()),
+        turns: segment
+            .turns
+            .iter()
+            .enumerate()
+            .map(|(id, turn)| TurnInput { id, role: turn.role.clone(), content: turn.content.clone() })
+            .collect(),
+    };
+    case.history.segments.iter().map(session).collect()
+}
+
+/// The sessions that hold a probe's evidence, in the history's order.
+pub(super) fn evidence_sessions(case: &Case, probe: &Probe) -> Vec<String> {
+    let segments = case.history.segments.iter();
+    let held = segments.filter(|segment| case.evidence_of(probe).any(|e| e.place.segment == segment.index));
+    held.map(palimpsest_data::case::Segment::label).collect()
+}
+
+/// A digest of a dump, whatever its order.
+pub(super) fn digest(memories: &[Memory]) -> String {
+    let mut lines: Vec<String> =
+        memories.iter().map(|memory| serde_json::to_string(memory).unwrap_or_default()).collect();
+    lines.sort_unstable();
+    sha256(lines.join("\n"))
+}

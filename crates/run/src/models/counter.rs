@@ -1,0 +1,84 @@
+//! A tokeniser alone, to count tokens of texts that another machine's model will read.
+//!
+//! Opened by `palimpsest run --tokenizer`; no weights are touched.
+
+use std::path::Path;
+
+use palimpsest_core::digest::{hex, sha256};
+use palimpsest_core::model::ModelKind;
+use palimpsest_core::model::weights::GgufFile;
+use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
+use palimpsest_core::text::{CountTokens, GgufTokenizer, Tokenizer};
+use sha2::{Digest, Sha256};
+
+use super::{ModelStore, ModelsError};
+use palimpsest_data::prompt::{BytePairEncoding, ENCODINGS};
+
+/// A tokeniser, and what identifies it.
+pub struct TokenCounter {
+    /// As it was asked for, a path without its folder.
+    pub name: String,
+    /// SHA-256 of the `tokenizer.json`, over the vocabulary of a GGUF file, or of an encoding's name; lower-case hexadecimal.
+    pub digest: String,
+    pub tokens: Box<dyn CountTokens>,
+}
+
+impl TokenCounter {
+    /// Opens an encoding by its name ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a model: a manifest's name (fetched if need be), a folder, or a .gguf file.
+    pub fn open(name_or_file: &str) -> Result<Self, ModelsError> {
+        if ENCODINGS.contains(&name_or_file) {
+            let tokens = Box::new(BytePairEncoding::named(name_or_file)?);
+            // Its table is a part of this program, and its name stands for one table alone.
+            return Ok(TokenCounter { name: name_or_file.to_owned(), digest: sha256(name_or_file), tokens });
+        }
+        let path = Path::new(name_or_file);
+        let name = match path.file_name() {
+            Some(name) if path.exists() => name.to_string_lossy().into_owned(),
+            _ => name_or_file.to_owned(),
+        };
+        if path.extension().is_some_and(|ending| ending == "json") {
+            return Self::json(name, path);
+        }
+        // A folder may hold a tokeniser and no model.
+        if path.join(TOKENIZER).is_file() {
+            return Self::json(name, &path.join(TOKENIZER));
+        }
+        let files = ModelStore::open()?.resolve(name_or_file)?;
+        match &files.kind {
+            ModelKind::Folder(folder) => Self::json(files.name.clone(), &folder.join(TOKENIZER)),
+            ModelKind::Gguf(parts) => {
+                let file = GgufFile::open(parts)?;
+                let fields = tokenizer_fields(&file)?;
+                let tokens = Box::new(Tokenizer::from_gguf_metadata(&fields)?);
+                Ok(TokenCounter { name: files.name.clone(), digest: vocabulary(&fields), tokens })
+            }
+        }
+    }
+
+    fn json(name: String, path: &Path) -> Result<Self, ModelsError> {
+        let tokens = Box::new(Tokenizer::from_file(path)?);
+        let digest = sha256(std::fs::read(path).map_err(ModelsError::io("read", path))?);
+        Ok(TokenCounter { name, digest, tokens })
+    }
+}
+
+const TOKENIZER: &str = "tokenizer.json";
+
+/// SHA-256 over everything in a GGUF file that decides how a text is cut into tokens.
+fn vocabulary(fields: &GgufTokenizer) -> String {
+    let GgufTokenizer { model, pre, tokens, token_types, merges, scores, add_space_prefix, .. } = fields;
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    part(model.as_bytes());
+    part(pre.as_deref().unwrap_or_default().as_bytes());
+    for text in tokens.iter().chain(merges) {
+        part(text.as_bytes());
+    }
+    part(&token_types.iter().flat_map(|kind| kind.to_le_bytes()).collect::<Vec<_>>());
+    part(&scores.iter().flatten().flat_map(|score| score.to_le_bytes()).collect::<Vec<_>>());
+    part(&[u8::from(add_space_prefix.unwrap_or(true))]);
+    hex(&hash.finalize())
+}

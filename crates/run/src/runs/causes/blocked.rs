@@ -1,0 +1,125 @@
+//! Effect of each session on an answer: its path to the question and the answer is blocked, and the answer read again.
+//!
+//! Called by `palimpsest causes`. A case's history is computed once; of each reading only the tokens from the question on are, those of many
+//! readings together. Beside the sessions a pool of random stretches is blocked as controls ([`palimpsest_data::statistics::control`]). Attention of the
+//! answer as it was to each session is measured besides ([`super::session_measures`]).
+//!
+//! Direct paths alone are blocked: what other sessions took over from a blocked one still arrives.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use palimpsest_core::ablate::{EffectRow, Measure, Metric};
+use palimpsest_core::attention::{AttentionStore, LayerHoles};
+use palimpsest_core::engine::Session;
+use palimpsest_core::span::Span;
+
+use super::case::taken;
+use super::contrast_rows::AblationKind;
+use super::log::{Ablation, CauseLog};
+use super::session_measures::{SessionMeasures, measures_path, sessions};
+use super::{CauseError, Measured, Task, asked, unless_stopped, windows};
+use crate::progress::Steps;
+use crate::runs::condition::named;
+use crate::runs::rows::AnswerKey;
+use palimpsest_data::statistics::control::{extent, stretches};
+
+/// Which paths to block.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CauseOptions {
+    pub seed: u64,
+    /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
+    pub windows: Option<usize>,
+    /// True if only the softmax layers of a model with linear-attention layers are blocked.
+    pub softmax_only: bool,
+    /// Stretches of the pool of controls of a case: a reading each of every answer and window.
+    pub controls: usize,
+}
+
+/// The sessions of an answer's prompt and its controls, at each window of layers.
+fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: CauseOptions) -> Vec<Ablation> {
+    let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
+    let (count, history) = ((options.controls, options.seed), extent(&ranges));
+    let drawn = stretches(count, &store.case, &history, &ranges, &taken(&store.keys));
+    let controls = drawn.into_iter().enumerate().map(|(nth, range)| Ablation::of_stretch(nth, range));
+    let blocked = sessions(store).map(|span| Ablation::of(AblationKind::Blocked, span)).chain(controls);
+    let blocked: Vec<Ablation> = blocked.collect();
+    let at = |layers: &Option<Range<usize>>, one: &Ablation| Ablation {
+        layers: layers.clone(),
+        seed: options.seed,
+        ..one.clone()
+    };
+    windows.iter().flat_map(|layers| blocked.iter().map(move |one| at(layers, one))).collect()
+}
+
+pub(super) fn measure(
+    task: &Task<'_>,
+    session: &mut Session,
+    options: CauseOptions,
+) -> Result<Measured, CauseError> {
+    let windows = windows(&task.kinds, (options.windows, options.softmax_only))?;
+    let mut log = CauseLog::open(task)?;
+    let unit = if task.of == Measure::Contrast { "contrasts" } else { "answers" };
+    let mut measured = Measured::default();
+    let mut steps = Steps::new(unit, asked(task.folder, task.of).len(), task.show);
+    for case in task.cases() {
+        let case = case?;
+        for (answer, store) in case.answers.iter().enumerate() {
+            let name = format!("{} {}", store.case, named(&store.probe, &store.condition));
+            let (done, missing): (Vec<_>, Vec<_>) = blocks(store, &windows, options)
+                .into_iter()
+                .partition(|block| log.drop(store, block).is_some());
+            measured.skipped += done.len();
+            let measures = measures_path(&task.folder.dir, task.of, AnswerKey::of_store(store));
+            let has_measures = SessionMeasures::is_there(&measures);
+            if missing.is_empty() && has_measures {
+                steps.step(&name, None);
+                continue;
+            }
+            let status = steps.status();
+            status.begin(&name, "prefill");
+            let (prompt, target) = (case.prompt(answer), case.target(answer));
+            let history = prompt.history();
+            session.take_usage();
+            let begun = Instant::now();
+            let mut go_on = task.hears(steps.status(), prompt.cut);
+
+            // 1. The history, once a case, and the measures of the answer as it was.
+            if !has_measures {
+                let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
+                let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
+                read.save(&measures, store, task.of)?;
+            }
+
+            // 2. The metric, then with each path blocked.
+            let metric = Metric::read(session, &history, target, &mut go_on);
+            let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(measured.stopped()) };
+            measured.histories.0 += begun.elapsed().as_secs_f64();
+            measured.histories.1 += session.take_usage().0;
+            status.begin(&name, "blocking");
+            let hide =
+                |block: &Ablation| prompt.hidden(std::slice::from_ref(&block.tokens), block.layers.as_ref());
+            let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
+            let begun = Instant::now();
+            let (mut stored, mut blocked) = (Ok(()), 0);
+            let mut take = |nth: usize, row: EffectRow| {
+                if stored.is_ok() {
+                    stored = log.append(store, &missing[nth], &metric, row);
+                }
+                blocked += 1;
+                status.prefill(blocked, missing.len());
+                stored.is_ok() && task.goes_on()
+            };
+            let read = metric.effects(session, &history, &holes, &mut |_| task.goes_on(), &mut take);
+            measured.readings.0 += begun.elapsed().as_secs_f64();
+            measured.readings.1 += session.take_usage().0;
+            measured.done += blocked;
+            stored?;
+            if unless_stopped(&store.case, read)?.is_none() || !task.goes_on() {
+                return Ok(measured.stopped());
+            }
+            steps.step(&name, None);
+        }
+    }
+    Ok(measured)
+}

@@ -1,0 +1,325 @@
+//! A case's answers, whose prompts begin alike, read again after their history or after one without some of its sessions.
+//!
+//! A session is removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the
+//! prompt without it, but that later sessions keep the numbers that they were shown under. All behind a removed session moves up, in its
+//! positions too, and is computed again; what comes before it is kept. Histories are read in an order in which neighbours begin alike as far
+//! as may be.
+
+use std::borrow::Borrow;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::sync::Arc;
+
+use palimpsest_core::ablate::{EffectRow, History, Measure, Metric, Prompt, Said, Target, ValuePair};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
+use palimpsest_core::engine::{ModelText, Session};
+use palimpsest_core::span::{PREFIX, Span};
+
+use super::session_measures::sessions;
+use super::{CauseError, Task, asked, unless_stopped, unusable};
+use crate::progress::{grouped, note};
+use crate::runs::contrast::ContrastTokens;
+use crate::runs::rows::{AnswerRow, Contrast, ValueLogP};
+use palimpsest_data::benchmarks::QUERY;
+use palimpsest_data::case::Contrasted;
+
+const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
+const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
+const NO_TOKENS: &str = "the values of its contrast are other tokens for this tokenizer than those in answers.jsonl; run it again";
+
+/// A case's answers, whose prompts begin alike.
+pub(super) struct CaseAnswers<'a> {
+    pub answers: Vec<AttentionStore>,
+    /// The values of each, where contrasts are read.
+    values: Option<Vec<ValuePair>>,
+    /// Common prefix of the prompts, in tokens, before the first question.
+    shared: usize,
+    kinds: &'a [LayerKind],
+    /// Tokens that stand in the place of sessions that are left out; `None` where nothing does.
+    neutral: Option<Arc<[u32]>>,
+}
+
+/// The sessions of an answer that are left out, each by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SessionChoice {
+    /// Those with a part in the analysis
+    Evidence,
+    /// Every session
+    All,
+}
+
+impl SessionChoice {
+    pub fn holds(self, span: &Span) -> bool {
+        self == SessionChoice::All || span.role.is_some()
+    }
+}
+
+/// One of a case's answers, after a history without some of its sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ablated {
+    pub answer: usize,
+    /// Which of the sessions are there, in the prompt's order.
+    pub included: Vec<bool>,
+    pub nth: usize,
+}
+
+/// Takes one of a case's answers after a changed history, its metric with nothing changed, and the effect; returns whether to go on.
+pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
+
+/// Tokens of reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ReadingCost {
+    /// Number of histories that are read without something.
+    pub readings: usize,
+    pub prefill: usize,
+    pub answers: usize,
+    /// Tokens of the cases' whole histories, each once.
+    pub histories: usize,
+}
+
+impl ReadingCost {
+    /// Says what is to be computed, where anything is.
+    pub fn announce(&self, what: &str) {
+        let &ReadingCost { readings, prefill, answers, histories } = self;
+        if readings > 0 {
+            let number = |n: usize| grouped(n as u64);
+            note(format_args!(
+                "{} {what}: {} tokens of histories to read, {:.1} times the cases' whole histories, and {} of questions and answers",
+                number(readings),
+                number(prefill),
+                prefill as f64 / histories.max(1) as f64,
+                number(answers)
+            ));
+        }
+    }
+}
+
+impl std::ops::AddAssign for ReadingCost {
+    fn add_assign(&mut self, other: Self) {
+        self.readings += other.readings;
+        self.prefill += other.prefill;
+        self.answers += other.answers;
+        self.histories += other.histories;
+    }
+}
+
+/// True if a cache of such layers can be cut at any token.
+pub(super) fn goes_back(kinds: &[LayerKind]) -> bool {
+    kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
+}
+
+/// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
+pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
+    let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
+    let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
+    let mut values = Contrasted {
+        current: contrast.current.text.clone(),
+        stale: texts(&contrast.earlier),
+        absent: contrast.absent.iter().map(|value| value.text.clone()).collect(),
+    };
+    values.stale.extend(contrast.stale.iter().map(|value| value.text.clone()));
+    values.absent.extend(texts(&contrast.others));
+    let prefix = store.keys.iter().find(|span| span.label == PREFIX);
+    let prefix = prefix.and_then(|span| store.tokens.get(span.range())).unwrap_or_default();
+    let prefix = text.tokenizer.decode(prefix, true).map_err(|error| failed(error.into()))?;
+    let tokens = ContrastTokens::new(&values, &prefix, text).map_err(|error| failed(error.into()))?;
+    let pair = tokens.as_ref().and_then(ContrastTokens::pair);
+    let against = contrast.against().map(|value| value.token);
+    pair.filter(|pair| pair.current() == contrast.current.token && Some(pair.against) == against)
+        .ok_or_else(|| unusable(store, NO_TOKENS))
+}
+
+/// Common prefix of a case's prompts, in tokens, before the first question.
+pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
+    let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
+    let Some((first, others)) = stores.split_first() else { return 0 };
+    let least = others.iter().map(|other| alike(&first.tokens, &other.tokens)).min();
+    let before = |store: &AttentionStore| store.keys.iter().filter(|s| s.is(QUERY)).map(|s| s.start).min();
+    let question = stores.iter().copied().filter_map(before).min().unwrap_or(0);
+    question.min(least.unwrap_or(first.tokens.len()))
+}
+
+/// Ranges that controls must not touch: all spans with a role, but the question.
+pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
+    spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
+}
+
+impl Task<'_> {
+    /// The cases with answers whose metrics can be read again, in the order of the answers, each loaded when it is its turn.
+    pub(super) fn cases(&self) -> impl Iterator<Item = Result<CaseAnswers<'_>, CauseError>> {
+        let rows = asked(self.folder, self.of);
+        let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
+        groups.into_iter().map(|rows| self.case(&rows))
+    }
+
+    /// Of the attention files of a case's answers; those that are nothing behind their thought are left out where answers are read.
+    fn case(&self, rows: &[&AnswerRow]) -> Result<CaseAnswers<'_>, CauseError> {
+        let (mut answers, mut values) = (Vec::new(), Vec::new());
+        for row in rows {
+            let Some(store) = self.folder.attention(row)? else { continue };
+            if !store.keys.iter().any(|span| span.is(QUERY)) {
+                return Err(unusable(&store, NO_QUERY));
+            }
+            match (self.of, &row.contrast) {
+                (Measure::LogP, _) if store.generated.is_empty() => return Err(unusable(&store, NO_ANSWER)),
+                (Measure::LogP, _) if store.thought() >= store.generated.len() => continue,
+                (Measure::LogP, _) => {}
+                (Measure::Contrast, Some(contrast)) => values.push(pair(&store, contrast, &self.text)?),
+                (Measure::Contrast, None) => continue,
+            }
+            answers.push(store);
+        }
+        let values = (self.of == Measure::Contrast).then_some(values);
+        Ok(CaseAnswers { shared: shared(&answers), answers, values, kinds: &self.kinds, neutral: None })
+    }
+}
+
+impl CaseAnswers<'_> {
+    /// The tokens that are read behind an answer's prompt.
+    pub fn target(&self, answer: usize) -> Target<'_> {
+        let store = &self.answers[answer];
+        match &self.values {
+            Some(values) => Target::Values(&values[answer]),
+            None => Target::Answer(Said { tokens: &store.generated, thought: store.thought() }),
+        }
+    }
+
+    /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
+    pub fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
+        CaseAnswers { neutral, ..self }
+    }
+
+    pub fn id(&self) -> &str {
+        self.answers.first().map_or("", |store| &store.case)
+    }
+
+    /// The chosen sessions of every answer, each left out by itself, but those whose rows are there; and the number of these.
+    pub fn missing(
+        &self,
+        chosen: SessionChoice,
+        is_there: impl Fn(&AttentionStore, &Span) -> bool,
+    ) -> (Vec<Ablated>, usize) {
+        let (mut missing, mut found) = (Vec::new(), 0);
+        for (answer, store) in self.answers.iter().enumerate() {
+            let sessions = self.sessions(answer);
+            for (nth, span) in sessions.iter().enumerate().filter(|(_, span)| chosen.holds(span)) {
+                if is_there(store, span) {
+                    found += 1;
+                    continue;
+                }
+                let included = (0..sessions.len()).map(|other| other != nth).collect();
+                missing.push(Ablated { answer, included, nth });
+            }
+        }
+        (missing, found)
+    }
+
+    /// The sessions that an answer's prompt shows before its question, in order.
+    pub fn sessions(&self, answer: usize) -> Vec<&Span> {
+        let mut found: Vec<&Span> = sessions(&self.answers[answer]).collect();
+        found.sort_by_key(|span| span.start);
+        found
+    }
+
+    /// An answer's prompt. Its own part begins behind what the prompts share where that holds all sessions, else with the question.
+    pub fn prompt(&self, answer: usize) -> Prompt<'_> {
+        let store = &self.answers[answer];
+        let question = store.keys.iter().find(|span| span.is(QUERY));
+        let question = question.map_or(store.tokens.len(), |span| span.start);
+        let last = self.sessions(answer).last().map_or(0, |span| span.end);
+        let cut = if last <= self.shared { self.shared } else { question };
+        Prompt { tokens: &store.tokens, cut, question, kinds: self.kinds }
+    }
+
+    /// The sessions of an answer that a subset does not hold.
+    pub fn left_out(&self, one: &Ablated) -> Vec<Range<usize>> {
+        let sessions = self.sessions(one.answer).into_iter().zip(&one.included);
+        sessions.filter(|(_, included)| !**included).map(|(span, _)| span.range()).collect()
+    }
+
+    /// The prompt without the sessions that are not included, or with neutral text in their place.
+    fn history(&self, one: &Ablated) -> History<'_> {
+        let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
+        match &self.neutral {
+            Some(neutral) => prompt.replaced(&out, neutral),
+            None => prompt.without(&out),
+        }
+    }
+
+    /// Tokens of an answer's own part, read behind its history.
+    pub fn own_tokens(&self, answer: usize) -> usize {
+        let store = &self.answers[answer];
+        store.tokens.len() - self.prompt(answer).cut + store.generated.len().saturating_sub(1)
+    }
+
+    pub fn cost(&self, ablated: &[Ablated]) -> ReadingCost {
+        let goes_back = goes_back(self.kinds);
+        let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
+        let mut held: Arc<[u32]> = Arc::default();
+        let wholes = self.wholes(ablated);
+        cost.histories = wholes.iter().map(|whole| self.prompt(whole.answer).cut).max().unwrap_or(0);
+        for one in wholes.iter().chain(sorted(ablated)) {
+            let wanted = self.history(one).tokens;
+            let same = alike(&held, &wanted);
+            let kept = if goes_back || same == held.len() { same } else { 0 };
+            cost.prefill += wanted.len() - kept;
+            cost.answers += self.own_tokens(one.answer);
+            held = wanted;
+        }
+        cost
+    }
+
+    /// The whole histories of the answers that are among these.
+    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
+        let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
+        let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
+        (0..self.answers.len()).filter(among).map(whole).collect()
+    }
+
+    /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
+    /// hears of tokens of histories, say whether to go on; returns whether it came to the end.
+    pub fn read_ablated(
+        &self,
+        session: &mut Session,
+        ablated: &[Ablated],
+        go_on: &mut dyn FnMut(usize) -> bool,
+        sink: AblatedSink<'_>,
+    ) -> Result<bool, CauseError> {
+        session.forget();
+        let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
+        for Ablated { answer, .. } in self.wholes(ablated) {
+            let read = Metric::read(session, &self.prompt(answer).history(), self.target(answer), go_on);
+            let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
+            plain[answer] = Some(read);
+        }
+        for one in sorted(ablated) {
+            let Some(metric) = &plain[one.answer] else { continue };
+            let mut found = None;
+            let nothing = [LayerHoles::default()];
+            let read = metric.effects(session, &self.history(one), &nothing, go_on, &mut |_, row| {
+                found = Some(row);
+                true
+            });
+            if unless_stopped(self.id(), read)?.is_none() {
+                return Ok(false);
+            }
+            if let Some(row) = found
+                && !sink(one, metric, row)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// In an order in which neighbours begin alike.
+fn sorted(ablated: &[Ablated]) -> Vec<&Ablated> {
+    let mut sorted: Vec<&Ablated> = ablated.iter().collect();
+    sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));
+    sorted
+}
+
+fn alike(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

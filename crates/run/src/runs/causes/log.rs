@@ -1,0 +1,212 @@
+//! The rows of measurements, appended as they come: those of answers to `causes.jsonl`, those of contrasts to `contrast-causes.jsonl`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use palimpsest_core::ablate::{EffectRow, Measure, Metric, NEUTRAL};
+use palimpsest_core::attention::{AttentionStore, LayerKind};
+use palimpsest_core::span::Span;
+
+use super::contrast_rows::{AblationKey, AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
+use super::rows::{CauseLine, CauseRow, NamedEffect, open_log};
+use super::{CauseError, Task, layers_open, unusable};
+use crate::runs::rows::AnswerKey;
+use palimpsest_data::ground::jsonl::RowLog;
+
+/// An ablation of an answer's prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ablation {
+    pub kind: AblationKind,
+    /// The session's label and part; of a control's stretch none.
+    pub session: Option<(String, Option<String>)>,
+    /// The number of a control's stretch.
+    pub stretch: Option<usize>,
+    pub tokens: Range<usize>,
+    /// The layers at which it is blocked; all where absent.
+    pub layers: Option<Range<usize>>,
+    /// Seed of the controls beside a blocked session; 0 of others.
+    pub seed: u64,
+    /// The carrier and its positions, from which the session is hidden too.
+    pub carrier: Option<(String, Range<usize>)>,
+    /// The drop by hiding it from the question on alone, of a session that is hidden from a carrier too.
+    pub direct: f64,
+}
+
+fn ends(range: &Range<usize>) -> [usize; 2] {
+    [range.start, range.end]
+}
+
+impl Ablation {
+    /// A session is left out in this way.
+    pub fn of(kind: AblationKind, session: &Span) -> Self {
+        let names = Some((session.label.clone(), session.role.clone()));
+        Ablation { session: names, ..Self::of_tokens(kind, session.range()) }
+    }
+
+    /// A stretch is blocked as a control.
+    pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
+        Ablation { stretch: Some(nth), ..Self::of_tokens(AblationKind::Control, tokens) }
+    }
+
+    fn of_tokens(kind: AblationKind, tokens: Range<usize>) -> Self {
+        let (session, stretch, layers, carrier) = (None, None, None, None);
+        Ablation { kind, session, stretch, tokens, layers, seed: 0, carrier, direct: 0.0 }
+    }
+
+    fn neutral(&self) -> Option<String> {
+        (self.kind == AblationKind::Replaced).then(|| NEUTRAL.to_owned())
+    }
+
+    fn key(&self, store: &AttentionStore) -> AblationKey {
+        let carrier = self.carrier.as_ref().map(|(carrier, _)| carrier.clone());
+        let layers = self.layers.as_ref().map(ends);
+        let answer = AnswerKey::of_store(store).owned();
+        (answer, self.kind, ends(&self.tokens), layers, self.seed, carrier.or(self.neutral()))
+    }
+
+    /// The line of an effect on an answer, of a model of these layers.
+    fn line(
+        &self,
+        store: &AttentionStore,
+        metric: &Metric,
+        row: EffectRow,
+        kinds: &[LayerKind],
+    ) -> Option<CauseLine> {
+        use AblationKind::{Blocked, Carried, Control, Removed, Replaced};
+        let kind = self.kind;
+        let effect = row.effect()?;
+        let (span, role) = self.session.clone().unwrap_or_default();
+        let (carrier, carrier_tokens) = self.carrier.clone().map(|(name, rows)| (name, ends(&rows))).unzip();
+        let hides = matches!(kind, Blocked | Carried | Control);
+        let row = CauseRow {
+            answer: AnswerKey::of_store(store).owned(),
+            span,
+            role,
+            stretch: self.stretch,
+            tokens: ends(&self.tokens),
+            carrier,
+            carrier_tokens,
+            neutral: self.neutral(),
+            layers: self.layers.as_ref().map(ends),
+            seed: matches!(kind, Blocked | Control).then_some(self.seed),
+            softmax_only: hides && kinds.contains(&LayerKind::Linear),
+            layers_open: layers_open(kinds, self.layers.as_ref()).filter(|_| hides && kind != Control),
+            answer_tokens: metric.answer_tokens(),
+            thought_tokens: if kind == Control { 0 } else { metric.thought_tokens() },
+            log_p: metric.value(),
+            direct: (kind == Carried).then_some(self.direct),
+            effect: match kind {
+                Removed => NamedEffect::Total(effect),
+                Replaced => NamedEffect::Replaced(effect),
+                Blocked | Carried | Control => NamedEffect::Effect(effect),
+            },
+        };
+        Some(match kind {
+            Blocked => CauseLine::Blocked(row),
+            Control => CauseLine::Control(row),
+            Removed => CauseLine::Total(row),
+            Replaced => CauseLine::Replaced(row),
+            Carried => CauseLine::Carrier(row),
+        })
+    }
+
+    fn contrast_row(
+        &self,
+        store: &AttentionStore,
+        metric: &Metric,
+        row: EffectRow,
+    ) -> Option<ContrastCauseRow> {
+        let changed = row.pair()?;
+        let (span, role) = self.session.clone().unwrap_or_default();
+        Some(ContrastCauseRow {
+            answer: AnswerKey::of_store(store).owned(),
+            span,
+            role,
+            stretch: self.stretch,
+            tokens: ends(&self.tokens),
+            carrier: self.carrier.as_ref().map(|(carrier, _)| carrier.clone()),
+            neutral: self.neutral(),
+            layers: self.layers.as_ref().map(ends),
+            seed: self.seed,
+            ablation: self.kind,
+            contrast: metric.value(),
+            drop: metric.lost(&row),
+            direct: (self.kind == AblationKind::Carried).then_some(self.direct),
+            current: changed.current,
+            stale: changed.against,
+        })
+    }
+}
+
+/// The key of a line, and the drop by it; of a carrier beyond that by the direct path alone.
+fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
+    let (kind, row) = match line {
+        CauseLine::Blocked(row) => (AblationKind::Blocked, row),
+        CauseLine::Control(row) => (AblationKind::Control, row),
+        CauseLine::Total(row) => (AblationKind::Removed, row),
+        CauseLine::Replaced(row) => (AblationKind::Replaced, row),
+        CauseLine::Carrier(row) => (AblationKind::Carried, row),
+        CauseLine::Subset(_) | CauseLine::Surrogate(_) => return None,
+    };
+    let other = row.carrier.clone().or_else(|| row.neutral.clone());
+    let key = (row.answer.clone(), kind, row.tokens, row.layers, row.seed.unwrap_or_default(), other);
+    Some((key, row.effect.log_p_drop - row.direct.unwrap_or(0.0)))
+}
+
+enum File {
+    Answers(RowLog<CauseLine>),
+    Contrasts(RowLog<ContrastCauseRow>),
+}
+
+/// The rows of a run of one metric, open for appending.
+pub(super) struct CauseLog {
+    file: File,
+    there: BTreeMap<AblationKey, f64>,
+    kinds: Vec<LayerKind>,
+}
+
+impl CauseLog {
+    pub fn open(task: &Task<'_>) -> Result<Self, CauseError> {
+        let dir = &task.folder.dir;
+        let (file, there) = match task.of {
+            Measure::LogP => {
+                let log = open_log(dir)?;
+                let there = log.rows.iter().filter_map(of_line).collect();
+                (File::Answers(log), there)
+            }
+            Measure::Contrast => {
+                let log: RowLog<ContrastCauseRow> = RowLog::open(dir.join(CONTRAST_CAUSES))?;
+                let of = |row: &ContrastCauseRow| (row.key(), row.drop - row.direct.unwrap_or(0.0));
+                let there = log.rows.iter().map(of).collect();
+                (File::Contrasts(log), there)
+            }
+        };
+        Ok(CauseLog { file, there, kinds: task.kinds.clone() })
+    }
+
+    /// The drop by an ablation of an answer's prompt, where it was measured; of a carrier beyond that by the direct path alone.
+    pub fn drop(&self, store: &AttentionStore, ablation: &Ablation) -> Option<f64> {
+        self.there.get(&ablation.key(store)).copied()
+    }
+
+    /// Adds a row.
+    pub fn append(
+        &mut self,
+        store: &AttentionStore,
+        ablation: &Ablation,
+        metric: &Metric,
+        row: EffectRow,
+    ) -> Result<(), CauseError> {
+        self.there.insert(ablation.key(store), metric.lost(&row) - ablation.direct);
+        let wrong = || unusable(store, "this is a bug: a row of another metric than the log's");
+        match &mut self.file {
+            File::Answers(log) => {
+                log.append(ablation.line(store, metric, row, &self.kinds).ok_or_else(wrong)?)?;
+            }
+            File::Contrasts(log) => {
+                log.append(ablation.contrast_row(store, metric, row).ok_or_else(wrong)?)?
+            }
+        }
+        Ok(())
+    }
+}

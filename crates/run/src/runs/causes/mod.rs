@@ -1,0 +1,147 @@
+//! Effects of sessions on answers, or on contrasts in their place: paths are blocked, sessions removed or replaced, and the answer read again.
+//!
+//! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was generated, so that
+//! no data set is needed. Ablations and metrics are those of [`palimpsest_core::ablate`]. A [`case`]'s history is computed once for all of its
+//! answers. Sessions and, as controls, random stretches ([`palimpsest_data::statistics::control`]) are [`blocked`] from the question on, sessions are
+//! [`removed`] or replaced by neutral text, hidden from later ones as well ([`carriers`]), or left out in random subsets ([`context_cite`]).
+//! Rows go to `causes.jsonl` ([`rows`]), those of contrasts to `contrast-causes.jsonl` ([`contrast_rows`]); both are gone on with after a
+//! stop.
+
+pub mod blocked;
+pub mod carriers;
+pub mod case;
+pub mod context_cite;
+pub mod contrast_rows;
+pub mod control_pool;
+mod log;
+pub mod removed;
+pub mod rows;
+pub mod session_measures;
+pub mod ways;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palimpsest_core::ablate::{self, Measure};
+use palimpsest_core::attention::{AttentionStore, LayerKind};
+use palimpsest_core::engine::{EngineError, ModelText, RequestError};
+
+use super::error::RunError;
+use super::rows::AnswerRow;
+use super::store::RunFolder;
+use palimpsest_data::ground::jsonl::JsonlError;
+use std::rc::Rc;
+
+use crate::progress::Status;
+
+/// Why causes cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum CauseError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    #[error(
+        "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
+         --softmax-only"
+    )]
+    Linear { layer: usize },
+    #[error("case {case}, probe {probe}: {why}")]
+    Unusable { case: String, probe: String, why: &'static str },
+    #[error("the neutral text cannot be tokenised for this model: {0}")]
+    Neutral(palimpsest_core::text::TextError),
+    #[error("case {case}: {source}")]
+    Model { case: String, source: anyhow::Error },
+}
+
+/// Progress of a measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Measured {
+    pub skipped: usize,
+    pub done: usize,
+    /// True if a stop was asked for before the end.
+    pub stopped: bool,
+    /// Of histories: seconds and tokens.
+    pub histories: (f64, usize),
+    /// Of readings with paths blocked: seconds and tokens.
+    pub readings: (f64, usize),
+}
+
+impl Measured {
+    fn stopped(self) -> Self {
+        Measured { stopped: true, ..self }
+    }
+}
+
+/// A measurement that is asked for.
+struct Task<'a> {
+    folder: &'a RunFolder,
+    of: Measure,
+    text: ModelText,
+    kinds: Vec<LayerKind>,
+    stop: &'a AtomicBool,
+    show: bool,
+}
+
+impl Task<'_> {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Tells of history tokens that are read, of so many in all, and whether to go on.
+    fn hears(&self, status: Rc<Status>, total: usize) -> impl FnMut(usize) -> bool {
+        let mut read = 0;
+        move |tokens| {
+            read += tokens;
+            status.prefill(read.min(total), total);
+            self.goes_on()
+        }
+    }
+}
+
+/// The outcome of a reading for a case; `None` where it was interrupted.
+fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
+    match read {
+        Err(RequestError::Engine(EngineError::Interrupted)) => Ok(None),
+        read => {
+            read.map(Some).map_err(|error| CauseError::Model { case: case.to_owned(), source: error.into() })
+        }
+    }
+}
+
+fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
+    CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
+}
+
+/// The layers to block, window by window; a window without softmax layers is left out.
+pub fn windows(
+    kinds: &[LayerKind],
+    (windows, softmax_only): (Option<usize>, bool),
+) -> Result<Vec<Option<Range<usize>>>, CauseError> {
+    match ablate::first_linear(kinds) {
+        Some(layer) if !softmax_only => Err(CauseError::Linear { layer }),
+        _ => Ok(ablate::windows(kinds, windows)),
+    }
+}
+
+/// Of some layers, or all, the share that are linear-attention layers, through which everything is still seen; `None` where none is.
+fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64> {
+    let named = layers.map_or(kinds, |layers| kinds.get(layers.clone()).unwrap_or_default());
+    let open = named.iter().filter(|kind| **kind == LayerKind::Linear).count();
+    (open > 0).then(|| open as f64 / named.len() as f64)
+}
+
+/// The answers of a run that can be read again: those with an attention file and tokens of their own, under conditions that block nothing;
+/// of contrasts those with one.
+pub fn asked(folder: &RunFolder, measure: Measure) -> Vec<&AnswerRow> {
+    let conditions = folder.header.identity.conditions_or_plain();
+    let can_be_read = |row: &&AnswerRow| {
+        let is_open = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_none());
+        let has_metric = match measure {
+            Measure::LogP => row.completion_tokens.is_none_or(|tokens| tokens > 0),
+            Measure::Contrast => row.contrast.is_some(),
+        };
+        is_open(&row.condition) && row.error.is_none() && row.attention.is_some() && has_metric
+    };
+    folder.answers.iter().filter(can_be_read).collect()
+}

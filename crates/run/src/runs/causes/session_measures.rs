@@ -1,0 +1,265 @@
+//! Attention of the question and the answer to each session, by more than mass: held against the effect of blocking the session.
+//!
+//! Called by the measure of causes for each answer: the rows from the question on are read once more and measured in every way. One
+//! safetensors file an answer.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ndarray::{Array3, Array4, ArrayD};
+use safetensors::tensor::{Dtype, SafeTensors};
+
+use crate::runs::error::RunError;
+use crate::runs::plan::attention_file;
+use crate::runs::rows::AnswerKey;
+use palimpsest_core::ablate::{self, Measure, Said};
+use palimpsest_core::attention::{AttentionStore, Target, Values, write_tensors};
+use palimpsest_core::engine::{
+    Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
+};
+use palimpsest_core::span::Span;
+use palimpsest_data::benchmarks::QUERY;
+
+/// Tokens at the beginning of an answer whose logits are taken apart, at most.
+pub const ATTRIBUTED: usize = 32;
+
+/// The folder of a run's folder.
+pub const MEASURES: &str = "causes";
+
+/// The folder of contrasts' measures, where the answer is one token: the current value's.
+pub const CONTRAST_MEASURES: &str = "causes-contrast";
+
+/// The rows that every answer has: the question's tokens, and the positions that predict the answer's behind its thought.
+pub const ROWS: [&str; 2] = [QUERY, "answer"];
+
+/// The row behind them where there is a thought: the positions that predict its tokens.
+pub const THOUGHT: &str = "thought";
+
+/// In the first format a thought counted as answer.
+const FORMAT: &str = "palimpsest session measures 2";
+
+/// Attention of a question and its answer to each session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionMeasures {
+    pub layers: Vec<usize>,
+    /// The sessions before the question, in the prompt's order.
+    pub spans: Vec<String>,
+    /// The rows: [`ROWS`], and [`THOUGHT`] where there is one.
+    pub rows: Vec<String>,
+    /// f32 `[layers, heads, rows, spans]`: as [`AttentionStore::mass`].
+    pub mass: Array4<f32>,
+    /// f32 `[layers, rows, spans]`: what uniform attention would pay.
+    pub share: Array3<f32>,
+    /// The shape of `mass`: the mean over rows of the sum of A_ij * norm2(W_O^h v_j).
+    pub value_norm: Array4<f32>,
+    /// The shape of `mass`: the mean over rows of norm2(sum of A_ij W_O^h v_j).
+    pub output_norm: Array4<f32>,
+    /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens behind the
+    /// thought. Of a contrast to the current value's logit less that of the value that it is held against.
+    pub attribution: Array3<f32>,
+}
+
+/// The spans that may be blocked: what is before the question of the history.
+pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
+    let query = store.keys.iter().find(|span| span.is(QUERY)).map_or(0, |query| query.start);
+    store.keys.iter().filter(move |span| span.segment().is_some() && !span.is_empty() && span.end <= query)
+}
+
+/// The file of an answer, or of its contrast.
+pub fn measures_path(dir: &Path, of: Measure, answer: AnswerKey<&str>) -> PathBuf {
+    let folder = match of {
+        Measure::LogP => MEASURES,
+        Measure::Contrast => CONTRAST_MEASURES,
+    };
+    let AnswerKey { case, probe, condition } = answer;
+    dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{folder}/"), 1))
+}
+
+impl SessionMeasures {
+    /// Reads the rest of a prompt and its target behind the first `shared` tokens, which end before the question. Of a contrast the row
+    /// `answer` is the position that predicts the values, the prompt's last where they differ in their first token. `go_on` hears of tokens
+    /// that are computed.
+    pub fn read(
+        session: &mut Session,
+        store: &AttentionStore,
+        shared: usize,
+        target: ablate::Target<'_>,
+        go_on: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Self, RequestError> {
+        let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
+        // Position n - 1 predicts the first token behind a prompt of n tokens.
+        let last = store.tokens.len().checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
+        let mut rows = vec![Span::new(ROWS[0], query.range())];
+        let (before, targets) = match target {
+            ablate::Target::Answer(Said { tokens, thought }) => {
+                let answered = tokens.get(thought..).filter(|answer| !answer.is_empty());
+                let answered = answered.ok_or(EngineError::EmptyPrompt)?;
+                let (first, before) = (last + thought, &tokens[..tokens.len() - 1]);
+                rows.push(Span::new(ROWS[1], first..store.tokens.len() + before.len()));
+                rows.extend((thought > 0).then(|| Span::new(THOUGHT, last..first)));
+                let said = answered.iter().take(ATTRIBUTED).enumerate();
+                let target = |(i, &token)| Target { position: first + i, token, against: None };
+                (before, said.map(target).collect())
+            }
+            ablate::Target::Values(pair) => {
+                let position = last + pair.before().len();
+                rows.push(Span::new(ROWS[1], position..position + 1));
+                let target = Target { position, token: pair.current(), against: Some(pair.against) };
+                (pair.before(), vec![target])
+            }
+        };
+        let tokens = [&store.tokens[shared..], before].concat();
+        let labels = rows.iter().map(|row| row.label.clone()).collect();
+        let count = targets.len();
+        let observe = Observe {
+            rows: Rows { spans: rows, ..Rows::default() },
+            keys: sessions(store).cloned().collect(),
+            norms: true,
+            targets,
+            softmax_only: true,
+            ..Observe::default()
+        };
+        let branch = Branch { tokens, observe, tasks: vec![Task::Read], ..Branch::default() };
+        let request =
+            Request { prefix: store.tokens[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
+        let measured = session.answer(request, &mut |event| match event {
+            Event::Prefilled(tokens) => go_on(*tokens),
+            _ => true,
+        })?;
+        let Measured { masses, norms: Some(norms), attributions: Some(found), .. } = measured else {
+            return Err(EngineError::EmptyPrompt.into());
+        };
+        let (_, layers, heads, _) = found.heads.dim();
+        let spans = masses.mass.dim().3;
+        let mean = |(l, h, s): (usize, usize, usize)| {
+            let of_targets = (0..count).map(|t| f64::from(found.heads[[t, l, h, s]]));
+            (of_targets.sum::<f64>() / count.max(1) as f64) as f32
+        };
+        Ok(SessionMeasures {
+            layers: masses.layers,
+            spans: sessions(store).map(|span| span.label.clone()).collect(),
+            rows: labels,
+            share: masses.uniform.share,
+            mass: masses.mass,
+            value_norm: norms.value_norm,
+            output_norm: norms.output_norm,
+            attribution: Array3::from_shape_fn((layers, heads, spans), mean),
+        })
+    }
+
+    /// Writes those of an answer, or of its contrast, whole or not at all.
+    pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
+        let attributed = match of {
+            Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),
+            Measure::Contrast => 1,
+        };
+        if let Some(folder) = path.parent() {
+            let refused = |source| RunError::Io { action: "make", path: folder.to_owned(), source };
+            std::fs::create_dir_all(folder).map_err(refused)?;
+        }
+        let json = |value: serde_json::Value| value.to_string();
+        let four = |name, values: &Array4<f32>| {
+            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
+        };
+        let three = |name, values: &Array3<f32>| {
+            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
+        };
+        let tensors = [
+            four("mass", &self.mass),
+            three("share", &self.share),
+            four("value_norm", &self.value_norm),
+            four("output_norm", &self.output_norm),
+            three("attribution", &self.attribution),
+        ];
+        let metadata = [
+            ("format", FORMAT.to_owned()),
+            ("case", store.case.clone()),
+            ("probe", store.probe.clone()),
+            ("condition", store.condition.clone()),
+            ("layers", json(serde_json::json!(self.layers))),
+            ("rows", json(serde_json::json!(self.rows))),
+            ("spans", json(serde_json::json!(self.spans))),
+            ("attributed_tokens", attributed.to_string()),
+        ];
+        Ok(write_tensors(path, &tensors, &metadata)?)
+    }
+
+    /// True if there is a file of this format, which need not be made again. Its tensors are not looked at.
+    pub fn is_there(path: &Path) -> bool {
+        let format = || -> Option<String> {
+            let mut file = File::open(path).ok()?;
+            let mut length = [0; 8];
+            file.read_exact(&mut length).ok()?;
+            let mut header = Vec::new();
+            file.take(u64::from_le_bytes(length)).read_to_end(&mut header).ok()?;
+            let header: serde_json::Value = serde_json::from_slice(&header).ok()?;
+            Some(header["__metadata__"]["format"].as_str()?.to_owned())
+        };
+        format().as_deref() == Some(FORMAT)
+    }
+
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
+        let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
+        let wrong = |error: safetensors::SafeTensorError| broken(error.to_string());
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let text = |key: &str| metadata.get(key).map(String::as_str).unwrap_or_default();
+        if text("format") != FORMAT {
+            return Err(broken(format!("its format is `{}`, not `{FORMAT}`", text("format"))));
+        }
+        let list = |key: &str| format!("its metadata `{key}` is `{}`", text(key));
+        let layers = serde_json::from_str(text("layers")).map_err(|_| broken(list("layers")))?;
+        let spans = serde_json::from_str(text("spans")).map_err(|_| broken(list("spans")))?;
+        let rows: Vec<String> = serde_json::from_str(text("rows")).map_err(|_| broken(list("rows")))?;
+        let (known, behind) = rows.split_at(ROWS.len().min(rows.len()));
+        if known != ROWS || !(behind.is_empty() || behind == [THOUGHT]) {
+            return Err(broken(list("rows")));
+        }
+        let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
+        let shape =
+            |name: &str, found: &[usize]| broken(format!("its tensor `{name}` is of shape {found:?}"));
+        let read = |name: &str| -> Result<ArrayD<f32>, RunError> {
+            let tensor = file.tensor(name).map_err(wrong)?;
+            if tensor.dtype() != Dtype::F32 {
+                return Err(broken(format!("its tensor `{name}` is {:?}, not F32", tensor.dtype())));
+            }
+            let numbers = tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            let numbers: Vec<f32> = numbers.collect();
+            if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
+                return Err(broken(format!("its tensor `{name}` holds {x}")));
+            }
+            ArrayD::from_shape_vec(tensor.shape(), numbers).map_err(|_| shape(name, tensor.shape()))
+        };
+        let four = |name: &str| {
+            let array = read(name)?;
+            let found = array.shape().to_vec();
+            array.into_dimensionality().map_err(|_| shape(name, &found))
+        };
+        let three = |name: &str| {
+            let array = read(name)?;
+            let found = array.shape().to_vec();
+            array.into_dimensionality().map_err(|_| shape(name, &found))
+        };
+        let measures = SessionMeasures {
+            layers,
+            spans,
+            rows,
+            mass: four("mass")?,
+            share: three("share")?,
+            value_norm: four("value_norm")?,
+            output_norm: four("output_norm")?,
+            attribution: three("attribution")?,
+        };
+        let (layers, heads, rows, spans) = measures.mass.dim();
+        let fits = layers == measures.layers.len()
+            && spans == measures.spans.len()
+            && rows == measures.rows.len()
+            && measures.share.dim() == (layers, rows, spans)
+            && measures.value_norm.dim() == measures.mass.dim()
+            && measures.output_norm.dim() == measures.mass.dim()
+            && measures.attribution.dim() == (layers, heads, spans);
+        if fits { Ok(measures) } else { Err(broken("its tensors do not fit each other".to_owned())) }
+    }
+}

@@ -1,0 +1,44 @@
+//! The ways of finding out what answers owe to sessions, each with its settings.
+
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use palimpsest_core::ablate::Measure;
+use palimpsest_core::engine::LocalModel;
+
+use super::blocked::{self, CauseOptions};
+use super::carriers::{self, CarrierOptions};
+use super::context_cite::{self, SurrogateOptions};
+use super::removed::{self, RemovalOptions};
+use super::{Measured, Task};
+use crate::runs::store::RunFolder;
+
+/// A way, and its settings.
+#[derive(Debug, Clone, Copy)]
+pub enum Way {
+    Blocked(CauseOptions),
+    Removed(RemovalOptions),
+    Carriers(CarrierOptions),
+    /// A surrogate is fitted to random subsets, of answers alone.
+    Surrogate(SurrogateOptions),
+}
+
+/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
+pub fn measure(
+    folder: &RunFolder,
+    model: &mut LocalModel,
+    (way, of): (Way, Measure),
+    stop: &AtomicBool,
+    show: bool,
+) -> anyhow::Result<Measured> {
+    let kinds = model.engine().decoder().spec().layer_kinds();
+    let task = Task { folder, of, text: model.text().clone(), kinds, stop, show };
+    let session = model.session();
+    let measured = match way {
+        Way::Blocked(options) => blocked::measure(&task, session, options),
+        Way::Removed(options) => removed::measure(&task, session, options),
+        Way::Carriers(options) => carriers::measure(&task, session, options),
+        Way::Surrogate(options) => context_cite::measure(&task, session, options),
+    };
+    measured.with_context(|| folder.dir.display().to_string())
+}

@@ -1,0 +1,202 @@
+//! Conditions: the differences between answers to one probe in one run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory::system::{MemoryContext, Show};
+use crate::memory::{Memory, View};
+use palimpsest_core::attention::Knockout;
+use palimpsest_data::benchmarks::{Benchmark, Context, Setting};
+use palimpsest_data::case::{Case, Probe};
+
+/// A condition under which probes are put; its name is part of every key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    /// Letters, digits and hyphens; empty for the plain condition.
+    pub name: String,
+    /// Number of earlier repetitions: each samples from a stream of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repetition: u32,
+    /// The benchmark's setting; absent for the plain one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<String>,
+    /// The part of the history that is shown; absent where all of it is.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub context: Context,
+    /// A memory system whose memories are shown in the place of the history; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryContext>,
+    /// A path that is blocked; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub knockout: Option<Knockout>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn is_whole(context: &Context) -> bool {
+    *context == Context::Whole
+}
+
+impl Condition {
+    pub const PLAIN: Condition = Condition {
+        name: String::new(),
+        repetition: 0,
+        setting: None,
+        context: Context::Whole,
+        memory: None,
+        knockout: None,
+    };
+
+    pub fn of_setting(setting: &Setting) -> Self {
+        Condition {
+            name: setting.name.to_owned(),
+            setting: Some(setting.name.to_owned()),
+            context: setting.context,
+            ..Condition::PLAIN
+        }
+    }
+
+    /// Each of `all` with every path of `knockouts` blocked in turn beside what blocks none, and each of these `count` times
+    /// (`SETTING-knockout-query-old-repeat-2`).
+    pub fn beside(all: &[Condition], knockouts: &[Knockout], count: u32) -> Vec<Self> {
+        let beside = |one: &Condition, end: String| {
+            if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
+        };
+        let by_itself =
+            |one: &Condition| one.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
+        let blocked = |one: &Condition| {
+            // No model here answers, so that nothing can be kept from it.
+            let knockouts = if by_itself(one) { &[] } else { knockouts };
+            let of = |knockout: &Knockout| Condition {
+                name: beside(one, knockout.name()),
+                knockout: Some(knockout.clone()),
+                ..one.clone()
+            };
+            std::iter::once(one.clone()).chain(knockouts.iter().map(of)).collect::<Vec<_>>()
+        };
+        let all: Vec<Condition> = all.iter().flat_map(blocked).collect();
+        let repeated = |one: &Condition, repetition: u32| {
+            let name = beside(one, format!("repeat-{}", repetition + 1));
+            Condition { name, repetition, ..one.clone() }
+        };
+        let repetitions = |one: &Condition| {
+            let again: Vec<Condition> = (1..count).map(|repetition| repeated(one, repetition)).collect();
+            std::iter::once(one.clone()).chain(again).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(repetitions).collect()
+    }
+
+    pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
+        memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
+    }
+
+    /// The word for the pieces that it shows: the benchmark's, or that of a memory system's.
+    pub fn segment(&self, benchmark: &Benchmark) -> &'static str {
+        if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
+    }
+
+    pub fn shows_as(&self, other: &Condition) -> bool {
+        (&self.setting, self.context, &self.memory) == (&other.setting, other.context, &other.memory)
+    }
+
+    pub fn label(&self) -> &str {
+        label(&self.name)
+    }
+
+    /// A clause for captions and pages: the benchmark's setting, the context, the knock-out, or the repetition.
+    pub fn in_words(&self, benchmark: &Benchmark) -> String {
+        if self.repetition > 0 {
+            return format!(
+                "the same as {} once more (time {}), with random numbers of its own",
+                label(self.base()),
+                self.repetition + 1
+            );
+        }
+        let segment = benchmark.segment;
+        let about =
+            |name: &String| benchmark.all_settings().find(|one| one.name == name).map(|one| one.about);
+        let setting = self.setting.as_ref().map(|name| about(name).unwrap_or(name).to_owned());
+        let shown = match self.context {
+            Context::Whole => "shown the whole history, or what of it fits the context".to_owned(),
+            Context::Evidence => format!("shown its evidence and no other {segment}"),
+            Context::Nothing => format!("shown no {segment}: the question alone"),
+            Context::Retrieved { by, most } => {
+                format!("shown no {segment} but the up to {most} that {} finds for it", by.name())
+            }
+        };
+        let shown = match &self.memory {
+            None => shown,
+            Some(MemoryContext { system, k, show }) => match show {
+                Show::Ranked => format!("shown the up to {k} memories that {system} finds for it"),
+                Show::Perfect => format!("shown all memories that {system} wrote from its evidence"),
+                Show::Native => {
+                    format!("shown what {system} finds for it (k {k}), in {system}'s own wording")
+                }
+                Show::Answer => format!("answered by {system} itself"),
+            },
+        };
+        let parts = match (setting, &self.knockout) {
+            (Some(setting), None) => vec![setting, shown],
+            (Some(setting), Some(knockout)) => vec![setting, shown, blocked(knockout)],
+            (None, Some(knockout)) => vec![blocked(knockout)],
+            (None, None) => vec![format!("each question {shown}"), "nothing blocked".to_owned()],
+        };
+        parts.join("; ")
+    }
+
+    /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.
+    pub fn base(&self) -> &str {
+        if self.repetition == 0 {
+            return &self.name;
+        }
+        let end = format!("repeat-{}", self.repetition + 1);
+        self.name.strip_suffix(&end).map_or(&self.name, |base| base.trim_end_matches('-'))
+    }
+}
+
+/// A knock-out in words, as [`palimpsest_core::attention::LayerHoles`] have it.
+fn blocked(knockout: &Knockout) -> String {
+    let Knockout { rows, keys, layers, only } = knockout;
+    let who = match only {
+        true => format!("the tokens of \u{201c}{rows}\u{201d} alone are"),
+        false => format!("every token from the first of \u{201c}{rows}\u{201d} on, generated ones too, is"),
+    };
+    let layers = match layers {
+        None => "at all layers".to_owned(),
+        Some(layers) if layers.len() == 1 => format!("at layer {} and at no other", layers.start),
+        Some(layers) => format!("at layers {} to {} and at no others", layers.start, layers.end - 1),
+    };
+    format!(
+        "{who} kept from seeing \u{201c}{keys}\u{201d} {layers}; weights on what is left are renormalised (a softmax without the hidden keys)"
+    )
+}
+
+/// A condition's name as people read and type it: `plain` for the one whose stored name is empty.
+pub fn label(name: &str) -> &str {
+    if name.is_empty() { "plain" } else { name }
+}
+
+/// The stored name of what is typed: the inverse of [`label`].
+pub fn stored(label: &str) -> &str {
+    if label == "plain" { "" } else { label }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question<'a> {
+    pub probe: &'a Probe,
+    pub condition: &'a Condition,
+}
+
+impl std::fmt::Display for Question<'_> {
+    /// As progress and errors name it: `SR`, or `SR repeat-2`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&named(&self.probe.id, &self.condition.name))
+    }
+}
+
+/// A probe and a condition by their names: `SR`, or `SR repeat-2`.
+pub fn named(probe: &str, condition: &str) -> String {
+    if condition.is_empty() { probe.to_owned() } else { format!("{probe} {condition}") }
+}

@@ -1,0 +1,137 @@
+//! Values held against each other by their log-probabilities right after a prompt.
+//!
+//! Each value other than the current one is read at its first token that differs from the current one's, given the tokens before, which
+//! both share. Called by the subject, which has them scored beside an answer, and by the causes of contrasts, which read them from
+//! logits.
+
+use palimpsest_core::ablate::ValuePair;
+use palimpsest_core::engine::ModelText;
+use palimpsest_core::text::TextError;
+
+use super::rows::{Contrast, ValueLogP};
+use palimpsest_data::case::Contrasted;
+use palimpsest_data::ground::order::sorted_unique;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ContrastError {
+    /// There is no token in which they differ.
+    #[error(
+        "the values {first:?} and {second:?} cannot be held against each other: the tokens of one are the beginning of the other's; give \
+         values that differ in a token"
+    )]
+    Beginning { first: String, second: String },
+    #[error(transparent)]
+    Text(#[from] TextError),
+}
+
+/// The tokens at which a probe's values are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContrastTokens {
+    /// The current value, read where the one differs that it is held against.
+    current: ValueToken,
+    stale: Vec<ValueToken>,
+    absent: Vec<ValueToken>,
+    tokens: Vec<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ValueToken {
+    text: String,
+    /// Number of the current value's tokens before it.
+    at: usize,
+    token: u32,
+}
+
+impl ContrastTokens {
+    /// The tokens of values that follow `prefix`; `None` where the current value is held against nothing.
+    pub fn new(values: &Contrasted, prefix: &str, text: &ModelText) -> Result<Option<Self>, ContrastError> {
+        let Contrasted { current, stale, absent } = values;
+        let all: Vec<String> = [current].into_iter().chain(stale).chain(absent).cloned().collect();
+        match text.option_tokens(prefix, &all)? {
+            Some(tokens) => Self::of(values, &tokens),
+            None => Ok(None),
+        }
+    }
+
+    /// The same of the tokens of all values: the current one's, the stale ones', the absent ones'.
+    pub fn of(values: &Contrasted, tokens: &[Vec<u32>]) -> Result<Option<Self>, ContrastError> {
+        let Contrasted { current, stale, absent } = values;
+        let texts: Vec<&String> = [current].into_iter().chain(stale).chain(absent).collect();
+        for (nth, one) in tokens.iter().enumerate() {
+            if let Some(other) =
+                (0..nth).find(|&other| one.starts_with(&tokens[other]) || tokens[other].starts_with(one))
+            {
+                let (first, second) = (texts[other].clone(), texts[nth].clone());
+                return Err(ContrastError::Beginning { first, second });
+            }
+        }
+        let Some((own, others)) = tokens.split_first() else { return Ok(None) };
+        let differing = |(text, tokens): (&String, &Vec<u32>)| {
+            let at = own.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            tokens.get(at).map(|&token| ValueToken { text: text.clone(), at, token })
+        };
+        let mut found: Vec<ValueToken> =
+            stale.iter().chain(absent).zip(others).filter_map(differing).collect();
+        let absent = found.split_off(stale.len().min(found.len()));
+        let Some(against) = found.last().or(absent.first()) else { return Ok(None) };
+        let Some(&token) = own.get(against.at) else { return Ok(None) };
+        let current = ValueToken { text: current.clone(), at: against.at, token };
+        Ok(Some(ContrastTokens { current, stale: found, absent, tokens: own.clone() }))
+    }
+
+    fn values(&self) -> impl Iterator<Item = &ValueToken> {
+        std::iter::once(&self.current).chain(&self.stale).chain(&self.absent)
+    }
+
+    /// The current value and the one that it is held against.
+    pub fn pair(&self) -> Option<ValuePair> {
+        let against = self.stale.last().or(self.absent.first())?.token;
+        let forced = self.tokens.get(..=self.current.at)?.into();
+        Some(ValuePair { forced, against })
+    }
+
+    /// Continuations whose log-probabilities say those of all values, each once.
+    pub fn sequences(&self) -> Vec<Vec<u32>> {
+        let of = |value: &ValueToken| {
+            let before = self.tokens[..value.at].to_vec();
+            let whole = [before.as_slice(), &[value.token]].concat();
+            [before, whole]
+        };
+        sorted_unique(self.values().flat_map(of).filter(|tokens| !tokens.is_empty()))
+    }
+
+    /// The contrast, of the log-probabilities of [`Self::sequences`]; `None` where a token has none.
+    pub fn of_scores(&self, scores: &[Option<f64>]) -> Option<Contrast> {
+        let sequences = self.sequences();
+        let score = |tokens: &[u32]| -> Option<f64> {
+            if tokens.is_empty() {
+                return Some(0.0);
+            }
+            let at = sequences.binary_search_by(|other| other.as_slice().cmp(tokens)).ok()?;
+            scores.get(at).copied().flatten()
+        };
+        self.contrast(|value| {
+            let before = &self.tokens[..value.at];
+            Some(score(&[before, &[value.token]].concat())? - score(before)?)
+        })
+    }
+
+    fn contrast(&self, log_p: impl Fn(&ValueToken) -> Option<f64>) -> Option<Contrast> {
+        let read = |value: &ValueToken| {
+            log_p(value).map(|log_p| ValueLogP { text: value.text.clone(), token: value.token, log_p })
+        };
+        let all = |values: &[ValueToken]| values.iter().map(read).collect::<Option<Vec<_>>>();
+        let current = read(&self.current)?;
+        let (mut earlier, mut absent) = (all(&self.stale)?, all(&self.absent)?.into_iter());
+        let (stale, first) = (earlier.pop(), absent.next());
+        let against = stale.as_ref().or(first.as_ref())?.log_p;
+        Some(Contrast {
+            value: current.log_p - against,
+            current,
+            stale,
+            absent: first,
+            earlier,
+            others: absent.collect(),
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a run folder could not be used.
+
+use std::path::{Path, PathBuf};
+
+use super::header::Difference;
+use super::plan::PlanError;
+use palimpsest_core::attention::StoreError;
+use palimpsest_core::files::io_remedy;
+use palimpsest_data::ground::jsonl::JsonlError;
+
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
+pub enum RunError {
+    #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{dir} is being written by another process; wait for it to end, or use another --out")]
+    Locked { dir: PathBuf },
+    #[error("{dir} is no run folder: {reason}; give the folder of a run, or a new one with --out")]
+    NotARun { dir: PathBuf, reason: String },
+    #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
+    DifferentRun { dir: PathBuf, differences: Vec<Difference> },
+    #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
+    Measures { path: PathBuf, reason: String },
+    /// Causes of a format that would be misread.
+    #[error(
+        "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
+         answer; move the file away and measure the causes again"
+    )]
+    OlderCauses { path: PathBuf, line: usize },
+    #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
+    Broken { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    #[error("{dir} has no condition `{name}`; its conditions are: {known}")]
+    UnknownCondition { dir: PathBuf, name: String, known: String },
+    #[error("{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
+    UnknownBenchmark { dir: PathBuf, name: String, known: String },
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Attention(#[from] StoreError),
+    /// A stop was asked for; everything up to here is on the disk.
+    #[error("stopped; the same command goes on from here")]
+    Stopped,
+    #[error("{0}")]
+    GaveUp(String),
+}
+
+impl RunError {
+    /// For `map_err`: wraps what the file system said when asked to `action` on `path`.
+    pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
+        let path = path.to_owned();
+        move |source| RunError::Io { action, path, source }
+    }
+}
+
+fn list(differences: &[Difference]) -> String {
+    differences.iter().map(Difference::to_string).collect::<Vec<_>>().join("; ")
+}

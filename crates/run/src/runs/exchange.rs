@@ -1,0 +1,187 @@
+//! Answers that leave a run for another tool, or come from one.
+//!
+//! In what format is the benchmark's business. Called by `palimpsest export` and `palimpsest import`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use super::error::RunError;
+use super::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
+use super::plan::Selection;
+use super::rows::AnswerRow;
+use super::store::{RunFolder, RunStore};
+use palimpsest_core::digest::sha256;
+use palimpsest_core::text::Split;
+use palimpsest_data::benchmarks::{Benchmark, Exchanged};
+use palimpsest_data::case::Case;
+
+const LISTED: usize = 10;
+
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
+pub enum ExchangeError {
+    #[error(
+        "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
+    )]
+    Missing { count: usize, list: String },
+    #[error(
+        "{} ({list}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
+        unanswered(*missing, *failed)
+    )]
+    Unanswered { missing: usize, failed: usize, list: String },
+    #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
+    UnknownUids { count: usize, list: String },
+    #[error("uid `{0}` occurs twice; keep one of its entries")]
+    DoubleUid(String),
+    #[error("{0} holds a run already; import into a new folder")]
+    Occupied(std::path::PathBuf),
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+pub fn unanswered(missing: usize, failed: usize) -> String {
+    let parts = [(missing, "were not asked yet"), (failed, "ended in an error")];
+    let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    format!("{} questions have no answer: {}", missing + failed, parts.collect::<Vec<_>>().join(", "))
+}
+
+/// The answers of a run in dataset order. Refused while some are missing; with `partial` they are left out.
+pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
+    let rows: HashMap<(&str, &str), &AnswerRow> =
+        folder.answers.iter().map(|row| ((row.case.as_str(), row.probe.as_str()), row)).collect();
+    let (mut lacking, mut missing) = (Vec::new(), 0);
+    let mut out = Vec::with_capacity(folder.plan.len());
+    for case in &folder.plan {
+        let mut exchanged = Exchanged { case: case.case.clone(), ..Exchanged::default() };
+        for probe in &case.probes {
+            let row = rows.get(&(case.case.as_str(), probe.id.as_str()));
+            let answer = row.filter(|row| row.error.is_none()).and_then(|row| row.answer.clone());
+            // No further run can fill a broken row; it leaves as the missing answer that it is.
+            if answer.is_none() && case.broken.is_none() {
+                missing += usize::from(row.is_none());
+                lacking.push(format!("{}/{}", case.case, probe.id));
+            }
+            exchanged.answers.extend(answer.map(|answer| (probe.id.clone(), answer)));
+        }
+        out.push(exchanged);
+    }
+    if lacking.is_empty() || partial {
+        return Ok(out);
+    }
+    let list = shorten(&lacking);
+    Err(ExchangeError::Unanswered { missing, failed: lacking.len() - missing, list })
+}
+
+#[derive(Debug, Clone)]
+pub struct Import<'a> {
+    pub benchmark: &'static Benchmark,
+    pub dataset: NameAndDigest,
+    pub cases: &'a [Case],
+    pub model: String,
+    /// True if missing answers become error rows instead of refusing the import.
+    pub partial: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    pub answers: usize,
+    /// Of these, with a thought before them, which is kept apart.
+    pub thoughts: usize,
+    /// Texts that end inside a thought, or hold nothing behind it: errors.
+    pub cut: usize,
+}
+
+/// Makes `dir` a run folder of the answers of a file, whose digest stands for the model. Nothing is written unless all is right.
+pub fn import(
+    dir: &Path,
+    text: &[u8],
+    entries: &[Exchanged],
+    import: &Import<'_>,
+) -> Result<Imported, ExchangeError> {
+    let mut by_case: BTreeMap<&str, &Exchanged> = BTreeMap::new();
+    for entry in entries {
+        if by_case.insert(&entry.case, entry).is_some() {
+            return Err(ExchangeError::DoubleUid(entry.case.clone()));
+        }
+    }
+    let is_known = |id: &&String| import.cases.iter().any(|case| case.id == **id);
+    let unknown: Vec<String> =
+        entries.iter().map(|entry| &entry.case).filter(|id| !is_known(id)).cloned().collect();
+    if !unknown.is_empty() {
+        return Err(ExchangeError::UnknownUids { count: unknown.len(), list: shorten(&unknown) });
+    }
+    let plan = Selection::of_all(import.benchmark).plan(import.cases).map_err(RunError::from)?;
+    let mut rows = Vec::new();
+    let mut missing = Vec::new();
+    for case in &plan {
+        let entry = by_case.get(case.case.as_str());
+        for probe in &case.probes {
+            let answer = entry.and_then(|entry| entry.answers.get(&probe.id));
+            let said = entry.and_then(|entry| entry.errors.get(&probe.id));
+            if answer.is_none() && said.is_none() {
+                missing.push(format!("{}/{}", case.case, probe.id));
+            }
+            rows.push(AnswerRow {
+                case: case.case.clone(),
+                probe: probe.id.clone(),
+                labels: case.labels.clone(),
+                query: probe.query.clone(),
+                ..match said {
+                    // A call that failed, by the text that stands in its answer's place.
+                    Some(said) if answer.is_none() => {
+                        failed(format!("the imported file has no answer but {said:?}"))
+                    }
+                    _ => imported_row(answer.map(String::as_str)),
+                }
+            });
+        }
+    }
+    if !missing.is_empty() && !import.partial {
+        return Err(ExchangeError::Missing { count: missing.len(), list: shorten(&missing) });
+    }
+    if dir.join(super::store::HEADER).exists() {
+        return Err(ExchangeError::Occupied(dir.to_owned()));
+    }
+    let identity = Identity {
+        benchmark: import.benchmark.name.to_owned(),
+        dataset: import.dataset.clone(),
+        model: NameAndDigest { name: import.model.clone(), digest: sha256(text) },
+        context: ContextPolicy { policy: "imported".to_owned(), ..ContextPolicy::default() },
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Identity::default()
+    };
+    let header = RunHeader::new(identity, None, Machine::here("imported", 0));
+    let mut store = RunStore::open_or_create(dir, &header, plan)?;
+    let imported = Imported {
+        answers: rows.iter().filter(|row| row.answer.is_some()).count(),
+        thoughts: rows.iter().filter(|row| row.answer.is_some() && row.thought.is_some()).count(),
+        cut: rows.iter().filter(|row| row.cut).count(),
+    };
+    store.replace_answers(rows)?;
+    Ok(imported)
+}
+
+fn failed(error: String) -> AnswerRow {
+    AnswerRow { error: Some(error), ..AnswerRow::default() }
+}
+
+/// Row of an imported text, the thought apart from the answer as of a model that was asked here.
+fn imported_row(text: Option<&str>) -> AnswerRow {
+    let Some(text) = text else { return failed("the imported file has no answer".to_owned()) };
+    let Split { thought, answer } = Split::of_foreign(text);
+    let has_answer = answer.as_ref().is_some_and(|answer| !answer.is_empty());
+    // An empty text is an answer that says nothing; one that is all thought is none.
+    if has_answer || thought.is_none() && answer.is_some() {
+        return AnswerRow { thought, answer, ..AnswerRow::default() };
+    }
+    let error = match answer {
+        None => "the imported answer ends inside its thought",
+        Some(_) => "the imported answer holds a thought and nothing behind it",
+    };
+    AnswerRow { thought, cut: true, ..failed(error.to_owned()) }
+}
+
+pub fn shorten(items: &[String]) -> String {
+    let first = items.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
+    if items.len() > LISTED { format!("{first}, ...") } else { first }
+}

@@ -1,0 +1,87 @@
+//! The plan of all of a file's rows, sound and broken.
+//!
+//! A broken row cannot be asked. It is planned all the same, so that it stays in every denominator: under its uid where that can be
+//! read and is nobody else's, with the labels and probes that can be read, or the probes that every case of the benchmark has. The
+//! runner answers it by errors. Gathered by `palimpsest run`, a row at a time.
+
+use std::collections::BTreeSet;
+
+use super::plan::{PlannedCase, PlannedProbe};
+use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::benchmarks::reading::{BrokenProbe, RowProblems};
+use palimpsest_data::case::Case;
+
+/// The one probe of a broken row where a benchmark's cases have different ones.
+const ROW: &str = "row";
+
+#[derive(Debug)]
+pub struct FilePlan {
+    benchmark: &'static Benchmark,
+    cases: Vec<PlannedCase>,
+    /// Of each broken row its place in `cases`, its number in the file, and its uid.
+    broken: Vec<(usize, usize, Option<String>)>,
+    first_problem: Option<String>,
+}
+
+impl FilePlan {
+    pub fn new(benchmark: &'static Benchmark) -> Self {
+        FilePlan { benchmark, cases: Vec::new(), broken: Vec::new(), first_problem: None }
+    }
+
+    pub fn sound(&mut self, case: &Case) {
+        self.cases.push(PlannedCase::of(case));
+    }
+
+    pub fn broken(&mut self, RowProblems { problems, labels, probes }: RowProblems) {
+        let first = problems.first();
+        let mut reason = first.map_or_else(|| "the row is broken".to_owned(), ToString::to_string);
+        self.first_problem.get_or_insert_with(|| reason.clone());
+        if problems.len() > 1 {
+            reason += &format!("; and {} more", problems.len() - 1);
+        }
+        let row = first.map_or(self.cases.len(), |problem| problem.row);
+        self.broken.push((self.cases.len(), row, first.and_then(|problem| problem.uid.clone())));
+        let probe = |id: &str| PlannedProbe { id: id.to_owned(), ..PlannedProbe::default() };
+        let probes = match (probes, self.benchmark.probes) {
+            (probes, _) if !probes.is_empty() => {
+                let of = |BrokenProbe { id, facets }| PlannedProbe { id, facets, ..PlannedProbe::default() };
+                probes.into_iter().map(of).collect()
+            }
+            (_, []) => vec![probe(ROW)],
+            (_, ids) => ids.iter().map(|id| probe(id)).collect(),
+        };
+        self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
+    }
+
+    /// Numbers of rows and of broken rows.
+    pub fn rows(&self) -> (usize, usize) {
+        (self.cases.len(), self.broken.len())
+    }
+
+    pub fn first_problem(&self) -> Option<&str> {
+        self.first_problem.as_deref()
+    }
+
+    /// All of them, in the order of the file. A broken row whose uid cannot be used is called `row-3` by its number.
+    pub fn finish(mut self) -> Vec<PlannedCase> {
+        // Names of files, too, which some file systems compare without regard to case.
+        let sound = self.cases.iter().filter(|case| case.broken.is_none());
+        let mut taken: BTreeSet<String> = sound.map(|case| case.case.to_lowercase()).collect();
+        for (place, row, uid) in self.broken {
+            let mut id = uid.filter(|uid| !taken.contains(&uid.to_lowercase()));
+            let mut name = format!("row-{row}");
+            while id.is_none() {
+                if taken.contains(&name.to_lowercase()) {
+                    name += "-broken";
+                } else {
+                    id = Some(name.clone());
+                }
+            }
+            if let (Some(id), Some(case)) = (id, self.cases.get_mut(place)) {
+                taken.insert(id.to_lowercase());
+                case.case = id;
+            }
+        }
+        self.cases
+    }
+}

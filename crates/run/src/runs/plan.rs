@@ -1,0 +1,391 @@
+//! Plan of a run: the selection of cases and probes, fixed before the first answer.
+//!
+//! The plan (`plan.jsonl`, one line a case) is the source of every denominator, and carries what the judge and the
+//! exchange formats need, so that nothing after the run has to find the benchmark file again. Built by the commands
+//! from the loaded cases; kept by the run store.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use palimpsest_data::benchmarks::{Benchmark, Dimension};
+use palimpsest_data::case::draw::Draws;
+use palimpsest_data::case::{Case, Evidence, Location, Notes, Probe};
+use palimpsest_data::ground::file_stem::file_stem;
+
+/// One line of `plan.jsonl`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedCase {
+    /// Zero-based position in the selection before sharding: what merging checks for gaps and doubles.
+    pub position: usize,
+    pub case: String,
+    pub labels: BTreeMap<String, String>,
+    pub probes: Vec<PlannedProbe>,
+    pub evidence: Vec<PlannedEvidence>,
+    pub judge: Notes,
+    /// Fault of the file's row, where it is broken and cannot be asked; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedProbe {
+    pub id: String,
+    pub query: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facets: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<PlannedEvidence>,
+    #[serde(default, skip_serializing_if = "Notes::is_empty")]
+    pub judge: Notes,
+    /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+impl PlannedProbe {
+    pub fn is_asked_under(&self, condition: &str) -> bool {
+        !self.left_out.iter().any(|name| name == condition)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedEvidence {
+    pub role: String,
+    #[serde(rename = "session")]
+    pub segment: usize,
+    /// Which turn of it; absent for the whole segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<usize>,
+    /// Which bytes of the turn's content; absent for the whole turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Range<usize>>,
+}
+
+impl PlannedEvidence {
+    fn of(Evidence { role, place: Location { segment, turn, bytes } }: &Evidence) -> Self {
+        PlannedEvidence { role: role.clone(), segment: *segment, turn: *turn, bytes: bytes.clone() }
+    }
+}
+
+/// One part of the cases, for job arrays: shard `index` of `count` holds the positions p with p mod count = index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    pub index: usize,
+    pub count: usize,
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = PlanError;
+
+    /// Reads `i/n` with 0 <= i < n.
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let wrong = || PlanError::Shard { given: text.to_owned() };
+        let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+        let index: usize = index.trim().parse().map_err(|_| wrong())?;
+        let count: usize = count.trim().parse().map_err(|_| wrong())?;
+        if index < count { Ok(Shard { index, count }) } else { Err(wrong()) }
+    }
+}
+
+/// A random subset of the cases: so many of each value of the label that the benchmark is split by.
+///
+/// Which ones depends on the cases' ids, their labels and the seed alone: not on the file's order, on other flags or on the
+/// model, so that several models get the same cases. A smaller subset is part of a larger one of the same seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseSample {
+    pub cases: usize,
+    pub seed: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the fields are what the messages print
+pub enum PlanError {
+    #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
+    Shard { given: String },
+    #[error(
+        "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
+    )]
+    Filter { given: String, split: &'static str, values: String, probes: String, example: String },
+    #[error("--sample {asked}: {split} {value} has {found} cases in this dataset; give at most {found}")]
+    Sample { asked: usize, split: &'static str, value: String, found: usize },
+    #[error("nothing to run: {reason}")]
+    Empty { reason: String },
+    #[error(
+        "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
+    )]
+    Double { case: String, probe: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The label that cases are split by ([`Benchmark::split`]).
+    pub split: &'static str,
+    pub sample: Option<CaseSample>,
+    /// A value of that label, a probe, or `VALUE/PROBE`: only these.
+    pub only: Option<String>,
+    /// At most so many cases, the first of the file that pass `only`.
+    pub limit: Option<usize>,
+    /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
+    /// appearance, then a second one of each, and so on, within a group in the order of the file.
+    pub limit_probes: Option<usize>,
+    pub dimension: Dimension,
+    pub shard: Option<Shard>,
+}
+
+pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
+    let of = |case: &PlannedCase| {
+        let mut asked = case.clone();
+        asked.probes.retain(|probe| probe.is_asked_under(condition));
+        (asked.probes.len() == case.probes.len() || !asked.probes.is_empty()).then_some(asked)
+    };
+    plan.iter().filter_map(of).collect()
+}
+
+impl PlannedCase {
+    /// All probes of `case`, which is the first and only one so far.
+    pub fn of(case: &Case) -> Self {
+        let all = |evidence: &[Evidence]| evidence.iter().map(PlannedEvidence::of).collect();
+        let probe = |probe: &Probe| PlannedProbe {
+            id: probe.id.clone(),
+            query: probe.query.clone(),
+            facets: probe.facets.clone(),
+            evidence: all(&probe.evidence),
+            judge: case.judge.of_probes.get(&probe.id).cloned().unwrap_or_default(),
+            left_out: Vec::new(),
+        };
+        PlannedCase {
+            position: 0,
+            case: case.id.clone(),
+            labels: case.labels.clone(),
+            probes: case.probes.iter().map(probe).collect(),
+            evidence: all(&case.evidence),
+            judge: case.judge.notes.clone(),
+            broken: None,
+        }
+    }
+
+    /// All evidence of one of its probes: the whole case's, then its own.
+    pub fn evidence_of<'a>(&'a self, probe: &'a PlannedProbe) -> impl Iterator<Item = &'a PlannedEvidence> {
+        self.evidence.iter().chain(&probe.evidence)
+    }
+}
+
+impl Selection {
+    pub fn of_all(benchmark: &Benchmark) -> Self {
+        Selection {
+            split: benchmark.split,
+            sample: None,
+            only: None,
+            limit: None,
+            limit_probes: None,
+            dimension: benchmark.dimension,
+            shard: None,
+        }
+    }
+
+    /// The plan for `cases`, in dataset order. `sample` is applied first, then `only`, `limit`, `limit_probes` and `shard`.
+    pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
+        self.of(cases.iter().map(PlannedCase::of).collect())
+    }
+
+    /// The same of cases as they would all be planned, for data sets that do not fit in memory.
+    pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
+        let only = self.only.as_deref().map(|text| parse_only(text, self.split, &all)).transpose()?;
+        let (only_value, only_probe) = only.unwrap_or_default();
+        let none = all.is_empty();
+        let drawn = self.sample.map(|sample| sample.draw(self.split, &all)).transpose()?;
+        let mut selected: Vec<PlannedCase> = Vec::new();
+        for mut case in all {
+            if self.limit.is_some_and(|limit| selected.len() >= limit) {
+                break;
+            }
+            if drawn.as_ref().is_some_and(|drawn| !drawn.contains(&case.case)) {
+                continue;
+            }
+            let taken = only_value.as_ref().is_none_or(|value| case.labels.get(self.split) == Some(value));
+            case.probes.retain(|probe| taken && only_probe.as_ref().is_none_or(|only| *only == probe.id));
+            if !case.probes.is_empty() {
+                selected.push(case);
+            }
+        }
+        if let Some(most) = self.limit_probes {
+            limit_probes(&mut selected, self.dimension, most);
+        }
+        let position = selected.len();
+        let all = selected.into_iter().enumerate().map(|(position, case)| PlannedCase { position, ..case });
+        let in_shard = |case: &PlannedCase| {
+            self.shard.is_none_or(|shard| case.position % shard.count.max(1) == shard.index)
+        };
+        let plan: Vec<PlannedCase> = all.filter(in_shard).collect();
+        if plan.is_empty() {
+            let reason = match self {
+                _ if none => "the dataset has no case".to_owned(),
+                Selection { sample: Some(CaseSample { cases: 0, .. }), .. } => {
+                    "the sample is of 0 cases; give at least 1".to_owned()
+                }
+                Selection { limit_probes: Some(0), .. } => {
+                    "the limit of questions is 0; give at least 1".to_owned()
+                }
+                Selection { limit: Some(0), .. } => "the limit is 0; give at least 1".to_owned(),
+                Selection { shard: Some(shard), .. } => {
+                    format!("shard {shard} of {position} cases is empty; use fewer shards")
+                }
+                _ => "no case has a probe".to_owned(),
+            };
+            return Err(PlanError::Empty { reason });
+        }
+        check_distinct(&plan)?;
+        Ok(plan)
+    }
+}
+
+/// Leaves `most` probes of all cases, by turns of their groups, and no case without one.
+fn limit_probes(cases: &mut Vec<PlannedCase>, dimension: Dimension, most: usize) {
+    let mut groups: Vec<(String, VecDeque<(usize, String)>)> = Vec::new();
+    for (at, case) in cases.iter().enumerate() {
+        for probe in &case.probes {
+            let (group, entry) = (group_of(dimension, probe), (at, probe.id.clone()));
+            match groups.iter_mut().find(|(other, _)| *other == group) {
+                Some((_, members)) => members.push_back(entry),
+                None => groups.push((group, VecDeque::from([entry]))),
+            }
+        }
+    }
+    let mut kept = BTreeSet::new();
+    while kept.len() < most {
+        let before = kept.len();
+        for (_, members) in &mut groups {
+            if kept.len() < most {
+                kept.extend(members.pop_front());
+            }
+        }
+        if kept.len() == before {
+            break;
+        }
+    }
+    for (at, case) in cases.iter_mut().enumerate() {
+        case.probes.retain(|probe| kept.contains(&(at, probe.id.clone())));
+    }
+    cases.retain(|case| !case.probes.is_empty());
+}
+
+impl CaseSample {
+    fn draw(self, split: &'static str, all: &[PlannedCase]) -> Result<BTreeSet<String>, PlanError> {
+        let mut by_value: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for case in all {
+            let value = case.labels.get(split).map_or("", String::as_str);
+            by_value.entry(value).or_default().push(&case.case);
+        }
+        let mut drawn = BTreeSet::new();
+        for (value, mut ids) in by_value {
+            if ids.len() < self.cases {
+                let (asked, found, value) = (self.cases, ids.len(), value.to_owned());
+                return Err(PlanError::Sample { asked, split, value, found });
+            }
+            ids.sort_unstable();
+            Draws::new("sample of cases", self.seed, value).shuffle(&mut ids);
+            drawn.extend(ids.into_iter().take(self.cases).map(str::to_owned));
+        }
+        Ok(drawn)
+    }
+}
+
+/// The value and the probe that a filter names, in the data's spelling.
+fn parse_only(
+    text: &str,
+    split: &'static str,
+    cases: &[PlannedCase],
+) -> Result<(Option<String>, Option<String>), PlanError> {
+    let values: BTreeSet<&str> =
+        cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
+    // Probes in the order of the file, not of the alphabet.
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let probes = cases.iter().flat_map(|c| &c.probes).map(|probe| probe.id.as_str());
+    let probes: Vec<&str> = probes.filter(|id| seen.insert(id)).collect();
+    let known_value = |name: &str| values.iter().find(|t| t.eq_ignore_ascii_case(name.trim())).copied();
+    let known_probe = |name: &str| probes.iter().find(|p| p.eq_ignore_ascii_case(name.trim())).copied();
+    let found = match text.trim().split_once('/') {
+        Some((value, probe)) => {
+            known_value(value).zip(known_probe(probe)).map(|(value, probe)| (Some(value), Some(probe)))
+        }
+        None => known_value(text)
+            .map(|value| (Some(value), None))
+            .or_else(|| known_probe(text).map(|probe| (None, Some(probe)))),
+    };
+    let Some((value, probe)) = found else {
+        return Err(PlanError::Filter {
+            given: text.to_owned(),
+            split,
+            values: values.iter().copied().collect::<Vec<_>>().join(", "),
+            probes: some(&probes),
+            example: format!(
+                "{}/{}",
+                values.first().copied().unwrap_or("VALUE"),
+                probes.first().copied().unwrap_or("PROBE")
+            ),
+        });
+    };
+    Ok((value.map(str::to_owned), probe.map(str::to_owned)))
+}
+
+fn some(items: &[&str]) -> String {
+    const MOST: usize = 12;
+    match items.get(..MOST) {
+        Some(first) if items.len() > MOST => format!("{}, ...", first.join(", ")),
+        _ => items.join(", "),
+    }
+}
+
+/// Value of a probe's dimension ([`Benchmark::dimension`]); its id where it lacks the facet.
+pub fn dimension_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
+    group_of(benchmark.dimension, probe)
+}
+
+fn group_of(dimension: Dimension, probe: &PlannedProbe) -> String {
+    match dimension {
+        Dimension::Probe => probe.id.clone(),
+        Dimension::Facet(facet) => probe.facets.get(facet).unwrap_or(&probe.id).clone(),
+    }
+}
+
+/// Refuses a plan in which two probes would share a row or a file, also on file systems that ignore case.
+pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
+    let mut files = BTreeSet::new();
+    for case in plan {
+        let double = |probe: &str| PlanError::Double { case: case.case.clone(), probe: probe.to_owned() };
+        if !files.insert(case_file(&case.case).to_lowercase()) {
+            return Err(double(case.probes.first().map_or("", |p| p.id.as_str())));
+        }
+        for probe in &case.probes {
+            if !files.insert(attention_file(&case.case, &probe.id, "").to_lowercase()) {
+                return Err(double(&probe.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Relative to the run folder. The double hyphen keeps conditions apart from probes: names of conditions have none.
+pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
+    let condition = if condition.is_empty() { String::new() } else { format!("--{}", file_stem(condition)) };
+    format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))
+}
+
+/// Path of a case's record for the report, relative to the run folder.
+pub fn case_file(case: &str) -> String {
+    format!("cases/{}.json", file_stem(case))
+}

@@ -1,0 +1,171 @@
+//! Outputs of a model become outcomes of probes, with their attention stores and their shares of the time.
+
+use palimpsest_core::attention::{AttentionStore, Masses, Step};
+use palimpsest_core::engine::{EngineError, Generated, Measured, RequestError};
+use palimpsest_core::text::{Split, TextError};
+
+use super::context_budget::Dropped;
+use super::cost::Cost;
+use super::error::RunError;
+use super::probe_request::{Asking, PendingProbe, ProbeError, Scores, all_spans};
+use super::rows::NoAnswer;
+use super::runner::{ProbeOutcome, Sink};
+use super::subject::count_failure;
+use palimpsest_data::benchmarks::VERDICT;
+use palimpsest_data::case::Case;
+
+/// A case, the segments that its probes are not shown, and the dtype of its model.
+pub(super) struct Outputs<'a> {
+    pub asking: &'a Asking<'a>,
+    pub case: &'a Case,
+    pub dropped: &'a Dropped,
+    pub dtype: String,
+    pub failed_in_a_row: &'a mut usize,
+}
+
+impl Outputs<'_> {
+    /// Hands on the outcomes that are there, of answers that were generated together in these seconds. Counts them in `handed`.
+    pub fn hand_on(
+        &mut self,
+        asked: &mut [PendingProbe<'_>],
+        seconds: f64,
+        handed: &mut usize,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError> {
+        let done = |one: &PendingProbe<'_>| matches!(one.outcome, Some(Ok(_)));
+        let all: usize = asked.iter().filter(|one| done(one)).map(|one| one.steps).sum();
+        let mut stopped = Ok(());
+        for one in asked {
+            let Some(outcome) = one.outcome.take() else { continue };
+            let decode_seconds = seconds * (one.steps as f64 / all.max(1) as f64);
+            let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
+                let scores = std::mem::replace(&mut one.scores, Ok(Scores::default()))?;
+                self.outcome(one, (*measured, scores), decode_seconds)
+            });
+            match outcome {
+                // Answers that ended beside those that a stop cuts off are kept.
+                Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
+                    stopped = Err(RunError::Stopped);
+                }
+                outcome => {
+                    *handed += 1;
+                    let unreachable = match &outcome {
+                        Err(ProbeError::Request(RequestError::Unreachable(error))) => Some(error.clone()),
+                        _ => None,
+                    };
+                    if outcome.is_ok() {
+                        *self.failed_in_a_row = 0;
+                    }
+                    match sink(one.question, outcome.map_err(NoAnswer::from)) {
+                        Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
+                        stored => stored?,
+                    }
+                    if let Some(error) = unreachable {
+                        count_failure(self.failed_in_a_row, &NoAnswer::from(error))?;
+                    }
+                }
+            }
+        }
+        stopped
+    }
+
+    fn outcome(
+        &self,
+        one: &PendingProbe<'_>,
+        (measured, scores): (Measured, Scores),
+        decode_seconds: f64,
+    ) -> Result<ProbeOutcome, ProbeError> {
+        let Measured { generated, reused, call_seconds, .. } = &measured;
+        let (Split { thought, answer }, stop) = match one.question.probe.prefix.is_empty() {
+            true => self.asking.text.split(generated)?,
+            false => self.asking.text.continuation(generated)?,
+        };
+        let answer = answer
+            .map(|text| self.asking.text.before_stop(&text, generated, &self.asking.stops))
+            .transpose()?;
+        let attention = match self.asking.options.attention && stop.has_answer() {
+            true => Some(self.measured(one, &measured, answer.as_deref().unwrap_or_default())?),
+            false => None,
+        };
+        let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
+        let cost = match *call_seconds {
+            None => Cost::of(one.prefill_seconds, decode_seconds),
+            // The time of a prefill elsewhere is unknown here.
+            Some(seconds) => Cost::of_call(seconds),
+        };
+        Ok(ProbeOutcome {
+            answer: answer.unwrap_or_default(),
+            thought,
+            max_thinking: Some(self.asking.text.max_thinking).filter(|&most| most > 0),
+            stop,
+            prompt_tokens: Some(prompt),
+            completion_tokens: Some(generated),
+            dropped: self.dropped.clone(),
+            scores: scores.options,
+            contrast: scores.contrast,
+            attention,
+            refused_parameters: Vec::new(),
+            cost: Some(Cost {
+                tokens_computed: Some(prompt - reused),
+                tokens_reused: Some(*reused),
+                tokens_generated: Some(generated),
+                ..cost
+            }),
+        })
+    }
+
+    /// The attention file of an answer, whose text is `text`.
+    fn measured(
+        &self,
+        one: &PendingProbe<'_>,
+        measured: &Measured,
+        text: &str,
+    ) -> Result<AttentionStore, ProbeError> {
+        let Measured { generated, measurement, masses, .. } = measured;
+        let answer = if self.asking.options.answer_rows { generated.tokens.as_slice() } else { &[] };
+        let step = self.decisive_token(generated, text)?.filter(|_| self.asking.options.answer_rows);
+        let masses = match step.map(|token| Step { label: VERDICT, token }) {
+            None => masses.clone(),
+            step => measurement.finish_with(answer.len(), step)?,
+        };
+        let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
+        Ok(AttentionStore {
+            mass,
+            sink,
+            uniform: Some(uniform),
+            delta,
+            layers,
+            rows,
+            keys: all_spans(one.prompt),
+            tokens: one.prompt.tokens.clone(),
+            generated: answer.to_vec(),
+            case: self.case.id.clone(),
+            probe: one.question.probe.id.clone(),
+            condition: one.question.condition.name.clone(),
+            model: self.asking.text.name.clone(),
+            dtype: self.dtype.clone(),
+        })
+    }
+
+    /// The token of an answer, whose text is `answer`, at which it decides.
+    fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, TextError> {
+        let Some(at) = self.asking.decisive.and_then(|benchmark| (benchmark.decisive)(answer)) else {
+            return Ok(None);
+        };
+        let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();
+        let text = |n: usize| self.asking.text.tokenizer.decode(tokens.get(..n).unwrap_or_default(), true);
+        // The answer is trimmed; a marker of its thought may stand before it.
+        let Some(begins) = text(tokens.len())?.find(answer) else { return Ok(None) };
+        // The fewest tokens whose text reaches beyond the place. The text of part of a character is no text yet.
+        let (mut less, mut enough) = (0, tokens.len() + 1);
+        while enough - less > 1 {
+            let middle = less.midpoint(enough);
+            if text(middle)?.trim_end_matches(char::REPLACEMENT_CHARACTER).len() > begins + at {
+                enough = middle;
+            } else {
+                less = middle;
+            }
+        }
+        Ok((enough <= tokens.len()).then_some(less))
+    }
+}

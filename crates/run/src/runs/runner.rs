@@ -1,0 +1,490 @@
+//! The runner: puts the planned probes to the subject and stores each answer before the next is begun.
+//!
+//! Called by `palimpsest run`. It knows neither models nor HTTP: the local engine, which shares a prefix over the probes
+//! of a case, and endpoints stand behind [`Subject`]. Errors of single probes become rows; only what makes going on
+//! pointless (a full disk, an endpoint that is gone) ends the run.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::condition::{Condition, Question};
+use super::context_budget::Dropped;
+use super::cost::{Cost, CostRow};
+use super::error::RunError;
+use super::plan::{PlannedCase, PlannedProbe};
+use super::rows::{AnswerKey, AnswerRow, Contrast, NoAnswer};
+use super::store::{RunStore, ShownCase, ShownSegment};
+use crate::chat::{Reply, StopReason};
+use crate::memory::{Memory, View};
+use crate::progress::{Status, StepSeconds, Steps, note};
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_data::case::{Case, Probe};
+use palimpsest_data::prompt::SegmentNumbers;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProbeOutcome {
+    /// The answer's text; empty where `stop` says that there is none.
+    pub answer: String,
+    pub thought: Option<String>,
+    /// Most tokens of a thought, where there was such a limit.
+    pub max_thinking: Option<usize>,
+    pub stop: StopReason,
+    pub prompt_tokens: Option<usize>,
+    pub completion_tokens: Option<usize>,
+    pub dropped: Dropped,
+    /// The natural-log probability of each of the probe's options, where the model gives probabilities.
+    pub scores: BTreeMap<String, f64>,
+    /// Log-probabilities of the probe's contrasted values, where it has some and the model gives probabilities.
+    pub contrast: Option<Contrast>,
+    pub attention: Option<AttentionStore>,
+    pub cost: Option<Cost>,
+    /// Parameters of the request that the model refused, so that they were left out.
+    pub refused_parameters: Vec<String>,
+}
+
+impl From<Reply> for ProbeOutcome {
+    fn from(Reply { text, thought, stop, prompt_tokens, completion_tokens }: Reply) -> Self {
+        ProbeOutcome {
+            answer: text,
+            thought,
+            max_thinking: None,
+            stop,
+            prompt_tokens,
+            completion_tokens,
+            dropped: Dropped::default(),
+            scores: BTreeMap::new(),
+            contrast: None,
+            attention: None,
+            cost: None,
+            refused_parameters: Vec::new(),
+        }
+    }
+}
+
+/// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
+pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
+
+pub trait Subject {
+    /// Told, before a case is answered, which one comes next, so that what needs no model can be done meanwhile.
+    fn prepare(&mut self, _next: &Arc<Case>) {}
+
+    /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
+    ///
+    /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
+    /// answered is an `Err` handed to `sink`; [`RunError::GaveUp`] is for what makes every further probe fail too.
+    /// Answers must not depend on which other questions on the case are asked. `status` is told how far the probe under
+    /// way is, which at long contexts takes minutes.
+    fn answer_case(
+        &mut self,
+        case: &Case,
+        questions: &[Question<'_>],
+        status: &Status,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RunError>;
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Answers or verdicts that the plan asks for: one a case, probe and condition.
+    pub planned: usize,
+    pub skipped: usize,
+    pub done: usize,
+    /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
+    pub errors: usize,
+    pub stopped: bool,
+    /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
+    pub cut: usize,
+    /// Of the errors, those of broken rows, which no model is asked.
+    pub broken: usize,
+    /// Verdicts of this process that an exact match with a reference answer settled, without the judge.
+    pub settled: usize,
+    /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    pub left_out: usize,
+}
+
+/// Answers what `store` still lacks of its plan, under each condition with the context that `memory` gives. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
+/// of them are in memory at a time. Planned cases that are broken rows get error rows at once. `stop` is looked at after each
+/// write.
+///
+/// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
+pub fn run(
+    store: &mut RunStore,
+    cases: impl IntoIterator<Item = Result<Case, RunError>>,
+    memory: &mut Memory,
+    subject: &mut dyn Subject,
+    stop: &AtomicBool,
+    show_progress: bool,
+) -> Result<Summary, RunError> {
+    check_numbers(store)?;
+    let plan = store.plan().to_vec();
+    let (broken, sound): (Vec<&PlannedCase>, Vec<&PlannedCase>) =
+        plan.iter().partition(|case| case.broken.is_some());
+    let mut missing: HashMap<&str, &PlannedCase> =
+        sound.into_iter().map(|case| (case.case.as_str(), case)).collect();
+    let clean = store.clean_answers();
+    let cut = store.cut_answers();
+    let settled: BTreeSet<_> = clean.union(&cut).cloned().collect();
+    let conditions = store.header().identity.conditions_or_plain().to_vec();
+    let planned = store.planned();
+    let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
+    let summary = Summary { planned, skipped: clean.len(), cut: cut.len(), left_out, ..Summary::default() };
+    let progress = Steps::new("answers", planned - settled.len(), show_progress);
+    let mut job = RunState { store, stop, progress, summary, lost: None };
+    let done = (|| {
+        for planned in broken {
+            job.refuse(planned, &conditions)?;
+        }
+        // What is shown next: it waits until what comes after it is known, which can then be prepared meanwhile.
+        let mut held: Option<SharedHistory> = None;
+        for case in cases {
+            // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
+            if missing.is_empty() {
+                break;
+            }
+            let case = case?;
+            let Some(planned) = missing.remove(case.id.as_str()) else { continue };
+            let whole = Arc::new(case);
+            let shown = shown(memory, planned, &whole, &conditions, &settled);
+            if shown.is_empty() {
+                job.show(&whole)?;
+                continue;
+            }
+            for next in shown {
+                if let Some(current) = held.replace(next) {
+                    job.answer(&current, held.as_ref(), subject)?;
+                }
+            }
+        }
+        if let Some(last) = held {
+            job.answer(&last, None, subject)?;
+        }
+        match plan.iter().find(|case| missing.contains_key(case.case.as_str())) {
+            Some(case) => Err(RunError::GaveUp(format!(
+                "case `{}` of the plan is not in the dataset; give the dataset that the run was begun with",
+                case.case
+            ))),
+            None => Ok(()),
+        }
+    })();
+    let RunState { store, progress, mut summary, lost, .. } = job;
+    // The bar goes before the last word.
+    drop(progress);
+    match done {
+        Ok(()) => store.finish()?,
+        Err(RunError::Stopped) => {
+            summary.stopped = true;
+            lost.iter().for_each(note);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(summary)
+}
+
+/// History that some of a case's probes share, and their open questions.
+struct SharedHistory<'a> {
+    planned: &'a PlannedCase,
+    whole: Arc<Case>,
+    /// The case as the probes are shown it, and the rest of the view.
+    shown: Arc<Case>,
+    view: View,
+    /// By the probe's place in the view's case, and the condition.
+    wanted: Vec<(usize, &'a Condition)>,
+    /// True if it is the first and the last that is shown of the case.
+    ends: (bool, bool),
+}
+
+impl SharedHistory<'_> {
+    fn questions(&self) -> Vec<Question<'_>> {
+        let probes = &self.shown.probes;
+        let of = |&(at, condition): &(usize, _)| Some(Question { probe: probes.get(at)?, condition });
+        self.wanted.iter().filter_map(of).collect()
+    }
+}
+
+/// Open questions of a case, by the history that they share: the conditions with one setting together.
+fn shown<'a>(
+    memory: &mut Memory,
+    planned: &'a PlannedCase,
+    case: &Arc<Case>,
+    conditions: &'a [Condition],
+    settled: &BTreeSet<AnswerKey>,
+) -> Vec<SharedHistory<'a>> {
+    let is_wanted = |probe: &Probe, condition: &Condition| {
+        planned.probes.iter().any(|p| p.id == probe.id && p.is_asked_under(&condition.name))
+            && !settled.contains(&AnswerKey::of(&planned.case, &probe.id, &condition.name).owned())
+    };
+    let mut all: Vec<SharedHistory<'a>> = Vec::new();
+    let mut rest = conditions;
+    while let Some(first) = rest.first() {
+        let count = rest.iter().take_while(|other| other.shows_as(first)).count();
+        let (together, others) = rest.split_at(count);
+        rest = others;
+        // Retrieval for what is answered already would be for nothing.
+        if !case.probes.iter().any(|probe| together.iter().any(|condition| is_wanted(probe, condition))) {
+            continue;
+        }
+        // A memory system is asked for each probe by itself.
+        let mut asked = Arc::clone(case);
+        if first.memory.is_some() {
+            let is_asked = |probe: &Probe| together.iter().any(|condition| is_wanted(probe, condition));
+            Arc::make_mut(&mut asked).probes.retain(is_asked);
+        }
+        for mut view in first.views(memory, &asked) {
+            let shown = Arc::new(std::mem::take(&mut view.case));
+            let probes = shown.probes.iter().enumerate();
+            let wanted: Vec<_> = probes
+                .flat_map(|(at, probe)| together.iter().map(move |condition| (at, probe, condition)))
+                .filter(|(_, probe, condition)| is_wanted(probe, condition))
+                .map(|(at, _, condition)| (at, condition))
+                .collect();
+            if !wanted.is_empty() {
+                let (whole, ends) = (Arc::clone(case), (false, false));
+                all.push(SharedHistory { planned, whole, shown, view, wanted, ends });
+            }
+        }
+    }
+    all.first_mut().into_iter().for_each(|first| first.ends.0 = true);
+    all.last_mut().into_iter().for_each(|last| last.ends.1 = true);
+    all
+}
+
+struct RunState<'a> {
+    store: &'a mut RunStore,
+    stop: &'a AtomicBool,
+    progress: Steps,
+    summary: Summary,
+    /// The error of a question that a stop cut off.
+    lost: Option<String>,
+}
+
+impl RunState<'_> {
+    /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
+    fn show(&self, case: &Case) -> Result<(), RunError> {
+        if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
+    }
+
+    /// Answers all that is planned of a broken row by an error: nothing of it can be asked.
+    fn refuse(&mut self, planned: &PlannedCase, conditions: &[Condition]) -> Result<(), RunError> {
+        let reason = format!("not asked: {}", planned.broken.as_deref().unwrap_or_default());
+        for PlannedProbe { id, query, .. } in &planned.probes {
+            let probe = Probe { id: id.clone(), query: query.clone(), ..Probe::default() };
+            for condition in conditions {
+                let question = Question { probe: &probe, condition };
+                self.record(
+                    planned,
+                    question,
+                    &View::default(),
+                    Err(reason.clone().into()),
+                    &mut vec![question],
+                )?;
+                self.summary.broken += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what is not clean of what is shown answered, before `next`.
+    fn answer(
+        &mut self,
+        current: &SharedHistory<'_>,
+        next: Option<&SharedHistory<'_>>,
+        subject: &mut dyn Subject,
+    ) -> Result<(), RunError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(RunError::Stopped);
+        }
+        let SharedHistory { planned, whole, view, ends: (first, last), .. } = current;
+        if *first {
+            // Until the case is through again, so that a kill in between cannot leave an outdated one.
+            self.store.remove_shown(&whole.id)?;
+        }
+        if let Some(next) = next.filter(|next| next.view.refused.is_none()) {
+            subject.prepare(&next.shown);
+        }
+        let questions = current.questions();
+        self.progress.begin_group(questions.len());
+        let mut missing = questions.clone();
+        let mut record = |job: &mut Self, question: Question<'_>, outcome: Result<ProbeOutcome, NoAnswer>| {
+            job.record(planned, question, view, outcome, &mut missing)
+        };
+        if let Some(why) = &view.refused {
+            for &question in &questions {
+                record(self, question, Err(why.clone().into()))?;
+            }
+        } else if let Some(answer) = &view.answered {
+            // Of something that is no model here: its text alone.
+            let reply = Reply {
+                text: answer.clone(),
+                thought: None,
+                stop: StopReason::EndOfTurn,
+                prompt_tokens: None,
+                completion_tokens: None,
+            };
+            for &question in &questions {
+                record(self, question, Ok(reply.clone().into()))?;
+            }
+        } else {
+            let status = self.progress.status();
+            let answered =
+                subject.answer_case(&current.shown, &questions, &status, &mut |question, outcome| {
+                    record(self, question, outcome)
+                });
+            if let (Err(RunError::Stopped), lost @ 1..) = (&answered, status.lost()) {
+                self.lost = Some(format!(
+                    "{lost} of {} answers of case {} were under way and will be asked again",
+                    questions.len(),
+                    planned.case
+                ));
+            }
+            answered?;
+        }
+        for question in missing.clone() {
+            let nothing = Err("the model gave no answer".to_owned().into());
+            self.record(planned, question, view, nothing, &mut missing)?;
+        }
+        if *last { write_shown(self.store, whole) } else { Ok(()) }
+    }
+
+    /// Stores one outcome. Duplicate or unrequested outcomes are dropped: the first one stands.
+    fn record(
+        &mut self,
+        planned: &PlannedCase,
+        question: Question<'_>,
+        view: &View,
+        outcome: Result<ProbeOutcome, NoAnswer>,
+        missing: &mut Vec<Question<'_>>,
+    ) -> Result<(), RunError> {
+        let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
+        missing.remove(at);
+        let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
+        let (mut row, attention) = answer_row(planned, question, outcome);
+        if row.error.is_none() {
+            row.context.clone_from(&view.segments);
+            let ranks = |ids: &Vec<String>| {
+                let shown = ids.iter().enumerate().filter(|(rank, _)| !row.dropped_sessions.contains(rank));
+                shown.map(|(_, id)| id.clone()).collect()
+            };
+            row.memories = view.memories.as_ref().map(ranks);
+        }
+        let error = row.error.clone();
+        self.store.append_answer(row, attention.as_ref())?;
+        if let Some(cost) = cost {
+            self.store.append_cost(CostRow {
+                case: planned.case.clone(),
+                probes: vec![question.probe.id.clone()],
+                condition: question.condition.name.clone(),
+                judge: None,
+                cost,
+            })?;
+        }
+        let took = cost.map(|cost| StepSeconds {
+            before: cost.prefill_seconds.unwrap_or(0.0),
+            own: cost.decode_seconds,
+        });
+        self.progress.measured_step(&format!("{} {question}", planned.case), error.as_deref(), took);
+        if error.is_some() {
+            self.summary.errors += 1;
+        } else {
+            self.summary.done += 1;
+        }
+        if self.stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
+    }
+}
+
+fn answer_row(
+    planned: &PlannedCase,
+    Question { probe, condition }: Question<'_>,
+    outcome: Result<ProbeOutcome, NoAnswer>,
+) -> (AnswerRow, Option<AttentionStore>) {
+    let mut row = AnswerRow {
+        case: planned.case.clone(),
+        probe: probe.id.clone(),
+        condition: condition.name.clone(),
+        labels: planned.labels.clone(),
+        query: probe.query.clone(),
+        ..AnswerRow::default()
+    };
+    match outcome {
+        Ok(outcome) => {
+            row.thought = outcome.thought;
+            row.scores = outcome.scores;
+            row.contrast = outcome.contrast;
+            row.prompt_tokens = outcome.prompt_tokens;
+            row.completion_tokens = outcome.completion_tokens;
+            row.refused_parameters = outcome.refused_parameters;
+            let Dropped { segments, neighbours, tokens, of } = outcome.dropped;
+            (row.dropped_sessions, row.dropped_neighbours) = (segments, neighbours);
+            (row.dropped_tokens, row.history_tokens) = (tokens, of);
+            row.error = outcome.stop.without_answer(outcome.max_thinking);
+            row.cut = row.error.is_some();
+            if row.cut {
+                return (row, None);
+            }
+            row.answer = Some(outcome.answer);
+            row.stop = Some(outcome.stop);
+            (row, outcome.attention)
+        }
+        Err(error) => {
+            row.too_long = error.too_long;
+            row.error = Some(error.to_string());
+            (row, None)
+        }
+    }
+}
+
+/// [`ShownSegment::number`] of the segment at `place` of what is shown.
+fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<usize> {
+    numbers.of(place, index).filter(|number| *number != index + 1)
+}
+
+/// Refuses to go on with histories that version 0.1.0 cut: their numbers had gaps, under the same identity.
+fn check_numbers(store: &RunStore) -> Result<(), RunError> {
+    let answers = store.answers();
+    // Conditions with contexts came later.
+    // Rows of before tokens were counted: that version is among those.
+    let is_cut = |row: &&AnswerRow| row.was_cut_to_fit() && row.dropped_tokens == 0 && row.error.is_none();
+    if !store.header().identity.conditions.iter().all(|condition| condition.setting.is_none()) {
+        return Ok(());
+    }
+    let Some(cut) = answers.iter().find(is_cut) else {
+        return Ok(());
+    };
+    let numbers = store.header().identity.context.numbers;
+    let segments = store.shown(&cut.case)?.map(|shown| shown.segments).unwrap_or_default();
+    let as_now = |(place, s): (usize, &ShownSegment)| s.number == stored_number(numbers, place, s.index);
+    if segments.iter().enumerate().all(as_now) {
+        return Ok(());
+    }
+    Err(RunError::GaveUp(format!(
+        "the histories that were cut here (case `{}`, for one) were shown under the numbers of the whole history, as version 0.1.0 did; \
+         finish the run with that version, or begin anew in another --out",
+        cut.case
+    )))
+}
+
+/// Writes the segments that an answered probe of the case was shown, as the rows say, whichever process wrote them.
+fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
+    let answered: Vec<AnswerRow> =
+        store.answers().into_iter().filter(|row| row.case == case.id && row.error.is_none()).collect();
+    if answered.is_empty() {
+        return Ok(());
+    }
+    let shown: Vec<_> =
+        case.history.segments.iter().filter(|s| answered.iter().any(|row| row.shows(s.index))).collect();
+    // Where all probes were shown one history, its numbers are what each of them was shown.
+    let one_history = answered.windows(2).all(|pair| {
+        let of = |row: &AnswerRow| (row.context.clone(), row.dropped_sessions.clone());
+        matches!(pair, [a, b] if of(a) == of(b))
+    });
+    let numbers = store.header().identity.context.numbers;
+    let segments = shown.into_iter().enumerate().map(|(place, s)| ShownSegment {
+        kind: s.kind.clone(),
+        index: s.index,
+        number: stored_number(numbers, place, s.index).filter(|_| one_history),
+        time: s.time,
+        turns: s.turns.clone(),
+    });
+    let segments = segments.collect();
+    store.write_shown(&ShownCase { case: case.id.clone(), query_time: case.history.query_time, segments })
+}

@@ -1,0 +1,152 @@
+//! The conditions of a run from `--conditions`, `--knockout` and `--repeat`, and the checks before the first answer.
+
+use std::collections::BTreeSet;
+
+use super::{MemoryArgs, WrongUsage, sound_cases};
+use crate::memory::Memory;
+use crate::memory::dense::DenseRanker;
+use crate::models::ModelStore;
+use crate::runs::condition::Condition;
+use crate::runs::plan::PlannedCase;
+use palimpsest_core::attention::{Knockout, LayerKind};
+use palimpsest_core::span::Span;
+use palimpsest_core::text::{CountTokens, Prompt};
+use palimpsest_core::timing;
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
+use palimpsest_data::case::Case;
+use palimpsest_data::prompt::PromptBuilder;
+
+/// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
+/// fits the context, and is asked only where the benchmark's choice depends on it.
+pub fn choose(
+    benchmark: &Benchmark,
+    named: &[String],
+    (knockouts, repeat): (&[Knockout], u32),
+    systems: &MemoryArgs,
+    fits: impl FnOnce() -> anyhow::Result<bool>,
+) -> anyhow::Result<Vec<Condition>> {
+    let systems = systems.conditions(benchmark)?;
+    let mut names: Vec<&str> = named.iter().map(|name| name.trim()).collect();
+    if names.is_empty() && systems.is_empty() {
+        names = match benchmark.default_settings_of_long {
+            Some(of_long) if !fits()? => of_long.to_vec(),
+            _ => benchmark.default_settings.to_vec(),
+        };
+    }
+    let mut chosen: Vec<Setting> = Vec::new();
+    for name in names {
+        let Some(setting) = benchmark.all_settings().find(|setting| setting.name == name) else {
+            let known: Vec<String> =
+                benchmark.all_settings().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
+            let why = format!(
+                "--conditions names `{name}`, which {} does not have; it has{}",
+                benchmark.title,
+                known.concat()
+            );
+            return Err(WrongUsage(why).into());
+        };
+        if chosen.contains(setting) {
+            return Err(WrongUsage(format!("--conditions names `{name}` twice; name it once")).into());
+        }
+        chosen.push(*setting);
+    }
+    let mut all: Vec<Condition> = chosen.iter().map(Condition::of_setting).chain(systems).collect();
+    if all.is_empty() {
+        all.push(Condition::PLAIN);
+    }
+    let all = Condition::beside(&all, knockouts, repeat);
+    let mut names = BTreeSet::new();
+    if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
+        let why = format!(
+            "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
+            double.name
+        );
+        return Err(WrongUsage(why).into());
+    }
+    Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
+}
+
+/// Refuses knock-outs that no case's prompt can have the spans for, or this model the layers. `plan` is of all cases, `first` the prompt
+/// of one.
+pub(super) fn check_knockouts(
+    knockouts: &[Knockout],
+    plan: &[PlannedCase],
+    first: Option<&Prompt>,
+    layers: &[LayerKind],
+) -> anyhow::Result<()> {
+    let evidence = plan.iter().flat_map(|case| case.probes.iter().flat_map(|probe| case.evidence_of(probe)));
+    let mut known: BTreeSet<String> = evidence.map(|evidence| evidence.role.clone()).collect();
+    for span in first.into_iter().flat_map(|prompt| prompt.spans.iter().chain(&prompt.overlays)) {
+        known.insert(span.label.clone());
+        known.extend(span.role.clone());
+    }
+    for knockout in knockouts {
+        // Numbers of segments differ from case to case.
+        let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
+        if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let why = format!(
+                "--knockout '{knockout}': no case has a span called `{name}`, or one with that role; there are {}",
+                known.join(", ")
+            );
+            return Err(WrongUsage(why).into());
+        }
+        knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The retrievers of `conditions`. A model of embeddings is fetched only where one of them wants it.
+pub fn retrievers(
+    benchmark: &'static Benchmark,
+    seed: u64,
+    conditions: &[Condition],
+    show: bool,
+) -> anyhow::Result<Memory> {
+    let memory = Memory::new(benchmark, seed);
+    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
+    if !conditions.iter().any(is_dense) {
+        return Ok(memory);
+    }
+    Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))
+}
+
+/// True if the longest history of the data and its longest question have at most `budget` tokens.
+pub fn fits(
+    dataset: &Dataset,
+    builder: &PromptBuilder,
+    tokens: &dyn CountTokens,
+    budget: usize,
+) -> anyhow::Result<bool> {
+    let length = |case: &Case| -> usize {
+        case.history.segments.iter().flat_map(|segment| &segment.turns).map(|turn| turn.content.len()).sum()
+    };
+    let mut longest: Option<Case> = None;
+    for case in sound_cases(dataset)? {
+        let case = case?;
+        if longest.as_ref().is_none_or(|other| length(&case) > length(other)) {
+            longest = Some(case);
+        }
+    }
+    let Some(case) = longest else { return Ok(true) };
+    let segments: usize = builder.segment_costs(&case.history, tokens)?.iter().sum();
+    Ok(segments + builder.fixed_cost(&case.history, &case.probes, tokens)? <= budget)
+}
+
+/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it; its first prompt.
+pub(super) fn check_templates(
+    builder: &PromptBuilder,
+    first: Option<&Case>,
+) -> anyhow::Result<Option<Prompt>> {
+    let _span = timing::tokenise();
+    let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
+    // One probe of each form: a history may be long, and asked about a thousand times.
+    let mut forms = BTreeSet::new();
+    let mut shown = None;
+    for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {
+        let prompt = builder.build(&case.history, &case.evidence, probe)?;
+        shown.get_or_insert(prompt);
+    }
+    Ok(shown)
+}

@@ -1,0 +1,151 @@
+//! Questions that a knock-out cannot be put to, since their prompts lack a span that it names: they are found before the run, told by
+//! their cases, and left out under it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{WrongUsage, sound_cases};
+use crate::memory::Memory;
+use crate::progress::{note, texts};
+use crate::runs::condition::Condition;
+use crate::runs::context_budget::{BudgetError, BudgetedCase};
+use crate::runs::plan::PlannedCase;
+use palimpsest_core::attention::Knockout;
+use palimpsest_core::span::Span;
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::benchmarks::{Context, Retriever};
+use palimpsest_data::case::Case;
+
+/// Number of cases that a note names before it only counts them.
+const NAMED: usize = 10;
+
+type SpansOf = HashMap<String, Vec<Span>>;
+
+/// Cases that lack a span of one knock-out.
+#[derive(Default)]
+struct Lacking {
+    /// Questions that were looked at.
+    looked_at: usize,
+    /// Of these, those that lack a span.
+    lacking: usize,
+    cases: BTreeSet<String>,
+    names: BTreeSet<String>,
+    known: Option<String>,
+}
+
+/// Marks the questions of `plan` whose prompts lack a span that a condition's knock-out names, and says which. `prompts` cuts a case as the
+/// run will. What a retriever by embeddings or a memory system finds is not looked for twice: under such a condition they become errors.
+pub(super) fn leave_out(
+    plan: &mut [PlannedCase],
+    conditions: &[Condition],
+    (dataset, seed, is_part): (&Dataset, u64, bool),
+    prompts: impl Fn(&Case) -> Result<Vec<BudgetedCase>, BudgetError>,
+) -> anyhow::Result<()> {
+    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
+    let blocked: Vec<(&Condition, &Knockout)> = (conditions.iter())
+        .filter(|one| !is_dense(one) && one.memory.is_none())
+        .filter_map(|one| Some((one, one.knockout.as_ref()?)))
+        .collect();
+    if blocked.is_empty() {
+        return Ok(());
+    }
+    let mut memory = Memory::new(dataset.benchmark(), seed);
+    let bar = texts(plan.len() as u64, "looking for the spans of knock-outs");
+    let places: HashMap<String, usize> =
+        plan.iter().enumerate().map(|(at, case)| (case.case.clone(), at)).collect();
+    let mut found: BTreeMap<String, Lacking> = BTreeMap::new();
+    for case in sound_cases(dataset)? {
+        let case = case?;
+        let Some(planned) = places.get(&case.id).and_then(|&at| plan.get_mut(at)) else { continue };
+        bar.inc(1);
+        // Conditions that show the same share the cutting.
+        let mut shown: Option<(&Condition, SpansOf)> = None;
+        for &(condition, knockout) in &blocked {
+            let spans = match shown.take() {
+                Some((other, spans)) if other.shows_as(condition) => spans,
+                _ => spans_of(&mut memory, &case, condition, &prompts),
+            };
+            let all = found.entry(knockout.to_string()).or_default();
+            for probe in &mut planned.probes {
+                // What cannot be shown, or does not fit, becomes an error of the run.
+                let Some(spans) = spans.get(&probe.id) else { continue };
+                all.looked_at += 1;
+                let names = [&knockout.rows, &knockout.keys];
+                let missing: Vec<&String> =
+                    names.into_iter().filter(|name| !Knockout::is_named(name, spans)).collect();
+                if !missing.is_empty() {
+                    all.lacking += 1;
+                    all.cases.insert(case.id.clone());
+                    all.names.extend(missing.into_iter().cloned());
+                    all.known.get_or_insert_with(|| labels(spans));
+                    probe.left_out.push(condition.name.clone());
+                }
+            }
+            shown = Some((condition, spans));
+        }
+    }
+    bar.finish_and_clear();
+    for (knockout, all) in found.into_iter().filter(|(_, all)| all.lacking > 0) {
+        tell(&knockout, &all, is_part)?;
+    }
+    Ok(())
+}
+
+/// Says what is left out under a knock-out, or refuses one under which nothing is left to ask.
+fn tell(knockout: &str, all: &Lacking, is_part: bool) -> anyhow::Result<()> {
+    let Lacking { looked_at, lacking, cases, names, known } = all;
+    let list = |names: &BTreeSet<String>| {
+        let first: Vec<String> = names.iter().take(NAMED).cloned().collect();
+        let more = names.len().saturating_sub(NAMED);
+        let more =
+            if more > 0 { format!(" and {more} more (left_out in plan.jsonl)") } else { String::new() };
+        format!("{}{more}", first.join(", "))
+    };
+    let spans = list(names);
+    if lacking == looked_at && !is_part {
+        let why = format!(
+            "--knockout '{knockout}': no prompt has a span called `{spans}`, or one with that role; one has {}",
+            known.as_deref().unwrap_or_default()
+        );
+        return Err(WrongUsage(why).into());
+    }
+    let (n, of) = (cases.len(), list(cases));
+    let cases = if n == 1 { "case" } else { "cases" };
+    note(format_args!(
+        "note: --knockout '{knockout}': {lacking} of {looked_at} questions have no {spans} in their prompts and are left out under it \
+         ({n} {cases}: {of})"
+    ));
+    Ok(())
+}
+
+fn spans_of(
+    memory: &mut Memory,
+    case: &Case,
+    condition: &Condition,
+    prompts: &impl Fn(&Case) -> Result<Vec<BudgetedCase>, BudgetError>,
+) -> SpansOf {
+    let mut spans = SpansOf::new();
+    for view in condition.views(memory, case) {
+        if view.refused.is_some() {
+            continue;
+        }
+        for part in prompts(&view.case).unwrap_or_default() {
+            let probes = view.case.probes.get(part.probes).unwrap_or_default();
+            for (probe, prompt) in probes.iter().zip(part.prompts) {
+                spans.insert(probe.id.clone(), prompt.spans.into_iter().chain(prompt.overlays).collect());
+            }
+        }
+    }
+    spans
+}
+
+fn labels(spans: &[Span]) -> String {
+    let numbered: Vec<&Span> = spans.iter().filter(|span| span.segment().is_some()).collect();
+    let mut names: BTreeSet<String> =
+        spans.iter().filter(|span| span.segment().is_none()).map(|span| span.label.clone()).collect();
+    names.extend(spans.iter().filter_map(|span| span.role.clone()));
+    let mut names: Vec<String> = names.into_iter().collect();
+    if let (Some(first), Some(last)) = (numbered.first(), numbered.last()) {
+        names.push(format!("{} to {}", first.label, last.label));
+    }
+    names.join(", ")
+}

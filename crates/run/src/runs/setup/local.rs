@@ -1,0 +1,176 @@
+//! A run of a model on this machine.
+
+use std::collections::BTreeSet;
+
+use super::conditions::{check_knockouts, check_templates, choose, fits};
+use super::left_out::leave_out;
+use super::{AnswerLimits, Begin, OpenedData, RunSpec, machine};
+use crate::models::{self, Opened};
+use crate::progress::note;
+use crate::runs::condition::Condition;
+use crate::runs::context_budget::{Cut, cut_to_budget};
+use crate::runs::header::{AttentionBy, ContextPolicy, Identity, NameAndDigest};
+use crate::runs::model_subject::{ModelSubject, SubjectOptions};
+use crate::runs::plan::{PlannedCase, PlannedProbe};
+use crate::runs::runner::Summary;
+use palimpsest_core::digest::sha256;
+use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
+use palimpsest_core::text::BorderRule;
+use palimpsest_core::timing::Recorder;
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::benchmarks::{Benchmark, row_roles, wants_verdict_row};
+use palimpsest_data::prompt::{PromptBuilder, Templates};
+
+pub struct OpenedModel {
+    pub data: OpenedData,
+    pub templates: Templates,
+    pub options: LocalOptions,
+    pub model: LocalModel,
+    pub digest: String,
+}
+
+/// Spans that the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
+/// of a batch its own rows, the query's, the generation prompt's, `last` and `answer`, and where a verdict's is wanted all that are
+/// generated.
+pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, generated: usize) -> ObservedSpans {
+    let row_roles = row_roles(benchmark);
+    let held = if wants_verdict_row(benchmark) { generated } else { 0 };
+    let usual = ObservedSpans::default();
+    let of_case = |case: &PlannedCase| {
+        let probes = case.probes.iter().flat_map(|probe| &probe.evidence);
+        let distinct: BTreeSet<_> = (case.evidence.iter().chain(probes))
+            .map(|e| (&e.role, e.segment, e.turn, e.bytes.as_ref().map(|b| (b.start, b.end))))
+            .collect();
+        let is_row = |role: &str| row_roles.contains(&role);
+        let rows = distinct.iter().filter(|(role, ..)| is_row(role)).count();
+        let own =
+            |probe: &PlannedProbe| case.evidence_of(probe).filter(|e| is_row(&e.role)).count() + 4 + held;
+        let widest = case.probes.iter().map(own).max().unwrap_or(0);
+        // Evidence of whole segments is among the segments.
+        let overlays = distinct.iter().filter(|(_, _, turn, _)| turn.is_some()).count();
+        (rows + widest * batch.max(1), overlays)
+    };
+    let (rows, overlays): (Vec<usize>, Vec<usize>) = all.iter().map(of_case).unzip();
+    let most = |counts: Vec<usize>| counts.into_iter().max().unwrap_or(0);
+    ObservedSpans { rows: most(rows).max(usual.rows), keys: usual.keys + most(overlays), generated }
+}
+
+impl RunSpec {
+    pub fn local_conditions(
+        &self,
+        dataset: &Dataset,
+        builder: &PromptBuilder,
+        (model, limits): (&LocalModel, AnswerLimits),
+    ) -> anyhow::Result<Vec<Condition>> {
+        let budget = limits.truncation.budget(model.context(), limits.max_new_tokens + model.max_thinking());
+        choose(dataset.benchmark(), &self.conditions, (&self.knockouts, self.repeat), &self.memory, || {
+            fits(dataset, builder, model.tokenizer().as_ref(), budget)
+        })
+    }
+
+    pub fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<OpenedModel> {
+        let devices = self.loaded.on.open()?;
+        recorder.inspect(|recorder| recorder.wait_for(&devices));
+        let (dtype, cache_dtype) = (self.loaded.in_dtype.dtype()?, self.loaded.in_dtype.cache()?);
+        let data = self.open()?;
+        let OpenedData { dataset, all, limits, .. } = &data;
+        let templates = self.templates(dataset.benchmark())?;
+        let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
+        let most = most.saturating_mul(self.repeat as usize).saturating_mul(1 + self.knockouts.len());
+        let options = LocalOptions {
+            kernel: self.loaded.on.attention_kernel,
+            branches: Branches::for_answers(self.batch_size.min(most), limits.max_new_tokens),
+            observed: observed(all, dataset.benchmark(), self.batch_size.min(most), limits.max_new_tokens),
+            devices,
+            dtype,
+            cache_dtype,
+            context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
+            allow_longer: self.allow_longer,
+            kept: self.loaded.weights.into(),
+            hides_keys: !self.knockouts.is_empty(),
+            thinking: self.thinking.local(),
+            ..LocalOptions::default()
+        };
+        let Opened { model, digest } = models::open(&self.model, &options)?;
+        limits.check_room(model.context(), model.max_thinking(), 0)?;
+        if model.template().is_plain() {
+            note(format_args!(
+                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/prompts.md, and an answer ends where it opens \
+                 the next turn (--stop)",
+                model.model_name()
+            ));
+        }
+        Ok(OpenedModel { data, templates, options, model, digest })
+    }
+
+    pub(super) fn run_local(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+        let OpenedModel { mut data, templates, mut model, digest, .. } = self.open_local(begin.recorder)?;
+        let (all, limits) = (std::mem::take(&mut data.all), data.limits);
+        let dataset = &data.dataset;
+        let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
+        let formats = model.engine().decoder().formats();
+        let builder = PromptBuilder::new(templates, model.template().clone())
+            .numbering(self.session_numbers)
+            .reading(self.special_tokens);
+        let prompt = check_templates(&builder, data.first.as_ref())?;
+        check_knockouts(
+            &self.knockouts,
+            &all,
+            prompt.as_ref(),
+            &model.engine().decoder().spec().layer_kinds(),
+        )?;
+        let stops = self.stop_strings(model.template().stop_strings());
+        let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
+        let stop =
+            (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
+        let systems = self.memory.start_systems(self.seed, begin.folder, &conditions, &stop)?;
+        let identity = Identity {
+            model: NameAndDigest { name: model.model_name().to_owned(), digest },
+            dtype: Some(formats.dtype.as_str().to_owned()),
+            cache_dtype: (formats.cache != formats.dtype).then(|| formats.cache.as_str().to_owned()),
+            prompts: Some(prompts),
+            context: ContextPolicy {
+                tokens: Some(limits.truncation.context(model.context())),
+                policy: limits.truncation.policy().to_owned(),
+                reserved: Some(limits.truncation.reserved()).filter(|&tokens| tokens > 0),
+                numbers: self.session_numbers,
+                query_time: self.query_time,
+                ..ContextPolicy::default()
+            },
+            memory: systems.identities.clone(),
+            attention: !self.no_attention,
+            thinking: self.thinking.local_policy(&model),
+            stop: stops.clone(),
+            special_tokens: self.special_tokens,
+            borders: BorderRule::FirstCharacter,
+            ..self.identity(&data, conditions)
+        };
+        let mut plan = self.plan(dataset, all)?;
+        let cut = Cut::of_model(limits.truncation, self.seed, model.text(), limits.max_new_tokens);
+        let part = (dataset, self.seed, self.shard.is_some());
+        leave_out(&mut plan, &identity.conditions, part, |case| {
+            cut_to_budget(&builder, model.tokenizer(), case, cut)
+        })?;
+        let decoder = model.engine().decoder();
+        let settled = (0..decoder.spec().layers.len()).filter_map(|layer| decoder.attention_kernel(layer));
+        let machine = machine(&self.loaded.on.device)
+            .attending_by(AttentionBy::of(self.loaded.on.attention_kernel, settled));
+        let options = SubjectOptions {
+            sampling: self.sampling(limits),
+            attention: !self.no_attention,
+            answer_rows: true,
+            share_prefix: true,
+        };
+        let mut subject =
+            ModelSubject::local(&mut model, builder, cut, row_roles(dataset.benchmark()), options, &stop)
+                .stopping_at(stops);
+        if wants_verdict_row(dataset.benchmark()) {
+            subject = subject.deciding(dataset.benchmark());
+        }
+        if self.stream {
+            subject = subject.streaming(begin.on_text);
+        }
+        self.answer((begin, &stop, machine), identity, (dataset, plan), systems, &mut subject)
+    }
+}

@@ -1,0 +1,316 @@
+//! The flags of memory systems, the conditions that they come to, and the systems started.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
+use super::usage::{WrongUsage, WrongValue, positive};
+use crate::chat::endpoint::{self, Endpoint};
+use crate::memory::system::history::{Progress, SystemRun, Wanted};
+use crate::memory::system::open::open;
+use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
+use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
+use crate::memory::system::record::system_folder;
+use crate::memory::system::rows::SearchRow;
+use crate::memory::system::wire::Patience;
+use crate::memory::system::{MemoryContext, Searches, Show};
+use crate::progress::note;
+use crate::runs::condition::Condition;
+use crate::runs::error::RunError;
+use crate::runs::header::{MemoryIdentity, NameAndDigest};
+use crate::runs::store::{OWN_FOLDER, RunStore};
+use palimpsest_core::digest::sha256;
+use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::case::{Case, Probe};
+use palimpsest_data::ground::text_file;
+
+/// Between two lines on how far a history is.
+const QUIET: Duration = Duration::from_secs(15);
+
+/// Memories that a search is for, unless told otherwise: what most of the papers' systems were asked for.
+const DEFAULT_K: usize = 20;
+
+/// Memory systems and how their memories are shown.
+#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
+#[command(next_help_heading = "Memory systems")]
+pub struct MemoryArgs {
+    /// Answer from the memories of a system, as a condition memory-NAME (repeatable): a command that speaks the protocol of docs/memory.md
+    /// on stdin and stdout, an http:// address that does, or cupmem, with options as in cupmem:code,no-links
+    #[arg(long = "memory", value_name = "NAME=COMMAND")]
+    pub memory: Vec<NamedSystem>,
+    /// The language model that memory systems are given: an endpoint as `http://host[:port]/v1#model`, or a local model's name or folder.
+    /// Leave it out for systems that need none
+    #[arg(long, value_name = "MODEL", requires = "memory")]
+    pub memory_model: Option<String>,
+    /// The embedder that memory systems are given, as --memory-model names a model
+    #[arg(long, value_name = "URL#MODEL", requires = "memory")]
+    pub memory_embedder: Option<String>,
+    /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5) cut from the same search [default: 20]
+    #[arg(long, value_name = "K,...", value_delimiter = ',', value_parser = positive, requires = "memory")]
+    pub memory_k: Vec<usize>,
+    /// What is shown, with commas: ranked memories in the run's wording, perfect retrieval (memory-NAME-perfect), the system's native wording
+    /// (-native), or the system's own answer (-answer) [default: ranked]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, requires = "memory")]
+    pub memory_show: Vec<Show>,
+    /// Settings of a system, which it gets as they are: a JSON file (repeatable)
+    #[arg(long, value_name = "NAME=FILE", requires = "memory")]
+    pub memory_config: Vec<NamedSystem>,
+    /// The sampling of memory systems' calls
+    #[arg(long, value_enum, default_value_t, requires = "memory")]
+    pub memory_decoding: Decoding,
+    /// Seconds to wait for a memory system: a number, of searches (and where it is more than theirs of starts and sessions, too), or each
+    /// by name [default: start=120,session=600,search=60]
+    #[arg(long, value_name = "SECONDS", value_parser = Patience::parse, requires = "memory")]
+    pub memory_timeout: Option<Patience>,
+}
+
+/// A system's name and its command, or its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSystem {
+    pub name: String,
+    pub value: String,
+}
+
+impl std::str::FromStr for NamedSystem {
+    type Err = WrongValue;
+
+    fn from_str(text: &str) -> Result<Self, WrongValue> {
+        let (name, value) = text.split_once('=').unwrap_or_default();
+        let word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric());
+        if !name.split('-').all(word) || value.trim().is_empty() {
+            return Err(WrongValue(format!(
+                "`{text}` is not NAME=VALUE with a name of letters, digits and single hyphens; for example plain='python3 adapters/plain.py'"
+            )));
+        }
+        Ok(NamedSystem { name: name.to_owned(), value: value.trim().to_owned() })
+    }
+}
+
+impl MemoryArgs {
+    /// The conditions of these systems, in the order of the command line.
+    pub(super) fn conditions(&self, benchmark: &Benchmark) -> anyhow::Result<Vec<Condition>> {
+        let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
+        let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
+        if let Some(at) = (0..names.len()).find(|&at| twice(at)) {
+            let why = format!("--memory names `{}` twice; give each a name of its own", names[at]);
+            return Err(WrongUsage(why).into());
+        }
+        if let Some(other) = self.memory_config.iter().find(|config| !names.contains(&&*config.name)) {
+            let why = format!(
+                "--memory-config is of `{}`, which no --memory names; there is {}",
+                other.name,
+                names.join(", ")
+            );
+            return Err(WrongUsage(why).into());
+        }
+        let ks = if self.memory_k.is_empty() { vec![DEFAULT_K] } else { self.memory_k.clone() };
+        let shows = if self.memory_show.is_empty() { vec![Show::Ranked] } else { self.memory_show.clone() };
+        // The questions of a benchmark that reads answers by their setting stand in its usual order.
+        let setting = benchmark.default_settings.first().filter(|_| !benchmark.readings.is_empty());
+        let of = |system: &str, show: Show, (nth, &k): (usize, &usize)| Condition {
+            name: match nth {
+                0 => format!("memory-{system}{}", show.suffix()),
+                _ => format!("memory-{system}{}-k{k}", show.suffix()),
+            },
+            setting: setting.map(|setting| (*setting).to_owned()),
+            memory: Some(MemoryContext { system: system.to_owned(), k, show }),
+            ..Condition::PLAIN
+        };
+        let mut all = Vec::new();
+        for system in names {
+            for &show in &shows {
+                // Perfect retrieval and a system's own answer know no k.
+                let count = if matches!(show, Show::Ranked | Show::Native) { ks.len() } else { 1 };
+                all.extend(ks.iter().enumerate().take(count).map(|k| of(system, show, k)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The settings of a system, from its files.
+    fn config(&self, system: &str) -> anyhow::Result<Map<String, Value>> {
+        let mut config = Map::new();
+        for NamedSystem { name, value: file } in self.memory_config.iter().filter(|file| file.name == system)
+        {
+            let read = || -> anyhow::Result<Map<String, Value>> {
+                Ok(serde_json::from_str(&text_file::read(file.as_ref())?)?)
+            };
+            config.extend(
+                read().with_context(|| {
+                    format!("--memory-config {name}={file} is no file with a JSON object")
+                })?,
+            );
+        }
+        Ok(config)
+    }
+
+    /// The models of all systems, where they are given any. The server of a local one starts with the first call and serves them all.
+    fn models(&self, out: &Path) -> Result<Option<Models>, String> {
+        let log = out.join("memory").join("models.txt");
+        let upstream = |model: &String| Upstream::parse(model, &log);
+        let embedder = self.memory_embedder.as_ref().map(upstream).transpose()?;
+        let llm = match (&self.memory_model, &embedder) {
+            // A model that embeds, too, is served once.
+            (Some(model), Some(embedder)) if self.memory_embedder.as_ref() == Some(model) => embedder.clone(),
+            (Some(model), _) => upstream(model)?,
+            // A system that is given an embedder alone is given no address of a language model either.
+            (None, Some(embedder)) => embedder.clone(),
+            (None, None) => return Ok(None),
+        };
+        let embedder = embedder.map(|embedder| (embedder, None));
+        Ok(Some(Models { llm, embedder, decoding: self.memory_decoding }))
+    }
+}
+
+/// Started memory systems. They are started before a run's identity is known, since what they say of themselves is part of it.
+#[derive(Default)]
+pub struct MemorySystems {
+    pub identities: Vec<MemoryIdentity>,
+    pub searches: Vec<Box<dyn Searches>>,
+}
+
+impl MemoryArgs {
+    /// Starts the memory systems of the command line. `stop` ends the writing of a history after the session under way.
+    pub(super) fn start_systems(
+        &self,
+        seed: u64,
+        folder: &Path,
+        conditions: &[Condition],
+        stop: &Arc<AtomicBool>,
+    ) -> anyhow::Result<MemorySystems> {
+        let mut started = MemorySystems::default();
+        if self.memory.is_empty() {
+            return Ok(started);
+        }
+        RunStore::check_folder(folder)?;
+        let configs = self.memory.iter().map(|system| self.config(&system.name));
+        let configs = configs.collect::<anyhow::Result<Vec<_>>>()?;
+        let given = [&self.memory_model, &self.memory_embedder];
+        given.into_iter().flatten().for_each(|model| tell_unreachable(model));
+        let models = self.models(folder).map_err(|error| gave_up("--memory-model", error))?;
+        let told = telling();
+        for (NamedSystem { name, value: command }, config) in self.memory.iter().zip(configs) {
+            let (identity, system) =
+                self.start_system(seed, name, command, config, models.clone(), (folder, conditions))?;
+            let named = name.clone();
+            let told = told.clone();
+            let run = system.run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
+            started.identities.push(identity);
+            started.searches.push(Box::new(StartedSystem { run, ..system }));
+        }
+        Ok(started)
+    }
+
+    fn start_system(
+        &self,
+        seed: u64,
+        name: &str,
+        command: &str,
+        config: Map<String, Value>,
+        models: Option<Models>,
+        (out, conditions): (&Path, &[Condition]),
+    ) -> Result<(MemoryIdentity, StartedSystem), RunError> {
+        let MemoryArgs { memory_model, memory_embedder, memory_decoding, memory_timeout, .. } = self;
+        let failed = |error: String| gave_up(&format!("--memory {name}"), error);
+        let folder = system_folder(out, name);
+        let own = folder.join(OWN_FOLDER);
+        std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
+        // An adapter may change its working folder.
+        let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
+        let proxy = models.map(|models| Proxy::start(name, models, out)).transpose();
+        let proxy =
+            proxy.map_err(|error| failed(format!("no address for its calls to the model: {error}")))?;
+        let hello = HelloRequest {
+            protocol: PROTOCOL,
+            llm: proxy.as_ref().filter(|_| memory_model.is_some()).map(Proxy::llm),
+            embedder: proxy.as_ref().and_then(Proxy::embedder),
+            folder: own.display().to_string(),
+            seed,
+            config: config.clone(),
+        };
+        let patience = memory_timeout.unwrap_or_default();
+        let system = open(name, command, hello, &folder.join("log.txt"), patience).map_err(failed)?;
+        let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+        if let Some(proxy) = &proxy {
+            run = run.watched(proxy.operation());
+        }
+        let wanted = wanted(name, conditions);
+        if wanted.answer && !run.identity().can(Capability::Answer) {
+            return Err(failed(
+                "it gives no answers of its own; leave answer out of --memory-show".to_owned(),
+            ));
+        }
+        let named = |model: &String| NameAndDigest { digest: sha256(model), name: model.clone() };
+        let identity = MemoryIdentity {
+            name: name.to_owned(),
+            system: run.identity().clone(),
+            config,
+            model: memory_model.as_ref().map(named),
+            embedder: memory_embedder.as_ref().map(named),
+            decoding: *memory_decoding,
+        };
+        Ok((identity, StartedSystem { wanted, run, _proxy: proxy }))
+    }
+}
+
+fn gave_up(flag: &str, error: String) -> RunError {
+    RunError::GaveUp(format!("{flag}: {error}"))
+}
+
+/// Says so where nobody answers at a model's address. No error: calls that the run keeps are answered all the same.
+fn tell_unreachable(model: &str) {
+    let is_address = model.starts_with("http://") || model.starts_with("https://");
+    // An address that does not parse is refused where it is used.
+    let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
+    let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
+    if let Err(error) = endpoint.check_reachable() {
+        note(format_args!(
+            "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"
+        ));
+    }
+}
+
+/// The most that any condition shows of a system.
+fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
+    let mut wanted = Wanted::default();
+    let shown = conditions.iter().filter_map(|one| one.memory.as_ref());
+    for shown in shown.filter(|shown| shown.system == name) {
+        wanted.k = wanted.k.max(shown.k);
+        wanted.readback |= shown.show == Show::Perfect;
+        wanted.answer |= shown.show == Show::Answer;
+    }
+    wanted
+}
+
+struct StartedSystem {
+    run: SystemRun,
+    wanted: Wanted,
+    /// Serves the system's calls as long as it lives.
+    _proxy: Option<Proxy>,
+}
+
+impl Searches for StartedSystem {
+    fn name(&self) -> &str {
+        self.run.name()
+    }
+
+    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String> {
+        self.run.searched(case, probe, self.wanted).map_err(|error| error.to_string())
+    }
+}
+
+/// A line now and then while a history is written, which takes minutes with a model.
+fn telling() -> impl Fn(&str, Progress<'_>) + Clone + Send + 'static {
+    let told = Arc::new(Mutex::new(Instant::now()));
+    move |system, Progress { case, done, sessions }| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.elapsed() >= QUIET {
+            *told = Instant::now();
+            note(format_args!("{system} {case}: {done} of {sessions} sessions written"));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A run made ready from its flags: data opened, flags checked against it, conditions chosen, prompts cut, identity made.
+//!
+//! Called by `palimpsest run`, by `quickstart`, and by the estimates, which end before the first answer. [`super::runner`] does the rest.
+
+mod conditions;
+mod endpoint;
+mod left_out;
+mod local;
+mod memory_args;
+mod spec;
+mod special;
+mod thinking;
+mod usage;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, ensure};
+
+use crate::progress::note;
+use crate::runs::condition::Condition;
+use crate::runs::context_budget::TEMPLATE_RESERVE;
+use crate::runs::error::RunError;
+use crate::runs::file_plan::FilePlan;
+use crate::runs::header::{Identity, Machine, NameAndDigest, RunHeader};
+use crate::runs::plan::{PlannedCase, Selection};
+use crate::runs::runner::{self, Subject, Summary};
+use crate::runs::store::RunStore;
+use memory_args::MemorySystems;
+use palimpsest_core::timing::{self, Recorder};
+use palimpsest_data::benchmarks::dataset::Dataset;
+use palimpsest_data::benchmarks::reading::ReadError;
+use palimpsest_data::benchmarks::{self, Benchmark, Retriever, SampleSpec};
+use palimpsest_data::case::Case;
+use palimpsest_data::prompt::{JUDGE_FILE, Templates};
+
+pub use conditions::{choose, fits, retrievers};
+pub use endpoint::Counter;
+pub use local::{OpenedModel, observed};
+pub use memory_args::{MemoryArgs, NamedSystem};
+pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
+pub use special::special_tokens;
+pub use thinking::Thinking;
+pub use usage::{WrongUsage, WrongValue, positive};
+
+/// The cases of a data set, one in memory at a time, with the remedy where one is not sound.
+pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let name = dataset.name().to_owned();
+    Ok(dataset.cases()?.map(move |case| {
+        case.with_context(|| format!("{name} cannot be used; `palimpsest data check` lists all its problems"))
+    }))
+}
+
+/// [`cases`] without the rows that are broken.
+pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
+    let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
+    Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
+}
+
+pub struct OpenedData {
+    pub dataset: Dataset,
+    pub named: NameAndDigest,
+    /// All of its cases, without their histories, broken rows among them.
+    pub all: Vec<PlannedCase>,
+    pub first: Option<Case>,
+    pub limits: AnswerLimits,
+}
+
+/// Watches for an interrupt from now on: given the words that it answers with, returns the flag that it sets.
+pub type Watch<'a> = &'a dyn Fn(&'static str) -> anyhow::Result<Arc<AtomicBool>>;
+
+pub struct Begin<'a> {
+    pub folder: &'a Path,
+    pub recorder: Option<&'a Recorder>,
+    pub show_progress: bool,
+    /// Hears every piece of an answer as it is generated, where it is streamed.
+    pub on_text: &'a dyn Fn(&str),
+    pub watch: Watch<'a>,
+}
+
+impl RunSpec {
+    pub fn run(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
+        self.checked()?;
+        if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
+            let folder = folder.display();
+            note(format_args!(
+                "note: {folder} holds {JUDGE_FILE}, which answers do not depend on; judge with `palimpsest judge --prompts {folder}`"
+            ));
+        }
+        if self.is_endpoint() { self.run_endpoint(begin) } else { self.run_local(begin) }
+    }
+
+    pub fn checked(&self) -> Result<(), WrongUsage> {
+        self.check().map_err(|e| WrongUsage(format!("{e:#}")))
+    }
+
+    /// Reads the data set once, and keeps of its cases all but their histories.
+    pub fn open(&self) -> anyhow::Result<OpenedData> {
+        let _span = timing::io();
+        let spec = SampleSpec { segments: self.sessions, seed: self.seed };
+        let dataset = Dataset::open(&self.data, spec, |_| {})?.with_split(self.split.as_deref())?;
+        let limits = self.limits(dataset.benchmark())?;
+        if let Some(context) = self.context {
+            let (thought, reserved) = match self.is_endpoint() {
+                true => (self.thinking.endpoint().max_tokens, TEMPLATE_RESERVE),
+                false => (0, 0),
+            };
+            limits.check_room(context, thought, reserved)?;
+        }
+        let name = dataset.name();
+        let help = "`palimpsest data check` lists all its problems";
+        let (mut rows, mut first) = (FilePlan::new(dataset.benchmark()), None);
+        for case in dataset.cases()? {
+            match case {
+                Ok(case) => {
+                    rows.sound(&case);
+                    first.get_or_insert(case);
+                }
+                Err(ReadError::Row(problems)) => rows.broken(problems),
+                // How many rows there are behind it is not known, and with it no denominator.
+                error => {
+                    error.with_context(|| format!("{name} cannot be used; {help}"))?;
+                }
+            }
+        }
+        let (count, broken) = rows.rows();
+        if let Some(problem) = rows.first_problem() {
+            ensure!(
+                broken < count,
+                "{name} cannot be used; {help}: none of its {count} rows is sound: {problem}"
+            );
+            ensure!(
+                !self.strict,
+                "{broken} of the {count} rows of {name} are broken, and --strict refuses that; {help}. The first: {problem}"
+            );
+            note(format_args!(
+                "note: {broken} of the {count} rows of {name} are broken; they are not asked and count as errors ({help}; --strict refuses \
+                 such a file). The first: {problem}"
+            ));
+        }
+        let all = rows.finish();
+        let named = NameAndDigest { name: dataset.name().to_owned(), digest: dataset.digest().to_owned() };
+        Ok(OpenedData { dataset, named, all, first, limits })
+    }
+
+    pub fn plan(&self, dataset: &Dataset, all: Vec<PlannedCase>) -> anyhow::Result<Vec<PlannedCase>> {
+        let selection = Selection {
+            sample: self.case_sample(),
+            only: self.only.clone(),
+            limit: self.limit,
+            limit_probes: self.limit_probes,
+            shard: self.shard,
+            ..Selection::of_all(dataset.benchmark())
+        };
+        Ok(selection.of(all)?)
+    }
+
+    pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
+        let folder = self.prompts.as_deref();
+        if self.query_time && !benchmark.query_time_if_asked {
+            let why = format!(
+                "--query-time has no effect: prompts of {} tell the time of the question wherever the data does; drop it",
+                benchmark.title
+            );
+            return Err(WrongUsage(why).into());
+        }
+        let templates = Templates::load(benchmark, folder)?.with_query_time(self.query_time);
+        Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
+    }
+
+    /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
+    fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
+        let by_words = |one: &Condition| {
+            matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
+        };
+        Identity {
+            words: conditions.iter().any(by_words).then_some(palimpsest_data::ground::words::VERSION),
+            benchmark: data.dataset.benchmark().name.to_owned(),
+            dataset: data.named.clone(),
+            sampling: Some(self.sampling(data.limits)),
+            seed: self.seed,
+            only: self.only.clone(),
+            limit: self.limit,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            sample: self.case_sample(),
+            conditions,
+            limit_probes: self.limit_probes,
+            ..Identity::default()
+        }
+    }
+
+    /// Answers what the run folder lacks of `plan`.
+    fn answer(
+        &self,
+        (begin, stop, machine): (&Begin<'_>, &AtomicBool, Machine),
+        identity: Identity,
+        (dataset, plan): (&Dataset, Vec<PlannedCase>),
+        systems: MemorySystems,
+        subject: &mut dyn Subject,
+    ) -> anyhow::Result<Summary> {
+        let header = RunHeader::new(identity, self.shard, machine);
+        let mut store = RunStore::open_or_create(begin.folder, &header, plan)?;
+        if self.retry_cut {
+            store.retry_cut();
+        }
+        // Broken rows are in the plan, and their errors in the rows.
+        let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+        let cases = sound.map(|case| {
+            // It was read before, so the file has changed since.
+            case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
+        });
+        let mut memory =
+            retrievers(dataset.benchmark(), self.seed, &header.identity.conditions, begin.show_progress)?
+                .with_systems(systems.searches);
+        let summary = runner::run(&mut store, cases, &mut memory, subject, stop, begin.show_progress)
+            .with_context(|| format!("{}", begin.folder.display()))?;
+        let broken = store.plan().iter().filter(|case| case.broken.is_some()).count();
+        if broken > 0 {
+            note(format_args!("note: the errors of {broken} broken rows stay until the file is mended"));
+        }
+        Ok(summary)
+    }
+}
+
+/// This machine, with the device that the model runs on or the address of an endpoint.
+fn machine(device: &str) -> Machine {
+    Machine::here(device, rayon::current_num_threads())
+}

@@ -1,0 +1,136 @@
+//! The flags about thoughts, which runs and judges share.
+
+use std::str::FromStr;
+
+use anyhow::ensure;
+use serde_json::{Map, Value};
+
+use super::{WrongValue, positive};
+use crate::chat::endpoint::EndpointThinking;
+use crate::runs::header::ThinkingPolicy;
+use palimpsest_core::engine::{DEFAULT_MAX_THINKING, LocalModel, ThinkingOptions};
+use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
+
+/// Thinking flags of a model.
+#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
+#[command(next_help_heading = "Thinking")]
+pub struct Thinking {
+    /// Whether the model thinks before it answers; thoughts are kept apart from answers and shown to no judge. An endpoint is told
+    /// nothing by `auto`, and `chat_template_kwargs: {"enable_thinking": ...}` else
+    #[arg(long, value_enum, default_value_t)]
+    pub thinking: ThinkingMode,
+    /// Most tokens of a thought, beside those of the answer, where the model thinks [default: 4096; endpoints: with --thinking on]
+    #[arg(long, value_name = "TOKENS", value_parser = positive)]
+    pub max_thinking: Option<usize>,
+    /// How much is thought, where the chat template or the endpoint reads `reasoning_effort`
+    #[arg(long, value_enum, value_name = "EFFORT")]
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// Endpoints: variables for the server's chat template, as a JSON object
+    #[arg(long, value_name = "JSON", help_heading = "Endpoint")]
+    pub chat_template_kwargs: Option<Object>,
+}
+
+/// A JSON object as typed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object(Map<String, Value>);
+
+impl FromStr for Object {
+    type Err = WrongValue;
+
+    fn from_str(text: &str) -> Result<Self, WrongValue> {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Ok(Object(object)),
+            Ok(_) => {
+                let why = "it is no JSON object; give one, for example {\"enable_thinking\": false}";
+                Err(WrongValue(why.to_owned()))
+            }
+            Err(error) => Err(WrongValue(format!("it is no JSON: {error}"))),
+        }
+    }
+}
+
+/// The variable by which most servers' templates switch thoughts.
+const SWITCH: &str = "enable_thinking";
+
+impl Thinking {
+    /// Refuses flags that make no sense together.
+    pub fn check(&self, endpoint: bool) -> anyhow::Result<()> {
+        let off = self.thinking == ThinkingMode::Off;
+        ensure!(
+            !(off && self.max_thinking.is_some()),
+            "--max-thinking is for thoughts, and --thinking off has none; drop one of the two"
+        );
+        ensure!(
+            !(off && self.reasoning_effort.is_some()),
+            "--reasoning-effort is for thoughts, and --thinking off has none; drop one of the two"
+        );
+        let Some(Object(kwargs)) = &self.chat_template_kwargs else { return Ok(()) };
+        ensure!(
+            endpoint,
+            "--chat-template-kwargs is for endpoints; a local model's template is set by --thinking and --reasoning-effort"
+        );
+        ensure!(
+            self.thinking == ThinkingMode::Auto || !kwargs.contains_key(SWITCH),
+            "--thinking and the {SWITCH} of --chat-template-kwargs say the same; drop one of the two"
+        );
+        Ok(())
+    }
+
+    /// For a local model.
+    pub fn local(&self) -> ThinkingOptions {
+        ThinkingOptions {
+            mode: self.thinking,
+            effort: self.reasoning_effort,
+            max: self.max_thinking.unwrap_or(DEFAULT_MAX_THINKING),
+        }
+    }
+
+    /// For an endpoint.
+    pub fn endpoint(&self) -> EndpointThinking {
+        let mut kwargs = self.chat_template_kwargs.clone().map(|Object(kwargs)| kwargs).unwrap_or_default();
+        let default = match self.thinking {
+            ThinkingMode::Auto | ThinkingMode::Off => 0,
+            ThinkingMode::On => DEFAULT_MAX_THINKING,
+        };
+        if self.thinking != ThinkingMode::Auto {
+            kwargs.insert(SWITCH.to_owned(), (self.thinking == ThinkingMode::On).into());
+        }
+        EndpointThinking {
+            on: kwargs.get(SWITCH) == Some(&Value::Bool(true)),
+            chat_template_kwargs: kwargs,
+            reasoning_effort: self.reasoning_effort,
+            max_tokens: self.max_thinking.unwrap_or(default),
+        }
+    }
+
+    /// As the identity of a run with a local model has it: nothing where the model has no thoughts.
+    pub fn local_policy(&self, model: &LocalModel) -> Option<ThinkingPolicy> {
+        let on = model.text().thoughts?.on;
+        Some(ThinkingPolicy {
+            mode: Some(if on { ThinkingMode::On } else { ThinkingMode::Off }),
+            max_tokens: on.then(|| model.max_thinking()),
+            reasoning_effort: self.reasoning_effort,
+            chat_template_kwargs: None,
+        })
+    }
+
+    /// The settings that a judge that writes a reply is told, for the digest of its verdicts. Without the limit of thoughts: more room for
+    /// those that were cut off changes no verdict that is there.
+    pub fn of_judge(&self) -> Option<String> {
+        let policy = ThinkingPolicy { max_tokens: None, ..self.endpoint_policy()? };
+        (policy != ThinkingPolicy::default()).then(|| serde_json::to_string(&policy).ok())?
+    }
+
+    /// As the identity of a run with an endpoint has it: nothing where the endpoint is told nothing.
+    pub fn endpoint_policy(&self) -> Option<ThinkingPolicy> {
+        let EndpointThinking { max_tokens, .. } = self.endpoint();
+        let kwargs = self.chat_template_kwargs.clone().filter(|Object(kwargs)| !kwargs.is_empty());
+        let policy = ThinkingPolicy {
+            mode: Some(self.thinking).filter(|mode| *mode != ThinkingMode::Auto),
+            max_tokens: Some(max_tokens).filter(|tokens| *tokens > 0),
+            reasoning_effort: self.reasoning_effort,
+            chat_template_kwargs: kwargs.map(|Object(kwargs)| Value::Object(kwargs)),
+        };
+        Some(policy).filter(|policy| *policy != ThinkingPolicy::default())
+    }
+}

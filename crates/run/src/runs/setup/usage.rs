@@ -1,0 +1,15 @@
+//! Command lines that cannot be run.
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(pub String);
+
+/// A flag's value that cannot be read, in words for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongValue(pub String);
+
+pub fn positive(text: &str) -> Result<usize, WrongValue> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
+}

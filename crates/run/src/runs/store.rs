@@ -1,0 +1,594 @@
+//! The run folder: a header that says exactly what was run, and append-only rows.
+//!
+//! ```text
+//! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
+//! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
+//! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
+//! replies.jsonl   what a judge literally replied      labels.jsonl    what judges said of the data's labels (see `labels`)
+//! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
+//! rubrics.jsonl   what judges were told, one row a rubric
+//! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
+//! trials.jsonl    answers asked again with something changed (see docs/view.md)
+//! costs.jsonl     tokens and seconds; the one file that differs from run to run (see `cost`)
+//! ```
+//!
+//! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
+//! is begun, everything else is written whole or not at all, and a row is written after the files it names.
+//! [`RunFolder`] reads it without a lock, also while it is being written. Within a file the last row of a key counts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+use jiff::civil::DateTime;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::condition::named;
+use super::cost::CostRow;
+use super::error::RunError;
+use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
+use super::judge_name::{JudgeName, judge_names};
+use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
+use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
+use palimpsest_core::attention::AttentionStore;
+use palimpsest_core::files::write_atomically;
+use palimpsest_core::timing;
+use palimpsest_data::benchmarks::{self, Benchmark};
+use palimpsest_data::case::Turn;
+use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
+use palimpsest_data::ground::order::unique;
+
+pub const HEADER: &str = "run.json";
+pub const PLAN: &str = "plan.jsonl";
+pub const ANSWERS: &str = "answers.jsonl";
+pub const VERDICTS: &str = "verdicts.jsonl";
+pub const REPLIES: &str = "replies.jsonl";
+pub const RUBRICS: &str = "rubrics.jsonl";
+/// Appended to by the page of `palimpsest view`.
+pub const TRIALS: &str = "trials.jsonl";
+pub(super) const COSTS: &str = "costs.jsonl";
+const LOCK: &str = "run.lock";
+pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+/// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
+pub(super) const MEMORY: &str = "memory";
+/// The folder within a memory system's that it keeps for itself, beside those of the cases.
+pub(super) const OWN_FOLDER: &str = ".system";
+/// Prefix of `tempfile`'s names, which files of a killed process bear.
+const TEMPORARY: &str = ".tmp";
+
+/// `cases/<case>.json`: what the model was shown of a case, for reports.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownCase {
+    pub case: String,
+    pub query_time: Option<DateTime>,
+    /// The segments that truncation left, in order.
+    #[serde(rename = "sessions")]
+    pub segments: Vec<ShownSegment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShownSegment {
+    /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
+    #[serde(default = "session", skip_serializing_if = "is_session")]
+    pub kind: String,
+    pub index: usize,
+    /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<DateTime>,
+    pub turns: Vec<Turn>,
+}
+
+fn session() -> String {
+    "session".to_owned()
+}
+
+fn is_session(kind: &String) -> bool {
+    kind == "session"
+}
+
+/// A run folder, read: what the lens, the figures, the report and the exports start from.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    pub dir: PathBuf,
+    pub header: RunHeader,
+    pub plan: Vec<PlannedCase>,
+    /// The rows that count, in dataset order.
+    pub answers: Vec<AnswerRow>,
+    /// The rows that count: judge by judge in order of first appearance, each in dataset order.
+    pub verdicts: Vec<VerdictRow>,
+    /// Rubrics of the judges; none in runs that were judged before rubrics had names.
+    pub rubrics: Vec<RubricRow>,
+    /// Costs in the order of time; none in runs of version 0.1.0.
+    pub costs: Vec<CostRow>,
+    judges: Vec<JudgeName>,
+}
+
+impl RunFolder {
+    /// Reads the folder. A last line that is still being written is left out.
+    pub fn read(dir: &Path) -> Result<Self, RunError> {
+        let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
+        let answers: Vec<AnswerRow> = read_rows(&dir.join(ANSWERS))?;
+        let verdicts: Vec<VerdictRow> = read_rows(&dir.join(VERDICTS))?;
+        let rubrics = read_rows(&dir.join(RUBRICS))?;
+        let costs = read_rows(&dir.join(COSTS))?;
+        Ok(RunFolder { costs, ..RunFolder::of_rows(dir, header, plan, &answers, (&verdicts, rubrics)) })
+    }
+
+    /// Of rows that were read before, each key's last, without costs.
+    pub fn of_rows(
+        dir: &Path,
+        header: RunHeader,
+        plan: Vec<PlannedCase>,
+        answers: &[AnswerRow],
+        (verdicts, rubrics): (&[VerdictRow], Vec<RubricRow>),
+    ) -> Self {
+        let keys = keys(&plan, &header.identity);
+        let answers = in_order(&keys, answers, AnswerRow::key);
+        let verdicts = verdicts_in_order(&keys, verdicts);
+        let judges = judge_names(&verdicts, &rubrics, &header.identity.benchmark);
+        let costs = Vec::new();
+        RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges }
+    }
+
+    /// The run under one condition alone. An empty name is the plain one or, where there is none, the first.
+    pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
+        let known = self.header.identity.condition_names();
+        let first = known.first().copied().unwrap_or_default().to_owned();
+        let name = if name.is_empty() && !known.contains(&"") { &first } else { name };
+        if !known.contains(&name) {
+            let known = known.iter().map(|name| if name.is_empty() { "the plain one" } else { name });
+            return Err(RunError::UnknownCondition {
+                dir: self.dir,
+                name: name.to_owned(),
+                known: known.collect::<Vec<_>>().join(", "),
+            });
+        }
+        self.plan = asked_under(&self.plan, name);
+        self.answers.retain(|row| row.condition == name);
+        self.verdicts.retain(|row| row.condition == name);
+        self.costs.retain(|row| row.condition == name);
+        let verdicts = &self.verdicts;
+        self.judges.retain(|judge| verdicts.iter().any(|row| judge.gave(row)));
+        Ok(self)
+    }
+
+    /// The shown history of `case`; absent until one of its probes was answered.
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
+        read_shown(&self.dir, case)
+    }
+
+    /// The attention store that `row` names, where it names one.
+    pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
+        let Some(name) = &row.attention else { return Ok(None) };
+        Ok(Some(AttentionStore::load(&self.dir.join(name))?))
+    }
+
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
+    }
+
+    /// The judges, one for each rubric and way of asking, in order of first appearance.
+    pub fn judges(&self) -> &[JudgeName] {
+        &self.judges
+    }
+}
+
+#[derive(Debug)]
+pub struct RunStore {
+    dir: PathBuf,
+    header: RunHeader,
+    plan: Vec<PlannedCase>,
+    answers: RowLog<AnswerRow>,
+    verdicts: RowLog<VerdictRow>,
+    replies: Option<RowLog<ReplyRow>>,
+    costs: Option<RowLog<CostRow>>,
+    /// True if rows without an answer because of a thought that did not end are to be tried again.
+    retry_cut: bool,
+    // Held until the store is dropped.
+    _lock: RunLock,
+}
+
+impl RunStore {
+    /// Refuses a folder that is neither a run's nor empty.
+    pub fn check_folder(dir: &Path) -> Result<(), RunError> {
+        if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
+    }
+
+    /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
+    ///
+    /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
+    pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
+        let _span = timing::io();
+        check_distinct(&plan)?;
+        RunStore::check_folder(dir)?;
+        let is_run = dir.join(HEADER).exists();
+        std::fs::create_dir_all(dir).map_err(RunError::io("create", dir))?;
+        let lock = lock(dir)?;
+        if is_run {
+            let stored = read_header(dir)?;
+            let mut differences = stored.identity.differences(&header.identity);
+            if stored.shard != header.shard {
+                let text =
+                    |shard: Option<super::plan::Shard>| shard.map_or("none".to_owned(), |s| s.to_string());
+                differences.push(Difference {
+                    field: "shard".to_owned(),
+                    stored: text(stored.shard),
+                    asked: text(header.shard),
+                });
+            }
+            if !differences.is_empty() {
+                return Err(RunError::DifferentRun { dir: dir.to_owned(), differences });
+            }
+            if stored.machine != header.machine {
+                tracing::warn!(
+                    "{} was begun on another machine or device, or with another attention kernel; answers may differ in the last bits: {:?} then, {:?} now",
+                    dir.display(),
+                    stored.machine,
+                    header.machine
+                );
+            }
+        } else {
+            // The header comes last.
+            write_rows(&dir.join(PLAN), &plan)?;
+            write_header(dir, header)?;
+        }
+        let store = RunStore::open_locked(dir, lock)?;
+        if store.plan != plan {
+            return Err(RunError::Broken {
+                path: dir.join(PLAN),
+                reason: "it plans other cases than the dataset of the same digest gives".to_owned(),
+            });
+        }
+        Ok(store)
+    }
+
+    pub fn open(dir: &Path) -> Result<Self, RunError> {
+        read_header(dir)?;
+        RunStore::open_locked(dir, lock(dir)?)
+    }
+
+    fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
+        for folder in FOLDERS {
+            let folder = dir.join(folder);
+            std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
+            remove_leftovers(&folder);
+        }
+        remove_leftovers(dir);
+        let header = read_header(dir)?;
+        let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
+        let answers: RowLog<AnswerRow> = RowLog::open(dir.join(ANSWERS))?;
+        let verdicts: RowLog<VerdictRow> = RowLog::open(dir.join(VERDICTS))?;
+        let replies = dir.join(REPLIES);
+        let replies = replies.exists().then(|| RowLog::open(replies)).transpose()?;
+        let planned: BTreeSet<Key> = keys(&plan, &header.identity).into_iter().collect();
+        let stranger = answers.rows.iter().map(AnswerRow::key).find(|key| !planned.contains(key));
+        if let Some(AnswerKey { case, probe, condition }) = stranger {
+            let probe = named(probe, condition);
+            let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
+            return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
+        }
+        Ok(RunStore {
+            dir: dir.to_owned(),
+            header,
+            plan,
+            answers,
+            verdicts,
+            replies,
+            costs: None,
+            retry_cut: false,
+            _lock: lock,
+        })
+    }
+
+    pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
+        benchmark_of(&self.dir, &self.header)
+    }
+
+    pub fn header(&self) -> &RunHeader {
+        &self.header
+    }
+
+    pub fn plan(&self) -> &[PlannedCase] {
+        &self.plan
+    }
+
+    /// The answer rows that count, in dataset order.
+    pub fn answers(&self) -> Vec<AnswerRow> {
+        in_order(&self.keys(), &self.answers.rows, AnswerRow::key)
+    }
+
+    fn keys(&self) -> Vec<Key<'_>> {
+        keys(&self.plan, &self.header.identity)
+    }
+
+    pub fn planned(&self) -> usize {
+        self.keys().len()
+    }
+
+    /// The verdict rows that count: judge by judge, each in dataset order.
+    pub fn verdicts(&self) -> Vec<VerdictRow> {
+        verdicts_in_order(&self.keys(), &self.verdicts.rows)
+    }
+
+    /// Finished questions: answered without error, and the attention file in place.
+    pub fn clean_answers(&self) -> BTreeSet<AnswerKey> {
+        self.answers()
+            .into_iter()
+            .filter(|row| row.error.is_none() && row.answer.is_some())
+            .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
+            .map(|row| row.key().owned())
+            .collect()
+    }
+
+    /// Has answers that a thought took the place of tried again ([`AnswerRow::cut`]).
+    pub fn retry_cut(&mut self) {
+        self.retry_cut = true;
+    }
+
+    /// Questions that are not retried: generation ended inside a thought and would again.
+    pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
+        let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
+        rows.map(|row| row.key().owned()).collect()
+    }
+
+    /// Saves the attention store, where there is one, then appends the row, which is made to name it.
+    pub fn append_answer(
+        &mut self,
+        mut row: AnswerRow,
+        attention: Option<&AttentionStore>,
+    ) -> Result<(), RunError> {
+        let _span = timing::io();
+        row.attention = None;
+        if let Some(attention) = attention {
+            let name = attention_file(&row.case, &row.probe, &row.condition);
+            attention.save(&self.dir.join(&name))?;
+            row.attention = Some(name);
+        }
+        Ok(self.answers.append(row)?)
+    }
+
+    /// Makes `rows` the answers of the run, in one step: for answers that come all at once.
+    pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
+        Ok(self.answers.rewrite(rows)?)
+    }
+
+    pub fn append_reply(&mut self, row: ReplyRow) -> Result<(), RunError> {
+        append_to(&mut self.replies, self.dir.join(REPLIES), row)
+    }
+
+    /// Keeps what a judge is told, where it is not kept yet.
+    pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
+        let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
+        if !log.rows.contains(&row) {
+            log.append(row)?;
+        }
+        Ok(())
+    }
+
+    pub fn append_cost(&mut self, row: CostRow) -> Result<(), RunError> {
+        append_to(&mut self.costs, self.dir.join(COSTS), row)
+    }
+
+    pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
+        Ok(self.verdicts.append(row)?)
+    }
+
+    pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
+        let _span = timing::io();
+        let text = serde_json::to_string(shown);
+        write_json(&self.dir.join(case_file(&shown.case)), text, "it")
+    }
+
+    pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
+        read_shown(&self.dir, case)
+    }
+
+    pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
+        let _span = timing::io();
+        let path = self.dir.join(case_file(case));
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RunError::io("remove", &path)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn has_shown(&self, case: &str) -> bool {
+        self.dir.join(case_file(case)).is_file()
+    }
+
+    /// Drops superseded rows and sorts the rest, so that an interrupted run ends with the same bytes as another.
+    pub fn finish(&mut self) -> Result<(), RunError> {
+        let _span = timing::io();
+        let answers = self.answers();
+        let verdicts = self.verdicts();
+        let replies = self.replies.as_ref().map(|replies| replies_in_order(&self.keys(), &replies.rows));
+        self.answers.rewrite(answers)?;
+        self.verdicts.rewrite(verdicts)?;
+        match (&mut self.replies, replies) {
+            (Some(log), Some(rows)) => Ok(log.rewrite(rows)?),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn benchmark_of(dir: &Path, header: &RunHeader) -> Result<&'static Benchmark, RunError> {
+    let name = &header.identity.benchmark;
+    benchmarks::named(name).ok_or_else(|| {
+        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
+        let (dir, name, known) = (dir.to_owned(), name.clone(), known.join(", "));
+        RunError::UnknownBenchmark { dir, name, known }
+    })
+}
+
+fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
+    let path = dir.join(case_file(case));
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(RunError::io("read", &path)(e)),
+    };
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
+}
+
+type Key<'a> = AnswerKey<&'a str>;
+
+/// Of all that is planned, case by case, probe by probe, condition by condition.
+fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
+    let conditions = identity.condition_names();
+    let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
+    let asked = probes.flat_map(|(case, probe)| conditions.iter().map(move |name| (case, probe, *name)));
+    let asked = asked.filter(|(_, probe, name)| probe.is_asked_under(name));
+    asked.map(|(case, probe, name)| AnswerKey::of(case, &probe.id, name)).collect()
+}
+
+/// The last row of each key, in the keys' order.
+fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>) -> Vec<R> {
+    let last: HashMap<Key<'_>, &R> = rows.iter().map(|row| (key(row), row)).collect();
+    keys.iter().filter_map(|key| last.get(key).map(|row| (*row).clone())).collect()
+}
+
+fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
+    by_judge(keys, rows, |row| (&row.judge, row.rubric.as_deref()), VerdictRow::key)
+}
+
+/// The last reply to each call, in the order of verdicts.
+fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
+    // Calls begin with a probe each.
+    fn key(row: &ReplyRow) -> Key<'_> {
+        AnswerKey::of(&row.case, row.probes.first().map_or("", String::as_str), &row.condition)
+    }
+    by_judge(keys, rows, |row| (&row.judge, Some(&row.rubric)), key)
+}
+
+/// Judge by judge and rubric by rubric, in order of first appearance; of each the last row of each key.
+fn by_judge<R: Clone>(
+    keys: &[Key<'_>],
+    rows: &[R],
+    judge: impl Fn(&R) -> (&str, Option<&str>),
+    key: impl Fn(&R) -> Key<'_>,
+) -> Vec<R> {
+    let of = |one: (&str, Option<&str>)| {
+        let own: Vec<R> = rows.iter().filter(|row| judge(row) == one).cloned().collect();
+        in_order(keys, &own, &key)
+    };
+    unique(rows.iter().map(&judge)).into_iter().flat_map(of).collect()
+}
+
+/// With it the folder is a run.
+pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
+    let text = serde_json::to_string_pretty(header).map(|text| text + "\n");
+    write_json(&dir.join(HEADER), text, "the header")
+}
+
+fn write_json(path: &Path, text: serde_json::Result<String>, what: &str) -> Result<(), RunError> {
+    let text = text.map_err(|e| RunError::Broken {
+        path: path.to_owned(),
+        reason: format!("{what} cannot be written: {e}"),
+    })?;
+    write_atomically(path, text.as_bytes()).map_err(RunError::io("write", path))
+}
+
+fn append_to<T: Serialize + DeserializeOwned>(
+    log: &mut Option<RowLog<T>>,
+    path: PathBuf,
+    row: T,
+) -> Result<(), RunError> {
+    let open = match log.take() {
+        Some(open) => open,
+        None => RowLog::open(path)?,
+    };
+    Ok(log.insert(open).append(row)?)
+}
+
+pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
+    let path = dir.join(HEADER);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RunError::NotARun { dir: dir.to_owned(), reason: format!("it has no {HEADER}") });
+        }
+        Err(e) => return Err(RunError::io("read", &path)(e)),
+    };
+    let broken = |reason: String| RunError::Broken { path: path.clone(), reason };
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| broken(format!("it does not parse: {e}")))?;
+    if value.get("format").and_then(serde_json::Value::as_str) != Some(FORMAT) {
+        let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
+        return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
+    }
+    // The hash is taken of what is stored: a field that this version does not know is no change.
+    let version = value.get("identity_version").map_or(Some(1), serde_json::Value::as_u64);
+    let version = version.and_then(|version| u32::try_from(version).ok()).filter(|v| *v <= IDENTITY_VERSION);
+    let Some(version) = version else {
+        let reason = "its identity is of a later version of palimpsest, which has to read it".to_owned();
+        return Err(broken(reason));
+    };
+    let stored = hash(value.get("identity").unwrap_or(&serde_json::Value::Null), version);
+    if value.get("identity_sha256").and_then(serde_json::Value::as_str) != Some(&stored) {
+        return Err(broken(
+            "its identity was changed after the run began: the hash does not match".to_owned(),
+        ));
+    }
+    serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))
+}
+
+/// Refuses to make a run of a folder that holds anything but what a killed start may have left.
+fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(RunError::io("open", dir)(e)),
+    };
+    for entry in entries {
+        let name = entry.map_err(RunError::io("read", dir))?.file_name();
+        let name = name.to_string_lossy();
+        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {
+            let reason = format!("it holds `{name}` but no {HEADER}");
+            return Err(RunError::NotARun { dir: dir.to_owned(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// The lock of a run folder. Unlocked by name when dropped, not only closed: a child process that is just being started
+/// holds a copy of the file until it runs its program, and the lock lives as long as any copy.
+#[derive(Debug)]
+struct RunLock(File);
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing follows in any case.
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(dir: &Path) -> Result<RunLock, RunError> {
+    let path = dir.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(RunError::io("write", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(RunLock(file)),
+        Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
+    }
+}
+
+/// Removes temporary files of a killed process. The lock is held, so nobody is writing them.
+fn remove_leftovers(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            // A leftover that cannot be removed costs space and nothing else.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}

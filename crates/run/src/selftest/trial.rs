@@ -1,0 +1,348 @@
+//! A decoder of made-up weights on devices: loaded, read with, recorded and generated from, timed, and its memory measured
+//! beside the plan.
+//!
+//! `palimpsest model try` does this with a released model's whole shape, the self-test with small models and single layers. Clocks
+//! stop after the devices have done what they were asked for.
+
+use std::time::{Duration, Instant};
+
+use candle_core::{DType, Device, Result as TensorResult, Tensor};
+use serde::Serialize;
+
+use super::machine::Gauge;
+pub use super::machine::Peak;
+use super::rule::Numbers;
+use super::shapes::FILL;
+use crate::cards::{self, Kernel, LayerWork, Recording, Work};
+use palimpsest_core::attention::{
+    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, SpanError, Wanted,
+};
+use palimpsest_core::engine::memory_plan::{self, DoesNotFit, MemoryPlan, MemoryRequest, available_bytes};
+use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
+use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, ModelError, OpenModel};
+use palimpsest_core::span::Span;
+
+/// Why the self-test ended early, or one of its parts did.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    #[error("interrupted")]
+    Interrupted,
+    #[error("no device was named; name at least one, such as cpu or cuda:0")]
+    NoDevice,
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    DoesNotFit(#[from] Box<DoesNotFit>),
+    #[error(transparent)]
+    Engine(EngineError),
+    #[error(transparent)]
+    Spans(#[from] SpanError),
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+}
+
+impl From<EngineError> for SelfTestError {
+    /// An interruption is no failure of the model.
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Interrupted => SelfTestError::Interrupted,
+            other => SelfTestError::Engine(other),
+        }
+    }
+}
+
+/// Where and for which lengths a decoder is loaded.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    pub dtype: DType,
+    /// Of keys and values; `None` is the same.
+    pub cache: Option<DType>,
+    /// Hidden states are of the dtype on the CPU too, as on cards.
+    pub rounds: bool,
+    pub devices: Vec<Device>,
+    pub kernel: AttentionKernel,
+    /// Tokens that a prefill reads at a time.
+    pub chunk: usize,
+    pub tokens: usize,
+    /// Tokens to generate after those of the prompt.
+    pub generate: usize,
+    pub fill: Fill,
+}
+
+/// Devices, between which layers are split, and the choice of attention's kernel.
+pub type On<'a> = (&'a [Device], AttentionKernel);
+
+impl Setting {
+    /// Random weights, the usual chunk and a few generated tokens.
+    pub fn new((devices, kernel): On<'_>, dtype: DType, tokens: usize) -> Self {
+        Setting {
+            dtype,
+            cache: None,
+            rounds: false,
+            devices: devices.to_vec(),
+            kernel,
+            chunk: engine::DEFAULT_CHUNK,
+            tokens,
+            generate: 16,
+            fill: FILL,
+        }
+    }
+
+    fn request(&self, context: usize) -> MemoryRequest {
+        let Setting { chunk, cache, kernel, .. } = *self;
+        let devices = self.devices.iter().map(DeviceName::of).collect();
+        MemoryRequest { chunk, cache, kernel, ..MemoryRequest::new(context, self.dtype, devices) }
+    }
+}
+
+/// Planned bytes of a device beside the measured ones, as far as it tells.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Memory {
+    pub device: String,
+    pub planned: u64,
+    pub peak: Option<Peak>,
+}
+
+/// The outcome of a trial. Seconds are of the work alone, with the devices done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trial {
+    /// The attention kernel, where there is a choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<AttentionKernel>,
+    pub tokens: usize,
+    pub chunk: usize,
+    /// Rows whose attention was recorded, the last ones.
+    pub rows: usize,
+    /// Key spans that it was summed into.
+    pub spans: usize,
+    pub generated: usize,
+    pub loading_seconds: f64,
+    pub prefill_seconds: f64,
+    pub recording_seconds: f64,
+    pub token_seconds: f64,
+    /// The prefill's operations and bytes as counted, recording's, and those of a generated token.
+    pub prefill: Work,
+    pub recording: Work,
+    pub token: Work,
+    /// The most that the masses of a row, sinks included, miss 1 by; so of the shares of linear attention.
+    pub masses_off: f64,
+    pub memory: Vec<Memory>,
+}
+
+/// A trial, and the model's numbers: logits of the last positions, attention, greedy tokens.
+#[derive(Debug)]
+pub struct Measured {
+    pub trial: Trial,
+    pub numbers: Numbers,
+    pub greedy: Vec<u32>,
+}
+
+/// A loaded decoder of made-up weights.
+#[derive(Debug)]
+pub struct Subject {
+    engine: Engine,
+    setting: Setting,
+    /// Bytes that were free on each device before.
+    free: Vec<Option<u64>>,
+    gauge: Gauge,
+    loading: Duration,
+}
+
+impl Subject {
+    /// Makes the decoder `spec`, called `name` in errors, unless the plan says that it does not fit.
+    pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> Result<Self, SelfTestError> {
+        let description = ModelDescription::of(spec);
+        let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
+        let request = setting.request(setting.tokens + setting.generate);
+        let plan = memory_plan::check(name, &description, &request, &free)?;
+        let places = plan.places.iter().filter_map(|&place| setting.devices.get(place).cloned()).collect();
+        let gauge = Gauge::start(&setting.devices);
+        let start = Instant::now();
+        let model = OpenModel::weightless(description.spec, setting.fill).attending_by(setting.kernel);
+        let model = model.caching_in(setting.cache).rounding_hidden_states(setting.rounds);
+        let engine = Engine::new(model.load_split(places, setting.dtype)?, setting.chunk);
+        synchronize(&setting.devices)?;
+        gauge.forget();
+        Ok(Subject { engine, setting, free, gauge, loading: start.elapsed() })
+    }
+
+    pub fn spec(&self) -> &DecoderSpec {
+        self.engine.decoder().spec()
+    }
+
+    /// Every layer's work, and the kernels of its forward and of the sums of its rows.
+    fn layers(&self) -> impl Iterator<Item = (LayerWork<'_>, Kernel, Kernel)> {
+        let Setting { dtype, devices, .. } = &self.setting;
+        let streams = devices.iter().all(Device::is_cpu) && *dtype == DType::F32;
+        let decoder = self.engine.decoder();
+        LayerWork::all(decoder.spec(), dtype.size_in_bytes()).enumerate().map(move |(i, work)| {
+            let of =
+                |kernel| if kernel == AttentionKernel::Products { Kernel::Blocks } else { Kernel::Fused };
+            match decoder.attention_kernel(i) {
+                Some(settled) => (work, of(settled.forward), of(settled.sums)),
+                None if streams => (work, Kernel::Fused, Kernel::Fused),
+                None => (work, Kernel::Blocks, Kernel::Blocks),
+            }
+        })
+    }
+
+    /// Reads a prompt in parts that end at `ends`, keeps the logits of its `last` positions, records its last rows, and generates; `progress` is
+    /// told how many tokens are read.
+    pub fn measure(
+        &self,
+        ends: &[usize],
+        last: usize,
+        recording: Recording,
+        progress: &mut dyn FnMut(usize) -> bool,
+    ) -> Result<Measured, SelfTestError> {
+        let Setting { devices, dtype, generate, chunk, .. } = &self.setting;
+        let tokens = ends.last().copied().unwrap_or(0);
+        let (decoder, spec, recording) = (self.engine.decoder(), self.spec(), recording.within(tokens));
+        let vocab = spec.vocab.max(1) as u64;
+        // They follow no pattern of a block's or chunk's length.
+        let prompt: Vec<u32> =
+            (0..tokens as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect();
+        let mut cache = decoder.cache(tokens + generate)?;
+        let mut observer = Timed { inner: observer(tokens, recording)?, devices, spent: Duration::ZERO };
+
+        // 1. Read, with the clock of the recording inside that of the whole.
+        synchronize(devices)?;
+        let start = Instant::now();
+        let mut done = 0;
+        let mut step = |read| {
+            done += read;
+            progress(done)
+        };
+        let mut logits = Vec::new();
+        for (i, &end) in ends.iter().enumerate() {
+            let part = &prompt[if i == 0 { 0 } else { ends[i - 1] }..end];
+            let keep = last.min(part.len());
+            logits.push(self.engine.prefill(&mut cache, part, keep, &mut observer, &mut step)?);
+        }
+        synchronize(devices)?;
+        let prefill = start.elapsed().saturating_sub(observer.spent);
+        let masses = observer.timed(|inner| inner.finish())?;
+        let logits = Tensor::cat(&logits, 0)?;
+        let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
+
+        // 2. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it.
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
+        let start = Instant::now();
+        let (first, mut on_token) = (logits.get(last - 1)?, |_| progress(tokens));
+        let greedy =
+            self.engine.decode(&mut cache, &first, (&sampling, &[]), &mut NoObserver, &mut on_token)?.tokens;
+        synchronize(devices)?;
+        let decode = start.elapsed();
+
+        // 3. The counts, and the memory that was taken.
+        let of =
+            |work: &dyn Fn((LayerWork, Kernel, Kernel)) -> Work| -> Work { self.layers().map(work).sum() };
+        let steps = greedy.len().saturating_sub(1);
+        let mut kernels = (0..spec.layers.len()).filter_map(|i| decoder.attention_kernel(i));
+        let trial = Trial {
+            kernel: kernels.next().map(|settled| settled.forward),
+            tokens,
+            chunk: *chunk,
+            rows: recording.rows,
+            spans: recording.spans,
+            generated: steps,
+            loading_seconds: self.loading.as_secs_f64(),
+            prefill_seconds: prefill.as_secs_f64(),
+            recording_seconds: observer.spent.as_secs_f64(),
+            token_seconds: decode.as_secs_f64() / steps.max(1) as f64,
+            prefill: of(&|(layer, kernel, _)| layer.prefill(tokens, kernel)) + cards::head(spec),
+            recording: of(&|(layer, _, sums)| layer.recorded(tokens, recording, sums)),
+            token: of(&|(layer, kernel, _)| layer.step(tokens, 0, 1, kernel))
+                + cards::token_head(spec, dtype.size_in_bytes()),
+            masses_off: off_from_1(&masses),
+            memory: self.memory(tokens + generate),
+        };
+        Ok(Measured { trial, numbers: numbers(&logits, &masses)?, greedy })
+    }
+
+    /// The plan for `context` tokens beside what was measured.
+    fn memory(&self, context: usize) -> Vec<Memory> {
+        let description = ModelDescription::of(self.spec().clone());
+        let plan = MemoryPlan::new(&description, &self.setting.request(context), &self.free);
+        let peaks = self.gauge.peaks();
+        let mut memory: Vec<Memory> = Vec::new();
+        for share in &plan.shares {
+            let (device, planned) = (share.device.to_string(), share.total());
+            match memory.iter_mut().find(|m| m.device == device) {
+                Some(same) => same.planned += planned,
+                None => {
+                    let peak = peaks.iter().find(|peak| peak.device == device).cloned();
+                    memory.push(Memory { device, planned, peak });
+                }
+            }
+        }
+        memory
+    }
+}
+
+/// Waits until all devices have done what they were asked for.
+fn synchronize(devices: &[Device]) -> TensorResult<()> {
+    devices.iter().try_for_each(Device::synchronize)
+}
+
+/// Measures the last rows, four fifths of them as a segment and the rest as a question, over spans that tile the prompt.
+fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
+    let question = (rows / 5).max(1);
+    let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
+    if rows > question {
+        row_spans.insert(0, Span::new("segment", tokens - rows..tokens - question));
+    }
+    let border = |i: usize| i * tokens / spans;
+    let keys = (0..spans).map(|i| Span::new(i.to_string(), border(i)..border(i + 1))).collect();
+    Ok(MassObserver::new(row_spans, keys, tokens)?)
+}
+
+/// Logits and masses by the names of [`Numbers`].
+fn numbers(logits: &Tensor, masses: &Masses) -> TensorResult<Numbers> {
+    let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+    let mut numbers = Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
+    numbers.extend(masses.sink.iter().map(|sink| ("sink", sink.iter().copied().collect())));
+    if let Some(delta) = &masses.delta {
+        numbers.insert("delta_signed", delta.signed.iter().copied().collect());
+        numbers.insert("delta_share", delta.share.iter().copied().collect());
+    }
+    Ok(numbers)
+}
+
+/// The most that the masses of a row, or the shares of linear attention, miss 1 by. Infinite where one is no number.
+fn off_from_1(masses: &Masses) -> f64 {
+    let sum = |row: ndarray::ArrayView1<f32>| row.iter().map(|x| f64::from(*x)).sum::<f64>();
+    let sinks = masses.sink.iter().flat_map(|sink| sink.iter().copied()).chain(std::iter::repeat(0.0));
+    let rows = masses.mass.rows().into_iter().zip(sinks).map(|(row, sink)| sum(row) + f64::from(sink));
+    let shares = masses.delta.iter().flat_map(|delta| delta.share.rows()).map(sum);
+    let off = rows.chain(shares).map(|sum| (sum - 1.0).abs());
+    off.fold(0.0, |most, x| if x.is_nan() { f64::INFINITY } else { x.max(most) })
+}
+
+/// A mass observer with a clock that runs while it works, and waits for the devices on either side.
+struct Timed<'a> {
+    inner: MassObserver,
+    devices: &'a [Device],
+    spent: Duration,
+}
+
+impl Timed<'_> {
+    fn timed<T>(&mut self, work: impl FnOnce(&mut MassObserver) -> TensorResult<T>) -> TensorResult<T> {
+        synchronize(self.devices)?;
+        let start = Instant::now();
+        let done = work(&mut self.inner)?;
+        synchronize(self.devices)?;
+        self.spent += start.elapsed();
+        Ok(done)
+    }
+}
+
+impl Observer for Timed<'_> {
+    fn wants(&self, point: Point<'_>) -> Wanted<'_> {
+        self.inner.wants(point)
+    }
+
+    fn observe(&mut self, event: Event<'_>) -> TensorResult<()> {
+        self.timed(|inner| inner.observe(event))
+    }
+}

@@ -1,0 +1,236 @@
+//! Effects of spans of a prompt on its answer: each is hidden in turn, and the answer is read again.
+//!
+//! An effect is that of `palimpsest causes`: a span's keys are hidden from a position on, in all softmax layers, and the effect is the
+//! drop of the answer's log-probability, mean per token. Beside the spans random stretches of the prompt are hidden, and a span's control
+//! is chosen among them, as there ([`palimpsest_data::statistics::control`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::attention_request::CausesOptions;
+use super::error::ApiError;
+use super::prompt::TokenPrompt;
+use palimpsest_core::ablate::{Position, collect, forcing, hide, lost};
+use palimpsest_core::attention::{LayerHoles, LayerKind};
+use palimpsest_core::engine::thread::{Caller, EngineThread};
+use palimpsest_core::engine::{Event, Generated, Next, Request, Reuse, Sink};
+use palimpsest_core::span::Span;
+use palimpsest_data::statistics::control::{are_apart, control_of, stretches_of_prompt};
+
+/// Stretches that are hidden as controls, unless told otherwise.
+const CONTROLS: usize = 4;
+
+const SEED: u64 = 0;
+
+/// Effects that are to be measured, or are.
+#[derive(Debug, Clone)]
+pub struct Causes {
+    /// The spans that are hidden in turn.
+    pub spans: Vec<Span>,
+    pub from: usize,
+    /// The stretches that are hidden beside them.
+    pub controls: Vec<Range<usize>>,
+    /// Keys that are hidden in any case: the answer was made without them.
+    blocked: LayerHoles,
+    softmax_only: bool,
+    /// The predictions of the answer's tokens behind its thought: as it was, with each span hidden, with each control hidden.
+    readings: Vec<Vec<Position>>,
+}
+
+/// The effects on some tokens of an answer.
+#[derive(Debug, Clone)]
+pub struct Effects {
+    /// Their natural-log probability with nothing hidden, mean per token.
+    pub log_p: f64,
+    pub spans: Vec<Effect>,
+    /// Of each control: the mean log-probability lost per token.
+    pub controls: Vec<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Effect {
+    /// The mean log-probability lost per token.
+    pub log_p_drop: f64,
+    /// True if some token is the likeliest in one of the two readings alone.
+    pub changed: bool,
+}
+
+impl Causes {
+    /// Of a prompt with these spans, whose answer is generated with `blocked`. `field` is that of the options.
+    pub fn new(
+        options: &CausesOptions,
+        prompt: &TokenPrompt,
+        blocked: LayerHoles,
+        field: &str,
+    ) -> Result<Self, ApiError> {
+        let field = format!("palimpsest.{field}.spans");
+        let field = field.as_str();
+        let all = || prompt.tiles.iter().chain(&prompt.overlays);
+        let find = |label: &String| {
+            let found = all().find(|span| span.label == *label && !span.is_empty());
+            found.cloned().ok_or_else(|| {
+                ApiError::at(field, format!("names {label:?}, and no span of that name holds a token"))
+            })
+        };
+        let from = options.from.as_ref().map(find).transpose()?.map(|span| span.start);
+        let spans: Vec<Span> = match options.spans.as_slice() {
+            labels @ [_, ..] => labels.iter().map(find).collect::<Result<_, _>>()?,
+            [] => {
+                let is_own = |span: &&Span| {
+                    ["template[", "messages["].iter().any(|own| span.label.starts_with(own))
+                        || span.label == "prompt"
+                };
+                let before = |span: &&Span| from.is_none_or(|from| span.end <= from);
+                all().filter(|span| !is_own(span) && !span.is_empty()).filter(before).cloned().collect()
+            }
+        };
+        let Some(last) = spans.iter().map(|span| span.end).max() else {
+            let reason = "finds no documents and no named spans; send `documents`, name parts with `span`, or name spans here";
+            return Err(ApiError::at(field, reason));
+        };
+        let from = from.unwrap_or(last);
+        if let Some(late) = spans.iter().find(|span| span.end > from) {
+            let reason = format!(
+                "names {:?}, which ends at token {}, after the position {from} from which on it would be hidden",
+                late.label, late.end
+            );
+            return Err(ApiError::at(field, reason));
+        }
+        if from >= prompt.tokens.len() {
+            let reason = "leaves no token of the prompt behind the spans; give `from`, a span behind them";
+            return Err(ApiError::at(field, reason));
+        }
+        let ranges: Vec<Range<usize>> = spans.iter().map(Span::range).collect();
+        let counted = (options.controls.unwrap_or(CONTROLS), SEED);
+        let controls = stretches_of_prompt(counted, &ranges, from, &[]);
+        Ok(Causes { spans, from, controls, blocked, softmax_only: false, readings: Vec::new() })
+    }
+
+    /// Readings of an answer that it takes.
+    pub fn readings(&self) -> usize {
+        1 + self.spans.len() + self.controls.len()
+    }
+
+    pub async fn settle(
+        &mut self,
+        engine: &EngineThread,
+        cancelled: Arc<AtomicBool>,
+        (tokens, generated, kinds): (&[u32], &Generated, &[LayerKind]),
+    ) -> Result<(), ApiError> {
+        self.readings.clear();
+        self.softmax_only = kinds.contains(&LayerKind::Linear);
+        let answer: Arc<[u32]> = generated.tokens.as_slice().into();
+        if answer.len() <= generated.thought {
+            return Ok(());
+        }
+        let ranges = self.spans.iter().map(Span::range).chain(self.controls.iter().cloned());
+        let hidden =
+            ranges.map(|range| self.blocked.joined(&hide(self.from..usize::MAX, &[range], None, kinds)));
+        let holes = std::iter::once(self.blocked.clone()).chain(hidden);
+        let branches = holes.map(|holes| forcing(&tokens[self.from..], &answer, &holes)).collect();
+        let request = Request { prefix: tokens[..self.from].into(), reuse: Reuse::Longest, branches };
+        self.readings = read(engine, cancelled, request, &answer).await?;
+        for reading in &mut self.readings {
+            reading.drain(..generated.thought.min(reading.len()));
+        }
+        Ok(())
+    }
+
+    /// Tokens of the answer behind its thought; 0 before it was read.
+    pub fn tokens(&self) -> usize {
+        self.readings.first().map_or(0, Vec::len)
+    }
+
+    /// The effects on these tokens of the answer, counted from its thought on; `None` where there is no such token.
+    pub fn effects(&self, tokens: Range<usize>) -> Option<Effects> {
+        let (plain, others) = self.readings.split_first()?;
+        let plain = plain.get(tokens.clone()).filter(|plain| !plain.is_empty())?;
+        let effect = |reading: &Vec<Position>| {
+            let (log_p_drop, changed) = lost(plain, reading.get(tokens.clone()).unwrap_or_default());
+            Effect { log_p_drop, changed }
+        };
+        let (spans, controls) = others.split_at(self.spans.len().min(others.len()));
+        Some(Effects {
+            log_p: plain.iter().map(|position| position.log_p).sum::<f64>() / plain.len() as f64,
+            spans: spans.iter().map(effect).collect(),
+            controls: controls.iter().map(|reading| effect(reading).log_p_drop).collect(),
+        })
+    }
+
+    /// Of numbers of the controls, those of the stretches that do not touch a span.
+    pub fn apart(&self, span: &Span, of_controls: &[f64]) -> Vec<f64> {
+        let pairs = self.controls.iter().zip(of_controls);
+        pairs.filter(|(stretch, _)| are_apart(stretch, &span.range())).map(|(_, number)| *number).collect()
+    }
+
+    /// The control of a span by numbers of the stretches.
+    pub fn control(&self, span: &Span, of_controls: &[f64]) -> Option<f64> {
+        control_of(&span.range(), self.controls.iter().zip(of_controls.iter().copied()))
+    }
+
+    /// The effects on the whole answer; null where there is none behind a thought.
+    pub fn json(&self) -> Value {
+        let Some(effects) = self.effects(0..self.tokens()) else { return Value::Null };
+        let span = |(span, effect): (&Span, &Effect)| {
+            let Effect { log_p_drop, changed } = effect;
+            let control = self.control(span, &effects.controls);
+            json!({"label": span.label, "log_p_drop": log_p_drop, "changed": changed, "control": control})
+        };
+        let control = |(stretch, drop): (&Range<usize>, &f64)| json!({"start": stretch.start, "end": stretch.end, "log_p_drop": drop});
+        let mut json = json!({
+            "from": self.from,
+            "answer_tokens": self.tokens(),
+            "log_p": effects.log_p,
+            "spans": self.spans.iter().zip(&effects.spans).map(span).collect::<Vec<_>>(),
+            "controls": self.controls.iter().zip(&effects.controls).map(control).collect::<Vec<_>>()
+        });
+        if self.softmax_only {
+            json["softmax_only"] = true.into();
+        }
+        json
+    }
+}
+
+/// Reads the answer in every branch of a request.
+async fn read(
+    engine: &EngineThread,
+    cancelled: Arc<AtomicBool>,
+    request: Request,
+    answer: &Arc<[u32]>,
+) -> Result<Vec<Vec<Position>>, ApiError> {
+    let count = request.branches.len();
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let sink = |nth: usize| -> Sink {
+        let (told, cancelled, answer) = (told.clone(), Arc::clone(&cancelled), Arc::clone(answer));
+        let mut reading: Vec<Position> = Vec::with_capacity(answer.len());
+        let mut failed = None;
+        Box::new(move |event| {
+            let outcome = match event {
+                Event::Logits(at, logits) => {
+                    let read =
+                        collect(&logits, at, |at, logits| Position::of(answer[at], logits), &mut reading);
+                    failed = read.err().map(|error| ApiError::internal(error.to_string())).or(failed.take());
+                    return Next::Go;
+                }
+                Event::Done(_) => failed.take().map_or_else(|| Ok(std::mem::take(&mut reading)), Err),
+                Event::Failed(error) => Err(ApiError::from(error)),
+                _ => return Next::from(!told.is_closed() && !cancelled.load(Ordering::Relaxed)),
+            };
+            // Nobody may wait any more.
+            let _ = told.send((nth, outcome));
+            Next::Cancel
+        })
+    };
+    engine.submit_of(Caller::new(), request, (0..count).map(sink).collect());
+    drop(told);
+    let mut readings = vec![Vec::new(); count];
+    for _ in 0..count {
+        let Some((nth, reading)) = heard.recv().await else { return Err(ApiError::left()) };
+        readings[nth] = reading?;
+    }
+    Ok(readings)
+}

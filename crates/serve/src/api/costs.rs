@@ -1,0 +1,142 @@
+//! The memory of a request beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
+//! was measured.
+
+use super::attention_reply::Asked;
+use super::error::ApiError;
+use super::heads::Heads;
+use super::memory::Held;
+use palimpsest_core::engine::{Branch, Likelihood};
+use palimpsest_core::model::{DecoderSpec, LayerSpec};
+use palimpsest_run::observe::Measure;
+
+/// A mass while it is summed (f64) and as it is told (f32).
+const MASS: u64 = 8 + 4;
+
+/// A number of a reply: its f32 and its digits.
+const NUMBER: u64 = 4 + 16;
+
+/// A key that is told one by one with its weight: as it is found, as it is gathered, in the order of the reply, and its digits.
+const KEY: u64 = 8 + 8 + 8 + 24;
+
+/// A likelihood of a token: as it is known, and the JSON that it becomes.
+const LIKELIHOOD: u64 = size_of::<Likelihood>() as u64 + 800;
+
+/// A generated token: its text, and its place in the list of what is told.
+const TOKEN: u64 = 256;
+
+/// A token of an answer in one reading of it.
+const READ: u64 = 16 + 4;
+
+/// The text of a token, as it is kept and written.
+const TEXT: u64 = 96;
+
+/// A span of a request: its name and its place.
+const SPAN: u64 = 320;
+
+/// The memory of choices; those of one prompt take the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    base: u64,
+    /// Of each token that may be generated.
+    token: u64,
+    /// Of rows: the whole, and the part that positions take whose keys are told one by one.
+    keys: u64,
+}
+
+impl Cost {
+    /// Of one choice of a request, of a model of this shape; `asked` is what is asked about attention.
+    pub fn of(prompt: &Branch, likeliest: Option<usize>, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
+        let observe = &prompt.observe;
+        let told = likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let scored = observe.likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
+        let prompt = prompt.tokens.len() as u64;
+        let spans = (observe.keys.len() + observe.rows.spans.len()) as u64;
+        let mut cost = Cost {
+            base: prompt * (8 + scored) + spans * SPAN + spec.vocab as u64 * 4,
+            token: TOKEN + told,
+            keys: 0,
+        };
+        let Some(asked) = asked else { return cost };
+        // The logits of a reading, and the numbers of all.
+        if asked.readings() > 0 {
+            cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
+            cost.base += prompt * 4 * asked.readings() as u64;
+        }
+        let of = |heads: &dyn Fn(&LayerSpec) -> usize| spec.layers.iter().map(heads).sum::<usize>() as u64;
+        let softmax = |layer: &LayerSpec| layer.attention().map_or(0, |spec| spec.heads);
+        let delta = |layer: &LayerSpec| layer.delta_net().map_or(0, |spec| spec.value_heads);
+        let heads = of(&softmax) + 2 * of(&delta);
+        let attention = &asked.attention;
+        let shown = match &attention.heads {
+            Heads::Mean => spec.layers.len() as u64,
+            Heads::All => heads,
+            Heads::These { pairs, .. } => pairs.len() as u64,
+        };
+        let columns = observe.keys.len() as u64 + 2;
+        let row = columns * (heads * MASS + (shown + 2 * spec.layers.len() as u64) * NUMBER);
+        // A score's neutral request has a row of its own.
+        let rows = attention.rows.len() + usize::from(attention.score.is_some());
+        cost.base += row * rows as u64;
+        if attention.keeps_each() {
+            cost.token += row;
+        }
+        if attention.tells(Measure::Density) {
+            cost.base += columns * shown * attention.rows.len() as u64 * NUMBER;
+        }
+        let (width, head_dim) = (spec.hidden as u64, &|layer: &LayerSpec| {
+            layer.attention().map_or(0, |spec| spec.heads * spec.head_dim * spec.head_dim)
+        });
+        if observe.norms {
+            cost.base += of(head_dim) * 4 + row * attention.rows.len() as u64;
+        }
+        // Terms of heads by span, and every layer's of the residual stream.
+        let term = of(&softmax) * columns * (8 + NUMBER) + (2 * spec.layers.len() as u64 + 2) * width * 8;
+        cost.base += term * observe.targets.len() as u64;
+        if attention.tokens {
+            cost.base += prompt * TEXT;
+            cost.token += TEXT;
+        }
+        if let Some(top) = observe.top_keys {
+            let heads = if top.mean { spec.layers.len() as u64 } else { of(&softmax) };
+            cost.keys = heads * top.k as u64 * KEY;
+            let rows: usize = observe.rows.spans.iter().map(|row| row.len()).sum();
+            cost.base += cost.keys * rows as u64;
+            if observe.rows.answer.any() {
+                cost.token += cost.keys;
+            }
+        }
+        cost
+    }
+
+    /// All of it, with up to so many tokens.
+    fn total(&self, tokens: usize) -> u64 {
+        self.base.saturating_add(self.token.saturating_mul(tokens as u64))
+    }
+
+    /// Takes it for `choices` of up to `tokens` tokens each, beside what is held.
+    pub fn take(&self, held: &mut Held, choices: usize, tokens: usize) -> Result<(), ApiError> {
+        let before = held.bytes();
+        let wanted = self.total(tokens).saturating_mul(choices as u64);
+        held.add(wanted).map_err(|full| {
+            if !full.for_ever() {
+                // It fits as it is once others have ended.
+                return full.error("what the request records and replies", None, "record less");
+            }
+            let left = full.most.saturating_sub(before);
+            let of_one = left / (choices as u64).max(1);
+            let fit = of_one.saturating_sub(self.base) / self.token.max(1);
+            let (field, remedy) = if choices > 1 && self.total(tokens) <= left {
+                ("n", format!("ask for {} choices at most", left / self.total(tokens).max(1)))
+            } else if fit > 0 {
+                let most = "max_completion_tokens (max_tokens for /v1/completions)";
+                ("max_tokens", format!("give {most} of at most {fit}"))
+            } else if self.keys > 0 {
+                let positions = of_one / self.keys.max(1);
+                ("palimpsest.top_keys", format!("name rows of at most {positions} positions, or fewer keys"))
+            } else {
+                ("palimpsest.rows", "name fewer rows, spans or heads".to_owned())
+            };
+            full.error("what the request records and replies", Some(field), &remedy)
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! `/openapi.json`: what is served, for programs that read it.
+//!
+//! The file beside this one says everything but what depends on the model: names, token ids, layers, and whether there is a key.
+//! Tests hold it against the routes and against the fields that the code reads.
+
+use serde_json::{Value, json};
+
+use super::app::App;
+use super::error::ApiError;
+
+const FILE: &str = include_str!("openapi.json");
+
+/// The description of this server.
+pub fn openapi(app: &App) -> Result<Value, ApiError> {
+    let mut file: Value =
+        serde_json::from_str(FILE).map_err(|error| ApiError::internal(format!("openapi.json: {error}")))?;
+    let (name, spec) = (app.model.name(), &app.model.spec);
+    let schema = |of: &str| format!("/components/schemas/{of}");
+    let security = if app.guard.needs_key() { json!([{"key": []}]) } else { json!([]) };
+    for (place, value) in [
+        ("/info/version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
+        ("/security".to_owned(), security),
+        (schema("Model/enum"), json!([name])),
+        (schema("EmbeddingModel/enum"), json!([app.embedder.name(), name])),
+        (schema("TokenId/maximum"), json!(spec.vocab.saturating_sub(1))),
+        (schema("Layer/maximum"), json!(spec.layers.len().saturating_sub(1))),
+    ] {
+        match file.pointer_mut(&place) {
+            Some(found) => *found = value,
+            None => return Err(ApiError::internal(format!("This is a bug: openapi.json has no {place}"))),
+        }
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::attention_request::{AttentionRequest, CausesOptions, RangeRequest, ScoreRequest};
+    use super::super::chat::{self, ChatRequest};
+    use super::super::common::{Common, StreamOptions};
+    use super::super::completions::{self, CompletionRequest};
+    use super::super::documents::DocumentField;
+    use super::super::embeddings::EmbeddingRequest;
+    use super::super::http;
+    use super::super::json::{Neutral, OF_CLIENTS, names_of};
+    use super::super::sent::{ContentPart, Message};
+    use super::super::tokens::{DetokenizeRequest, TokenizeRequest};
+    use super::*;
+    use palimpsest_run::observe::TokenTarget;
+
+    fn file() -> Value {
+        let Ok(file) = serde_json::from_str(FILE) else { panic!("openapi.json is no JSON") };
+        file
+    }
+
+    #[test]
+    fn the_file_has_the_fields_that_are_read_and_no_others() {
+        let file = file();
+        let of =
+            |neutral: &[Neutral]| neutral.iter().flat_map(|(names, _)| *names).copied().collect::<Vec<_>>();
+        let (shared, of_chats, of_texts) =
+            (names_of::<Common>(), of(&chat::NEUTRAL), of(&completions::NEUTRAL));
+        for (schema, read) in [
+            ("ChatRequest", [shared, names_of::<ChatRequest>(), &of_chats].concat()),
+            ("CompletionRequest", [shared, names_of::<CompletionRequest>(), &of_texts].concat()),
+            ("EmbeddingRequest", [names_of::<EmbeddingRequest>(), OF_CLIENTS.0].concat()),
+            ("Message", [names_of::<Message>(), &["function_call", "audio", "refusal"]].concat()),
+            ("Part", names_of::<ContentPart>().to_vec()),
+            ("Document", names_of::<DocumentField>().to_vec()),
+            ("CausesRequest", names_of::<CausesOptions>().to_vec()),
+            ("AttentionRequest", names_of::<AttentionRequest>().to_vec()),
+            ("ScoreRequest", names_of::<ScoreRequest>().to_vec()),
+            ("Target", names_of::<TokenTarget>().to_vec()),
+            ("Range", names_of::<RangeRequest>().to_vec()),
+            ("StreamOptions", names_of::<StreamOptions>().to_vec()),
+            ("TokenizeRequest", names_of::<TokenizeRequest>().to_vec()),
+            ("DetokenizeRequest", names_of::<DetokenizeRequest>().to_vec()),
+        ] {
+            let properties = file["components"]["schemas"][schema]["properties"].as_object();
+            let told: BTreeSet<&str> =
+                properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(told, read.into_iter().collect(), "{schema}");
+            // Unknown fields are refused, unless they are null.
+            assert_eq!(
+                file["components"]["schemas"][schema]["additionalProperties"],
+                json!({"type": "null"})
+            );
+        }
+    }
+
+    #[test]
+    fn the_file_has_the_paths_that_are_routed_and_no_others() {
+        let file = file();
+        let told: BTreeSet<&str> =
+            file["paths"].as_object().into_iter().flatten().map(|(path, _)| path.as_str()).collect();
+        let routed: Vec<String> = http::PATHS.into_iter().map(|(path, _)| path.replace("{*", "{")).collect();
+        assert_eq!(told, routed.iter().map(String::as_str).collect());
+        for (path, item) in file["paths"].as_object().into_iter().flatten() {
+            let method = if http::POSTED.contains(&path.as_str()) { "post" } else { "get" };
+            assert_eq!(
+                item.as_object().map(|item| item.keys().map(String::as_str).collect::<Vec<_>>()),
+                Some(vec![method]),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_schema_is_used() {
+        let file = file();
+        let text = file.to_string();
+        let mut referenced = BTreeSet::new();
+        for rest in text.split("{\"$ref\":\"#").skip(1) {
+            let place = rest.split('"').next().unwrap_or_default();
+            assert!(file.pointer(place).is_some(), "{place}");
+            referenced.insert(place.to_owned());
+        }
+        for kind in ["schemas", "responses"] {
+            for (name, _) in file["components"][kind].as_object().into_iter().flatten() {
+                let place = format!("/components/{kind}/{name}");
+                assert!(referenced.contains(&place), "{place}");
+            }
+        }
+    }
+}

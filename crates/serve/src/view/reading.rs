@@ -1,0 +1,417 @@
+//! One answer of a run asked again with something changed, beside what was.
+//!
+//! Ablations and metrics are those of the causes of a run ([`palimpsest_core::ablate`]): the old answer is read under teacher forcing before
+//! and after the change, and a new one is generated.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use palimpsest_core::ablate::{
+    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, neutral, put, without,
+};
+use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
+use palimpsest_core::engine::{
+    Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
+    Reuse, Rows, Sampling, Session, StopWatch, Task,
+};
+use palimpsest_core::span::Span;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::fields::Fields;
+use palimpsest_data::benchmarks::QUERY;
+use palimpsest_run::chat::endpoint::ServerModel;
+use palimpsest_run::runs::causes::CauseError;
+use palimpsest_run::runs::causes::case::pair;
+use palimpsest_run::runs::rows::{AnswerRow, Contrast, ValueLogP};
+
+/// Why there is no trial.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    #[error("{0}")]
+    Asked(String),
+    #[error(transparent)]
+    Cause(#[from] CauseError),
+    #[error(transparent)]
+    Model(#[from] RequestError),
+}
+
+impl TrialError {
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, TrialError::Model(RequestError::Engine(EngineError::Interrupted)))
+    }
+}
+
+/// The changes of a trial.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Asked {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub block: Vec<Block>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathBlock>,
+    /// Sessions that are taken out, all behind them read again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+    /// Sessions in whose place neutral text of equal length stands.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replace: Vec<String>,
+}
+
+/// Windows of layers, half-open; all where absent.
+type Windows = Option<Vec<[usize; 2]>>;
+
+/// Sessions hidden from everything from the question on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    sessions: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layers: Windows,
+}
+
+/// Keys hidden from the rows of a span.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathBlock {
+    /// A span, `question` for everything from the question on, `answer` for the positions that predict the answer.
+    from: String,
+    /// The span that these do not see.
+    to: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    layers: Windows,
+}
+
+/// Rows whose attention to single tokens is looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum LookFrom {
+    Question,
+    /// The positions that predict the answer behind its thought.
+    Answer,
+    /// The positions that predict some generated tokens, half-open.
+    Generated([usize; 2]),
+    Tokens([usize; 2]),
+}
+
+/// Word of a trial's progress: what is done, and how many of how many tokens.
+pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
+
+/// The model that is asked.
+pub enum Engine {
+    Local(Box<Session>),
+    /// Behind a palimpsest server, which generates and tells no log-probability of an answer that is given.
+    Server(Box<ServerModel>),
+}
+
+/// An answer that is asked again.
+pub struct Reading {
+    /// Its attention store, which holds its tokens.
+    pub store: AttentionStore,
+    pub row: AnswerRow,
+    pub sampling: Sampling,
+    pub stops: Vec<String>,
+    /// Set where the trial is to end.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// The texts and layers of the model at hand.
+pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
+
+fn wrong<T>(message: String) -> Result<T, TrialError> {
+    Err(TrialError::Asked(message))
+}
+
+fn windows(layers: &Windows, count: usize) -> Result<Vec<Range<usize>>, TrialError> {
+    let all = vec![[0, count]];
+    let window = |&[from, to]: &[usize; 2]| match from < to && to <= count {
+        true => Ok(from..to),
+        false => wrong(format!(
+            "layers {from}..{to} are none of a model of {count} layers; give from..to with from < to <= {count}"
+        )),
+    };
+    layers.as_ref().unwrap_or(&all).iter().map(window).collect()
+}
+
+impl Reading {
+    fn query(&self) -> Result<&Span, TrialError> {
+        let query = self.store.keys.iter().find(|span| span.is(QUERY));
+        let none = "its attention file names no question, before which sessions could be changed";
+        query.ok_or_else(|| TrialError::Asked(none.to_owned()))
+    }
+
+    /// The tokens of a session before the question.
+    fn session(&self, label: &str) -> Result<Range<usize>, TrialError> {
+        let question = self.query()?.start;
+        match self.store.keys.iter().find(|span| span.label == label && !span.is_empty()) {
+            Some(span) if span.end <= question => Ok(span.range()),
+            Some(_) => wrong(format!("`{label}` is not before the question")),
+            None => wrong(format!("`{label}` is no part of this prompt")),
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// The prompt's tokens after a change, the first of its question among them, and the keys that are hidden.
+    fn changed(
+        &self,
+        (text, kinds): Known<'_>,
+        asked: &Asked,
+    ) -> Result<(Vec<u32>, usize, LayerHoles), TrialError> {
+        let mut tokens = self.store.tokens.clone();
+        let question = self.query()?.start;
+        if !asked.replace.is_empty() {
+            let neutral = neutral(text).map_err(CauseError::Neutral)?;
+            for label in &asked.replace {
+                put(&neutral, &self.session(label)?, &mut tokens);
+            }
+        }
+        let removed: Vec<Range<usize>> =
+            asked.remove.iter().map(|label| self.session(label)).collect::<Result<_, _>>()?;
+        let is_removed = |at: &usize| removed.iter().any(|range| range.contains(at));
+        // Place of a token in what is left; of one that is gone that of the next.
+        let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(before)).count();
+        let there = |range: Range<usize>| moved(range.start)..moved(range.end);
+        let end = usize::MAX;
+        let mut holes = LayerHoles::default();
+        let mut hide_at = |rows: Range<usize>, keys: Range<usize>, layers: &[Range<usize>]| {
+            for window in layers {
+                let hidden = hide(rows.clone(), std::slice::from_ref(&keys), Some(window), kinds);
+                holes = holes.joined(&hidden);
+            }
+        };
+        for block in &asked.block {
+            let layers = windows(&block.layers, kinds.len())?;
+            for label in &block.sessions {
+                hide_at(moved(question)..end, there(self.session(label)?), &layers);
+            }
+        }
+        for path in &asked.paths {
+            let keys = self.session(&path.to)?;
+            let rows = match path.from.as_str() {
+                "question" => moved(question)..end,
+                "answer" => moved(self.store.tokens.len()) - 1..end,
+                label => {
+                    let rows = self.session(label)?;
+                    if rows.start < keys.end {
+                        let why = "comes before what it is kept from, and sees it in any case";
+                        return wrong(format!("`{label}` {why}"));
+                    }
+                    there(rows)
+                }
+            };
+            hide_at(rows, there(keys), &windows(&path.layers, kinds.len())?);
+        }
+        Ok((without(&tokens, &removed), moved(question), holes))
+    }
+
+    /// Reads the old answer before and after the change, and generates a new one: what was and what came, as replies have them. `told` hears
+    /// of progress, `heard` of the new answer so far.
+    pub fn trial(
+        &self,
+        engine: &mut Engine,
+        known: Known<'_>,
+        asked: &Asked,
+        told: Told<'_>,
+        heard: &mut dyn FnMut(&str),
+    ) -> Result<[Value; 2], TrialError> {
+        if *asked == Asked::default() {
+            return wrong("nothing is changed; block, remove or replace something".to_owned());
+        }
+        let (question, (tokens, moved, holes)) = (self.query()?.start, self.changed(known, asked)?);
+        let before = Prompt { tokens: &self.store.tokens, cut: question, question, kinds: known.1 }.history();
+        let after = Prompt { tokens: &tokens, cut: moved, question: moved, kinds: known.1 }.history();
+        let mut then = json!({"answer": self.row.answer});
+        let mut now = json!({});
+        let model: &mut dyn Backend = match engine {
+            Engine::Local(session) => {
+                let both = [&mut then, &mut now];
+                self.old_answer(session, known.0, [&before, &after], &holes, told, both)?;
+                session.as_mut()
+            }
+            Engine::Server(server) => server.as_mut(),
+        };
+        let (answer, stop, thought) = self.answer(model, known.0, &after, &holes, told, heard)?;
+        (now["answer"], now["stop"]) = (json!(answer), stop);
+        Ok([then, now.with("thought", thought)])
+    }
+
+    /// Reads the old answer and the question's values before and after the change.
+    fn old_answer(
+        &self,
+        session: &mut Session,
+        text: &ModelText,
+        [before, after]: [&History<'_>; 2],
+        holes: &LayerHoles,
+        told: Told<'_>,
+        [then, now]: [&mut Value; 2],
+    ) -> Result<(), TrialError> {
+        let said = Said { tokens: &self.store.generated, thought: self.store.thought() };
+        let answer = (said.thought < said.tokens.len()).then_some(Target::Answer(said));
+        let contrast = self.row.contrast.as_ref();
+        let values = contrast.map(|contrast| pair(&self.store, contrast, text)).transpose()?;
+        let targets = answer.into_iter().chain(values.as_ref().map(Target::Values));
+        let (mut done, of) = (0, self.store.tokens.len());
+        let mut go_on = |tokens: usize| {
+            done += tokens;
+            told("reading the prompt as it was", done, of);
+            self.goes_on()
+        };
+        let read = targets.map(|target| Metric::read(session, before, target, &mut go_on));
+        let metrics: Vec<Metric> = read.collect::<Result<_, _>>()?;
+        let (mut done, of) = (0, after.tokens.len() + after.rest.len());
+        let mut go_on = |tokens: usize| {
+            done += tokens;
+            told("reading it with the change", done, of);
+            self.goes_on()
+        };
+        for metric in &metrics {
+            let mut found = None;
+            metric.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut |_, row| {
+                found = Some(row);
+                true
+            })?;
+            match (found, metric.pair(), contrast) {
+                (Some(EffectRow::Answer(effect)), ..) => {
+                    then["log_p"] = json!(metric.value());
+                    now["log_p"] = json!(metric.value() - effect.log_p_drop);
+                    now["drop"] = json!(effect.log_p_drop + 0.0);
+                    now["kl"] = json!(effect.kl);
+                    now["changed"] = json!(effect.changed);
+                }
+                (Some(EffectRow::Contrast(changed)), Some(plain), Some(contrast)) => {
+                    for (side, read) in [(&mut *then, plain), (&mut *now, changed)] {
+                        side["contrast"] = json!(read.contrast());
+                        side["values"] = values_json(contrast, read);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Generates an answer as the run did: its text, why it ended, its thought.
+    fn answer(
+        &self,
+        model: &mut dyn Backend,
+        text: &ModelText,
+        history: &History<'_>,
+        holes: &LayerHoles,
+        told: Told<'_>,
+        heard: &mut dyn FnMut(&str),
+    ) -> Result<(String, Value, Option<String>), TrialError> {
+        let generate = Generate {
+            thinker: text.thinker(),
+            watch: StopWatch::new(&text.tokenizer, &self.stops),
+            ..Generate::new(self.sampling, text.stop.clone())
+        };
+        let branch = Branch {
+            tokens: history.rest.to_vec(),
+            knockouts: holes.clone(),
+            tasks: vec![Task::Generate(Box::new(generate))],
+            ..Branch::default()
+        };
+        let request =
+            Request { prefix: history.tokens.clone(), reuse: Reuse::Longest, branches: vec![branch] };
+        let mut tokens: Vec<u32> = Vec::new();
+        let mut output: Result<Measured, RequestError> = Err(RequestError::Gone);
+        model.run(request, &mut |_, _, event| {
+            match event {
+                Event::Done(measured) => output = Ok(*measured),
+                Event::Failed(error) => output = Err(error),
+                Event::Token(chosen) => {
+                    tokens.push(chosen.token);
+                    told("answering", tokens.len(), self.sampling.max_new_tokens);
+                    // A text that cannot be shown yet is shown later.
+                    if let Ok(text) = text.tokenizer.decode(&tokens, true) {
+                        heard(&text);
+                    }
+                }
+                _ => {}
+            }
+            self.goes_on()
+        });
+        let split = text.split(&output?.generated);
+        let (split, stop) = split.map_err(|error| TrialError::Asked(error.to_string()))?;
+        Ok((split.answer.unwrap_or_default(), json!(stop), split.thought))
+    }
+
+    /// The attention of some rows to every token of the prompt before them, mean over heads and softmax layers that see all of it.
+    pub fn look(
+        &self,
+        session: &mut Session,
+        kinds: &[LayerKind],
+        from: &LookFrom,
+        told: Told<'_>,
+    ) -> Result<Vec<f64>, TrialError> {
+        let n = self.store.tokens.len();
+        let (query, generated) = (self.query()?, self.store.generated.len());
+        let none =
+            |what: &str| wrong(format!("{what} of a prompt of {n} tokens and an answer of {generated}"));
+        let rows = match *from {
+            LookFrom::Question => query.range(),
+            LookFrom::Answer => n - 1 + self.store.thought()..(n + generated).saturating_sub(1),
+            LookFrom::Generated([from, to]) if from < to && to <= generated => n - 1 + from..n - 1 + to,
+            LookFrom::Tokens([from, to]) if from < to && to <= n => from..to,
+            LookFrom::Generated([from, to]) => {
+                return none(&format!("there are no generated tokens {from}..{to}"));
+            }
+            LookFrom::Tokens([from, to]) => return none(&format!("there are no tokens {from}..{to}")),
+        };
+        if rows.is_empty() {
+            return none("there is nothing to look from");
+        }
+        let whole: Vec<u32> =
+            self.store.tokens.iter().chain(&self.store.generated).take(rows.end.max(n)).copied().collect();
+        let shared = rows.start.min(query.start);
+        let count = rows.end.min(n);
+        let observe = Observe {
+            rows: Rows { spans: vec![Span::new("look", rows)], ..Rows::default() },
+            keys: (0..count).map(|at| Span::new(format!("token {at}"), at..at + 1)).collect(),
+            softmax_only: true,
+            ..Observe::default()
+        };
+        let (tokens, tasks) = (whole[shared..].to_vec(), vec![Task::Read]);
+        let branch = Branch { tokens, observe, tasks, ..Branch::default() };
+        let request =
+            Request { prefix: whole[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
+        let (mut done, of) = (0, whole.len());
+        let measured = session.answer(request, &mut |event| {
+            if let Event::Prefilled(tokens) = event {
+                done += tokens;
+                told("reading the prompt", done, of);
+            }
+            self.goes_on()
+        })?;
+        let mass = &measured.masses.mass; // (layers, heads, 1, keys)
+        let sees_all =
+            |layer: usize| matches!(kinds.get(layer), Some(LayerKind::Softmax { window: None, .. }));
+        let layers = &measured.masses.layers;
+        let mut chosen: Vec<usize> = (0..layers.len()).filter(|at| sees_all(layers[*at])).collect();
+        if chosen.is_empty() {
+            chosen = (0..layers.len()).collect();
+        }
+        let heads = mass.dim().1;
+        let mean = |key: usize| {
+            let all = chosen.iter().flat_map(|&layer| (0..heads).map(move |head| (layer, head)));
+            let sum: f64 = all.map(|(layer, head)| f64::from(mass[[layer, head, 0, key]])).sum();
+            sum / (chosen.len() * heads).max(1) as f64
+        };
+        Ok((0..count).map(mean).collect())
+    }
+}
+
+/// The two values that were read, with the names of their parts in the file.
+fn values_json(contrast: &Contrast, read: PairLogP) -> Value {
+    let of = |value: &ValueLogP, log_p: f64| {
+        let parts = serde_json::to_value(contrast).unwrap_or_default();
+        let is = |(_, part): &(&String, &Value)| part["text"] == value.text && part["token"] == value.token;
+        let part = parts.as_object().into_iter().flatten().find(is).map(|(part, _)| part.clone());
+        json!({"part": part, "text": value.text, "log_p": log_p})
+    };
+    let against = contrast.against().map(|value| of(value, read.against));
+    std::iter::once(of(&contrast.current, read.current)).chain(against).collect()
+}
