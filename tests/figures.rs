@@ -203,7 +203,7 @@ fn no_picture_is_wider_than_a_screen() {
 fn a_style_file_changes_colours_words_and_font_in_every_figure() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("style.toml");
-    let font = concat!(env!("CARGO_MANIFEST_DIR"), "/src/figures/font/Arimo-Regular.ttf");
+    let font = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/figures/src/font/Arimo-Regular.ttf");
     std::fs::copy(font, dir.path().join("mine.ttf")).unwrap();
     std::fs::write(
         &path,

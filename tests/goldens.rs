@@ -37,6 +37,7 @@ impl Masks {
             (r#""id": ?"(chatcmpl|cmpl|call)[-_][^"]*""#, "ID"),
             (r#""machine": ?\{[^}]*\}"#, "MACHINE"),
             (r"[0-9.,]+ s \(prefill [0-9.,]+, decode [0-9.,]+\)", "COST"),
+            (r"[0-9.,]+ s; mean of", "COST; mean of"),
         ] {
             masks.push((pattern.to_owned(), with));
         }

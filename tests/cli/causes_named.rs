@@ -178,5 +178,5 @@ fn effects_on_thoughts_have_names_of_their_own() {
     assert!((line["value"].parse::<f64>().unwrap() - mean).abs() < 1e-9, "{line:?}, not {mean}");
     let captions = std::fs::read_to_string(dir.join("figures/captions.json")).unwrap();
     assert!(captions.contains("The answer is the text behind the thought."));
-    assert!(page().contains("thinks before it answers"));
+    assert!(page().contains("Effects on the thought before the answer"));
 }

@@ -393,14 +393,3 @@ fn evidence_that_is_not_there_is_refused_by_name() {
     let span = |label: &str| prompt.spans.iter().find(|span| span.label == label).unwrap();
     assert_eq!((stretch.start, stretch.end), (span("event[3]").start, span("event[7]").end));
 }
-
-#[test]
-fn the_guide_shows_the_smallest_benchmark_as_it_is_tested() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guide = std::fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
-    let code = std::fs::read_to_string(root.join("tests/toy/benchmark.rs")).unwrap();
-    assert!(
-        guide.contains(code.trim()),
-        "CONTRIBUTING.md shows another benchmark than tests/toy/benchmark.rs"
-    );
-}

@@ -41,15 +41,16 @@ const UNSUPPORTED: [&str; 12] = [
 ];
 
 impl Parameter {
+    /// In the order of a request's fields: calls that a run keeps are found by the digest of the whole body.
     pub const ALL: [Parameter; 8] = [
         Parameter::Temperature,
         Parameter::TopP,
         Parameter::Seed,
-        Parameter::Stop,
+        Parameter::MaxTokens,
         Parameter::ReasoningEffort,
         Parameter::ChatTemplateKwargs,
+        Parameter::Stop,
         Parameter::ResponseFormat,
-        Parameter::MaxTokens,
     ];
 
     pub fn name(self) -> &'static str {
