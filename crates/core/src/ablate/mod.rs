@@ -1,10 +1,8 @@
-//! Ablations: the change of an answer when spans of its prompt are hidden, removed or replaced.
+//! Ablations: the change of an answer when prompt spans are hidden, removed or replaced.
 //!
-//! A [`Prompt`] gives each ablation: keys hidden from rows at some layers ([`hide`]), a history without some tokens, or with [`neutral`] text
-//! in their place. A [`Metric`] (the log-probability of an answer, or that of one value less that of another) is read once as it is and again
-//! under each ablation; an [`EffectRow`] holds the difference. All causes are measured here: those of a run, of a prompt of one's own, of the
-//! server's answers, of labels and of trials. This module knows tokens and ranges of them. Which ranges are sessions, and which random ones
-//! are controls, is for the caller to say.
+//! A [`Prompt`] builds ablations: keys hidden from rows at some layers ([`hide`]), tokens removed, or replaced by [`neutral`] text. A
+//! [`Metric`] is measured once as baseline and once per ablation; [`EffectRow`] holds the difference. Works on token ranges; callers
+//! choose them and their controls.
 
 mod distribution;
 mod metric;
