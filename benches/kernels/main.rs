@@ -1,6 +1,5 @@
-//! Kernel benchmarks in GFLOP/s: linear layers, attention, the observer, and a dense product as peak.
-//!
-//! `cargo bench -- attention/smollm2` filters by regex; `cargo bench -- --list` lists all.
+//! Kernel benchmarks in GFLOP/s: linear layers, attention, the observer, and a dense product as peak. `cargo bench -- attention/smollm2`
+//! filters by regex; `cargo bench -- --list` lists all.
 
 mod flops;
 mod shapes;
@@ -159,7 +158,6 @@ fn recording(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// Requests segment sums and drops them.
 struct Borders(Vec<usize>);
 
 impl Observer for Borders {
@@ -221,7 +219,6 @@ fn random(shape: &[usize]) -> Result<Tensor> {
     Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
 }
 
-/// A kernel that rejects a benchmark shape is a bug.
 fn done<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

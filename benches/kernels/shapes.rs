@@ -62,8 +62,7 @@ pub const PEAK: usize = 2048;
 
 impl AttentionShape {
     /// Floating-point operations for the last `queries` of `keys` positions: two products with a multiply and an add per element over
-    /// visible
-    /// pairs. Exponentials are not counted.
+    /// visible pairs. Exponentials are not counted.
     pub fn flop(&self, queries: usize, keys: usize) -> u64 {
         let seen = |position: usize| self.window.map_or(position + 1, |w| w.min(position + 1));
         let pairs: usize = (keys - queries..keys).map(seen).sum();

@@ -12,7 +12,6 @@ use pyo3::types::PyDict;
 
 use super::errors::raised;
 
-/// Arrays and metadata by name.
 pub type Arrays<'py> = (Bound<'py, PyDict>, Bound<'py, PyDict>);
 
 /// Converts tensors to arrays without copying.

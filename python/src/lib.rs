@@ -1,9 +1,8 @@
 //! Native half of the Python package `palimpsest`.
 //!
 //! A thin layer: requests are plain values or JSON, tensors return as NumPy arrays that own Rust buffers, tables as JSON. Names,
-//! docstrings,
-//! frames and figures are in `python/palimpsest`. Work runs with the GIL released ([`work`]) on own threads; process settings stay
-//! untouched.
+//! docstrings, frames and figures are in `python/palimpsest`. Work runs with the GIL released ([`work`]) on own threads; process settings
+//! stay untouched.
 
 mod arrays;
 mod command;

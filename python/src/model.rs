@@ -73,7 +73,6 @@ fn whole() -> f64 {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedCauses {
-    /// Answer tokens.
     answer: Vec<u32>,
     /// Number of leading thought tokens.
     #[serde(default)]
@@ -96,7 +95,6 @@ enum AskedNeedles {
 /// Text, thought, stop reason, tokens, number of thought tokens.
 type SaidAnswer = (String, Option<String>, String, Vec<u32>, usize);
 
-/// An answer with its measurements.
 type Answered<'py> = (SaidAnswer, Arrays<'py>);
 
 impl AskedAnswer {

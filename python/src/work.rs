@@ -125,7 +125,6 @@ pub struct Queue<T> {
     value: Mutex<T>,
 }
 
-/// Exclusive access to the value.
 pub struct Turn<'a, T> {
     value: MutexGuard<'a, T>,
     _place: Place<'a, T>,

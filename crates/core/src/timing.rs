@@ -19,11 +19,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Tracing target of these spans.
 const TARGET: &str = "palimpsest_core::time";
-/// Parts outside the model.
 const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
-/// Phases of a forward pass.
 const PHASES: [&str; 2] = ["prefill", "decode"];
 /// Parts of a phase; the last is the remainder: norms, rotary embedding, cache, activations.
 const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
@@ -250,8 +247,7 @@ pub struct Report {
 impl Report {
     /// `tokens` (prefilled; shared prefixes count once), `prefill_seconds`, `tokens_per_second`, `observer_seconds`, `decode_tokens`,
     /// `decode_seconds`, `decode_tokens_per_second`, wall time by part under `seconds`, and calls by part under `calls`. Undefined rates
-    /// are
-    /// null.
+    /// are null.
     pub fn json(&self) -> Map<String, Value> {
         let Sums { within, tokens, generated, .. } = self.sums;
         let [prefill, decode] =

@@ -24,7 +24,6 @@ impl Distribution {
         for &x in logits {
             sums[fold(x)] += (f64::from(x) - log_sum).exp();
         }
-        // Fewest bins that leave at most REST.
         let mut rest = 0.0;
         let mut kept = FOLDS;
         while kept > 1 && rest + sums[kept - 1] <= REST {
@@ -85,7 +84,6 @@ mod tests {
                 assert!((found - expected).abs() < 1e-4, "{spread}: {found} is not {expected}");
             }
             assert!(kept.divergence(&p, log_sum_exp(&p)) < 1e-9);
-            // Flat distributions are kept whole.
             assert_eq!(kept.tokens.len() < 4000, spread == 40.0, "{spread}: {}", kept.tokens.len());
         }
     }

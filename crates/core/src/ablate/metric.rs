@@ -91,8 +91,7 @@ fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
 /// Effect of an ablation on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus ablated. Positive: the answer depends on the
-    /// span.
+    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus ablated. Positive: the answer depends on the span.
     pub log_p_drop: f64,
     /// KL divergence in nats at the first answer token, KL(plain || ablated).
     pub kl: f64,
@@ -240,8 +239,7 @@ impl Metric {
         }
     }
 
-    /// Measures after `history` under each of `holes`. `go_on` receives prefilled tokens, `sink` each row with its index; both return
-    /// false
+    /// Measures after `history` under each of `holes`. `go_on` receives prefilled tokens, `sink` each row with its index; both return false
     /// to stop.
     pub fn effects(
         &self,

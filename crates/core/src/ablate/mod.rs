@@ -1,8 +1,8 @@
 //! Ablations: the change of an answer when prompt spans are hidden, removed or replaced.
 //!
 //! A [`Prompt`] builds ablations: keys hidden from rows at some layers ([`hide`]), tokens removed, or replaced by [`neutral`] text. A
-//! [`Metric`] is measured once as baseline and once per ablation; [`EffectRow`] holds the difference. Works on token ranges; callers
-//! choose them and their controls.
+//! [`Metric`] is measured once as baseline and once per ablation; [`EffectRow`] holds the difference. Works on token ranges; callers choose
+//! them and their controls.
 
 mod distribution;
 mod metric;

@@ -1,12 +1,10 @@
-//! Closes a JSON object before the token limit.
-//!
-//! Tracks the object's text, its shortest completion and duplicate keys. Validity is the constraint's task.
+//! Closes a JSON object before the token limit. Tracks the object's text, its shortest completion and duplicate keys. Validity is the
+//! constraint's task.
 
 use std::collections::BTreeSet;
 
 use super::constraint::Guide;
 
-/// An object being generated, and the token limit.
 #[derive(Debug, Clone)]
 pub(super) struct Closing {
     most: usize,
@@ -44,10 +42,8 @@ impl Closing {
     }
 }
 
-/// Parser state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum At {
-    /// Before a value.
     #[default]
     Value,
     /// After `[`.
@@ -56,9 +52,7 @@ enum At {
     FirstKey,
     /// After a comma in an object.
     Key,
-    /// After a key.
     Colon,
-    /// After a value.
     After,
     /// In a string, with its bytes so far.
     Text { key: bool, since: Vec<u8> },
@@ -66,7 +60,6 @@ enum At {
     Bare(Vec<u8>),
 }
 
-/// A partial JSON text.
 #[derive(Debug, Clone, Default)]
 struct JsonText {
     at: At,

@@ -53,8 +53,8 @@ impl Decoding {
         self
     }
 
-    /// Chooses the next token; `None` if the answer has ended: no room, a stop token, or a complete constraint. `observer` is told
-    /// the length of a thought.
+    /// Chooses the next token; `None` if the answer has ended: no room, a stop token, or a complete constraint. `observer` is told the
+    /// length of a thought.
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);
@@ -128,7 +128,6 @@ impl Engine {
     /// Reference implementation of decoding, on one sequence in place; answers to a [`super::Request`] must match it. Decodes after the
     /// cached tokens, with last logits f32 (vocab), until a stop token or `sampling.max_new_tokens`. `observer` sees every token read;
     /// `on_token` returns false to cancel, which gives [`EngineError::Interrupted`].
-    /// The forward pass failed, its output is not finite, or [`EngineError::Interrupted`].
     pub fn decode(
         &self,
         cache: &mut Cache,

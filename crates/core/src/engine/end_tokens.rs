@@ -1,7 +1,6 @@
-//! End-of-answer tokens: the union of the ids a model's files state and of well-known names.
-//!
-//! Files are often stale or incomplete. vLLM adds the tokeniser's end token to generation_config.json; llama.cpp adds known names to a
-//! GGUF file's ids (`llama_vocab`, `special_eog_ids`); transformers' `generate` uses generation_config.json only.
+//! End-of-answer tokens: the union of the ids a model's files state and of well-known names. Files are often stale or incomplete. vLLM adds
+//! the tokeniser's end token to generation_config.json; llama.cpp adds known names to a GGUF file's ids (`llama_vocab`, `special_eog_ids`);
+//! transformers' `generate` uses generation_config.json only.
 
 use crate::text::Tokenizer;
 

@@ -1,6 +1,5 @@
-//! An opened model: files, tokeniser, chat template, decoder and KV cache.
-//!
-//! The cache is allocated once for the context length and rolled back between conversations.
+//! An opened model: files, tokeniser, chat template, decoder and KV cache. The cache is allocated once for the context length and rolled
+//! back between conversations.
 
 use std::sync::Arc;
 
@@ -340,8 +339,8 @@ impl ModelText {
         Ok(text.trim().to_owned())
     }
 
-    /// Tokens of each option after a prompt whose answer begins with `prefix`, for scoring. If the model would think first, the prefix
-    /// (or an option without one) follows an empty thought. `None` without options, or if the template cannot skip a thought.
+    /// Tokens of each option after a prompt whose answer begins with `prefix`, for scoring. If the model would think first, the prefix (or
+    /// an option without one) follows an empty thought. `None` without options, or if the template cannot skip a thought.
     pub fn option_tokens(
         &self,
         prefix: &str,

@@ -113,8 +113,8 @@ pub struct TopRequest {
 }
 
 impl Measurement {
-    /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside
-    /// the prompt, or memory is short.
+    /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside the
+    /// prompt, or memory is short.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
         let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
         let observer = MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
@@ -162,8 +162,8 @@ impl Measurement {
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
     }
 
-    /// Continues `before` after its first `shared` tokens; `None` if the two differ there ([`MassObserver::fork`]), or if more than
-    /// masses is measured there.
+    /// Continues `before` after its first `shared` tokens; `None` if the two differ there ([`MassObserver::fork`]), or if more than masses
+    /// is measured there.
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;

@@ -1,7 +1,7 @@
 //! Decoder inference: chunked prefill, decode, sampling, measurement, memory planning. Works on token ids; [`LocalModel`] adds text.
 //!
-//! [`Session`] answers requests on the caller's thread, [`thread::EngineThread`] many at once; remote models implement [`Backend`] too.
-//! No code outside this module touches a KV cache.
+//! [`Session`] answers requests on the caller's thread, [`thread::EngineThread`] many at once; remote models implement [`Backend`] too. No
+//! code outside this module touches a KV cache.
 
 use std::sync::Arc;
 
@@ -112,14 +112,13 @@ impl Engine {
         Engine { decoder: Arc::new(decoder), chunk: chunk.max(1).next_multiple_of(grain) }
     }
 
-    /// Largest position up to `at` where a prefill can be split with bit-equal results on the CPU in f32, unless a part is a
-    /// single token.
+    /// Largest position up to `at` where a prefill can be split with bit-equal results on the CPU in f32, unless a part is a single token.
     pub fn border(&self, at: usize) -> usize {
         at - at % self.decoder.spec().grain()
     }
 
-    /// End of the next chunk: at most `chunk` tokens, at a [`Engine::border`], never leaving a single last token, which would be summed
-    /// in decode order.
+    /// End of the next chunk: at most `chunk` tokens, at a [`Engine::border`], never leaving a single last token, which would be summed in
+    /// decode order.
     pub(crate) fn next_border(&self, at: usize, end: usize, chunk: usize) -> usize {
         let grain = self.decoder.spec().grain();
         let to = at.saturating_add(chunk.max(1).next_multiple_of(grain));
@@ -151,8 +150,8 @@ impl Engine {
         self.decoder.device()
     }
 
-    /// Prefills `tokens` after the cached ones and returns the logits of the last `keep` positions (at least one), f32 (keep, vocab).
-    /// On the CPU in f32 or bf16 the result is bit-equal for every chunk size and cached length, provided the cached tokens end at a
+    /// Prefills `tokens` after the cached ones and returns the logits of the last `keep` positions (at least one), f32 (keep, vocab). On
+    /// the CPU in f32 or bf16 the result is bit-equal for every chunk size and cached length, provided the cached tokens end at a
     /// [`Engine::border`] and more than one token follows.
     pub fn prefill<'p>(
         &self,

@@ -1,7 +1,6 @@
-//! Requests to a local model, and their outputs.
-//!
-//! A [`Request`] is a prefix with branches; each [`Branch`] has tasks that follow its prompt. The prefix is prefilled and measured
-//! once, and the answers of all branches decode together. [`super::thread::EngineThread`] and [`super::Session`] serve requests.
+//! Requests to a local model, and their outputs. A [`Request`] is a prefix with branches; each [`Branch`] has tasks that follow its prompt.
+//! The prefix is prefilled and measured once, and the answers of all branches decode together. [`super::thread::EngineThread`] and
+//! [`super::Session`] serve requests.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -206,7 +205,6 @@ pub enum Next {
 }
 
 impl From<bool> for Next {
-    /// True continues, false cancels.
     fn from(go_on: bool) -> Self {
         if go_on { Next::Go } else { Next::Cancel }
     }

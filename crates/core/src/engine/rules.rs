@@ -1,7 +1,6 @@
-//! Token rules: penalties, biases, constraints and forced tokens.
-//!
-//! They modify a CPU copy of the logits in vLLM's order: biases, repetition penalty, other penalties, constraint, `min_p`, `top_k`;
-//! then the sampler applies temperature and top-p. Reported probabilities are the unmodified model's.
+//! Token rules: penalties, biases, constraints and forced tokens. They modify a CPU copy of the logits in vLLM's order: biases, repetition
+//! penalty, other penalties, constraint, `min_p`, `top_k`; then the sampler applies temperature and top-p. Reported probabilities are the
+//! unmodified model's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,8 +31,7 @@ pub struct TokenRules {
     /// Grammar of the answer; thoughts are unconstrained.
     pub constraint: Option<Arc<Constraint>>,
     /// Forces the answer to these tokens; a stop token ends it too. They are decoded step by step, so likelihoods and masses are bit-equal
-    /// to a
-    /// generated answer's.
+    /// to a generated answer's.
     pub forced: Option<Arc<[u32]>>,
     /// Closes a constrained JSON object within this many tokens of thought and answer.
     pub closed_within: Option<usize>,
@@ -272,8 +270,8 @@ fn fits(guide: &mut Guide, bytes: &[u8]) -> Result<bool, EngineError> {
     Ok(bytes.is_empty() || guide.push_bytes(bytes)?)
 }
 
-/// Masks tokens less likely than `least` times the top one: a ratio of probabilities is a difference of logits over temperature.
-/// In place (vocab).
+/// Masks tokens less likely than `least` times the top one: a ratio of probabilities is a difference of logits over temperature. In place
+/// (vocab).
 fn keep_likely(logits: &mut [f32], least: f64, temperature: f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let bound = f64::from(max) + temperature * least.ln();

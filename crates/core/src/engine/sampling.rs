@@ -23,7 +23,6 @@ impl Sampling {
 }
 
 impl Default for Sampling {
-    /// Greedy, with no tokens.
     fn default() -> Self {
         Sampling::greedy(0)
     }

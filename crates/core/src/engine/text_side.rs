@@ -88,7 +88,6 @@ fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String
     Ok(stated)
 }
 
-/// Parses a JSON file if it exists.
 fn json(path: &Path) -> Result<Option<Value>, ModelError> {
     let place = path.display().to_string();
     match std::fs::read(path) {

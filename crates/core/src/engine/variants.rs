@@ -1,6 +1,5 @@
-//! Batched readings of the same tokens after one cached history, each with different knockouts.
-//!
-//! Used to measure causal effects: a short question and answer after a long history. As many readings as fill a chunk share a pass.
+//! Batched readings of the same tokens after one cached history, each with different knockouts. Used to measure causal effects: a short
+//! question and answer after a long history. As many readings as fill a chunk share a pass.
 
 use candle_core::Tensor;
 

@@ -1,7 +1,5 @@
-//! Assigns tokens to byte ranges.
-//!
-//! A token that crosses a border belongs to the side of its first non-space character, since tokens include the preceding space; a
-//! white-space token to the side of its first byte. Tokens that share a character each cover all of it.
+//! Assigns tokens to byte ranges. A token that crosses a border belongs to the side of its first non-space character, since tokens include
+//! the preceding space; a white-space token to the side of its first byte. Tokens that share a character each cover all of it.
 
 use std::ops::Range;
 

@@ -1,7 +1,5 @@
-//! Renders messages with a model's chat template.
-//!
-//! Templates are Jinja as run by transformers (`jinja`), sandboxed with bounded steps and output. Errors name the line. The plain layout is
-//! used only if a template raises or drops content. Prompt wording is decided elsewhere.
+//! Renders messages with a model's chat template. Templates are Jinja as run by transformers (`jinja`), sandboxed with bounded steps and
+//! output. Errors name the line. The plain layout is used only if a template raises or drops content. Prompt wording is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -97,8 +95,7 @@ impl ChatTemplate {
     }
 
     /// A model folder's template: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a string, or `default` of a
-    /// list),
-    /// else the plain layout.
+    /// list), else the plain layout.
     pub fn from_folder(dir: &Path) -> Result<Self, TextError> {
         let path = dir.join("tokenizer_config.json");
         let config: serde_json::Value = match read_if_there(&path)? {
@@ -202,7 +199,6 @@ impl ChatTemplate {
         self.variables.insert(variable, value);
     }
 
-    /// A copy with one more variable.
     pub(super) fn with(&self, variable: &'static str, value: Value) -> Self {
         let mut other = self.clone();
         other.set(variable, value);
@@ -227,9 +223,8 @@ impl ChatTemplate {
         self.render_as_is(messages, add_generation_prompt, now)
     }
 
-    /// Renders a conversation with functions, calls, results and documents. `tools` are in the format of
-    /// [`Tool::json`](super::Tool::json). Without any of these, same as [`Self::render`]. Fails if the template lacks the switch.
-    /// The template lacks the switch.
+    /// Renders a conversation with functions, calls, results and documents. `tools` are in the format of [`Tool::json`](super::Tool::json).
+    /// Without any of these, same as [`Self::render`]. Fails if the template lacks the switch.
     pub fn render_turns(
         &self,
         turns: &[ChatTurn],

@@ -1,6 +1,5 @@
-//! Tokenises a prompt and converts byte spans to token spans.
-//!
-//! The whole text is tokenised at once; tokenising pieces would change the merges at their borders.
+//! Tokenises a prompt and converts byte spans to token spans. The whole text is tokenised at once; tokenising pieces would change the
+//! merges at their borders.
 
 use super::{Borders, CharSpan, Encoded, Prompt, SpecialTokens, TextError, Tokenizer};
 use crate::span::{QUERY, Span};

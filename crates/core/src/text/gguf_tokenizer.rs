@@ -1,7 +1,5 @@
-//! Builds a tokeniser from GGUF metadata.
-//!
-//! GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser: `byte_level` maps names to the published
-//! `tokenizer.json` rules; `sentence_piece` derives merges from scores.
+//! Builds a tokeniser from GGUF metadata. GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser:
+//! `byte_level` maps names to the published `tokenizer.json` rules; `sentence_piece` derives merges from scores.
 
 mod byte_level;
 mod fields;

@@ -1,7 +1,6 @@
 //! Jinja as run by transformers, where minijinja differs: filters on undefined values and mappings, Python string methods, JSON,
-//! `raise_exception` and `generation` blocks.
-//!
-//! Reference: `render_jinja_template` of transformers 5.24 on Jinja 3.1: immutable sandbox, `trim_blocks`, `lstrip_blocks`, loop controls.
+//! `raise_exception` and `generation` blocks. Reference: `render_jinja_template` of transformers 5.24 on Jinja 3.1: immutable sandbox,
+//! `trim_blocks`, `lstrip_blocks`, loop controls.
 
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
@@ -152,7 +151,6 @@ fn items(value: &Value) -> Result<Value, Error> {
     if value.is_undefined() { Ok(Vec::<Value>::new().into()) } else { minijinja::filters::items(value) }
 }
 
-/// Jinja's `int` filter.
 fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
     let of_text = |text: &str| {
         let (text, base) = (text.trim().replace('_', ""), base.unwrap_or(10));
@@ -177,7 +175,6 @@ fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
     whole.or(default).unwrap_or_else(|| 0.into())
 }
 
-/// Jinja's `float` filter.
 fn float(value: &Value, default: Option<Value>) -> Value {
     let number = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => text.trim().parse::<f64>().ok(),

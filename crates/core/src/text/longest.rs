@@ -1,6 +1,5 @@
-//! Maximum bytes per token, to reject texts that cannot fit a context without tokenising.
-//!
-//! Defined only for tokenisers that drop nothing and do not fuse unknown characters: n bytes then need at least n / max tokens.
+//! Maximum bytes per token, to reject texts that cannot fit a context without tokenising. Defined only for tokenisers that drop nothing and
+//! do not fuse unknown characters: n bytes then need at least n / max tokens.
 
 use serde_json::Value;
 

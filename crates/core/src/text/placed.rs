@@ -1,7 +1,5 @@
-//! Locates message contents in a rendered conversation.
-//!
-//! Renders twice, with short markers and with the real contents, and requires both to agree, so locations are exact even if messages
-//! quote each other. Used by the server.
+//! Locates message contents in a rendered conversation. Renders twice, with short markers and with the real contents, and requires both to
+//! agree, so locations are exact even if messages quote each other. Used by the server.
 
 use std::ops::Range;
 
@@ -31,8 +29,7 @@ pub struct ContentPlace {
 
 impl ChatTemplate {
     /// [`ChatTemplate::render_turns`] with the location of each message's content. Templates may trim contents but not alter them
-    /// otherwise.
-    /// A message of calls only has an empty location. Fails with [`TextError::Placement`] or [`TextError::Altered`].
+    /// otherwise. A message of calls only has an empty location. Fails with [`TextError::Placement`] or [`TextError::Altered`].
     pub fn place(
         &self,
         turns: &[ChatTurn],

@@ -28,9 +28,8 @@ impl CharSpan {
 /// A probe on a history.
 ///
 /// The spans tile the text in order, are non-empty and have unique labels: `bos`, `system`, `preamble` (before the history), segments by
-/// kind and original index such as `session[3]` (header and trailing white space included), `instructions[0]`, `query`,
-/// `instructions[1]` (rest of the user message), and `template[0]`, `template[1]`, ... (text of the chat template, ending with the
-/// generation prompt).
+/// kind and original index such as `session[3]` (header and trailing white space included), `instructions[0]`, `query`, `instructions[1]`
+/// (rest of the user message), and `template[0]`, `template[1]`, ... (text of the chat template, ending with the generation prompt).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
     /// Rendered text, with the generation prompt.

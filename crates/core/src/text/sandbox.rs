@@ -1,6 +1,5 @@
-//! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates.
-//!
-//! Limits steps (fuel) and output size. A template's own variables are bounded only by the fuel.
+//! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates. Limits steps (fuel) and output size. A
+//! template's own variables are bounded only by the fuel.
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -93,7 +92,6 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
 #[error("raised")]
 pub(super) struct Raised;
 
-/// A buffer limited to `limit` bytes.
 struct Bounded {
     bytes: Vec<u8>,
     limit: usize,

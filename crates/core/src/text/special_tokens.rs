@@ -1,7 +1,5 @@
-//! Special tokens spelled by session or query text.
-//!
-//! By default `<|im_end|>` in a session becomes that token and ends the turn, as in usual chat stacks; it can be read as plain text
-//! instead. The chat template's own tokens are unaffected.
+//! Special tokens spelled by session or query text. By default `<|im_end|>` in a session becomes that token and ends the turn, as in usual
+//! chat stacks; it can be read as plain text instead. The chat template's own tokens are unaffected.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,5 @@
-//! Streaming detokenisation in whole characters.
-//!
-//! Keeps the leading space, which whole-text decoders drop, since the text continues a prompt. Invalid UTF-8 becomes U+FFFD at once. Cost
-//! per token is constant.
+//! Streaming detokenisation in whole characters. Keeps the leading space, which whole-text decoders drop, since the text continues a
+//! prompt. Invalid UTF-8 becomes U+FFFD at once. Cost per token is constant.
 
 use super::{TextError, Tokenizer};
 

@@ -11,7 +11,6 @@ use super::thoughts::{
 
 /// Variables that switch thinking, in the order tried.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-/// Variable of the thinking effort.
 const EFFORT: &str = "reasoning_effort";
 
 impl ChatTemplate {
@@ -51,8 +50,8 @@ impl ChatTemplate {
         Ok((set, Some(Thoughts { format, on, opened })))
     }
 
-    /// Renders a conversation up to the start of an answer without a thought: by the template's switch, else with an empty thought, else
-    /// in the answer channel.
+    /// Renders a conversation up to the start of an answer without a thought: by the template's switch, else with an empty thought, else in
+    /// the answer channel.
     pub fn render_past_thought(&self, messages: &[Message]) -> Result<String, TextError> {
         self.render_past_thought_on(messages, DEFAULT_DATE)
     }

@@ -1,5 +1,4 @@
 //! Separates thoughts from answers by the models' markers: `<think>` and `</think>`, or GPT-OSS's channels, where `final` is the answer.
-//!
 //! Used by the local engine, for thinking budgets, and by endpoints, whose replies may contain thoughts.
 
 use std::borrow::Cow;
@@ -100,7 +99,6 @@ pub struct Split {
     pub answer: Option<String>,
 }
 
-/// State of a partial reply.
 enum ReplyState<'t> {
     Undecided,
     /// The thought so far.
@@ -109,7 +107,6 @@ enum ReplyState<'t> {
 }
 
 impl ThoughtFormat {
-    /// Parses a reply from its start.
     fn read(self, text: &str, opened: bool) -> ReplyState<'_> {
         match self {
             ThoughtFormat::Tags => read_tags(text, opened),

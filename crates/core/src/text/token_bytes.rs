@@ -1,6 +1,5 @@
-//! Bytes of each token, from the vocabulary and its decoder.
-//!
-//! Decoding a single token is not enough, since it may be part of a character. Used by constraints, which match bytes.
+//! Bytes of each token, from the vocabulary and its decoder. Decoding a single token is not enough, since it may be part of a character.
+//! Used by constraints, which match bytes.
 
 use std::collections::HashMap;
 
@@ -94,7 +93,6 @@ impl Spelling {
     }
 }
 
-/// Flattens a sequence of steps.
 pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
     match part[name].as_array() {
         Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),

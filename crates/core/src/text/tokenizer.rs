@@ -1,7 +1,5 @@
-//! Tokeniser: text to tokens with byte offsets, and back.
-//!
-//! Wraps the `tokenizers` crate with fixed settings: no added special tokens (chat templates write them), no truncation or padding, and
-//! offsets into the original text.
+//! Tokeniser: text to tokens with byte offsets, and back. Wraps the `tokenizers` crate with fixed settings: no added special tokens (chat
+//! templates write them), no truncation or padding, and offsets into the original text.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -84,8 +82,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Wraps a `tokenizers` tokeniser; `name` is used in errors. Disables truncation, padding and post-processing, which shifts offsets
-    /// and adds special tokens.
+    /// Wraps a `tokenizers` tokeniser; `name` is used in errors. Disables truncation, padding and post-processing, which shifts offsets and
+    /// adds special tokens.
     pub fn from_inner(mut inner: Inner, name: &str) -> Result<Self, TextError> {
         inner
             .with_truncation(None)
@@ -112,8 +110,7 @@ impl Tokenizer {
         Ok(encoded(&encoding, text))
     }
 
-    /// [`Self::encode_with_offsets`], but special tokens spelled within the byte ranges `content` are plain text. Other text is
-    /// unaffected.
+    /// [`Self::encode_with_offsets`], but special tokens spelled within the byte ranges `content` are plain text. Other text is unaffected.
     pub fn encode_content(&self, text: &str, content: &[Range<usize>]) -> Result<Encoded, TextError> {
         let kept = self.added_tokens(text);
         let count = kept.len();

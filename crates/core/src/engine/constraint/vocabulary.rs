@@ -58,7 +58,6 @@ pub struct GrammarVocabulary {
 }
 
 impl std::fmt::Debug for GrammarVocabulary {
-    /// Omits the tokens.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GrammarVocabulary").finish_non_exhaustive()
     }
@@ -210,7 +209,6 @@ impl Constraint {
         self.env.tok_trie()
     }
 
-    /// A matcher at the start of the grammar.
     pub(super) fn matcher(&self) -> Matcher {
         let prototype = self.prototype.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = panic::catch_unwind(AssertUnwindSafe(|| prototype.deep_clone()));

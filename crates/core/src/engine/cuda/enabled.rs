@@ -8,8 +8,8 @@ use candle_core::{Device, Result};
 /// one. A single stream orders all work of a device, so cudarc's event tracking (two events per tensor) is unnecessary.
 pub fn open(ordinal: usize) -> Result<Device> {
     let device = Device::new_cuda_with_stream(ordinal)?;
-    // SAFETY: without events nothing orders streams. All memory of this device is allocated, used and freed on its one stream,
-    // cuBLAS included; copies to another device go through `transfer::moved`, which synchronises both.
+    // SAFETY: without events nothing orders streams. All memory of this device is allocated, used and freed on its one stream, cuBLAS
+    // included; copies to another device go through `transfer::moved`, which synchronises both.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
     // After a device failure even freeing the cuBLAS handle fails, and cudarc's destructors panic. Leak the device instead.
     std::mem::forget(device.clone());

@@ -82,8 +82,7 @@ pub fn layer_activations(
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
         FeedForwardSpec::Experts(e) => {
             // Worst case: every token goes to one expert. Adds the picks' inputs and outputs, outputs before and after weighting in f32,
-            // the sum
-            // and the router logits.
+            // the sum and the router logits.
             let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size, device));
             let picks = n(e.per_token) * hidden * (2 * size).max(8);
             let routed = mlp_width(&e.expert, size, device) + picks;
@@ -127,8 +126,8 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
     }
 }
 
-/// Split-K scratch of `rows` single-query sequences: per part of [`SPLIT_K`] keys a head's sum, maximum and weight in f32, and, if
-/// weights are recorded, maximum and weight per piece.
+/// Split-K scratch of `rows` single-query sequences: per part of [`SPLIT_K`] keys a head's sum, maximum and weight in f32, and, if weights
+/// are recorded, maximum and weight per piece.
 fn split_keys(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
     let keys = seen(a, request, 1);
     // A window may start and end inside a part; each branch has its own parts.
@@ -147,8 +146,8 @@ fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     copies * n(mlp.intermediate) * size
 }
 
-/// Convolution inputs and sums in f32, inputs and outputs of the rule, and block matrices per panel of tokens, which on the CPU stay
-/// in cache.
+/// Convolution inputs and sums in f32, inputs and outputs of the rule, and block matrices per panel of tokens, which on the CPU stay in
+/// cache.
 fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     let (channels, values, heads) = (n(d.channels()), n(d.values()), n(d.value_heads));
     let token = (2 * channels + 2 * values) * size + (4 * channels + 3 * values) * 4;
@@ -185,8 +184,8 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
-/// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and
-/// strengths in f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
+/// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in
+/// f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let Some(d) = layer.delta_net() else { return 0 };
     let size = request.formats().activations.size_in_bytes() as u64;

@@ -66,9 +66,8 @@ pub struct MemoryPlan {
 const PROCESS: u64 = 32 << 20;
 
 impl MemoryPlan {
-    /// Plans a request, splitting layers by free bytes per device (`None`: unknown).
-    ///
-    /// By default quantised weights are also kept dequantised, for faster prefill, unless only the packed plan fits.
+    /// Plans a request, splitting layers by free bytes per device (`None`: unknown). By default quantised weights are also kept
+    /// dequantised, for faster prefill, unless only the packed plan fits.
     pub fn new(description: &ModelDescription, request: &MemoryRequest, free: &[Option<u64>]) -> Self {
         let dense = Self::keeping(description, request, free, request.kept.unwrap_or_default());
         if request.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
@@ -371,7 +370,6 @@ fn remedies(
     if request.dtype == DType::F32 && fits(&with(&|w| (w.dtype, w.cache) = (DType::BF16, None))) {
         found.push("--dtype bf16".to_owned());
     }
-    // Binary search for the longest context that fits.
     let (mut low, mut high) = (0, request.context);
     while low + 1 < high {
         let middle = low.midpoint(high);

@@ -22,8 +22,8 @@ impl Parts {
 
 /// Device of each layer, ascending, given free bytes per device (equal shares if any is unknown).
 ///
-/// Minimises the load of the fullest device over all splits into consecutive runs, so layers fit whenever any such split fits. Every
-/// device gets a layer while there are enough.
+/// Minimises the load of the fullest device over all splits into consecutive runs, so layers fit whenever any such split fits. Every device
+/// gets a layer while there are enough.
 pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
     let known: Option<Vec<u64>> = free.iter().copied().collect();
     let free = known.unwrap_or_else(|| vec![1; free.len()]);

@@ -150,7 +150,6 @@ fn a_plan_fits_when_every_device_has_what_is_asked_of_it() {
     // Enough in total, but the second is too small.
     let small = [Some(170_000_000_000), Some(10_000_000_000)];
     assert_eq!(plan.fits(&small), Some(false));
-    // A split by those sizes fits.
     assert_eq!(MemoryPlan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
 }
 
@@ -181,7 +180,6 @@ fn quantised_weights_are_kept_alone_only_where_their_values_do_not_fit_beside_th
     assert_eq!(dense.weights(), all * 4 + (matrices + embedding) * 20 / 32);
     assert_eq!(least.weights(), (all - matrices) * 4 + (matrices + embedding) * 20 / 32);
     assert_eq!(least.activations(), dense.activations() + 1536 * 576 * 4);
-    // By default free memory decides.
     let kept = |free| planned(None, free).kept;
     assert_eq!(kept(None), Some(Kept::Dense));
     assert_eq!(kept(Some(dense.total())), Some(Kept::Dense));

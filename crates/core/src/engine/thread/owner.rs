@@ -1,9 +1,9 @@
 //! The scheduling loop.
 //!
 //! Each round starts what fits, prefills one chunk of one prompt, and runs a few decode steps, so prompts and answers do not block each
-//! other. Chunks alternate between the oldest prompt and the one with the least left to read. A prompt that shares more with a prompt
-//! being read than with the cache waits, so the shared part is read once. The [`Shelf`] caches prompts only: generated tokens are summed
-//! in another order than prefilled ones.
+//! other. Chunks alternate between the oldest prompt and the one with the least left to read. A prompt that shares more with a prompt being
+//! read than with the cache waits, so the shared part is read once. The [`Shelf`] caches prompts only: generated tokens are summed in
+//! another order than prefilled ones.
 //!
 //! Prompts and answers share a token budget. An answer reserves its maximum length before its prompt is read, so what has started can
 //! finish; the rest waits. On the CPU in f32 or bf16 answers are bit-equal under any scheduling.
@@ -203,7 +203,6 @@ impl EngineLoop {
         }
     }
 
-    /// Requests being read.
     fn under_way(&self) -> usize {
         self.reading.iter().filter(|reading| !reading.waits).count()
     }
@@ -286,8 +285,7 @@ impl EngineLoop {
         }
     }
 
-    /// The next request to start, except `passed`: from the caller with the fewest running requests, then the oldest. Prompts of one
-    /// caller
+    /// The next request to start, except `passed`: from the caller with the fewest running requests, then the oldest. Prompts of one caller
     /// are read one at a time, so one caller cannot starve the others.
     fn next_waiting(&self, passed: &[RequestId]) -> Option<usize> {
         let reads = |caller| self.reading.iter().any(|reading| reading.id.caller == caller);
@@ -430,7 +428,6 @@ impl EngineLoop {
         }
     }
 
-    /// Fails a request whose trunk is broken.
     fn lose(&mut self, at: usize, error: &RequestError) {
         let reading = self.reading.remove(at);
         self.shelf.bury(reading.trunk);
@@ -652,12 +649,10 @@ impl EngineLoop {
     }
 }
 
-/// Trunks in use.
 fn pinned(live: &[Live], ready: &VecDeque<Ready>) -> Vec<u64> {
     live.iter().map(|live| live.trunk).chain(ready.iter().map(|ready| ready.trunk)).collect()
 }
 
-/// Fails all tasks of a prompt.
 fn end_all(choices: Vec<Choice>, error: &RequestError) {
     for choice in choices {
         choice.end(Err(error.again()));

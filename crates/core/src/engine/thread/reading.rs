@@ -1,7 +1,6 @@
-//! Reads a request into a trunk chunk by chunk: the prefix, then each branch, rolled back to the prefix in between. If forced branches
-//! mask keys from prefix rows, the prefix is re-read from the first such row, once per group of branches with equal masks.
-//!
-//! On the CPU in f32 or bf16 a prefill is bit-equal for any split ([`Engine::border`]).
+//! Reads a request into a trunk chunk by chunk: the prefix, then each branch, rolled back to the prefix in between. If forced branches mask
+//! keys from prefix rows, the prefix is re-read from the first such row, once per group of branches with equal masks. On the CPU in f32 or
+//! bf16 a prefill is bit-equal for any split ([`Engine::border`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -30,14 +29,12 @@ const MARKED: usize = 256;
 /// Minimum shared tokens for a mark.
 const WORTH_A_MARK: usize = 32;
 
-/// Request number and its caller, for fair scheduling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestId {
     pub request: u64,
     pub caller: Caller,
 }
 
-/// A waiting request.
 pub(super) struct Queued {
     pub id: RequestId,
     reuse: Reuse,
@@ -47,7 +44,6 @@ pub(super) struct Queued {
     pub branches: VecDeque<Pending>,
 }
 
-/// A branch to be read.
 pub(super) struct Pending {
     /// Prefix and tokens.
     pub prompt: Arc<[u32]>,
@@ -90,7 +86,6 @@ impl Queued {
         self.branches.iter().map(|branch| branch.choices.len()).sum()
     }
 
-    /// The prompt read first.
     pub fn prompt(&self) -> &[u32] {
         self.branches.front().map_or(&[], |branch| &branch.prompt)
     }
@@ -217,7 +212,6 @@ impl Pending {
     }
 }
 
-/// A request being read.
 pub(super) struct Reading {
     pub id: RequestId,
     pub trunk: u64,
@@ -244,7 +238,6 @@ struct Current {
     likelihoods: Vec<Likelihood>,
 }
 
-/// A branch after prefill.
 pub(super) struct WholePrompt {
     /// f32 (requested positions, vocab)
     pub logits: Tensor,
@@ -446,7 +439,6 @@ impl Reading {
         }
     }
 
-    /// Reports progress of the current branch.
     pub fn tell(&mut self, tokens: usize) {
         if let Some(current) = &mut self.current {
             current.branch.tell(|| Event::Prefilled(tokens));
@@ -570,7 +562,6 @@ impl Reading {
     }
 }
 
-/// Why a branch cannot start.
 enum Begin {
     Branch(RequestError),
     Trunk(EngineError),

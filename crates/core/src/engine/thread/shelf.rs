@@ -1,9 +1,9 @@
 //! Prompt cache.
 //!
 //! Each cached prompt is a **trunk**: a contiguous KV cache of the whole prompt, since prefill kernels need contiguous keys; shared
-//! prefixes are stored once per trunk. A new prompt continues the trunk with the longest common prefix: in place if little is lost
-//! (another question about the same documents), else in a **fork** (another conversation under the same system prompt), since copying
-//! rows takes a hundredth of the time of prefill. Windowed and linear-attention layers can roll back to marks only.
+//! prefixes are stored once per trunk. A new prompt continues the trunk with the longest common prefix: in place if little is lost (another
+//! question about the same documents), else in a **fork** (another conversation under the same system prompt), since copying rows takes a
+//! hundredth of the time of prefill. Windowed and linear-attention layers can roll back to marks only.
 //!
 //! Trunks share a token budget with answers; the least recently used one is evicted, unless it is being read or extended.
 
@@ -31,7 +31,6 @@ pub(super) struct Trunk {
 /// Best cached prefix of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CacheMatch {
-    /// Trunk to continue, if any.
     pub trunk: Option<u64>,
     /// Prompt tokens that are reused.
     pub kept: usize,
@@ -69,7 +68,6 @@ impl Shelf {
         self.context
     }
 
-    /// Tokens held by trunks.
     pub fn held(&self) -> usize {
         self.trunks.iter().map(|trunk| trunk.tokens.len()).sum()
     }
@@ -89,7 +87,6 @@ impl Shelf {
         self.trunks.len()
     }
 
-    /// Evictions since the last call.
     pub fn take_evicted(&mut self) -> usize {
         std::mem::take(&mut self.evicted)
     }
@@ -178,7 +175,6 @@ impl Shelf {
         });
     }
 
-    /// Marks a trunk as unusable.
     pub fn bury(&mut self, id: u64) {
         if let Some(trunk) = self.get_mut(id) {
             (trunk.busy, trunk.dead) = (false, true);
@@ -190,7 +186,6 @@ impl Shelf {
         self.trunks.clear();
     }
 
-    /// Drops dead trunks without readers.
     pub fn sweep(&mut self, stays: impl Fn(u64) -> bool) {
         self.trunks.retain(|trunk| !trunk.dead || stays(trunk.id));
     }
@@ -201,7 +196,6 @@ pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
     tokens.saturating_sub(kept) * KEPT_FOR_ONE_LOST <= kept
 }
 
-/// Length of the common prefix.
 pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,7 +1,5 @@
-//! Answers that wait for a slot or are being decoded.
-//!
-//! Each answer is a branch of its prompt's trunk. All branches share one forward pass per step; each samples on its own through
-//! [`Decoding`], and an error in sampling, reporting or measuring ends only that answer.
+//! Answers that wait for a slot or are being decoded. Each answer is a branch of its prompt's trunk. All branches share one forward pass
+//! per step; each samples on its own through [`Decoding`], and an error in sampling, reporting or measuring ends only that answer.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -22,7 +20,6 @@ use crate::transfer;
 pub(super) struct Ready {
     pub id: RequestId,
     pub trunk: u64,
-    /// Start of the answers.
     pub branch: Branch,
     pub choices: VecDeque<Choice>,
     prompt: Arc<OfPrompt>,
@@ -88,7 +85,6 @@ impl OfPrompt {
         }
     }
 
-    /// Output of a task without generation.
     pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
         let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
         let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
@@ -143,7 +139,6 @@ impl Ready {
     }
 }
 
-/// An answer being decoded.
 pub(super) struct Live {
     choice: Choice,
     pub id: RequestId,
@@ -221,7 +216,6 @@ impl Live {
         Ok(self.decoding.tokens().len() < room && self.decoding.unread().is_some())
     }
 
-    /// Reports the answer or its error.
     pub fn end(self, engine: &Engine, outcome: Result<(), RequestError>) {
         let Live { choice, decoding, measurement, prompt, failed, .. } = self;
         let (likeliest, room) = match &choice.task {

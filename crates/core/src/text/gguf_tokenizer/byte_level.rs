@@ -1,7 +1,5 @@
-//! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`).
-//!
-//! Each entry of [`TABLE`] restates normaliser, pre-tokeniser and `ignore_merges` of a published `tokenizer.json`. llama.cpp's table omits
-//! normalisers and approximates some regexes.
+//! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`). Each entry of [`TABLE`] restates normaliser, pre-tokeniser and
+//! `ignore_merges` of a published `tokenizer.json`. llama.cpp's table omits normalisers and approximates some regexes.
 
 use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::normalizers::NFC;
@@ -35,7 +33,6 @@ const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 const QWEN_3_5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Pre-tokeniser regexes.
 #[derive(Clone, Copy)]
 enum Words {
     /// GPT-2's, built into the `tokenizers` crate.
@@ -46,7 +43,6 @@ enum Words {
     Regex(&'static str),
 }
 
-/// A published pre-tokeniser.
 struct Published {
     names: &'static [&'static str],
     words: Words,

@@ -1,7 +1,6 @@
-//! SentencePiece vocabularies (`tokenizer.ggml.model` = `llama`): BPE with merges derived from scores.
-//!
-//! Equals the `tokenizer.json` of transformers' converter (`generate_merges`): one merge per split of a piece into two pieces, best
-//! score first. Gemma's released `tokenizer.json` is such a file.
+//! SentencePiece vocabularies (`tokenizer.ggml.model` = `llama`): BPE with merges derived from scores. Equals the `tokenizer.json` of
+//! transformers' converter (`generate_merges`): one merge per split of a piece into two pieces, best score first. Gemma's released
+//! `tokenizer.json` is such a file.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -40,8 +39,8 @@ pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     Ok(tokenizer)
 }
 
-/// All splits of normal and user-defined pieces into two such pieces, sorted by score, then length of left and right in characters
-/// (longer first), then id.
+/// All splits of normal and user-defined pieces into two such pieces, sorted by score, then length of left and right in characters (longer
+/// first), then id.
 fn merges(metadata: &GgufTokenizer) -> Result<Merges, TextError> {
     let scores = metadata
         .scores

@@ -38,8 +38,8 @@ pub enum ParametersFault {
     Bounded(String),
 }
 
-/// Rule `calls` and its dependencies: one call of `tools`, or several if `many`. `json` maps a schema before embedding. Fails if the
-/// layout cannot represent a tool's parameters.
+/// Rule `calls` and its dependencies: one call of `tools`, or several if `many`. `json` maps a schema before embedding. Fails if the layout
+/// cannot represent a tool's parameters.
 pub fn call_grammar(
     layout: &CallLayout,
     tools: &[Tool],
@@ -178,12 +178,10 @@ fn bounded(schema: &Value) -> bool {
     ["pattern", "format", "minLength", "maxLength"].iter().any(|key| !schema[*key].is_null())
 }
 
-/// Trailing white space.
 fn space_after(text: &str) -> &str {
     text.get(text.trim_end().len()..).unwrap_or_default()
 }
 
-/// Leading white space.
 fn space_before(text: &str) -> &str {
     text.get(..text.len() - text.trim_start().len()).unwrap_or_default()
 }

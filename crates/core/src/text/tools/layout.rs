@@ -6,9 +6,8 @@ use super::{ChatTurn, Speaker, Tool, ToolCall};
 use crate::text::chat_template::unless_raised;
 use crate::text::{ChatTemplate, TextError};
 
-/// Text around call names and arguments; white space may vary.
-///
-/// An answer with calls: `open`, calls separated by `between`, `close`. A call: `call`, name, `after_name`, arguments, `end`.
+/// Text around call names and arguments; white space may vary. An answer with calls: `open`, calls separated by `between`, `close`. A call:
+/// `call`, name, `after_name`, arguments, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallLayout {
     /// Start of the first call; identifies calls.
@@ -144,8 +143,8 @@ impl ToolLayout {
     /// The plain layout.
     pub const PLAIN: ToolLayout = ToolLayout { calls: &HERMES, native: false };
 
-    /// Detects a chat template's layout; the plain one if the template omits functions, raises, or uses an unknown layout. Fails on
-    /// errors other than raising.
+    /// Detects a chat template's layout; the plain one if the template omits functions, raises, or uses an unknown layout. Fails on errors
+    /// other than raising.
     pub fn of(template: &ChatTemplate) -> Result<Self, TextError> {
         const ABOUT: &str = "palimpsest-description";
         const RESULT: &str = "palimpsest-result";

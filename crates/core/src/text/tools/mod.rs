@@ -120,7 +120,6 @@ impl ChatTurn {
         }
     }
 
-    /// JSON for chat templates; arguments are an object.
     pub(super) fn json(&self) -> Value {
         let mut message = json!({"role": self.role.name(), "content": self.content});
         if !self.calls.is_empty() {

@@ -1,6 +1,5 @@
-//! Streaming parser of tool calls: separates text from calls and emits arguments as JSON in any layout.
-//!
-//! Emitted output is final: text that may start a call is held back until that is decided.
+//! Streaming parser of tool calls: separates text from calls and emits arguments as JSON in any layout. Emitted output is final: text that
+//! may start a call is held back until that is decided.
 
 use std::sync::Arc;
 
@@ -117,8 +116,7 @@ impl CallReader {
         read
     }
 
-    /// Flushes at the end. An incomplete call without a name is text if the model ended its turn, else truncated markup and dropped; at
-    /// the
+    /// Flushes at the end. An incomplete call without a name is text if the model ended its turn, else truncated markup and dropped; at the
     /// token limit a partial marker is dropped too.
     pub fn finish(mut self, ending: Ending) -> Read {
         let mut read = Read::default();
