@@ -1,5 +1,4 @@
-//! Kernel benchmarks in GFLOP/s: linear layers, attention, the observer, and a dense product as peak. `cargo bench -- attention/smollm2`
-//! filters by regex; `cargo bench -- --list` lists all.
+//! Kernel benchmarks in GFLOP/s: linear layers, attention, the observer, and a dense product as peak. Filter with `cargo bench -- REGEX`.
 
 mod flops;
 mod shapes;

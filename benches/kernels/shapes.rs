@@ -61,8 +61,7 @@ pub const OBSERVED_SPANS: usize = 64;
 pub const PEAK: usize = 2048;
 
 impl AttentionShape {
-    /// Floating-point operations for the last `queries` of `keys` positions: two products with a multiply and an add per element over
-    /// visible pairs. Exponentials are not counted.
+    /// Operations for the last `queries` of `keys` positions: two products, 2 flop per element, over visible pairs; no exponentials.
     pub fn flop(&self, queries: usize, keys: usize) -> u64 {
         let seen = |position: usize| self.window.map_or(position + 1, |w| w.min(position + 1));
         let pairs: usize = (keys - queries..keys).map(seen).sum();

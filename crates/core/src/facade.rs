@@ -1,5 +1,4 @@
-//! A small API for attention measurements: open a model, name spans of a prompt, read masses, generate. For more see
-//! [`crate::engine::Request`].
+//! A small attention API: open a model, name spans, read masses, generate. Built on [`crate::engine::Request`].
 
 use std::path::Path;
 

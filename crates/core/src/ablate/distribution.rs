@@ -34,8 +34,7 @@ impl Distribution {
         Distribution { tokens, log_sum, rest }
     }
 
-    /// KL divergence of `logits` from this distribution, in nats, with the tail as one outcome: too small by at most [`REST`] times the
-    /// divergence within the tail.
+    /// KL divergence of `logits` from this distribution, in nats. Too small by at most [`REST`] times the divergence within the tail.
     pub(super) fn divergence(&self, logits: &[f32], log_sum: f64) -> f64 {
         let (mut sum, mut held) = (0.0, 0.0);
         for &(token, x) in &self.tokens {

@@ -239,8 +239,7 @@ impl Metric {
         }
     }
 
-    /// Measures after `history` under each of `holes`. `go_on` receives prefilled tokens, `sink` each row with its index; both return false
-    /// to stop.
+    /// Measures after `history` under each of `holes`. `go_on` gets prefilled tokens, `sink` each row with its index; false stops.
     pub fn effects(
         &self,
         session: &mut Session,
@@ -253,8 +252,7 @@ impl Metric {
         Self::effects_together(session, &history.tokens, &readings, go_on, sink)
     }
 
-    /// [`Self::effects`] for several metrics. Holes with rows in the history re-read it from there, once per run of readings with equal
-    /// holes.
+    /// [`Self::effects`] for several metrics. Holes with rows in the history re-read it from there, once per run of equal holes.
     pub fn effects_together(
         session: &mut Session,
         history: &Arc<[u32]>,
@@ -338,8 +336,7 @@ pub fn collect<T: Send>(
     Ok(())
 }
 
-/// Forces tokens in several branches. `at` maps branch index, position and logits to a result; `take` receives a branch's results and
-/// returns false to stop.
+/// Forces tokens in several branches. `at` maps branch index, position and logits; `take` gets a branch's results, false stops.
 fn force<T: Send>(
     session: &mut Session,
     history: &Arc<[u32]>,

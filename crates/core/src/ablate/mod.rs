@@ -1,8 +1,7 @@
 //! Ablations: the change of an answer when prompt spans are hidden, removed or replaced.
 //!
-//! A [`Prompt`] builds ablations: keys hidden from rows at some layers ([`hide`]), tokens removed, or replaced by [`neutral`] text. A
-//! [`Metric`] is measured once as baseline and once per ablation; [`EffectRow`] holds the difference. Works on token ranges; callers choose
-//! them and their controls.
+//! A [`Prompt`] hides keys from rows at some layers ([`hide`]), removes tokens, or replaces them with [`neutral`] text. A [`Metric`] is
+//! measured as baseline and per ablation; [`EffectRow`] is the difference. Callers choose token ranges and controls.
 
 mod distribution;
 mod metric;

@@ -1,5 +1,4 @@
-//! Closes a JSON object before the token limit. Tracks the object's text, its shortest completion and duplicate keys. Validity is the
-//! constraint's task.
+//! Closes a JSON object before the token limit. Tracks its shortest completion and duplicate keys; the constraint ensures validity.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +54,10 @@ enum At {
     Colon,
     After,
     /// In a string, with its bytes so far.
-    Text { key: bool, since: Vec<u8> },
+    Text {
+        key: bool,
+        since: Vec<u8>,
+    },
     /// In a number, `true`, `false` or `null`.
     Bare(Vec<u8>),
 }

@@ -53,8 +53,7 @@ impl Decoding {
         self
     }
 
-    /// Chooses the next token; `None` if the answer has ended: no room, a stop token, or a complete constraint. `observer` is told the
-    /// length of a thought.
+    /// The next token; `None` if the answer has ended (no room, stop token, complete constraint). `observer` gets the thought's length.
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);

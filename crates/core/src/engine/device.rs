@@ -1,5 +1,4 @@
-//! Devices and dtypes by name. A list of devices splits a model's layers. Parsing does not open a device, so memory plans work for devices
-//! this machine lacks.
+//! Devices and dtypes by name. Parsing does not open a device, so memory plans work for devices this machine lacks.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! An opened model: files, tokeniser, chat template, decoder and KV cache. The cache is allocated once for the context length and rolled
-//! back between conversations.
+//! An opened model. Its cache is allocated once for the context length and rolled back between conversations.
 
 use std::sync::Arc;
 

@@ -27,10 +27,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Parses row names: span labels, `last`, `answer` or `each`. `each` has its own output, not an entry on the row axis.
-    ///
-    /// Fails with [`SpanError::Reserved`] if a span has a reserved label, [`SpanError::UnknownRow`] for other names, and
-    /// [`SpanError::RowTwice`] if `answer` or `each` is repeated.
+    /// Parses row names: span labels, `last`, `answer` or `each`, which has its own output instead of an entry on the row axis. Rejects
+    /// spans with reserved labels, unknown names, and repeated `answer` or `each`.
     pub fn named<S: AsRef<str>>(names: &[S], keys: &[Span], tokens: usize) -> Result<Self, SpanError> {
         if let Some(span) = keys.iter().find(|span| RESERVED.contains(&span.label.as_str())) {
             return Err(SpanError::Reserved { label: span.label.clone() });
@@ -113,8 +111,7 @@ pub struct TopRequest {
 }
 
 impl Measurement {
-    /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside the
-    /// prompt, or memory is short.
+    /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside it.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
         let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
         let observer = MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
@@ -162,8 +159,8 @@ impl Measurement {
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
     }
 
-    /// Continues `before` after its first `shared` tokens; `None` if the two differ there ([`MassObserver::fork`]), or if more than masses
-    /// is measured there.
+    /// Continues `before` after its first `shared` tokens; `None` if they differ there ([`MassObserver::fork`]) or measure more than
+    /// masses.
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;

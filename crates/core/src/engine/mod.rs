@@ -117,8 +117,7 @@ impl Engine {
         at - at % self.decoder.spec().grain()
     }
 
-    /// End of the next chunk: at most `chunk` tokens, at a [`Engine::border`], never leaving a single last token, which would be summed in
-    /// decode order.
+    /// Next chunk end: at most `chunk` tokens, at a [`Engine::border`], never leaving one last token, which would sum in decode order.
     pub(crate) fn next_border(&self, at: usize, end: usize, chunk: usize) -> usize {
         let grain = self.decoder.spec().grain();
         let to = at.saturating_add(chunk.max(1).next_multiple_of(grain));

@@ -30,8 +30,7 @@ pub struct TokenRules {
     pub min_p: f64,
     /// Grammar of the answer; thoughts are unconstrained.
     pub constraint: Option<Arc<Constraint>>,
-    /// Forces the answer to these tokens; a stop token ends it too. They are decoded step by step, so likelihoods and masses are bit-equal
-    /// to a generated answer's.
+    /// Forces the answer to these tokens, up to a stop token. Decoded step by step, so results are bit-equal to a generated answer's.
     pub forced: Option<Arc<[u32]>>,
     /// Closes a constrained JSON object within this many tokens of thought and answer.
     pub closed_within: Option<usize>,
@@ -270,8 +269,7 @@ fn fits(guide: &mut Guide, bytes: &[u8]) -> Result<bool, EngineError> {
     Ok(bytes.is_empty() || guide.push_bytes(bytes)?)
 }
 
-/// Masks tokens less likely than `least` times the top one: a ratio of probabilities is a difference of logits over temperature. In place
-/// (vocab).
+/// Masks tokens less likely than `least` times the top one, in place (vocab). Compares logits: a ratio of p is a difference of logits.
 fn keep_likely(logits: &mut [f32], least: f64, temperature: f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let bound = f64::from(max) + temperature * least.ln();

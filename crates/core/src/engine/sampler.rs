@@ -14,8 +14,7 @@ use crate::transfer;
 /// Below this temperature sampling is greedy; divided logits could overflow.
 const COLDEST: f64 = 1e-7;
 
-/// A seeded sampler: greedy at temperature 0, else temperature and top-p. Draws the same tokens as candle-transformers' `LogitsProcessor`,
-/// without that crate's build time.
+/// Greedy at temperature 0, else temperature and top-p. Draws the same tokens as candle-transformers' `LogitsProcessor`.
 pub struct Sampler {
     rng: ChaCha12Rng,
     temperature: f64,

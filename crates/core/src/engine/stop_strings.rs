@@ -1,5 +1,4 @@
-//! Stop strings, matched across token borders; text ends before the first match. Used on tokens by the engine ([`StopWatch`]) and on
-//! streamed text by the server.
+//! Stop strings, matched across token borders; text ends before the first match. Used on tokens and on streamed text.
 
 use std::ops::Range;
 use std::sync::Arc;

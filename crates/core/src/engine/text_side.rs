@@ -48,8 +48,7 @@ impl TextSide {
     }
 }
 
-/// End tokens stated by a folder: `eos_token` (text) of tokenizer_config.json, and `eos_token_id` (number or list) of the other files.
-/// Negative numbers are ignored.
+/// End tokens stated by a folder: `eos_token` of tokenizer_config.json, and `eos_token_id` (number or list; negative: none) of others.
 fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String, u32)>, ModelError> {
     let mut stated: Vec<(String, u32)> = Vec::new();
     let name = "tokenizer_config.json";

@@ -57,8 +57,7 @@ impl Borders {
         }
     }
 
-    /// Tokens of a byte range. Ranges that tile the text give ranges that tile the tokens; a range may be empty if its neighbours' tokens
-    /// cover its text.
+    /// Tokens of a byte range. Tiling ranges give tiling token ranges; one is empty if its neighbours' tokens cover its text.
     pub fn tokens(&self, bytes: &Range<usize>) -> Range<usize> {
         self.token(bytes.start)..self.token(bytes.end)
     }

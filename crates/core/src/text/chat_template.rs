@@ -27,8 +27,7 @@ const PLAIN_TURNS: [&str; 3] = ["### User", "### Assistant", "### System"];
 /// Separates folded system text from the first user message.
 pub const FOLD_SEPARATOR: &str = "\n\n";
 
-/// Turn markers of known models. A template that writes one needs a vocabulary that has it. (`<|user|>` and the like are excluded: some
-/// models use them as plain text.)
+/// Turn markers of known models; a template's vocabulary must have those it writes. (Some models use `<|user|>` as plain text.)
 pub(super) const MARKERS: [&str; 17] = [
     "<|im_start|>",
     "<|im_end|>",
@@ -94,8 +93,8 @@ impl ChatTemplate {
         Self::new("(plain layout)", PLAIN, Some(bos), None)
     }
 
-    /// A model folder's template: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a string, or `default` of a
-    /// list), else the plain layout.
+    /// Folder's template: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (string or `default` of a list), else
+    /// plain.
     pub fn from_folder(dir: &Path) -> Result<Self, TextError> {
         let path = dir.join("tokenizer_config.json");
         let config: serde_json::Value = match read_if_there(&path)? {

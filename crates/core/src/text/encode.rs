@@ -1,5 +1,4 @@
-//! Tokenises a prompt and converts byte spans to token spans. The whole text is tokenised at once; tokenising pieces would change the
-//! merges at their borders.
+//! Tokenises a prompt and converts byte spans to token spans. Tokenises the whole text: pieces would merge differently at borders.
 
 use super::{Borders, CharSpan, Encoded, Prompt, SpecialTokens, TextError, Tokenizer};
 use crate::span::{QUERY, Span};

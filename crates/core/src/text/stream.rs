@@ -39,8 +39,7 @@ impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
         StreamDecoder { tokenizer, held: Vec::new() }
     }
 
-    /// Appends a token and returns the completed text; unused ids add nothing. Fails if the tokeniser's decoder does, which is used when
-    /// token bytes do not simply concatenate.
+    /// Appends a token and returns the completed text; unused ids add nothing. Fails if the tokeniser's own decoder does.
     pub fn push(&mut self, id: u32) -> Result<TextPiece, TextError> {
         let tokenizer = self.tokenizer.as_ref();
         let Some(token) = tokenizer.bytes_of(id) else { return Ok(TextPiece::default()) };

@@ -14,8 +14,7 @@ const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 const EFFORT: &str = "reasoning_effort";
 
 impl ChatTemplate {
-    /// Applies a thinking mode and returns the resulting thinking state; `None` if the template has no thoughts. Fails with
-    /// [`TextError::Thinking`] if the template does not support the mode.
+    /// Applies a thinking mode; `None` if the template has no thoughts, [`TextError::Thinking`] if it does not support the mode.
     pub fn with_thinking(
         &self,
         mode: ThinkingMode,
@@ -50,8 +49,7 @@ impl ChatTemplate {
         Ok((set, Some(Thoughts { format, on, opened })))
     }
 
-    /// Renders a conversation up to the start of an answer without a thought: by the template's switch, else with an empty thought, else in
-    /// the answer channel.
+    /// Renders up to the start of an answer without a thought: by the template's switch, an empty thought, or the answer channel.
     pub fn render_past_thought(&self, messages: &[Message]) -> Result<String, TextError> {
         self.render_past_thought_on(messages, DEFAULT_DATE)
     }

@@ -103,7 +103,10 @@ enum ReplyState<'t> {
     Undecided,
     /// The thought so far.
     Thought(Cow<'t, str>),
-    Answer { thought: Cow<'t, str>, answer: &'t str },
+    Answer {
+        thought: Cow<'t, str>,
+        answer: &'t str,
+    },
 }
 
 impl ThoughtFormat {
@@ -182,8 +185,7 @@ impl Split {
         }
     }
 
-    /// Splits an endpoint's reply with a leading thought in tags or channels. If the prompt opened the thought, the reply may contain only
-    /// the closing marker; the text before it is the thought.
+    /// Splits a reply with a leading thought. If the prompt opened the thought, only its closing marker is needed.
     pub fn of_text(text: &str) -> Self {
         let begun = text.trim_start();
         let format = match begun.starts_with(CHANNEL) {
@@ -241,8 +243,7 @@ impl Thoughts {
         })
     }
 
-    /// The leading thought, trimmed, and the start of the answer. `tokens` end with the token that ended the thought. `None` if the answer
-    /// has not started.
+    /// The leading thought, trimmed, and the answer's start, given tokens up to the thought's end; `None` before the answer.
     fn beginning(
         &self,
         tokenizer: &Tokenizer,

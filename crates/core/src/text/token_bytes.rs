@@ -1,5 +1,4 @@
-//! Bytes of each token, from the vocabulary and its decoder. Decoding a single token is not enough, since it may be part of a character.
-//! Used by constraints, which match bytes.
+//! Bytes of each token, from the vocabulary and its decoder: decoding a single token fails for parts of a character.
 
 use std::collections::HashMap;
 

@@ -82,8 +82,8 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// Wraps a `tokenizers` tokeniser; `name` is used in errors. Disables truncation, padding and post-processing, which shifts offsets and
-    /// adds special tokens.
+    /// Wraps a `tokenizers` tokeniser; `name` is for errors. Disables truncation, padding and post-processing (shifts offsets, adds
+    /// tokens).
     pub fn from_inner(mut inner: Inner, name: &str) -> Result<Self, TextError> {
         inner
             .with_truncation(None)
@@ -236,8 +236,7 @@ fn encoded(encoding: &tokenizers::Encoding, text: &str) -> Encoded {
     Encoded { ids: encoding.get_ids().to_vec(), offsets: offsets.collect() }
 }
 
-/// Maximum run of one kind of character. Pre-tokeniser regexes give up after a million backtracking steps and silently leave the rest in
-/// one piece.
+/// Maximum run of one kind of character: pre-tokeniser regexes give up after a million steps and leave the rest in one piece.
 const LONGEST_RUN: usize = 500_000;
 
 /// Rejects texts that the pre-tokeniser would split differently than in training.

@@ -81,8 +81,7 @@ pub fn layer_activations(
     let feed_forward = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
         FeedForwardSpec::Experts(e) => {
-            // Worst case: every token goes to one expert. Adds the picks' inputs and outputs, outputs before and after weighting in f32,
-            // the sum and the router logits.
+            // Worst case: one expert gets every token. Picks' inputs, outputs before and after f32 weighting, the sum, router logits.
             let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size, device));
             let picks = n(e.per_token) * hidden * (2 * size).max(8);
             let routed = mlp_width(&e.expert, size, device) + picks;
@@ -126,8 +125,7 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
     }
 }
 
-/// Split-K scratch of `rows` single-query sequences: per part of [`SPLIT_K`] keys a head's sum, maximum and weight in f32, and, if weights
-/// are recorded, maximum and weight per piece.
+/// Split-K scratch of `rows` queries: sum, max and weight per part of [`SPLIT_K`] keys and head, in f32; max and weight per piece.
 fn split_keys(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
     let keys = seen(a, request, 1);
     // A window may start and end inside a part; each branch has its own parts.
@@ -146,8 +144,7 @@ fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     copies * n(mlp.intermediate) * size
 }
 
-/// Convolution inputs and sums in f32, inputs and outputs of the rule, and block matrices per panel of tokens, which on the CPU stay in
-/// cache.
+/// Convolution inputs and sums in f32, the rule's inputs and outputs, and block matrices per panel (in cache on the CPU).
 fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     let (channels, values, heads) = (n(d.channels()), n(d.values()), n(d.value_heads));
     let token = (2 * channels + 2 * values) * size + (4 * channels + 3 * values) * 4;
@@ -157,8 +154,7 @@ fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     l * token + blocks
 }
 
-/// Bytes per score of the matrix-product kernel with weights of `size` bytes: f32 score plus weight; unfused: score, exponential and one
-/// intermediate, all f32.
+/// Bytes per score of the matrix-product kernel: f32 score plus weight; unfused, score, exponential and an intermediate in f32.
 fn score_bytes(size: u64, device: DeviceName) -> u64 {
     if fuses(device) { 4 + size } else { 3 * 4 }
 }

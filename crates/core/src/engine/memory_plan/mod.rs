@@ -66,8 +66,7 @@ pub struct MemoryPlan {
 const PROCESS: u64 = 32 << 20;
 
 impl MemoryPlan {
-    /// Plans a request, splitting layers by free bytes per device (`None`: unknown). By default quantised weights are also kept
-    /// dequantised, for faster prefill, unless only the packed plan fits.
+    /// Splits layers by free bytes per device (`None`: unknown). Quantised weights are also kept dequantised unless only packed ones fit.
     pub fn new(description: &ModelDescription, request: &MemoryRequest, free: &[Option<u64>]) -> Self {
         let dense = Self::keeping(description, request, free, request.kept.unwrap_or_default());
         if request.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {

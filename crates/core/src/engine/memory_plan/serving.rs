@@ -44,8 +44,7 @@ const STATES: usize = 4;
 /// Cached prompts if all layers see the whole context: then only tokens take memory.
 const MANY_PROMPTS: usize = 256;
 
-/// Embedder with a batch of texts, grammar tables, connection and tokeniser threads: measured, rounded up. Includes 16 MiB of cached masses
-/// (`serve::SCORE_CACHE_BYTES`).
+/// Embedder batch, grammar tables, threads, and 16 MiB of cached masses (`serve::SCORE_CACHE_BYTES`). Measured, rounded up.
 const BESIDE: u64 = 368 << 20;
 
 /// Tokenisation bytes per token. Measured (95 to 115), rounded up.

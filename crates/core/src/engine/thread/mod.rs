@@ -84,8 +84,7 @@ impl EngineThread {
         self.gauges.load()
     }
 
-    /// Queues a request of one task. `sink` runs on the engine thread and must not block; it returns [`Next`], or true to continue. If the
-    /// thread has ended, it receives that error.
+    /// Queues a request of one task. `sink` runs on the engine thread, must not block, and returns [`Next`], or true to continue.
     pub fn submit<N: Into<Next>>(&self, request: Request, mut sink: impl FnMut(Event) -> N + Send + 'static) {
         self.submit_all(request, vec![Box::new(move |event| sink(event).into())]);
     }

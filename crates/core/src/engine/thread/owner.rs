@@ -285,8 +285,7 @@ impl EngineLoop {
         }
     }
 
-    /// The next request to start, except `passed`: from the caller with the fewest running requests, then the oldest. Prompts of one caller
-    /// are read one at a time, so one caller cannot starve the others.
+    /// The next request, except `passed`: from the caller with the fewest running requests, then the oldest; one prompt per caller.
     fn next_waiting(&self, passed: &[RequestId]) -> Option<usize> {
         let reads = |caller| self.reading.iter().any(|reading| reading.id.caller == caller);
         let under_way = |caller| {

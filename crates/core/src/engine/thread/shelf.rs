@@ -125,8 +125,7 @@ impl Shelf {
         }
     }
 
-    /// Evicts least recently used trunks, except those that `stays`, until capacity is at most `most` and `more` trunks can be added.
-    /// Returns whether that succeeded.
+    /// Evicts least recently used trunks, unless `stays(id)`, to at most `most` tokens and room for `more` trunks. Returns success.
     pub fn make_room(&mut self, most: usize, more: usize, stays: impl Fn(u64) -> bool) -> bool {
         while self.taken() > most || self.trunks.len() + more > self.most {
             let idle = self.trunks.iter().enumerate().filter(|(_, trunk)| !trunk.busy && !stays(trunk.id));
@@ -163,7 +162,7 @@ impl Shelf {
         Ok(clock)
     }
 
-    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except those that `stays`.
+    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except those with `stays(id)`.
     pub fn give_back(&mut self, id: u64, stays: impl Fn(u64) -> bool) {
         self.clock += 1;
         let clock = self.clock;

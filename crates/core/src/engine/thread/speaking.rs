@@ -1,5 +1,5 @@
-//! Answers that wait for a slot or are being decoded. Each answer is a branch of its prompt's trunk. All branches share one forward pass
-//! per step; each samples on its own through [`Decoding`], and an error in sampling, reporting or measuring ends only that answer.
+//! Answers that wait for a slot or are being decoded. Each is a branch of its prompt's trunk; all share one forward pass per step and
+//! sample through [`Decoding`]. An error in sampling, reporting or measuring ends only that answer.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -71,8 +71,7 @@ impl OfPrompt {
         }
     }
 
-    /// Natural-log probability of each continuation of the prompt at the end of `cache`; `None` if a token has no logit. The cache is
-    /// restored.
+    /// Natural-log probability of each continuation after `cache`, which is restored; `None` if a token has no logit.
     pub fn score(
         &self,
         engine: &Engine,

@@ -1,5 +1,4 @@
-//! Plain layout of functions, calls and results, for chat templates without tool support (`docs/serve.md`). Client text stays contiguous,
-//! so its location is known.
+//! Plain layout of functions, calls and results (`docs/serve.md`). Client text stays contiguous, so its location is known.
 
 use std::ops::Range;
 

@@ -38,8 +38,7 @@ pub enum ParametersFault {
     Bounded(String),
 }
 
-/// Rule `calls` and its dependencies: one call of `tools`, or several if `many`. `json` maps a schema before embedding. Fails if the layout
-/// cannot represent a tool's parameters.
+/// Rule `calls`: one call of `tools`, or several if `many`. `json` maps schemas. Fails if the layout cannot represent parameters.
 pub fn call_grammar(
     layout: &CallLayout,
     tools: &[Tool],

@@ -143,8 +143,7 @@ impl ToolLayout {
     /// The plain layout.
     pub const PLAIN: ToolLayout = ToolLayout { calls: &HERMES, native: false };
 
-    /// Detects a chat template's layout; the plain one if the template omits functions, raises, or uses an unknown layout. Fails on errors
-    /// other than raising.
+    /// Detects a template's layout; plain if it omits functions, raises, or uses an unknown layout. Other errors are returned.
     pub fn of(template: &ChatTemplate) -> Result<Self, TextError> {
         const ABOUT: &str = "palimpsest-description";
         const RESULT: &str = "palimpsest-result";
