@@ -43,6 +43,7 @@ impl Closing {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum At {
+    /// Before a value.
     #[default]
     Value,
     /// After `[`.
@@ -51,13 +52,12 @@ enum At {
     FirstKey,
     /// After a comma in an object.
     Key,
+    /// After a key.
     Colon,
+    /// After a value.
     After,
     /// In a string, with its bytes so far.
-    Text {
-        key: bool,
-        since: Vec<u8>,
-    },
+    Text { key: bool, since: Vec<u8> },
     /// In a number, `true`, `false` or `null`.
     Bare(Vec<u8>),
 }

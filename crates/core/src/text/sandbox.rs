@@ -26,6 +26,7 @@ pub fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>,
     Ok(env)
 }
 
+/// Compiles `source` as template `name`.
 pub fn add_template(env: &mut Environment<'static>, name: &str, source: String) -> Result<(), TextError> {
     env.add_template_owned(name.to_owned(), source).map_err(|error| template_error(name, "", &error))
 }

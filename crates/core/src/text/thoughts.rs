@@ -100,13 +100,12 @@ pub struct Split {
 }
 
 enum ReplyState<'t> {
+    /// Too short to tell.
     Undecided,
     /// The thought so far.
     Thought(Cow<'t, str>),
-    Answer {
-        thought: Cow<'t, str>,
-        answer: &'t str,
-    },
+    /// The answer so far, after its thought.
+    Answer { thought: Cow<'t, str>, answer: &'t str },
 }
 
 impl ThoughtFormat {
