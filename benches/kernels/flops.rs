@@ -1,4 +1,4 @@
-//! Wall time, shown as GFLOP/s: a throughput's elements are floating-point operations.
+//! Wall time as GFLOP/s: throughput elements are floating-point operations.
 
 use criterion::Throughput;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
@@ -41,7 +41,7 @@ impl ValueFormatter for GigaFlops {
         WallTime.formatter().scale_values(typical, values)
     }
 
-    /// `values` are nanoseconds; operations a nanosecond are 10^9 of them a second.
+    /// Operations per nanosecond equal GFLOP/s.
     fn scale_throughputs(&self, typical: f64, throughput: &Throughput, values: &mut [f64]) -> &'static str {
         let Throughput::Elements(flop) = throughput else {
             return WallTime.formatter().scale_throughputs(typical, throughput, values);

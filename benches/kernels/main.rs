@@ -1,6 +1,4 @@
-//! Kernels by themselves, in GFLOP/s: linear layers, attention, the observer, and a dense product as the machine's peak.
-//!
-//! `cargo bench -- attention/smollm2` measures what its regular expression finds; `cargo bench -- --list` names all.
+//! Kernel benchmarks in GFLOP/s: linear layers, attention, the observer, and a dense product as peak. Filter with `cargo bench -- REGEX`.
 
 mod flops;
 mod shapes;
@@ -46,7 +44,7 @@ fn peak(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// Linear layers and attention whose products are of f32 numbers, and of bf16 numbers.
+/// Operand dtypes of matrix products.
 const FORMATS: [(&str, DType); 2] = [("", DType::F32), (" in bf16", DType::BF16)];
 
 fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
@@ -76,13 +74,13 @@ fn linear(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// A linear map as the decoder holds it, of Q4_1 weights: prefill multiplies their values, decoding reads them packed.
+/// A Q4_1 projection as in the decoder: prefill multiplies dequantised weights, decode reads packed ones.
 struct LinearMap(Projection);
 
 impl LinearMap {
     fn new(inputs: usize, outputs: usize, dtype: DType) -> Result<Self> {
         let half = dtype == DType::BF16;
-        // What the weights are does not matter: blocks of 32 with scale 2^-7, minimum -2^-5 and quants of 0 to 15.
+        // Weights are arbitrary: blocks of 32 with scale 2^-7, minimum -2^-5 and quants 0 to 15.
         let blocks = BlockType::Q4_1;
         let block = |b: usize| {
             let quants = (0..16).map(move |i| ((b * 16 + i) as u8).wrapping_mul(37));
@@ -118,7 +116,7 @@ fn attention(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// The masses of a question's rows. Half of attention's operations: scores are multiplied by no values.
+/// Masses of a question's rows. Half of attention's operations: no product with values.
 fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
     for shape in &ATTENTION {
         let mut group = group(criterion, &format!("observer/{}", shape.model));
@@ -139,7 +137,7 @@ fn observer(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// One query, as in decoding, without and with the sums of its weights by segment: what recording a generated token costs.
+/// One decode query, with and without segment sums: the cost of recording a generated token.
 fn recording(criterion: &mut Criterion<Flops>) -> Result<()> {
     for shape in &ATTENTION {
         let mut group = group(criterion, &format!("recording/{}", shape.model));
@@ -159,7 +157,6 @@ fn recording(criterion: &mut Criterion<Flops>) -> Result<()> {
     Ok(())
 }
 
-/// Asks for sums over segments and lets them go.
 struct Borders(Vec<usize>);
 
 impl Observer for Borders {
@@ -172,7 +169,7 @@ impl Observer for Borders {
     }
 }
 
-/// What the last `queries` of `keys` positions are given, with the keys that the cache would hold for them.
+/// Inputs of the last `queries` of `keys` positions, with the cached keys.
 struct Inputs {
     /// (queries, heads, head_dim)
     q: Tensor,
@@ -207,7 +204,7 @@ impl Inputs {
 
 fn group<'a>(criterion: &'a mut Criterion<Flops>, name: &str) -> BenchmarkGroup<'a, Flops> {
     let mut group = criterion.benchmark_group(name);
-    // The same number of runs a sample: shapes that take a second are not run 55 times.
+    // Equal iterations per sample: slow shapes are not run 55 times.
     group.sampling_mode(SamplingMode::Flat);
     group
 }
@@ -221,7 +218,6 @@ fn random(shape: &[usize]) -> Result<Tensor> {
     Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
 }
 
-/// A kernel that refuses a shape of the tables has no time to report.
 fn done<T, E: std::fmt::Display>(result: std::result::Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,9 +1,8 @@
-//! The shapes that are measured, as tables: the layers of the two small models that anybody can fetch.
+//! Benchmark shapes: the layers of two small public models.
 
-/// The linear layers of one decoder layer.
 pub struct LinearShapes {
     pub model: &'static str,
-    /// Name, inputs, outputs, how many of them a decoder layer has.
+    /// Name, inputs, outputs, count per decoder layer.
     pub products: &'static [(&'static str, usize, usize, usize)],
 }
 
@@ -29,10 +28,9 @@ pub const LINEAR: [LinearShapes; 2] = [
     },
 ];
 
-/// Tokens that go through a linear layer at once: a chunk of the prefill, a step of decoding.
+/// Tokens per call: a prefill chunk, a decode step.
 pub const LINEAR_TOKENS: [usize; 2] = [1024, 1];
 
-/// One kind of attention layer.
 pub struct AttentionShape {
     pub model: &'static str,
     pub heads: usize,
@@ -47,31 +45,30 @@ pub const ATTENTION: [AttentionShape; 3] = [
     AttentionShape { model: "gemma3 window", heads: 4, kv_heads: 1, head_dim: 256, window: Some(512) },
 ];
 
-/// Keys that the last query sees where there is no window.
+/// Keys visible to the last query without a window.
 pub const KEYS: [usize; 3] = [2048, 8192, 32_768];
 
-/// Queries that come at once: a chunk of the prefill, a step of decoding.
+/// Queries per call: a prefill chunk, a decode step.
 pub const QUERIES: [usize; 2] = [1024, 1];
 
-/// Rows that the observer sums up: the last tokens of a chunk, as a question is.
+/// Observed rows: the last tokens of a chunk, like a question.
 pub const OBSERVED_ROWS: usize = 40;
 
-/// Key spans that they are summed into, as many as a history has sessions.
+/// Observed key spans: the sessions of a history.
 pub const OBSERVED_SPANS: usize = 64;
 
-/// The side of the dense square product that stands for the machine's peak.
+/// Size of the square matrix product that measures the machine's peak.
 pub const PEAK: usize = 2048;
 
 impl AttentionShape {
-    /// Floating-point operations of the last `queries` of `keys` positions: two products of a multiplication and an addition
-    /// an element, over the pairs that a query sees. Exponentials are not counted.
+    /// Operations for the last `queries` of `keys` positions: two products, 2 flop per element, over visible pairs; no exponentials.
     pub fn flop(&self, queries: usize, keys: usize) -> u64 {
         let seen = |position: usize| self.window.map_or(position + 1, |w| w.min(position + 1));
         let pairs: usize = (keys - queries..keys).map(seen).sum();
         (4 * self.head_dim * self.heads * pairs) as u64
     }
 
-    /// Position of the first key that is kept for the last `queries` of `keys` positions.
+    /// First cached key for the last `queries` of `keys` positions.
     pub fn first_key(&self, queries: usize, keys: usize) -> usize {
         self.window.map_or(0, |w| (keys - queries + 1).saturating_sub(w))
     }

@@ -1,4 +1,4 @@
-//! Tensors as NumPy arrays that own Rust's buffers, and back into a file.
+//! NumPy arrays that own Rust buffers, and safetensors output.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,9 @@ use pyo3::types::PyDict;
 
 use super::errors::raised;
 
-/// Arrays by name, and metadata by name.
 pub type Arrays<'py> = (Bound<'py, PyDict>, Bound<'py, PyDict>);
 
-/// The tensors as arrays, without a copy.
+/// Converts tensors to arrays without copying.
 pub fn of<'py>(py: Python<'py>, found: TraceTensors) -> PyResult<Arrays<'py>> {
     let TraceTensors { tensors, metadata } = found;
     let arrays = PyDict::new(py);

@@ -1,4 +1,4 @@
-//! The command, with the arguments that Python was started with.
+//! The `palimpsest` command, run with Python's arguments.
 
 use std::ffi::OsString;
 
@@ -9,6 +9,6 @@ use pyo3::prelude::*;
 /// and it sets the process up for itself: for a process that does nothing else.
 #[pyfunction]
 pub fn command(py: Python<'_>, args: Vec<OsString>) -> u8 {
-    // SAFETY: the script that calls this has one thread, and this module has none yet.
+    // SAFETY: the calling script is single-threaded, and this module has not started threads.
     py.detach(|| unsafe { process::run(args.into_iter()) })
 }

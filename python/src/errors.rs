@@ -1,4 +1,4 @@
-//! Errors as Python exceptions, with the words of the command.
+//! Converts errors to Python exceptions.
 
 use std::any::Any;
 
@@ -13,7 +13,7 @@ pyo3::create_exception!(
     "Something that was asked for cannot be done. The message is the one that the command `palimpsest` prints behind `error:`."
 );
 
-/// An error as an exception: `FileNotFoundError` where a file is missing, else [`Error`].
+/// `FileNotFoundError` for missing files, else [`Error`].
 pub fn raised(error: &anyhow::Error) -> PyErr {
     let is_missing = error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound)
@@ -22,7 +22,7 @@ pub fn raised(error: &anyhow::Error) -> PyErr {
     if is_missing { PyFileNotFoundError::new_err(text) } else { Error::new_err(text) }
 }
 
-/// A panic as an exception. What it says has gone to standard error, too.
+/// A panic as an exception; the message is also on standard error.
 pub fn panicked(payload: &(dyn Any + Send)) -> PyErr {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no words");

@@ -1,8 +1,8 @@
-//! The native half of the Python package `palimpsest`: models, prompts and runs as Python sees them.
+//! Native half of the Python package `palimpsest`.
 //!
-//! Thin: what is asked comes as plain values or JSON, and goes to the rooms of the crate `palimpsest`; tensors go back as NumPy arrays that
-//! own Rust's buffers, tables as JSON. The Python half (`python/palimpsest`) gives them names, docstrings, frames and pictures.
-//! Work runs with the GIL released ([`work`]), on threads of this module's own, and no setting of the process is touched.
+//! A thin layer: requests are plain values or JSON, tensors return as NumPy arrays that own Rust buffers, tables as JSON. Names,
+//! docstrings, frames and figures are in `python/palimpsest`. Work runs with the GIL released ([`work`]) on own threads; process settings
+//! stay untouched.
 
 mod arrays;
 mod command;

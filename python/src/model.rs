@@ -1,4 +1,4 @@
-//! A model as Python sees it: opened once, asked by one caller at a time.
+//! A model for Python, used by one caller at a time.
 
 use anyhow::{Context, ensure};
 use palimpsest::heads::plant::{self, Needle};
@@ -21,13 +21,13 @@ use super::errors::raised;
 use super::prompt::{PLACE, Prompt};
 use super::work::{self, Queue, Watch};
 
-/// The spans that memory is planned for.
+/// Spans planned for in memory.
 const OBSERVED: ObservedSpans = ObservedSpans { rows: 16, keys: 256, generated: 256 };
 
-/// The question's label, behind which the spans are that causes are measured of.
+/// Label of the question; causes are measured of the spans before it.
 const QUESTION: &str = "query";
 
-/// Most tokens of a needle's prompt and its answer, and of the answer: those of `palimpsest heads`.
+/// Token limits of needle prompts and answers, as in `palimpsest heads`.
 const NEEDLE_CONTEXT: usize = 2048;
 const NEEDLE_ANSWER: usize = 48;
 
@@ -43,7 +43,7 @@ pub struct Model {
     heads: usize,
     vocabulary: usize,
     reuse: Reuse,
-    /// The process that opened it: a fork has not the threads that compute.
+    /// Process id at opening: a fork lacks the compute threads.
     process: u32,
 }
 
@@ -54,7 +54,6 @@ struct Flags {
     loaded: ModelArgs,
 }
 
-/// Options of generation.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedAnswer {
@@ -71,13 +70,11 @@ fn whole() -> f64 {
     1.0
 }
 
-/// Arguments of causes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AskedCauses {
-    /// Tokens of the answer.
     answer: Vec<u32>,
-    /// Number of those that are a thought.
+    /// Number of leading thought tokens.
     #[serde(default)]
     thought: usize,
     how: String,
@@ -87,7 +84,7 @@ struct AskedCauses {
     seed: u64,
 }
 
-/// The needles of a search for heads: so many of the built-in ones, or these.
+/// Needles of a head search: a number of built-in ones, or a list.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum AskedNeedles {
@@ -95,10 +92,9 @@ enum AskedNeedles {
     These(Vec<Needle>),
 }
 
-/// An answer: its text, its thought, the reason why it ended, its tokens and how many of them are the thought.
+/// Text, thought, stop reason, tokens, number of thought tokens.
 type SaidAnswer = (String, Option<String>, String, Vec<u32>, usize);
 
-/// The same with its measurements.
 type Answered<'py> = (SaidAnswer, Arrays<'py>);
 
 impl AskedAnswer {
@@ -115,7 +111,7 @@ impl AskedAnswer {
     }
 }
 
-/// The pass that Python asks for, whose `generate` has options of its own.
+/// Parses a request; `generate` has its own options.
 fn job_of(asked: &str, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(TraceJob, Generate)> {
     let mut asked: Value = serde_json::from_str(asked)?;
     let answer = asked.as_object_mut().and_then(|asked| asked.remove("generate"));
@@ -127,7 +123,7 @@ fn job_of(asked: &str, prompt: &Prompt, text: &ModelText) -> anyhow::Result<(Tra
 }
 
 impl Model {
-    /// Refuses a prompt of another model, and a process that the model was not opened in.
+    /// Rejects another model's prompt, and a forked process.
     fn check(&self, prompt: Option<&Prompt>) -> PyResult<()> {
         let checked = || {
             ensure!(
@@ -179,7 +175,7 @@ impl Model {
             let spec = model.engine().decoder().spec();
             let (layers, vocabulary) = (spec.layers.len(), spec.vocab);
             let heads = spec.layers.iter().find_map(|layer| Some(layer.attention()?.heads)).unwrap_or(0);
-            // Elsewhere results may depend on what was read before.
+            // Elsewhere reuse can change results.
             let alone = is_cpu && model.engine().decoder().formats().hidden_in_f32();
             let reuse = if alone { Reuse::Longest } else { Reuse::Prefix };
             let text = model.text().clone();

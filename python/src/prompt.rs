@@ -1,24 +1,24 @@
-//! A prompt as Python sees it: text, tokens and named spans, checked.
+//! A prompt for Python: text, tokens and named spans.
 
 use palimpsest::observe::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 use palimpsest_core::span::Span;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 
-/// The word that errors about a prompt begin with.
+/// Prefix of prompt errors.
 pub const PLACE: &str = "prompt";
 
 /// Tokens with named spans.
 #[pyclass(module = "palimpsest._native", frozen)]
 pub struct Prompt {
     pub named: NamedPrompt,
-    /// Characters of the text that each token covers.
+    /// Character range of each token.
     characters: Vec<(usize, usize)>,
     /// SHA-256 of the model's weights and tokenizer.
     pub digest: String,
 }
 
-/// A span's label, and its tokens.
+/// Label, first token, one past the last.
 type NamedRange = (String, usize, usize);
 
 fn ranges(spans: &[Span]) -> Vec<NamedRange> {
@@ -26,10 +26,7 @@ fn ranges(spans: &[Span]) -> Vec<NamedRange> {
 }
 
 impl Prompt {
-    /// Of a JSON text (a string, or a list of messages) and a JSON object of spans.
-    ///
-    /// # Errors
-    /// A span is not what it names, or the conversation cannot be rendered.
+    /// `source`: JSON text or list of messages; `spans`: JSON object. Fails if a span is invalid or rendering does.
     pub fn new(source: &str, spans: &str, tools: TextTools<'_>, digest: String) -> anyhow::Result<Self> {
         let source = match serde_json::from_str::<Value>(source)? {
             Value::String(text) => Source::Text(text),
@@ -37,7 +34,7 @@ impl Prompt {
         };
         let spans: Map<String, Value> = serde_json::from_str(spans)?;
         let named = prompt(&source, &NamedSpan::from_json(spans)?, tools, PLACE)?;
-        // Of each byte that begins a character, its number.
+        // Byte offset to character index.
         let mut numbers = vec![0; named.text.len() + 1];
         let mut count = 0;
         for (at, _) in named.text.char_indices() {

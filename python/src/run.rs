@@ -1,4 +1,4 @@
-//! Runs as Python sees them: made by the flags of `palimpsest run`, read as rows of JSON and as tensors.
+//! Runs for Python: started with the flags of `palimpsest run`, returned as JSON rows and tensors.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Long work: on threads of this module's own, with the GIL released, stopped by Ctrl-C, one caller at a time for each model.
+//! Long jobs: on own threads, GIL released, interruptible by Ctrl-C, one caller at a time per model.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -13,13 +13,13 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::errors::{panicked, raised};
 
-/// Bytes of stack of a thread that works: as the command's.
+/// Stack size of a job thread, as the command's.
 const STACK: usize = 8 << 20;
 
-/// Time between two looks at signals and progress.
+/// Interval of signal and progress checks.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The threads that compute, and the process that they are of: a fork has none of them.
+/// Compute threads and the process id they belong to; a fork has none of them.
 static POOL: Mutex<Option<(u32, Arc<ThreadPool>)>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,13 +35,13 @@ fn pool() -> PyResult<Arc<ThreadPool>> {
     let built = ThreadPoolBuilder::new().stack_size(STACK).thread_name(|n| format!("palimpsest-{n}")).build();
     let built = Arc::new(built.context("cannot start threads").map_err(|e| raised(&e))?);
     if let Some((_, old)) = pool.replace((process, Arc::clone(&built))) {
-        // Its threads are in another process: nothing here could wait for them.
+        // Its threads are in another process and cannot be joined.
         std::mem::forget(old);
     }
     Ok(built)
 }
 
-/// The channel between work under way and its caller.
+/// Progress counter and stop flag of a job.
 #[derive(Debug, Default)]
 pub struct Watch {
     done: AtomicU64,
@@ -49,22 +49,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// So many more steps are done.
     pub fn add(&self, steps: usize) {
         self.done.fetch_add(steps as u64, Ordering::Relaxed);
     }
 
-    /// True as long as nobody asked for a stop.
     pub fn goes_on(&self) -> bool {
         !self.stopped.load(Ordering::Relaxed)
     }
 
-    /// The flag that a stop sets.
     pub fn stopped(&self) -> &Arc<AtomicBool> {
         &self.stopped
     }
 
-    /// Looks at signals and tells progress. What either raises stops the work.
+    /// Checks signals and reports progress; an exception from either stops the job.
     fn look(&self, progress: Option<&Py<PyAny>>) -> PyResult<()> {
         Python::attach(|py| {
             py.check_signals()?;
@@ -76,8 +73,7 @@ impl Watch {
     }
 }
 
-/// Does `job` and returns its outcome. `progress` is called with the steps that are done. Ctrl-C, and whatever `progress` raises, is
-/// raised when the job has stopped.
+/// Runs `job`, calling `progress` with the steps done. Exceptions from Ctrl-C or `progress` are raised once the job has stopped.
 pub fn run<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
@@ -91,7 +87,7 @@ pub fn run<T: Send>(
         pool.in_place_scope(|scope| {
             scope.spawn(move |_| {
                 let done = panic::catch_unwind(AssertUnwindSafe(|| job(of_job)));
-                // The caller waits for it.
+                // The caller is waiting.
                 let _ = told.send(done);
             });
             let mut raised_by = None;
@@ -121,7 +117,7 @@ pub fn run<T: Send>(
     })
 }
 
-/// A value that one caller at a time has, in the order of coming.
+/// Exclusive access to a value, first come, first served.
 #[derive(Debug)]
 pub struct Queue<T> {
     line: Mutex<(u64, VecDeque<u64>)>,
@@ -129,13 +125,12 @@ pub struct Queue<T> {
     value: Mutex<T>,
 }
 
-/// The value, until it is dropped.
 pub struct Turn<'a, T> {
     value: MutexGuard<'a, T>,
     _place: Place<'a, T>,
 }
 
-/// A place in the line. It is left when this is dropped.
+/// A ticket in the queue, removed on drop.
 struct Place<'a, T> {
     queue: &'a Queue<T>,
     ticket: u64,
@@ -149,19 +144,17 @@ impl<T> Drop for Place<'_, T> {
 }
 
 impl<T> Turn<'_, T> {
-    /// The value.
     pub fn value(&mut self) -> &mut T {
         &mut self.value
     }
 }
 
 impl<T: Send> Queue<T> {
-    /// Of a value.
     pub fn new(value: T) -> Self {
         Queue { line: Mutex::default(), left: Condvar::new(), value: Mutex::new(value) }
     }
 
-    /// Does `job` with the value when it is the caller's turn, as [`run`] does. Ctrl-C leaves the line.
+    /// Runs `job` with the value in turn, like [`run`]. Ctrl-C leaves the queue.
     pub fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -179,13 +172,13 @@ impl<T: Send> Queue<T> {
         while !py.detach(|| self.comes(ticket)) {
             py.check_signals()?;
         }
-        // Nobody else is at the front, so that this waits for nobody.
+        // First in the queue, so the lock is free.
         let mut turn = Turn { value: lock(&self.value), _place: place };
         let value = turn.value();
         run(py, progress, move |watch| job(value, watch))
     }
 
-    /// Waits a moment; true if it is this ticket's turn.
+    /// Waits briefly; returns whether it is this ticket's turn.
     fn comes(&self, ticket: u64) -> bool {
         let line = lock(&self.line);
         let first = |line: &(u64, VecDeque<u64>)| line.1.front() == Some(&ticket);

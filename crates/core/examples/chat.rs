@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let prompt = model.chat(&messages, &[])?;
         let answer = model.answer(&prompt, 24, &["answer"], &[])?;
         println!("user: {said}\nassistant: {}", answer.text);
-        // The mean over layers and heads, by message.
+        // Mean over layers and heads, per message.
         let (layers, heads, _, _) = answer.masses.mass.dim();
         for (at, span) in prompt.overlays.iter().enumerate() {
             let sum: f32 = answer.masses.mass.slice(s![.., .., 0, at]).sum();

@@ -1,4 +1,4 @@
-//! An answer with and without sight of one part: `cargo run --release -p palimpsest-core --example knockout -- MODEL_FOLDER_OR_GGUF`.
+//! Answers with parts of the prompt masked: `cargo run --release -p palimpsest-core --example knockout -- MODEL_FOLDER_OR_GGUF`.
 
 use palimpsest_core::Model;
 use palimpsest_core::text::{Message, MessageRole};
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let content = format!("{old}\n{new}\n{question}");
     let messages = [Message { role: MessageRole::User, content }];
     let prompt = model.chat(&messages, &[("old", old), ("new", new), ("question", question)])?;
-    // From the question on, nothing sees the old session, or the new one, at any layer.
+    // From the question on, mask the old or the new session at every layer.
     for hidden in [&[][..], &["question->old"], &["question->new"]] {
         let answer = model.answer(&prompt, 24, &["answer"], hidden)?;
         println!("{hidden:?}: {}", answer.text);

@@ -1,4 +1,4 @@
-//! Attention between named parts of a text: `cargo run --release -p palimpsest-core --example masses -- MODEL_FOLDER_OR_GGUF`.
+//! Attention between named spans of a text: `cargo run --release -p palimpsest-core --example masses -- MODEL_FOLDER_OR_GGUF`.
 
 use palimpsest_core::Model;
 

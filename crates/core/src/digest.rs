@@ -1,18 +1,17 @@
-//! SHA-256 digests, as lower-case hexadecimal.
+//! SHA-256 digests in lower-case hexadecimal.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// The digest of `bytes`: 64 characters.
+/// SHA-256 of `bytes`: 64 characters.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// `bytes` as text, two characters each.
+/// `bytes` in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a String cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

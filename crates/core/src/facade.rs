@@ -1,6 +1,4 @@
-//! A few types for programs that want attention and nothing else: a model, a prompt with named spans, what its rows pay, an answer.
-//!
-//! Everything here is made of [`crate::engine::Request`], which says more.
+//! A small attention API: open a model, name spans, read masses, generate. Built on [`crate::engine::Request`].
 
 use std::path::Path;
 
@@ -15,56 +13,56 @@ use crate::text::{
     CharSpan, ChatTurn, ContentPlace, Message, Placed, Prompt, SpecialTokens, TextError, TokenizedPrompt,
 };
 
-/// Tokens of prompt and answer that [`Model::open`] makes room for, where the model's context has as many.
+/// Default context of [`Model::open`] in tokens, capped by the model's.
 pub const CONTEXT: usize = 32_768;
 
-/// An open-weight model on this machine.
+/// A local open-weight model.
 pub struct Model(LocalModel);
 
-/// An answer and what was attended to.
+/// An answer with its attention masses.
 #[derive(Debug)]
 pub struct Answer {
-    /// The text, without a thought.
+    /// Text without the thought.
     pub text: String,
-    /// Token ids, a thought among them.
+    /// Token ids, thought included.
     pub tokens: Vec<u32>,
-    /// The masses of the rows that were asked for. The row `answer` is the mean over the generated tokens.
+    /// Masses of the requested rows; row `answer` is the mean over generated tokens.
     pub masses: Masses,
 }
 
-/// A model could not be opened or asked.
+/// A model cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no model at the path.
+    /// No model at the path.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It could not be loaded.
+    /// Loading failed.
     #[error(transparent)]
     Model(#[from] LocalError),
-    /// A text could not be tokenized, or a template rendered.
+    /// Tokenisation or template rendering failed.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// A span's text is not exactly once in the prompt.
+    /// A span's text does not occur exactly once.
     #[error("span `{label}`: its text occurs {count} times in the prompt; give a text that occurs once")]
     Place {
-        /// The span.
+        /// Label of the span.
         label: String,
-        /// The number of times its text was found.
+        /// Number of occurrences.
         count: usize,
     },
     /// Rows or keys are not spans of the prompt.
     #[error(transparent)]
     Span(#[from] SpanError),
-    /// A knock-out is not written as one, or names no span or layer.
+    /// A knockout cannot be parsed, or names an unknown span or layer.
     #[error(transparent)]
     Knockout(#[from] KnockoutError),
-    /// The request has no output.
+    /// The request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
 
 impl Model {
-    /// Opens a folder in Hugging Face layout or a `.gguf` file on the CPU, with a context of up to [`CONTEXT`] tokens.
+    /// Opens a Hugging Face folder or a `.gguf` file on the CPU, with a context of up to [`CONTEXT`] tokens.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_with(
             path,
@@ -72,24 +70,23 @@ impl Model {
         )
     }
 
-    /// The same with devices, dtype, context and more chosen.
+    /// [`Model::open`] with custom options.
     pub fn open_with(path: impl AsRef<Path>, options: &LocalOptions) -> Result<Self, Error> {
         Ok(Model(LocalModel::open(&ModelFiles::at(path.as_ref())?, options)?))
     }
 
-    /// The model below, for requests of any kind.
+    /// The underlying model.
     pub fn local(&mut self) -> &mut LocalModel {
         &mut self.0
     }
 
-    /// The tokens of a text, as it is, with the spans of these names: each a part of the text that occurs exactly once.
+    /// Tokenises a text without a template. Each named span is a substring that occurs exactly once.
     pub fn text(&self, text: &str, spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let overlays = spans.iter().map(|&(label, part)| placed(text, label, part));
         self.encode(text, overlays.collect::<Result<_, _>>()?)
     }
 
-    /// The tokens of a conversation, rendered by the model's chat template up to the answer. The content of message i is the span
-    /// `messages[i]`; parts of the text may have names, too, as in [`Model::text`].
+    /// Renders and tokenises a conversation up to the answer. Message i is span `messages[i]`; further spans as in [`Model::text`].
     pub fn chat(&self, messages: &[Message], spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let turns: Vec<ChatTurn> = messages.iter().map(ChatTurn::from).collect();
         let Placed { text, contents, .. } = self.0.template().place(&turns, &[], &[])?;
@@ -114,9 +111,9 @@ impl Model {
         Ok(prompt.encode(self.0.tokenizer())?)
     }
 
-    /// The attention of some spans' tokens (or of the prompt's `last` token) to all named spans: f32 `[layers, heads, rows, spans]` in
-    /// [`Masses::mass`], each the mean over the row's tokens of the post-softmax attention summed over the span. Knock-outs are
-    /// written as `query->old`, or `query->old@8..16` for layers 8 to 15.
+    /// Attention of row spans (or `last`, the last token) to all named spans: f32 `[layers, heads, rows, spans]` in [`Masses::mass`], the
+    /// post-softmax attention summed over the span and averaged over the row's tokens. Knockouts: `query->old`, or `query->old@8..16` for
+    /// layers 8 to 15.
     pub fn masses(
         &mut self,
         prompt: &TokenizedPrompt,
@@ -127,7 +124,7 @@ impl Model {
         Ok(self.0.session().answer(request, &mut |_| true)?.masses)
     }
 
-    /// Generates an answer of up to `max_tokens` tokens, greedily, and measures the rows, of which `answer` may be one.
+    /// Generates up to `max_tokens` tokens greedily and measures the rows, which may include `answer`.
     pub fn answer(
         &mut self,
         prompt: &TokenizedPrompt,
@@ -169,7 +166,7 @@ impl Model {
     }
 }
 
-/// The one place of a part in a text.
+/// The only occurrence of `part` in a text.
 fn placed(text: &str, label: &str, part: &str) -> Result<CharSpan, Error> {
     let mut places = text.match_indices(part).map(|(start, _)| start);
     match (places.next().filter(|_| !part.is_empty()), places.next()) {

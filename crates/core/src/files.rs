@@ -1,22 +1,21 @@
-//! Files that are written whole or not at all.
+//! Atomic file writes.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// Writes `bytes` to a temporary file beside `path`, syncs it and renames it there: a reader sees the old file or the
-/// new one, never half of one.
+/// Writes `bytes` to a temporary file beside `path`, syncs it and renames it, so readers see the old or the new file, never a part.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_atomically_by(path, |file| file.write_all(bytes))
 }
 
-/// The same of what `write` writes, for files that are made piece by piece. Where it fails, `path` stays as it was.
+/// [`write_atomically`] for streamed content. On failure `path` is unchanged.
 pub fn write_atomically_by<T, E: From<std::io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<T, E>,
 ) -> Result<T, E> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // Temporary files are private by default; results are for whoever may read the folder, as the umask says.
+    // Temporary files are private by default; results follow the umask.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     let mut file = BufWriter::new(builder.tempfile_in(folder)?);
@@ -27,7 +26,7 @@ pub fn write_atomically_by<T, E: From<std::io::Error>>(
     Ok(done)
 }
 
-/// The remedy for an error of the file system, to stand behind it.
+/// Suggests a remedy for a file system error.
 pub fn io_remedy(source: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match source.kind() {

@@ -1,21 +1,22 @@
-//! Local inference of open-weight language models that records how much named spans of a text attend to each other: exactly, at any
-//! length, without ever holding an N x N matrix.
+//! Local inference of open-weight language models that records how much named spans of a text attend to each other: exact, at any length,
+//! and without materialising an N x N matrix.
 //!
 //! ```text
 //! messages or text -> tokens + spans that tile them -> one forward pass, shared by many questions -> answers + attention masses
 //! ```
 //!
-//! Begin with [`Model`], and `examples/`. The rooms below it:
+//! Start with [`Model`] and `examples/`. Modules:
 //!
 //! - [`span`]: labelled half-open token ranges.
-//! - [`text`]: tokenizers and chat templates; text becomes tokens and spans.
-//! - [`attention`]: the one door to attention, its kernels, the observers that read it, and the file format of masses.
-//! - [`model`]: a config and weights become a decoder with its KV cache.
-//! - [`engine`]: prefill, decode, sampling, the memory plan, and the thread that owns model and cache.
-//! - [`ablate`]: effects on an answer of hiding, removing or replacing spans of its prompt.
+//! - [`text`]: tokenisers and chat templates; text becomes tokens and spans.
+//! - [`attention`]: attention kernels, the observers that read attention, and the file format of masses.
+//! - [`model`]: builds a decoder with its KV cache from config and weights.
+//! - [`engine`]: prefill, decode, sampling, memory planning, and the engine thread.
+//! - [`ablate`]: effects of hiding, removing or replacing prompt spans on an answer.
 //!
-//! Beside them [`timing`] tells where the time went, `bfloat` holds bf16 numbers on the CPU, `transfer` is the way between host and device, `fused` is what a card does in
-//! one kernel and others in several, [`digest`] and [`files`] write and identify whole files.
+//! Also: [`timing`] profiles, `bfloat` is bf16 on the CPU, `transfer` copies between host and device, `fused` holds fused CUDA kernels
+//! with
+//! fallbacks, [`digest`] hashes, and [`files`] writes atomically.
 
 #![deny(missing_docs)]
 

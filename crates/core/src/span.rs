@@ -1,28 +1,28 @@
-//! Labelled half-open token ranges. The spans of a prompt tile it: every token belongs to exactly one. Overlays lie over them.
+//! Labelled half-open token ranges. A prompt's spans tile it; overlays may overlap them.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// The role of the span that asks: the rows whose attention is measured first of all.
+/// Role of the question's span, whose rows are measured by default.
 pub const QUERY: &str = "query";
 
-/// The label of the span that begins the answer behind the generation prompt.
+/// Label of the answer prefix after the generation prompt.
 pub const PREFIX: &str = "prefix";
 
-/// Labels of numbered spans that are no segments.
+/// Labels of numbered spans that are not segments.
 pub const NO_SEGMENTS: [&str; 2] = ["instructions", "template"];
 
 /// A labelled half-open range of tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// `bos`, `system`, `preamble`, `session[3]`, `query`, `template[0]`, `prefix`, ...; a segment's number is its original index.
+    /// `bos`, `system`, `preamble`, `session[3]`, `query`, `template[0]`, `prefix`, ...; segments are numbered by original index.
     pub label: String,
-    /// The part the span plays in the analysis, if any: one word, such as `query`.
+    /// Role in the analysis, if any, such as `query`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// It lies over the spans that tile the prompt instead of being one of them: a turn, a fact inside a turn, a stretch
-    /// of several segments. Overlays are left out of sums over a prompt.
+    /// True for a span over the tiling ones: a turn, a fact in a turn, a stretch of segments. Overlays are excluded from sums over a
+    /// prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overlay: bool,
     /// First token.
@@ -32,19 +32,19 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span with a label and a range, without a role.
+    /// A span without a role.
     pub fn new(label: impl Into<String>, range: Range<usize>) -> Self {
         Span { label: label.into(), role: None, overlay: false, start: range.start, end: range.end }
     }
 
-    /// The same span in a role.
+    /// Sets the role.
     #[must_use]
     pub fn with_role(mut self, role: impl Into<String>) -> Self {
         self.role = Some(role.into());
         self
     }
 
-    /// The same span as an overlay.
+    /// Marks the span as an overlay.
     #[must_use]
     pub fn as_overlay(mut self) -> Self {
         self.overlay = true;
@@ -61,7 +61,7 @@ impl Span {
         self.end - self.start
     }
 
-    /// True if the span holds no token.
+    /// True if the span has no tokens.
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
@@ -71,7 +71,7 @@ impl Span {
         self.start..self.end
     }
 
-    /// The original index of a segment's span; `None` for all others.
+    /// Original index of a segment; `None` for other spans.
     pub fn segment(&self) -> Option<usize> {
         let (kind, number) = self.label.split_once('[')?;
         let index = number.strip_suffix(']')?.parse().ok()?;
@@ -79,7 +79,7 @@ impl Span {
     }
 }
 
-/// The ascending borders of the segments that spans are made of.
+/// Ascending segment borders of spans.
 pub(crate) fn borders(spans: &[Span]) -> Vec<usize> {
     let mut borders: Vec<usize> = spans.iter().flat_map(|span| [span.start, span.end]).collect();
     borders.sort_unstable();

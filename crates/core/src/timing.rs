@@ -1,11 +1,8 @@
-//! Where the time of a command goes: tracing spans around its parts, and the layer that adds their time up.
+//! Profiling: tracing spans around parts of a command, and a layer that sums their time.
 //!
-//! Every room opens a span where one of its parts begins (`let _span = timing::linear();`); the commands with `--stats` install
-//! a [`Recorder`] beside the log. Without one nobody wants the spans, and each costs a look at tracing's highest level. What
-//! is counted is the time of the thread that made the recorder, which is the one that waits for all others: a part that
-//! spreads over the cores counts as long as it takes. Time inside a span inside another counts for the inner one alone.
-//! A GPU computes while the calls that ask it to have returned, so at every border the recorder waits until its devices have
-//! done what they were asked for: then each part has its own time, and the whole takes somewhat longer than without.
+//! Parts open a span (`let _span = timing::linear();`); `--stats` installs a [`Recorder`]. Otherwise a span costs one level check. Time is
+//! wall time on the recorder's thread, which waits for all others. A nested span's time counts for the inner span only. The recorder
+//! synchronises its devices at every border, so GPU work is attributed correctly but the total is somewhat slower.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,22 +19,19 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// The target of all spans here, and of nothing else.
 const TARGET: &str = "palimpsest_core::time";
-/// The parts outside the model.
 const ALONE: [&str; 4] = ["load", "tokenise", "sampling", "io"];
-/// The kind of a forward pass.
 const PHASES: [&str; 2] = ["prefill", "decode"];
-/// The parts of a phase. The last is what is in none of the others: norms, rotary embedding, cache, activations.
+/// Parts of a phase; the last is the remainder: norms, rotary embedding, cache, activations.
 const WITHIN: [&str; 4] = ["linear", "attention", "observer", "other"];
 const OTHER: usize = WITHIN.len() - 1;
 
-/// Begins a prefill of `tokens` tokens; ends where the guard is dropped, as do all below.
+/// Starts a prefill of `tokens` tokens. All spans end when their guard is dropped.
 pub fn prefill(tokens: usize) -> EnteredSpan {
     trace_span!(target: TARGET, "prefill", tokens).entered()
 }
 
-/// Begins a forward pass of `generated` tokens, one of each continuation.
+/// Starts a decode pass of `generated` tokens, one per sequence.
 pub fn decode(generated: usize) -> EnteredSpan {
     trace_span!(target: TARGET, "decode", generated).entered()
 }
@@ -67,7 +61,7 @@ parts! {
     io
 }
 
-/// Adds up the time of spans by part. Clones share their sums.
+/// Sums span time by part. Clones share their sums.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     thread: ThreadId,
@@ -82,14 +76,14 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// A recorder of this thread, whose wall time begins now.
+    /// A recorder of this thread; wall time starts now.
     pub fn new() -> Self {
         let start = Instant::now();
         let state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
         Recorder { thread: thread::current().id(), start, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The layer to install. It asks for the spans of this module and nothing else.
+    /// The tracing layer; enables only the spans of this module.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -97,12 +91,12 @@ impl Recorder {
         self.clone().with_filter(Targets::new().with_target(TARGET, Level::TRACE))
     }
 
-    /// Waits for these devices at every border from now on.
+    /// Synchronises these devices at every border from now on.
     pub fn wait_for(&self, devices: &[Device]) {
         self.state().devices = devices.iter().filter(|device| !device.is_cpu()).cloned().collect();
     }
 
-    /// The counts so far. Parts still open count up to their last border with another.
+    /// Counts so far. Open parts count up to their last border.
     pub fn report(&self) -> Report {
         Report { wall: self.start.elapsed(), sums: self.state().sums }
     }
@@ -142,7 +136,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     }
 }
 
-/// Adds up the fields of [`prefill`] and [`decode`].
+/// Sums the fields of [`prefill`] and [`decode`].
 struct Tokens<'a>(&'a mut Sums);
 
 impl Visit for Tokens<'_> {
@@ -156,16 +150,16 @@ impl Visit for Tokens<'_> {
     fn record_debug(&mut self, _field: &Field, _value: &dyn std::fmt::Debug) {}
 }
 
-/// A part's place in [`Sums`].
+/// Index into [`Sums`].
 #[derive(Debug, Clone, Copy)]
 enum Section {
-    /// Of [`ALONE`].
+    /// Index into [`ALONE`].
     Alone(usize),
-    /// Of [`PHASES`] and of [`WITHIN`].
+    /// Indices into [`PHASES`] and [`WITHIN`].
     Within(usize, usize),
 }
 
-/// One part's time, without that of parts inside it, and how often it began.
+/// Exclusive time and number of calls.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     time: Duration,
@@ -189,7 +183,7 @@ impl Sums {
     }
 }
 
-/// The clock: what is open, the innermost last, and since when that one counts.
+/// Stack of open parts, innermost last, and the time of the last border.
 #[derive(Debug)]
 struct State {
     sums: Sums,
@@ -199,7 +193,7 @@ struct State {
 }
 
 impl State {
-    /// The time at which the devices have nothing left to do. One that has failed says so to whoever asks it next.
+    /// The time after all devices are idle. Device errors are reported by the next operation.
     fn settled(&self) -> Instant {
         for device in &self.devices {
             let _ = device.synchronize();
@@ -226,7 +220,7 @@ impl State {
         self.open.pop();
     }
 
-    /// The phase under way. A part of a phase that begins outside of both is nobody's.
+    /// Current phase. Parts of a phase outside any phase are not counted.
     fn phase(&self) -> Option<usize> {
         match self.open.last()? {
             Some(Section::Within(phase, _)) => Some(*phase),
@@ -234,7 +228,7 @@ impl State {
         }
     }
 
-    /// Gives the time since the last border to the innermost part.
+    /// Adds the time since the last border to the innermost part.
     fn count(&mut self, now: Instant) {
         if let Some(Some(part)) = self.open.last() {
             self.sums.of(*part).time += now.saturating_duration_since(self.since);
@@ -243,7 +237,7 @@ impl State {
     }
 }
 
-/// Where the time went.
+/// A timing report.
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
     wall: Duration,
@@ -251,10 +245,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// `tokens` (read by prefills; what probes share is read once), `prefill_seconds`, `tokens_per_second`,
-    /// `observer_seconds`, `decode_tokens` (generated and read), `decode_seconds`,
-    /// `decode_tokens_per_second`, the parts of the wall time under `seconds`, and how often each began under `calls`. Rates
-    /// of nothing are null.
+    /// `tokens` (prefilled; shared prefixes count once), `prefill_seconds`, `tokens_per_second`, `observer_seconds`, `decode_tokens`,
+    /// `decode_seconds`, `decode_tokens_per_second`, wall time by part under `seconds`, and calls by part under `calls`. Undefined rates
+    /// are null.
     pub fn json(&self) -> Map<String, Value> {
         let Sums { within, tokens, generated, .. } = self.sums;
         let [prefill, decode] =
@@ -277,7 +270,7 @@ impl Report {
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// A line a part that began at all, with its share of the wall time.
+    /// One line per part with calls, with its share of the wall time.
     pub fn table(&self) -> String {
         let Sums { alone, within, .. } = self.sums;
         let mut rows: Vec<(String, Sum)> = Vec::new();
@@ -301,7 +294,7 @@ impl Report {
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     }
 
-    /// The time that no part claims.
+    /// Time outside all parts, in seconds.
     fn unaccounted(&self) -> f64 {
         let Sums { alone, within, .. } = &self.sums;
         let parts: f64 = alone.iter().chain(within.as_flattened()).map(|sum| sum.time.as_secs_f64()).sum();
@@ -332,7 +325,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut state = State { sums: Sums::default(), open: Vec::new(), since: start, devices: Vec::new() };
-        // A line a border: what begins, or "" where the innermost ends.
+        // One entry per border: a part that starts, or "" for the end of the innermost.
         for (ms, name) in [
             (5, "io"),
             (7, ""),
@@ -375,8 +368,7 @@ mod tests {
 
     #[test]
     fn every_guard_counts_in_the_part_of_its_name_and_only_on_the_recorders_thread() {
-        // Other tests' threads may be the first at a guard, and a guard that is first used while a subscriber is installed can miss
-        // it: all are used before, and looked at again after.
+        // A guard first used while another test installs a subscriber can miss it: use all once before, and check them again after.
         for part in [load, tokenise, sampling, io, linear, attention, observer] {
             drop(part());
         }

@@ -1,23 +1,22 @@
-//! A distribution over the vocabulary, kept by its likeliest tokens, and the divergence of another one from it.
+//! Truncated token distributions and their KL divergence.
 
-/// The part of a distribution that is kept as one number: that of its least likely tokens.
+/// Maximum probability of the truncated tail.
 const REST: f64 = 1e-6;
 
-/// Ranges of e-folds below the likeliest token in which probabilities are summed up to find the rest.
+/// Histogram bins of one e-fold each below the top token, used to find the tail.
 const FOLDS: usize = 128;
 
-/// The distribution of one position: its likeliest tokens, and the rest, at most [`REST`], as one. A long answer's whole distributions would
-/// take gigabytes.
+/// A position's top tokens, with the tail, at most [`REST`], as one outcome. Full distributions of a long answer would take gigabytes.
 #[derive(Debug)]
 pub(super) struct Distribution {
-    /// Tokens and logits.
+    /// (token, logit)
     tokens: Vec<(u32, f32)>,
     log_sum: f64,
     rest: f64,
 }
 
 impl Distribution {
-    /// Keeps the distribution of a position by its logits (vocab), whose log-sum-exp is `log_sum`.
+    /// From logits (vocab) with log-sum-exp `log_sum`.
     pub(super) fn of(logits: &[f32], log_sum: f64) -> Self {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let fold = |x: f32| ((greatest - x).max(0.0) as usize).min(FOLDS - 1);
@@ -25,7 +24,6 @@ impl Distribution {
         for &x in logits {
             sums[fold(x)] += (f64::from(x) - log_sum).exp();
         }
-        // The fewest folds from the likeliest on that leave no more than that out.
         let mut rest = 0.0;
         let mut kept = FOLDS;
         while kept > 1 && rest + sums[kept - 1] <= REST {
@@ -36,8 +34,7 @@ impl Distribution {
         Distribution { tokens, log_sum, rest }
     }
 
-    /// The Kullback-Leibler divergence of the distribution of `logits` from this one, in nats, with the rest as one outcome: too small by at
-    /// most the divergence within the rest times [`REST`].
+    /// KL divergence of `logits` from this distribution, in nats. Too small by at most [`REST`] times the divergence within the tail.
     pub(super) fn divergence(&self, logits: &[f32], log_sum: f64) -> f64 {
         let (mut sum, mut held) = (0.0, 0.0);
         for &(token, x) in &self.tokens {
@@ -47,7 +44,7 @@ impl Distribution {
             held += log_q.exp();
         }
         if self.rest > 0.0 {
-            // Rounding of a rest that is all but nothing is not taken for one.
+            // Guard against a tail of rounding errors.
             let other = (1.0 - held).max(f64::EPSILON);
             sum += self.rest * (self.rest / other).ln();
         }
@@ -70,7 +67,7 @@ mod tests {
 
     #[test]
     fn divergences_without_the_least_likely_tokens_are_those_of_all() {
-        // A linear congruential generator (Numerical Recipes), of whose numbers the upper bits are used.
+        // Linear congruential generator (Numerical Recipes); upper bits.
         let mut state = 7u32;
         let mut draw = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -86,7 +83,6 @@ mod tests {
                 assert!((found - expected).abs() < 1e-4, "{spread}: {found} is not {expected}");
             }
             assert!(kept.divergence(&p, log_sum_exp(&p)) < 1e-9);
-            // Flat distributions are kept whole, steep ones are not.
             assert_eq!(kept.tokens.len() < 4000, spread == 40.0, "{spread}: {}", kept.tokens.len());
         }
     }

@@ -1,4 +1,4 @@
-//! The metric of an answer that ablations change, read under teacher forcing. A thought before an answer is read with it and counted apart.
+//! Metric of an answer under ablation, measured with teacher forcing. A thought before the answer is measured separately.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,66 +15,66 @@ use crate::engine::{
     log_sum_exp,
 };
 
-/// Generated tokens.
+/// A generated answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Said<'a> {
-    /// All of them.
+    /// Tokens of thought and answer.
     pub tokens: &'a [u32],
-    /// Number of those that are a thought before the answer.
+    /// Number of leading thought tokens.
     pub thought: usize,
 }
 
-/// Two values that are held against each other at one position.
+/// Two values compared at one position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValuePair {
-    /// Tokens of the first value up to the one that differs; never empty.
+    /// The first value's tokens up to the first difference; never empty.
     pub forced: Arc<[u32]>,
-    /// The other value's token in the place of the last of those.
+    /// The second value's token at that position.
     pub against: u32,
 }
 
 impl ValuePair {
-    /// The first value's token that differs.
+    /// The first value's token at that position.
     pub fn current(&self) -> u32 {
         self.forced.last().copied().unwrap_or_default()
     }
 
-    /// The tokens that both values begin with.
+    /// Common tokens of both values.
     pub fn before(&self) -> &[u32] {
         &self.forced[..self.forced.len().saturating_sub(1)]
     }
 }
 
-/// The tokens whose metric is read behind a prompt.
+/// Tokens to measure after a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// Generated tokens.
+    /// A generated answer.
     Answer(Said<'a>),
-    /// Two values that are held against each other.
+    /// A contrast of two values.
     Values(&'a ValuePair),
 }
 
-/// The kind of a metric.
+/// Kind of metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// log p of one value less log p of another, in nats.
+    /// log p of the first value minus log p of the second, in nats.
     Contrast,
-    /// The answer's natural-log probability, mean per token.
+    /// Natural-log probability of the answer, mean per token.
     LogP,
 }
 
-/// Prediction of a pass for one token.
+/// A pass's prediction of one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Position {
-    /// The token's natural-log probability.
+    /// Natural-log probability.
     pub log_p: f64,
-    /// True if it is the likeliest in its place.
+    /// True if the token is the argmax.
     pub likeliest: bool,
 }
 
 impl Position {
-    /// The prediction of a token by the logits (vocab) in its place.
+    /// From logits (vocab) at the token's position.
     pub fn of(token: u32, logits: &[f32]) -> Self {
         Self::with(token, logits, log_sum_exp(logits))
     }
@@ -91,87 +91,85 @@ fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
 /// Effect of an ablation on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus changed. Above 0 the answer needs it.
+    /// Drop of the answer's natural-log probability, mean per token in nats: plain minus ablated. Positive: the answer depends on the span.
     pub log_p_drop: f64,
-    /// The Kullback-Leibler divergence, in nats, of the first answer token's distribution from the one as it was.
+    /// KL divergence in nats at the first answer token, KL(plain || ablated).
     pub kl: f64,
-    /// The same, averaged over all of the answer's tokens.
+    /// KL divergence, mean over all answer tokens.
     pub kl_answer: f64,
-    /// True if some token of the answer is no longer, or only now, the likeliest in its place.
+    /// True if the ablation changes whether some answer token is the argmax.
     pub changed: bool,
-    /// Effect on the thought before the answer; absent without one.
+    /// Effect on the thought; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thought: Option<ThoughtEffect>,
 }
 
-/// Effect of an ablation on the thought before an answer.
+/// Effect of an ablation on a thought.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ThoughtEffect {
     /// Drop of the thought's natural-log probability, mean per token in nats.
     pub log_p_drop: f64,
-    /// The divergence of the first thought token's distribution, in nats.
+    /// KL divergence at the first thought token, in nats.
     pub kl: f64,
-    /// True if some token of the thought is no longer, or only now, the likeliest in its place.
+    /// True if the ablation changes whether some thought token is the argmax.
     pub changed: bool,
 }
 
-/// Natural-log probabilities of a pair of values.
+/// Natural-log probabilities of two values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogP {
-    /// The first value's.
+    /// First value.
     pub current: f64,
-    /// The other value's.
+    /// Second value.
     pub against: f64,
 }
 
 impl PairLogP {
-    /// The contrast, in nats: above 0 the first value is the likelier one.
+    /// Contrast in nats; positive if the first value is more likely.
     pub fn contrast(self) -> f64 {
         self.current - self.against
     }
 }
 
-/// The change by an ablation.
+/// Result of one ablation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum EffectRow {
-    /// The effect on an answer.
+    /// Effect on an answer.
     Answer(Effect),
-    /// The log-probabilities of both values after it.
+    /// Log-probabilities of both values under the ablation.
     Contrast(PairLogP),
 }
 
 impl EffectRow {
-    /// The effect on an answer.
+    /// The effect on an answer, if this is one.
     pub fn effect(self) -> Option<Effect> {
         if let EffectRow::Answer(effect) = self { Some(effect) } else { None }
     }
 
-    /// The log-probabilities of two values after the ablation.
+    /// The log-probabilities of two values, if this is a contrast.
     pub fn pair(self) -> Option<PairLogP> {
         if let EffectRow::Contrast(pair) = self { Some(pair) } else { None }
     }
 }
 
-/// The metric of an answer with nothing changed.
+/// A metric with its baseline, measured without ablation.
 #[derive(Debug)]
 pub struct Metric {
     forced: Arc<[u32]>,
     thought: usize,
-    /// The other value's token and its log-probability, in a contrast.
+    /// The second value's token and log-probability, for a contrast.
     against: Option<(u32, f64)>,
     plain: Vec<Position>,
-    /// By position: those of an answer, and of a thought the first.
+    /// By position: all answer tokens and the first thought token.
     distributions: Vec<Option<Distribution>>,
 }
 
-/// A metric to read again after a history: the rest of its prompt, and the keys hidden.
+/// One measurement after a history: metric, rest of the prompt, and hidden keys.
 pub type Reading<'a> = (&'a Metric, &'a [u32], &'a LayerHoles);
 
 impl Metric {
-    /// Reads a target behind a prompt. `go_on` hears of tokens of the history that are computed, and says whether to go on.
-    ///
-    /// # Errors
-    /// [`EngineError::EmptyPrompt`] where an answer has no token behind its thought, [`EngineError::Interrupted`] after a stop.
+    /// Measures the baseline after a prompt. `go_on` receives prefilled tokens and returns false to stop. Fails with
+    /// [`EngineError::EmptyPrompt`] if the answer has no token after its thought, or [`EngineError::Interrupted`] if stopped.
     pub fn read(
         session: &mut Session,
         history: &History<'_>,
@@ -204,12 +202,12 @@ impl Metric {
         Ok(Metric { forced, thought, against: against.map(|token| (token, other)), plain, distributions })
     }
 
-    /// Its kind.
+    /// Kind of metric.
     pub fn measure(&self) -> Measure {
         if self.against.is_some() { Measure::Contrast } else { Measure::LogP }
     }
 
-    /// Its value, in nats: of an answer the mean per token.
+    /// Baseline value in nats; for an answer the mean per token.
     pub fn value(&self) -> f64 {
         match self.pair() {
             Some(pair) => pair.contrast(),
@@ -217,23 +215,23 @@ impl Metric {
         }
     }
 
-    /// Both values of a contrast.
+    /// Both log-probabilities of a contrast.
     pub fn pair(&self) -> Option<PairLogP> {
         let (_, against) = self.against?;
         Some(PairLogP { current: self.plain.last()?.log_p, against })
     }
 
-    /// Tokens of the answer behind the thought.
+    /// Number of answer tokens after the thought.
     pub fn answer_tokens(&self) -> usize {
         self.forced.len() - self.thought
     }
 
-    /// Tokens of the thought.
+    /// Number of thought tokens.
     pub fn thought_tokens(&self) -> usize {
         self.thought
     }
 
-    /// The drop of its value by an ablation: above 0 the answer needs what was left out.
+    /// Drop of the metric under an ablation; positive if the answer depends on what was ablated.
     pub fn lost(&self, row: &EffectRow) -> f64 {
         match row {
             EffectRow::Answer(effect) => effect.log_p_drop,
@@ -241,11 +239,7 @@ impl Metric {
         }
     }
 
-    /// Reads it again after `history` under each of `holes`. `go_on` hears of tokens of the history that are computed, `sink` of each
-    /// row by its number; both say whether to go on.
-    ///
-    /// # Errors
-    /// [`RequestError`] where a pass fails or is stopped.
+    /// Measures after `history` under each of `holes`. `go_on` gets prefilled tokens, `sink` each row with its index; false stops.
     pub fn effects(
         &self,
         session: &mut Session,
@@ -258,11 +252,7 @@ impl Metric {
         Self::effects_together(session, &history.tokens, &readings, go_on, sink)
     }
 
-    /// The same of several metrics. Holes that begin in the history have it read again from there on, once for readings next to each other
-    /// that hide the same there.
-    ///
-    /// # Errors
-    /// [`RequestError`] where a pass fails or is stopped.
+    /// [`Self::effects`] for several metrics. Holes with rows in the history re-read it from there, once per run of equal holes.
     pub fn effects_together(
         session: &mut Session,
         history: &Arc<[u32]>,
@@ -278,8 +268,7 @@ impl Metric {
         force(session, history, branches.collect(), &at, go_on, &mut take)
     }
 
-    /// A changed pass at one of its tokens: the prediction, and of an answer its divergence from the one as it was, of a contrast the other
-    /// value's log-probability.
+    /// Prediction at position `at` of an ablated pass, with the KL divergence (answer) or the second value's log-probability (contrast).
     fn at(&self, at: usize, logits: &[f32]) -> (Position, f64) {
         let log_sum = log_sum_exp(logits);
         let other = match (self.against, &self.distributions[at]) {
@@ -290,7 +279,6 @@ impl Metric {
         (Position::with(self.forced[at], logits, log_sum), other)
     }
 
-    /// The row of a whole pass.
     fn row(&self, read: &[(Position, f64)]) -> Option<EffectRow> {
         if self.against.is_some() {
             let (last, against) = read.last()?;
@@ -313,8 +301,7 @@ impl Metric {
     }
 }
 
-/// The mean log-probability that tokens lose from one pass to another, in nats, and whether one is the likeliest in its place in one of the
-/// two alone.
+/// Mean drop in log-probability from one pass to another, in nats, and whether some token is the argmax in only one of them.
 pub fn lost(plain: &[Position], changed: &[Position]) -> (f64, bool) {
     let both = || plain.iter().zip(changed);
     let drop = mean(both().map(|(plain, now)| plain.log_p - now.log_p));
@@ -326,7 +313,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// A branch that forces tokens behind the rest of a prompt, with keys hidden.
+/// A branch that forces tokens after the rest of a prompt, with keys hidden.
 pub fn forcing(rest: &[u32], forced: &Arc<[u32]>, holes: &LayerHoles) -> Branch {
     Branch {
         tokens: rest.to_vec(),
@@ -336,10 +323,7 @@ pub fn forcing(rest: &[u32], forced: &Arc<[u32]>, holes: &LayerHoles) -> Branch 
     }
 }
 
-/// Adds what `at` makes of the logits of some forced positions (positions, vocab), of which the first is number `first`, to `positions`.
-///
-/// # Errors
-/// Returns an error if the logits cannot be copied to the host.
+/// Appends `at` of the logits (positions, vocab) of forced positions, starting with index `first`, to `positions`.
 pub fn collect<T: Send>(
     logits: &Tensor,
     first: usize,
@@ -347,13 +331,12 @@ pub fn collect<T: Send>(
     positions: &mut Vec<T>,
 ) -> candle_core::Result<()> {
     let logits = logits.to_vec2::<f32>()?;
-    // Vocabularies are large: a position a core.
+    // Vocabularies are large: one position per core.
     positions.par_extend(logits.par_iter().enumerate().map(|(nth, logits)| at(first + nth, logits)));
     Ok(())
 }
 
-/// Forces tokens in several branches. Of each position `at` makes something from the branch's number, its own and its logits; `take` gets
-/// all of a branch's and says whether to go on.
+/// Forces tokens in several branches. `at` maps branch index, position and logits; `take` gets a branch's results, false stops.
 fn force<T: Send>(
     session: &mut Session,
     history: &Arc<[u32]>,

@@ -1,10 +1,7 @@
-//! Ablations: the change of an answer when spans of its prompt are hidden, removed or replaced.
+//! Ablations: the change of an answer when prompt spans are hidden, removed or replaced.
 //!
-//! A [`Prompt`] gives each ablation: keys hidden from rows at some layers ([`hide`]), a history without some tokens, or with [`neutral`] text
-//! in their place. A [`Metric`] (the log-probability of an answer, or that of one value less that of another) is read once as it is and again
-//! under each ablation; an [`EffectRow`] holds the difference. All causes are measured here: those of a run, of a prompt of one's own, of the
-//! server's answers, of labels and of trials. This module knows tokens and ranges of them. Which ranges are sessions, and which random ones
-//! are controls, is for the caller to say.
+//! A [`Prompt`] hides keys from rows at some layers ([`hide`]), removes tokens, or replaces them with [`neutral`] text. A [`Metric`] is
+//! measured as baseline and per ablation; [`EffectRow`] is the difference. Callers choose token ranges and controls.
 
 mod distribution;
 mod metric;

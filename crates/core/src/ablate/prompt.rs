@@ -1,4 +1,4 @@
-//! A prompt, and what ablations make of it.
+//! A prompt and its ablated variants.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,53 +7,53 @@ use crate::attention::{Hole, LayerHoles, LayerKind};
 use crate::engine::ModelText;
 use crate::text::TextError;
 
-/// The name of the neutral text, which rows keep.
+/// Name of the neutral text, stored in rows.
 pub const NEUTRAL: &str = "paper-1";
 
-/// Turns of a conversation about how paper is made, with no fact about a user.
+/// A conversation about paper making, without facts about a user.
 const TEXT: &str = include_str!("neutral.txt");
 
-/// A prompt that is read again and again.
+/// A prompt to ablate.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompt<'a> {
-    /// All of its tokens.
+    /// All tokens.
     pub tokens: &'a [u32],
-    /// Number of tokens that are the history: they are computed once and stay in the cache. The rest is read anew each time.
+    /// Length of the history, which is prefilled once and cached; the rest is read anew each time.
     pub cut: usize,
-    /// The first row that hidden keys are hidden from: the question's first token. All rows behind it do not see them either.
+    /// First row that keys are hidden from: the question's first token. Later rows do not see them either.
     pub question: usize,
-    /// The model's layers.
+    /// Layer kinds of the model.
     pub kinds: &'a [LayerKind],
 }
 
-/// A history, which the cache keeps, and the rest of its prompt.
+/// A cached history and the rest of the prompt.
 #[derive(Debug, Clone)]
 pub struct History<'a> {
     /// Tokens of the history.
     pub tokens: Arc<[u32]>,
-    /// Tokens between it and what is generated.
+    /// Tokens after the history and before the answer.
     pub rest: &'a [u32],
 }
 
 impl<'a> Prompt<'a> {
-    /// The history as it is.
+    /// The unchanged history.
     pub fn history(&self) -> History<'a> {
         self.with(self.tokens[..self.cut].into())
     }
 
-    /// The history without these ranges. What is behind them moves up.
+    /// The history without these ranges; later tokens move up.
     pub fn without(&self, removed: &[Range<usize>]) -> History<'a> {
         self.with(without(&self.tokens[..self.cut], removed).into())
     }
 
-    /// The history with `neutral` in the place of these ranges ([`put`]). Nothing moves.
+    /// The history with these ranges replaced by `neutral` ([`put`]); positions are unchanged.
     pub fn replaced(&self, replaced: &[Range<usize>], neutral: &[u32]) -> History<'a> {
         let mut tokens = self.tokens[..self.cut].to_vec();
         replaced.iter().for_each(|range| put(neutral, range, &mut tokens));
         self.with(tokens.into())
     }
 
-    /// Keys hidden from the question on, at some layers or all.
+    /// Hides keys from the question on, at some layers or all.
     pub fn hidden(&self, keys: &[Range<usize>], layers: Option<&Range<usize>>) -> LayerHoles {
         hide(self.question..usize::MAX, keys, layers, self.kinds)
     }
@@ -63,7 +63,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// Keys hidden from some rows at the softmax layers among `layers`, or at all softmax layers.
+/// Hides keys from rows at the softmax layers among `layers`; `None`: all softmax layers.
 pub fn hide(
     rows: Range<usize>,
     keys: &[Range<usize>],
@@ -74,29 +74,24 @@ pub fn hide(
     LayerHoles::at_softmax(layers.unwrap_or(&(0..kinds.len())), kinds, holes)
 }
 
-/// Tokens without those in these ranges.
+/// Tokens outside these ranges.
 pub fn without(tokens: &[u32], removed: &[Range<usize>]) -> Vec<u32> {
     let kept = |at: &usize| !removed.iter().any(|range| range.contains(at));
     (0..tokens.len()).filter(kept).map(|at| tokens[at]).collect()
 }
 
-/// Puts neutral tokens, repeated and cut to its length, in the place of a range's tokens but the last, which stays: of a session it is the
-/// blank line before the next one, whose tokens thus follow what they followed.
+/// Overwrites a range with neutral tokens, repeated and cut to length. Keeps the last token: a session's trailing blank line.
 pub fn put(neutral: &[u32], range: &Range<usize>, tokens: &mut [u32]) {
     let inside = tokens.get_mut(range.start..range.end.saturating_sub(1)).unwrap_or_default();
     inside.iter_mut().zip(neutral.iter().cycle()).for_each(|(token, neutral)| *token = *neutral);
 }
 
-/// The tokens of the neutral text [`NEUTRAL`].
-///
-/// # Errors
-/// [`TextError`] where the model's tokenizer cannot read it.
+/// Tokens of the neutral text [`NEUTRAL`]. Fails if the tokeniser does.
 pub fn neutral(text: &ModelText) -> Result<Arc<[u32]>, TextError> {
     Ok(text.tokenizer.encode(TEXT)?.into())
 }
 
-/// The layers at which keys are hidden, window by window of `width` layers; a window without softmax layers is left out. Without a width all
-/// layers at once: `None`.
+/// Layer windows of `width`, without windows that have no softmax layer; without a width a single `None`: all layers.
 pub fn windows(kinds: &[LayerKind], width: Option<usize>) -> Vec<Option<Range<usize>>> {
     let Some(width) = width else { return vec![None] };
     let all = (0..kinds.len()).step_by(width.max(1)).map(|start| start..(start + width).min(kinds.len()));
@@ -104,7 +99,7 @@ pub fn windows(kinds: &[LayerKind], width: Option<usize>) -> Vec<Option<Range<us
     all.filter(softmax).map(Some).collect()
 }
 
-/// The first linear-attention layer, which has no keys to hide.
+/// The first linear-attention layer; it has no keys to hide.
 pub fn first_linear(kinds: &[LayerKind]) -> Option<usize> {
     kinds.iter().position(|kind| *kind == LayerKind::Linear)
 }

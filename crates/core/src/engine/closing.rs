@@ -1,13 +1,9 @@
-//! Closes a JSON object in time: before an answer runs into its limit, what closes it is generated in the place of more.
-//!
-//! Follows the text of an object byte by byte, knows the shortest text that makes it whole, and sees keys that come twice. That the
-//! text is JSON at all is the constraint's matter.
+//! Closes a JSON object before the token limit. Tracks its shortest completion and duplicate keys; the constraint ensures validity.
 
 use std::collections::BTreeSet;
 
 use super::constraint::Guide;
 
-/// An object under way, and how many tokens there are in all.
 #[derive(Debug, Clone)]
 pub(super) struct Closing {
     most: usize,
@@ -15,28 +11,26 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    /// Of an object that comes within `most` tokens of thought and answer.
+    /// `most`: limit on tokens of thought and answer.
     pub fn new(most: usize) -> Self {
         Closing { most, text: JsonText::default() }
     }
 
-    /// Takes more of the object's text.
     pub fn push(&mut self, bytes: &[u8]) {
         self.text.push(bytes);
     }
 
-    /// True if these bytes would complete a key that its object has already.
+    /// True if these bytes would complete a duplicate key.
     pub fn doubles(&self, bytes: &[u8]) -> bool {
         let mut after = self.text.clone();
         after.push(bytes);
         after.doubled > self.text.doubled
     }
 
-    /// `token` after `generated` others, where the object can still be closed in time after it; else the first token of what closes
-    /// it.
+    /// Returns `token` if the object can still be closed after it, else the first token of the closing text.
     pub fn in_time(&self, token: u32, guide: &Guide, generated: usize) -> u32 {
         let left = self.most.saturating_sub(generated + 1);
-        // Cheap while there is much room: a token is a byte at least.
+        // Cheap while there is room: a token has at least one byte.
         let mut after = self.text.clone();
         after.push(&guide.bytes(&[token]));
         let rest = after.rest();
@@ -47,7 +41,6 @@ impl Closing {
     }
 }
 
-/// Where in the text of an object one is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum At {
     /// Before a value.
@@ -63,17 +56,16 @@ enum At {
     Colon,
     /// After a value.
     After,
-    /// In a text; `since` are its bytes so far.
+    /// In a string, with its bytes so far.
     Text { key: bool, since: Vec<u8> },
     /// In a number, `true`, `false` or `null`.
     Bare(Vec<u8>),
 }
 
-/// A JSON text that is under way.
 #[derive(Debug, Clone, Default)]
 struct JsonText {
     at: At,
-    /// Of each object that is open its keys, of each array `None`.
+    /// Keys of each open object; `None` for arrays.
     open: Vec<Option<BTreeSet<String>>>,
     doubled: usize,
 }
@@ -104,7 +96,7 @@ impl JsonText {
         }
     }
 
-    /// A byte outside of texts and of what is bare.
+    /// Handles a byte outside strings and literals.
     fn mark(&mut self, byte: u8) {
         let in_object = self.open.last().is_some_and(Option::is_some);
         self.at = match byte {
@@ -131,7 +123,7 @@ impl JsonText {
         };
     }
 
-    /// The shortest text that makes it whole.
+    /// The shortest completion.
     fn rest(&self) -> Vec<u8> {
         let mut rest: Vec<u8> = match &self.at {
             At::Value if self.open.is_empty() => b"{}".to_vec(),
@@ -162,7 +154,7 @@ impl JsonText {
         key
     }
 
-    /// Letters to end a key with, so that its object has no other one like it.
+    /// Letters that make a partial key unique in its object.
     fn other_than(&self, key: &str) -> Vec<u8> {
         let Some(Some(keys)) = self.open.last() else { return Vec::new() };
         let mut letters = String::new();
@@ -173,7 +165,7 @@ impl JsonText {
     }
 }
 
-/// An escape that is under way at the end of a text.
+/// An incomplete escape at the end of a string.
 fn escape(since: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
     while let Some(&byte) = since.get(at) {
@@ -190,18 +182,18 @@ fn escape(since: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// A text's value, without its quotes.
+/// A string's value, from its text without quotes.
 fn unescaped(text: &[u8]) -> String {
     let quoted = [b"\"", text, b"\""].concat();
     serde_json::from_slice(&quoted).unwrap_or_else(|_| String::from_utf8_lossy(text).into_owned())
 }
 
-/// The bytes that end an escape or a character under way.
+/// Bytes that complete an escape or a character.
 fn rest_of_text(since: &[u8]) -> Vec<u8> {
     if let Some(escape) = escape(since) {
         return match escape.len() {
             1 => b"n".to_vec(),
-            // Zeros behind up to two digits spell no half of a pair but of D8 to DF, which are not begun.
+            // After up to two digits zeros give no surrogate except for D8 to DF, which are never started.
             n => b"0000".get(n.min(6) - 2..).unwrap_or_default().to_vec(),
         };
     }
@@ -263,7 +255,6 @@ mod tests {
             json.push(text.as_bytes());
             assert_eq!(json.doubled, doubled, "{text}");
         }
-        // Nor does closing double one.
         for text in [r#"{"": 1, "#, r#"{"a": 1, "a"#] {
             let mut json = JsonText::default();
             json.push(text.as_bytes());

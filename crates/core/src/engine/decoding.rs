@@ -1,4 +1,4 @@
-//! The decode loop of one answer: a token is chosen, its chooser looks at it, and what reading it gives comes back as logits.
+//! Decode loop of one answer.
 
 use candle_core::Tensor;
 
@@ -11,22 +11,22 @@ use crate::attention::{Event, Observer};
 use crate::model::{Cache, Phase};
 use crate::timing;
 
-/// An answer under way.
+/// An answer in progress.
 pub struct Decoding {
     sampler: Sampler,
-    /// `None` where nothing is asked for.
+    /// `None` if there are no rules.
     rules: Option<Box<Applied>>,
-    /// `None` where no string ends the answer.
+    /// `None` without stop strings.
     watch: Option<StopWatch>,
     phases: Phases,
-    /// Of the next token, f32 (vocab).
+    /// Next-token logits, f32 (vocab).
     logits: Tensor,
     ended_by: Option<u32>,
     ended: bool,
 }
 
 impl Decoding {
-    /// After a prompt whose last token gave `logits` f32 (vocab).
+    /// Starts after a prompt with last logits f32 (vocab).
     pub fn new(logits: &Tensor, sampling: &Sampling, thinker: Option<Thinker>) -> Self {
         Decoding {
             sampler: Sampler::new(sampling),
@@ -39,23 +39,21 @@ impl Decoding {
         }
     }
 
-    /// The same, with rules for the choice of its tokens, some of which count those of the prompt. For the beginning of an answer.
+    /// Adds token rules, some of which count prompt tokens. Call before the first token.
     #[must_use]
     pub fn with_rules(mut self, rules: &TokenRules, prompt: &[u32]) -> Self {
         self.rules = Applied::new(rules, prompt, self.phases.thinks());
         self
     }
 
-    /// The same, ended by strings too: behind the token that completes one, which is of the answer's tokens. For the beginning of an
-    /// answer.
+    /// Adds stop strings; the token that completes one is kept. Call before the first token.
     #[must_use]
     pub fn watched(mut self, watch: Option<StopWatch>) -> Self {
         self.watch = watch;
         self
     }
 
-    /// Chooses the next token; `None` where the answer has ended: there is no more room, one of `stop` was chosen, or its constraint
-    /// is satisfied and lets nothing follow. `observer` hears where a thought was.
+    /// The next token; `None` if the answer has ended (no room, stop token, complete constraint). `observer` gets the thought's length.
     pub fn choose(&mut self, stop: &[u32], observer: &mut dyn Observer) -> Result<Option<u32>, EngineError> {
         if self.ended || !self.phases.has_room() {
             return Ok(None);
@@ -82,43 +80,43 @@ impl Decoding {
         Ok(Some(token))
     }
 
-    /// The token to be read next: the one chosen last, where another one may follow it.
+    /// The latest token, if another may follow it.
     pub fn unread(&self) -> Option<u32> {
         let last = self.phases.tokens().last().copied();
         last.filter(|_| !self.ended && self.phases.has_room())
     }
 
-    /// Takes the logits f32 (vocab) that reading the latest token gave.
+    /// Sets the logits f32 (vocab) after the latest token.
     pub fn take(&mut self, logits: Tensor) {
         self.logits = logits;
     }
 
-    /// Ends the answer here, as if the model had ended its turn.
+    /// Ends the answer as if by an end token.
     pub fn end_turn(&mut self) {
         self.ended = true;
     }
 
-    /// The logits f32 (vocab) that the latest token was chosen from.
+    /// Logits f32 (vocab) that the latest token was chosen from.
     pub fn logits(&self) -> &Tensor {
         &self.logits
     }
 
-    /// The tokens so far.
+    /// Tokens so far.
     pub fn tokens(&self) -> &[u32] {
         self.phases.tokens()
     }
 
-    /// True if the latest token is one of the answer, not of a thought or of what may become one.
+    /// True if the latest token belongs to the answer, not to a possible thought.
     pub fn in_answer(&self) -> bool {
         self.phases.in_answer()
     }
 
-    /// The token of `stop` that ended the answer, if one did.
+    /// The stop token that ended the answer, if any.
     pub fn ended_by(&self) -> Option<u32> {
         self.ended_by
     }
 
-    /// The generation. An answer that was closed for its limit's sake has reached the limit.
+    /// The result. An answer closed near its limit counts as having reached it.
     pub fn finish(self) -> Generated {
         let closed = self.rules.as_ref().is_some_and(|rules| rules.was_closed());
         self.phases.end(self.ended && !closed)
@@ -126,12 +124,9 @@ impl Decoding {
 }
 
 impl Engine {
-    /// Continues one sequence in place: the definition that answers to a [`super::Request`] are held against. After the tokens in the
-    /// cache, whose last one gave `logits` f32 (vocab), until one of `stop` is chosen or `sampling.max_new_tokens` are reached. `observer`
-    /// is shown the attention of every token that is read; `on_token` gets each and says whether to go on.
-    ///
-    /// # Errors
-    /// The forward pass failed, its output is not finite, or [`EngineError::Interrupted`].
+    /// Reference implementation of decoding, on one sequence in place; answers to a [`super::Request`] must match it. Decodes after the
+    /// cached tokens, with last logits f32 (vocab), until a stop token or `sampling.max_new_tokens`. `observer` sees every token read;
+    /// `on_token` returns false to cancel, which gives [`EngineError::Interrupted`].
     pub fn decode(
         &self,
         cache: &mut Cache,
@@ -143,7 +138,7 @@ impl Engine {
         let mut decoding = Decoding::new(logits, sampling, None);
         while let Some(token) = decoding.choose(stop, observer)? {
             let unread = decoding.unread();
-            // An answer that has ended by itself is whole.
+            // An answer that has already ended is not interrupted.
             if !on_token(token) && unread.is_some() {
                 return Err(EngineError::Interrupted);
             }

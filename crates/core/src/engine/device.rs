@@ -1,7 +1,4 @@
-//! Devices and dtypes by name.
-//!
-//! A list of devices shares a model's layers out between them. Names are parsed apart from opening, so that a plan can be
-//! made for devices that this machine has not got.
+//! Devices and dtypes by name. Parsing does not open a device, so memory plans work for devices this machine lacks.
 
 use std::fmt;
 
@@ -9,37 +6,37 @@ use candle_core::{DType, Device, DeviceLocation};
 
 use super::cuda;
 
-/// Why a device or dtype could not be used.
+/// A device or dtype is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The name is none of ours.
+    /// Unknown device name.
     #[error(
         "`{name}` is no device; use `cpu`, `cuda`, `cuda:N`, `metal`, or a list such as `cuda:0,cuda:1` to split the layers"
     )]
     UnknownDevice {
-        /// The text that was typed.
+        /// Input text.
         name: String,
     },
-    /// A device stands twice in a list.
+    /// A device is listed twice.
     #[error(
         "`{list}` names {device} twice, which would share its memory with itself; name every device once (only `cpu` may be repeated, to try a split out)"
     )]
     Twice {
-        /// The text that was typed.
+        /// Input text.
         list: String,
-        /// The device.
+        /// The repeated device.
         device: DeviceName,
     },
-    /// A list mixes kinds.
+    /// A list mixes device kinds.
     #[error(
         "`{list}` mixes {first} with {other}; a model runs in one dtype with one family of kernels, so give devices of one kind"
     )]
     Mixed {
-        /// The text that was typed.
+        /// Input text.
         list: String,
         /// The first device.
         first: DeviceName,
-        /// The first one of another kind.
+        /// First device of another kind.
         other: DeviceName,
     },
     /// The device cannot be opened.
@@ -47,29 +44,29 @@ pub enum DeviceError {
         "device `{name}` cannot be used: {reason}; use --device cpu, or a build with the feature `{feature}` on a machine that has the device"
     )]
     Unavailable {
-        /// Which.
+        /// The device.
         name: DeviceName,
         /// Candle's error.
         reason: String,
-        /// The Cargo feature that it needs.
+        /// Required Cargo feature.
         feature: &'static str,
     },
-    /// The dtype is none of ours.
+    /// Unknown dtype name.
     #[error("`{name}` is no dtype that models run in here; use `f32`, `bf16` or `f16`")]
     UnknownDtype {
-        /// The text that was typed.
+        /// Input text.
         name: String,
     },
 }
 
-/// A device that need not be here.
+/// A device name; the device may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DeviceName {
-    /// The processor and its memory.
+    /// The CPU.
     Cpu,
-    /// A CUDA card by its number.
+    /// CUDA device by ordinal.
     Cuda(usize),
-    /// A Metal device by its number.
+    /// Metal device by ordinal.
     Metal(usize),
 }
 
@@ -85,7 +82,7 @@ impl fmt::Display for DeviceName {
 }
 
 impl DeviceName {
-    /// The name of an open device.
+    /// Name of an open device.
     pub fn of(device: &Device) -> Self {
         match device.location() {
             DeviceLocation::Cpu => DeviceName::Cpu,
@@ -108,7 +105,7 @@ impl DeviceName {
         }
     }
 
-    /// The dtype that a device runs in unless told otherwise: f32 on the CPU, bf16 elsewhere.
+    /// Default dtype: f32 on the CPU, bf16 elsewhere.
     pub fn default_dtype(self) -> DType {
         match self {
             DeviceName::Cpu => DType::F32,
@@ -119,7 +116,7 @@ impl DeviceName {
     fn parse(name: &str) -> Option<Self> {
         let (kind, ordinal) = match name.split_once(':') {
             None => (name, 0),
-            // Digits alone: `parse` would take a sign too.
+            // Digits only: `parse` also accepts a sign.
             Some((kind, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => {
                 (kind, n.parse().ok()?)
             }
@@ -134,7 +131,7 @@ impl DeviceName {
     }
 }
 
-/// Parses `cpu`, `cuda`, `cuda:N`, `metal`, or several of one kind with commas between them. Only `cpu` may be repeated.
+/// Parses `cpu`, `cuda`, `cuda:N`, `metal`, or a comma-separated list of one kind. Only `cpu` may be repeated.
 pub fn parse_device_names(list: &str) -> Result<Vec<DeviceName>, DeviceError> {
     let names: Vec<DeviceName> = list
         .split(',')
@@ -154,7 +151,7 @@ pub fn parse_device_names(list: &str) -> Result<Vec<DeviceName>, DeviceError> {
     Ok(names)
 }
 
-/// Opens the devices of a list (see [`parse_device_names`]): one at least.
+/// Opens a list of devices (see [`parse_device_names`]); at least one.
 pub fn parse_devices(list: &str) -> Result<Vec<Device>, DeviceError> {
     parse_device_names(list)?.into_iter().map(DeviceName::open).collect()
 }
@@ -169,7 +166,7 @@ pub fn parse_dtype(name: &str) -> Result<DType, DeviceError> {
     }
 }
 
-/// The dtype that devices of one kind run in unless told otherwise.
+/// Default dtype of devices of one kind.
 pub fn default_dtype(devices: &[Device]) -> DType {
     devices.first().map_or(DType::F32, |device| DeviceName::of(device).default_dtype())
 }

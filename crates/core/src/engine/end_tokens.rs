@@ -1,12 +1,10 @@
-//! The tokens that end an answer: the union of those that a model's files state and those of known names.
-//!
-//! Files are stale or state one of several. vLLM takes the tokeniser's end token beside those of generation_config.json, llama.cpp the ids of
-//! a GGUF file and tokens by their names (`llama_vocab`, `special_eog_ids`); transformers' `generate` those of generation_config.json
-//! alone.
+//! End-of-answer tokens: the union of the ids a model's files state and of well-known names. Files are often stale or incomplete. vLLM adds
+//! the tokeniser's end token to generation_config.json; llama.cpp adds known names to a GGUF file's ids (`llama_vocab`, `special_eog_ids`);
+//! transformers' `generate` uses generation_config.json only.
 
 use crate::text::Tokenizer;
 
-/// Names of tokens that end a turn or a text in the known formats.
+/// End-of-turn and end-of-text tokens of known formats.
 const NAMES: [&str; 8] = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -18,7 +16,7 @@ const NAMES: [&str; 8] = [
     "<|user|>",
 ];
 
-/// Further ones of llama.cpp's list, which count where they are special tokens: some of these names are words of other vocabularies.
+/// More names from llama.cpp's list; they count only as special tokens, since some are words in other vocabularies.
 const SPECIAL_NAMES: [&str; 15] = [
     "<|call|>",
     "<|end|>",
@@ -37,21 +35,21 @@ const SPECIAL_NAMES: [&str; 15] = [
     "[e~[",
 ];
 
-/// Ends a message within an answer where one of the others ends the answer (gpt-oss, Solar Open).
+/// Ends a message, not the answer, if one of the others exists (gpt-oss, Solar Open).
 const MESSAGE_END: (&str, [&str; 4]) = ("<|end|>", ["<|return|>", "<|call|>", "<|calls|>", "<|flush|>"]);
 
 /// A token that ends an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndToken {
-    /// Its id.
+    /// Token id.
     pub id: u32,
-    /// Its text in the vocabulary.
+    /// Vocabulary text.
     pub text: String,
-    /// The files or keys that state it, in the order in which they are read; empty where its name alone is known.
+    /// Files or keys that state it, in reading order; empty if known by name only.
     pub stated: Vec<String>,
 }
 
-/// The end tokens of a model with these `stated` ids, ascending. Ids outside the vocabulary are those of no token.
+/// End tokens for these `stated` ids, ascending. Ids outside the vocabulary are ignored.
 pub(super) fn end_tokens(tokenizer: &Tokenizer, stated: Vec<(String, u32)>) -> Vec<EndToken> {
     let mut ends: Vec<EndToken> = Vec::new();
     let mut add = |id: u32, by: Option<String>| match ends.iter_mut().find(|end| end.id == id) {

@@ -5,10 +5,10 @@ use super::sampling::StopReason;
 /// Generated tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
-    /// The tokens, without the stop token.
+    /// Token ids, without the stop token.
     pub tokens: Vec<u32>,
-    /// The number of tokens before the answer: a thought with its markers. All of them where it did not end.
+    /// Number of leading thought tokens, markers included; all tokens if the thought did not end.
     pub thought: usize,
-    /// Why generation ended.
+    /// Stop reason.
     pub stop: StopReason,
 }

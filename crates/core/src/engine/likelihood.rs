@@ -1,21 +1,20 @@
-//! Probabilities of tokens, read off logits.
+//! Token likelihoods from logits.
 
 use std::cmp::Ordering;
 
-/// A token's log-probability, and the likeliest tokens in its place.
+/// A token's log-probability with the top alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Likelihood {
-    /// The token.
+    /// Token id.
     pub token: u32,
-    /// Its natural-log probability.
+    /// Natural-log probability.
     pub log_p: f64,
-    /// The likeliest tokens with their natural-log probabilities, the likeliest first; of equal ones the smaller id first.
+    /// Top tokens with natural-log probabilities, descending; ties by ascending id.
     pub likeliest: Vec<(u32, f64)>,
 }
 
 impl Likelihood {
-    /// Of `token` and of the `most` likeliest ones, from one position's logits (vocab), which must be finite. A token that the
-    /// logits do not reach is impossible.
+    /// Likelihood of `token` with the top `most`, from finite logits (vocab). A token beyond the logits has probability 0.
     pub fn of(token: u32, logits: &[f32], most: usize) -> Self {
         let log_sum = log_sum_exp(logits);
         let log_p = |token: u32| {
@@ -41,14 +40,14 @@ impl Likelihood {
     }
 }
 
-/// The logarithm of the sum of the exponentials of finite logits.
+/// Log-sum-exp of finite logits.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - greatest).exp()).sum();
     f64::from(greatest) + sum.ln()
 }
 
-/// True if no logit is above the token's, and of those before it none is as high.
+/// True if the token is the argmax, ties won by the smaller id.
 pub fn is_likeliest(token: u32, logits: &[f32]) -> bool {
     let token = token as usize;
     logits.get(token).is_some_and(|own| {

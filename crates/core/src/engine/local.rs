@@ -1,7 +1,4 @@
-//! An opened model: files, tokeniser, chat template, decoder and KV cache together.
-//!
-//! Opened by the commands; used by the runner's local subject and, as a chat model, by judges. The cache lives here and is
-//! reused: allocated once for the context length and rolled back between conversations.
+//! An opened model. Its cache is allocated once for the context length and rolled back between conversations.
 
 use std::sync::Arc;
 
@@ -20,61 +17,61 @@ use crate::text::{
     ThoughtReader, Thoughts, Tokenizer,
 };
 
-/// The context length that a model is opened with.
+/// Context length to open a model with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextLength {
-    /// The length that the model was made for.
+    /// The model's own length.
     Whole,
-    /// That length or this one, whichever is less: for jobs whose inputs are short.
+    /// The smaller of the model's length and this one.
     AtMost(usize),
-    /// This one.
+    /// Exactly this length.
     Exactly(usize),
 }
 
-/// Settings of a local model.
+/// Options of a local model.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Where: one device, or several of one kind that share the layers out between them.
+    /// One device, or several of one kind that split the layers.
     pub devices: Vec<Device>,
-    /// In what; `None` is the devices' default.
+    /// Compute dtype; `None` is the device default.
     pub dtype: Option<DType>,
-    /// Keys and values in what; `None` is the same.
+    /// KV cache dtype; `None` is the compute dtype.
     pub cache_dtype: Option<DType>,
-    /// Most tokens of prompt and answer together: what the cache is made for.
+    /// Maximum tokens of prompt plus answer; sizes the cache.
     pub context: ContextLength,
-    /// True if the context may exceed the model's.
+    /// Allow a context longer than the model's.
     pub allow_longer: bool,
-    /// Tokens that a prefill reads at a time.
+    /// Tokens of a prefill chunk.
     pub chunk: usize,
-    /// Positions whose logits are asked for at once, at least one.
+    /// Maximum positions whose logits are requested at once; at least one.
     pub logits: usize,
-    /// Continuations of one prompt that may decode together, beside the context; none unless asked for.
+    /// Branches that may decode together, in addition to the context.
     pub branches: Branches,
-    /// A server's limits on answers and cache, in the place of `branches`; `None` where it is no server's.
+    /// Limits of a server, replacing `branches`; `None` outside a server.
     pub serving: Option<Serving>,
-    /// The spans that the attention observer sums over.
+    /// Spans the attention observer sums over.
     pub observed: ObservedSpans,
-    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` is the fastest that fits.
+    /// Storage of quantised weights on the CPU in f32 or bf16; `None` is the fastest that fits.
     pub kept: Option<Kept>,
     /// The attention kernel on CUDA.
     pub kernel: AttentionKernel,
-    /// True if keys may be hidden from rows, which takes the memory of matrix products whatever else computes attention.
+    /// Reserve memory for masked attention, which always uses matrix products.
     pub hides_keys: bool,
-    /// Thoughts before the answer.
+    /// Thinking options.
     pub thinking: ThinkingOptions,
 }
 
-/// Most tokens of a thought, unless told otherwise.
+/// Default thinking budget in tokens.
 pub const DEFAULT_MAX_THINKING: usize = 4096;
 
-/// Settings of thoughts before the answer.
+/// Thinking options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThinkingOptions {
-    /// On, off, or the template's own choice.
+    /// On, off, or the template's default.
     pub mode: ThinkingMode,
-    /// The effort, in a word that the chat template reads; `None` is the template's own choice.
+    /// Reasoning effort passed to the chat template; `None` is its default.
     pub effort: Option<ReasoningEffort>,
-    /// Most tokens of a thought, its markers included.
+    /// Maximum tokens of a thought, markers included.
     pub max: usize,
 }
 
@@ -106,13 +103,13 @@ impl Default for LocalOptions {
 }
 
 impl LocalOptions {
-    /// The attention kernel that memory is planned for.
+    /// Attention kernel to plan memory for.
     pub fn planned_kernel(&self) -> AttentionKernel {
         if self.hides_keys { AttentionKernel::Products } else { self.kernel }
     }
 }
 
-/// A model on this machine: what answers requests, and what reads and writes text.
+/// A local model: session and text side.
 pub struct LocalModel {
     session: Session,
     text: ModelText,
@@ -122,47 +119,47 @@ pub struct LocalModel {
     observed: ObservedSpans,
 }
 
-/// The text side of an opened model: between conversations and tokens.
+/// Text side of an opened model.
 #[derive(Debug, Clone)]
 pub struct ModelText {
-    /// The manifest's name, or that of the file or folder.
+    /// Manifest name, or the name of the file or folder.
     pub name: String,
-    /// Text to tokens and back.
+    /// The tokeniser.
     pub tokenizer: Arc<Tokenizer>,
-    /// Conversations to text, set to think or not.
+    /// The chat template, with thinking on or off.
     pub template: ChatTemplate,
-    /// The markers of its thoughts; `None` where its chat template has none.
+    /// Markers of its thoughts; `None` if the template has none.
     pub thoughts: Option<Thoughts>,
-    /// Most tokens of a thought.
+    /// Maximum tokens of a thought.
     pub max_thinking: usize,
-    /// Tokens that end a turn.
+    /// End-of-turn token ids.
     pub stop: Vec<u32>,
-    /// Most tokens of prompt and answer together.
+    /// Maximum tokens of prompt plus answer.
     pub context: usize,
 }
 
 impl LocalModel {
-    /// The model taken apart. `max_thinking` is for conversations that switch thoughts on.
+    /// Splits the model. `max_thinking` is for conversations that switch thinking on.
     pub fn into_parts(self, max_thinking: usize) -> (Session, ModelText) {
         (self.session, ModelText { max_thinking, ..self.text })
     }
 
-    /// Both sides at once: what answers requests, and what reads and writes text.
+    /// Borrows session and text side.
     pub fn parts(&mut self) -> (&mut Session, &ModelText) {
         (&mut self.session, &self.text)
     }
 
-    /// The engine with its cache.
+    /// The session.
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// Tokeniser, chat template and names.
+    /// The text side.
     pub fn text(&self) -> &ModelText {
         &self.text
     }
 
-    /// Opens files that are at hand.
+    /// Opens local files.
     pub fn open(files: &ModelFiles, options: &LocalOptions) -> Result<Self, LocalError> {
         let _span = crate::timing::load();
         let model = OpenModel::open(&files.paths())?;
@@ -184,7 +181,7 @@ impl LocalModel {
         let dtype = options.dtype.unwrap_or_else(|| super::default_dtype(&options.devices));
         let devices = options.devices.iter().map(DeviceName::of).collect();
         let LocalOptions { chunk, logits, branches, observed, kept, .. } = *options;
-        // Room for the thought beside that for the answer.
+        // Reserve rows for thought and answer.
         let observed =
             ObservedSpans { generated: observed.generated.saturating_add(max_thinking), ..observed };
         let branches = match branches.count {
@@ -238,7 +235,7 @@ impl LocalModel {
         Ok(LocalModel { session, text, branches, limits, server, observed })
     }
 
-    /// The manifest's name, or that of the file or folder.
+    /// Manifest name, or the name of the file or folder.
     pub fn model_name(&self) -> &str {
         &self.text.name
     }
@@ -253,56 +250,56 @@ impl LocalModel {
         &self.text.tokenizer
     }
 
-    /// The chat template, set to think or not.
+    /// The chat template, with thinking on or off.
     pub fn template(&self) -> &ChatTemplate {
         &self.text.template
     }
 
-    /// Most tokens of a thought; 0 where it does not think.
+    /// Maximum tokens of a thought; 0 if thinking is off.
     pub fn max_thinking(&self) -> usize {
         self.text.max_thinking
     }
 
-    /// Most tokens of prompt and answer together.
+    /// Maximum tokens of prompt plus answer.
     pub fn context(&self) -> usize {
         self.text.context
     }
 
-    /// Branches that may decode together, as planned.
+    /// Planned number and size of branches.
     pub fn branches(&self) -> Branches {
         self.branches
     }
 
-    /// The limits of a server of it, as planned.
+    /// Planned server limits.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Memory that a server of it plans beside the model; none where it was opened for something else.
+    /// Planned server memory besides the model; empty outside a server.
     pub fn server_memory(&self) -> ServerMemory {
         self.server
     }
 
-    /// The spans that the attention observer was planned for; a thought counts as generated.
+    /// Planned observer spans; thoughts count as generated.
     pub fn observed(&self) -> ObservedSpans {
         self.observed
     }
 
-    /// Tokens that end a turn.
+    /// End-of-turn token ids.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.text.stop
     }
 }
 
 impl ModelText {
-    /// Separates thoughts from the answer during generation.
+    /// Separates thoughts from the answer during generation; `None` if thinking is off.
     pub fn thinker(&self) -> Option<Thinker> {
         let thoughts = self.thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.tokenizer));
         Some(Thinker { reader, budget: self.max_thinking })
     }
 
-    /// A reply, taken apart: the text of its answer and its thought, and why it ended.
+    /// Splits a reply into thought and answer, with the stop reason.
     pub fn split(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let Some(thoughts) = self.thoughts else { return self.continuation(generated) };
         let split = thoughts.split(&self.tokenizer, &generated.tokens)?;
@@ -310,13 +307,13 @@ impl ModelText {
         Ok((split, stop))
     }
 
-    /// The continuation of an answer that the prompt began: all of its text, none of it a thought.
+    /// Continuation of an answer that the prompt began; has no thought.
     pub fn continuation(&self, generated: &Generated) -> Result<(Split, StopReason), TextError> {
         let answer = self.tokenizer.decode(&generated.tokens, true)?.trim().to_owned();
         Ok((Split { thought: None, answer: Some(answer) }, generated.stop))
     }
 
-    /// An answer up to the first of some strings, which are looked for in its text with special tokens; no white space ends it.
+    /// The answer before the first stop string, right-trimmed. Stop strings may match special tokens.
     pub fn before_stop(
         &self,
         answer: &str,
@@ -341,9 +338,8 @@ impl ModelText {
         Ok(text.trim().to_owned())
     }
 
-    /// The tokens of options after a prompt that begins the answer with `prefix`: the beginnings of answers that are scored. Where
-    /// the model would think first, the prefix, or an option without one, follows an empty thought. `None` without any option, and
-    /// where the chat template has no way past a thought.
+    /// Tokens of each option after a prompt whose answer begins with `prefix`, for scoring. If the model would think first, the prefix (or
+    /// an option without one) follows an empty thought. `None` without options, or if the template cannot skip a thought.
     pub fn option_tokens(
         &self,
         prefix: &str,
@@ -352,7 +348,7 @@ impl ModelText {
         if options.is_empty() {
             return Ok(None);
         }
-        // All prompts end alike, so that any of them shows how an option's tokens follow.
+        // All prompts end alike, so any message will do.
         let any = [Message { role: MessageRole::User, content: "Hello".to_owned() }];
         let past_thought = self.template.render_past_thought(&any)? + prefix;
         // A prefix is part of the prompt.
@@ -363,7 +359,7 @@ impl ModelText {
             let whole = self.tokenizer.encode(&format!("{past_thought}{option}"))?;
             match whole.strip_prefix(before.as_slice()) {
                 Some(rest) => Ok(rest.to_vec()),
-                // A token across the border: an answer is generated after the prompt's own tokens.
+                // A token spans the border: tokenise the option separately.
                 None => self.tokenizer.encode(&format!("{closing}{option}")),
             }
         };

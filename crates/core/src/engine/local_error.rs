@@ -1,55 +1,55 @@
-//! Why a local model could not be opened or used.
+//! Errors of opening or using a local model.
 
 use super::{EngineError, RequestError, memory_plan};
 use crate::model::ModelError;
 use crate::text::TextError;
 
-/// Why a local model could not be opened or used.
+/// A local model cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// Its config or weights are unusable.
+    /// Unusable config or weights.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Its tokeniser or chat template is unusable.
+    /// Unusable tokeniser or chat template.
     #[error(transparent)]
     Prompt(#[from] TextError),
-    /// It could not be run.
+    /// Inference failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A request to it has no output.
+    /// A request has no output.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// Its chat template cannot do what is asked about thoughts.
+    /// The chat template lacks the requested thinking switch.
     #[error("`{model}`: {source}")]
     Thinking {
         /// The model.
         model: String,
-        /// The switch that it lacks.
+        /// The missing switch.
         source: TextError,
     },
-    /// The context asked for is longer than the model's.
+    /// The requested context is longer than the model's.
     #[error(
         "a context of {asked} tokens is longer than the {limit} that `{model}` was made for; ask for less, use a model with a longer context, or pass --allow-longer to see what it does beyond"
     )]
     ContextTooLong {
         /// The model.
         model: String,
-        /// The length that was asked for.
+        /// Requested tokens.
         asked: usize,
-        /// The model's.
+        /// The model's maximum.
         limit: usize,
     },
-    /// There is not enough memory.
+    /// Not enough memory.
     #[error(transparent)]
     Memory(#[from] Box<memory_plan::DoesNotFit>),
-    /// A conversation does not fit.
+    /// Prompt and answer exceed the context.
     #[error(
         "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"
     )]
     DoesNotFit {
         /// Tokens needed.
         needed: usize,
-        /// Tokens there are.
+        /// Tokens of the context.
         context: usize,
     },
 }

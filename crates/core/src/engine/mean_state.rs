@@ -1,12 +1,11 @@
-//! A text's vector from the decoder itself: the mean of its final hidden states.
+//! Text embedding from the decoder: the mean of its final hidden states.
 
 use super::{Engine, EngineError, Measurement, Progress};
 use crate::transfer;
 use candle_core::DType;
 
 impl Engine {
-    /// The mean over `tokens` of the normed hidden states after the last layer, f32 (hidden): what the output head reads at each of
-    /// them. In a cache of its own, of so many tokens.
+    /// Mean over `tokens` of the final normed hidden states, f32 (hidden): the input of the output head. Uses a temporary cache.
     pub fn mean_state(&self, tokens: &[u32], progress: Progress<'_>) -> Result<Vec<f32>, EngineError> {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);

@@ -1,11 +1,10 @@
-//! Measurements of a prompt and its answer: masses, largest keys, norms and attributions of the rows that are asked for.
+//! Measurements of a prompt and its answer: attention masses, largest keys, norms and attributions of selected rows.
 //!
-//! A [`Measurement`] is the one observer of the engine. Prompts that share their beginning share its measurement
-//! ([`Measurement::shared`], [`Measurement::after`]). Answers are the same, to the last bit on the CPU, whatever rows are asked for.
+//! [`Measurement`] is the engine's observer. Prompts with a common prefix share its measurement ([`Measurement::shared`],
+//! [`Measurement::after`]). On the CPU answers are bit-equal with and without measurement.
 //!
-//! Rows are spans of the prompt; its last position, `last`, which decides the first word; each token that is generated, `each`;
-//! and their mean, `answer`. Tokens of a thought before the answer are in neither. The row of a generated token is the position that
-//! predicted it, so that the first one's is `last`. Key spans are those of the prompt: what is paid to generated tokens is in none.
+//! Rows are prompt spans; `last`, the last prompt position; `each` generated token; and `answer`, their mean. Thoughts count in neither.
+//! The row of a generated token is the position that predicted it, so the first is `last`. Key spans lie in the prompt only.
 
 use super::request_error::RequestError;
 use super::{Engine, EngineError};
@@ -15,25 +14,21 @@ use crate::attention::{
 };
 use crate::span::Span;
 
-/// Names of rows that are no spans of the prompt: a span cannot have them.
+/// Row names that spans must not have.
 pub const RESERVED: [&str; 3] = ["last", "answer", "each"];
 
-/// Whose attention is measured.
+/// Rows whose attention is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rows {
-    /// Spans of the prompt, and its last position as a span `last`, in the order of the masses' axis.
+    /// Prompt spans, and the last position as span `last`, in axis order.
     pub spans: Vec<Span>,
-    /// The generated tokens.
+    /// Rows of generated tokens.
     pub answer: AnswerRows,
 }
 
 impl Rows {
-    /// The rows of these names, in order: a span's label each, or `last`, `answer` or `each`. `each` is not on the axis of rows:
-    /// its masses have one of their own.
-    ///
-    /// # Errors
-    /// [`SpanError::Reserved`] where a span has such a name; [`SpanError::UnknownRow`] for a name that is none of these;
-    /// [`SpanError::RowTwice`] where `answer` or `each` comes twice.
+    /// Parses row names: span labels, `last`, `answer` or `each`, which has its own output instead of an entry on the row axis. Rejects
+    /// spans with reserved labels, unknown names, and repeated `answer` or `each`.
     pub fn named<S: AsRef<str>>(names: &[S], keys: &[Span], tokens: usize) -> Result<Self, SpanError> {
         if let Some(span) = keys.iter().find(|span| RESERVED.contains(&span.label.as_str())) {
             return Err(SpanError::Reserved { label: span.label.clone() });
@@ -57,70 +52,66 @@ impl Rows {
     }
 }
 
-/// The row of a prompt's last position.
+/// Row of the last prompt position.
 pub fn last(tokens: usize) -> Span {
     Span::new("last", tokens.saturating_sub(1)..tokens)
 }
 
-/// The measurements of a branch. Positions count from the start of the prompt: prefix and tokens.
+/// Measurements of a branch. Positions count from the start of the prompt.
 #[derive(Debug, Clone, Default)]
 pub struct Observe {
-    /// The rows whose masses are measured.
+    /// Rows to measure.
     pub rows: Rows,
-    /// The key spans over which their attention is summed.
+    /// Key spans to sum attention over.
     pub keys: Vec<Span>,
-    /// Single keys of the rows with the largest weights.
+    /// Also the rows' largest single keys.
     pub top_keys: Option<TopRequest>,
-    /// Also [`Norms`] of the rows.
+    /// Also the rows' [`Norms`].
     pub norms: bool,
     /// Positions whose logits are attributed to heads and key spans.
     pub targets: Vec<Target>,
-    /// Leaves out linear-attention layers, whose keys are in no cache: then a prompt can go on behind one that was read.
+    /// Skips linear-attention layers, whose keys are not cached, so a cached prefix can be reused.
     pub softmax_only: bool,
-    /// Positions at the end of the prompt whose logits are returned; at least one is.
+    /// Trailing prompt positions whose logits are returned; at least one.
     pub logits: usize,
-    /// The likelihood of each token of the prompt but the first, with so many of the likeliest ones.
+    /// Likelihood of each prompt token but the first, with this many top tokens.
     pub likeliest: Option<usize>,
 }
 
 impl Observe {
-    /// True if any row is measured.
+    /// True if anything is measured.
     pub fn any(&self) -> bool {
         !self.rows.spans.is_empty() || self.rows.answer.any() || self.norms || !self.targets.is_empty()
     }
 
-    /// The first position that must be read for what is measured.
+    /// First position that must be read.
     pub(super) fn first_row(&self) -> Option<usize> {
         let rows = self.rows.spans.iter().map(|row| row.start);
         rows.chain(self.targets.iter().map(|target| target.position)).min()
     }
 }
 
-/// A prompt that is being measured.
+/// An ongoing measurement of a prompt.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     observer: MassObserver,
-    /// The largest weights of the same rows, where they are asked for.
     top_keys: Option<TopKeys>,
     norms: Option<Box<LengthObserver>>,
     attribution: Option<Box<Attribution>>,
     softmax_only: bool,
 }
 
-/// Single keys of each row.
+/// Request for the largest single keys of each row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TopRequest {
-    /// So many with the largest weights.
+    /// Number of keys.
     pub k: usize,
-    /// Of the mean over heads, in the place of each head.
+    /// Rank by the mean over heads instead of per head.
     pub mean: bool,
 }
 
 impl Measurement {
-    /// What `observe` asks for of a prompt of `tokens` tokens whose answer has at most `most`. Without rows nothing is recorded.
-    ///
-    /// # Errors
-    /// Rows, keys or targets that are not in the prompt, or no memory.
+    /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside it.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
         let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
         let observer = MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
@@ -151,7 +142,7 @@ impl Measurement {
         Ok(Measurement { observer, top_keys, norms, attribution, softmax_only: *softmax_only })
     }
 
-    /// Of a prompt none of whose rows are wanted: the answer alone.
+    /// Records the answer only.
     pub fn nothing(tokens: usize) -> Self {
         Measurement {
             observer: MassObserver::nothing(tokens),
@@ -162,50 +153,41 @@ impl Measurement {
         }
     }
 
-    /// The masses of the first `shared` tokens, for prompts that begin with them; none of `rows` may reach beyond.
+    /// Masses of the first `shared` tokens, for prompts that start with them; no row may extend beyond.
     pub fn shared(rows: Vec<Span>, keys: Vec<Span>, tokens: usize, shared: usize) -> Result<Self, SpanError> {
         let observer = MassObserver::new(rows, keys, tokens)?.keeping(shared);
         Ok(Measurement { observer, ..Measurement::nothing(tokens) })
     }
 
-    /// This measurement with what was measured of its first `shared` tokens in another one; `None` where the two differ there
-    /// ([`MassObserver::fork`]), and where more than masses is asked for of these tokens.
+    /// Continues `before` after its first `shared` tokens; `None` if they differ there ([`MassObserver::fork`]) or measure more than
+    /// masses.
     #[must_use]
     pub fn after(self, before: &Measurement, shared: usize) -> Option<Self> {
         let observer = before.observer.fork(&self.observer, shared)?;
         Some(Measurement { observer, ..self })
     }
 
-    /// The masses after `generated` tokens, thought and answer together, not counting one that ended the answer.
-    ///
-    /// # Errors
-    /// A tensor operation failed, or the number is not what was generated.
+    /// Masses after `generated` tokens: thought and answer, without the stop token. Fails if the number is not what was generated.
     pub fn finish(&self, generated: usize) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_after(generated)?)
     }
 
-    /// [`Measurement::finish`], with a row of one generated token ([`MassObserver::finish_with`]).
+    /// [`Measurement::finish`] with one generated token's row ([`MassObserver::finish_with`]).
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses, EngineError> {
         Ok(self.observer.finish_with(generated, step)?)
     }
 
-    /// The keys that the rows pay most to, after `generated` tokens; `None` where they were not asked for.
+    /// Largest keys after `generated` tokens; `None` if not requested.
     pub fn finish_top_keys(&self, generated: usize) -> Result<Option<LargestKeys>, EngineError> {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
 
-    /// The norms of the prompt's rows; `None` where they were not asked for.
-    ///
-    /// # Errors
-    /// Layers with different numbers of heads.
+    /// Norms of the prompt rows; `None` if not requested. Fails if layers differ in their number of heads.
     pub fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
         Ok(self.norms.as_ref().map(|norms| norms.finish()).transpose()?)
     }
 
-    /// The attributions of the prompt's targets; `None` where there are none.
-    ///
-    /// # Errors
-    /// Layers with different numbers of heads, or a tensor operation failed.
+    /// Attributions of the targets; `None` without targets. Fails if layers differ in their number of heads.
     pub fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
         let decoder = engine.decoder();
         let finish = |attribution: &Attribution| {
@@ -214,12 +196,12 @@ impl Measurement {
         Ok(self.attribution.as_deref().map(finish).transpose()?)
     }
 
-    /// Generated tokens whose rows have been read so far, those of a thought left out.
+    /// Rows of generated tokens so far, without thoughts.
     pub fn generated_rows(&self) -> usize {
         self.observer.generated_rows()
     }
 
-    /// The row of the `nth` generated token while others are still to come ([`MassObserver::generated_row`]).
+    /// Row of the `nth` generated token, before the answer is complete ([`MassObserver::generated_row`]).
     pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>, EngineError> {
         Ok(self.observer.generated_row(nth)?)
     }
@@ -254,7 +236,7 @@ impl Observer for Measurement {
 
     fn observe(&mut self, event: Event<'_>) -> candle_core::Result<()> {
         match (event, &mut self.top_keys) {
-            // The largest keys' segments are one key each; the masses' are joined from them.
+            // Segments of single keys also serve the masses, which sum them.
             (Event::Weights { site, sums }, Some(top_keys)) => {
                 if top_keys.wants(Point::Attention(site)).segments.is_none() {
                     return self.observer.observe(event);

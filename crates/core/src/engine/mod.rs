@@ -1,9 +1,7 @@
-//! Runs a decoder: one way to ask ([`Request`]), and one implementation that answers ([`thread`]).
+//! Decoder inference: chunked prefill, decode, sampling, measurement, memory planning. Works on token ids; [`LocalModel`] adds text.
 //!
-//! [`Session`] answers requests one by one on the caller's thread, [`thread::EngineThread`] those of many at once; [`Backend`] is the
-//! trait that a model elsewhere answers them by, too. Inside: prefill in
-//! chunks, decode, sampling, measuring, and the plan of what fits in memory. Works on tokens; a [`LocalModel`] adds text. Nothing
-//! outside this room touches a cache.
+//! [`Session`] answers requests on the caller's thread, [`thread::EngineThread`] many at once; remote models implement [`Backend`] too. No
+//! code outside this module touches a KV cache.
 
 use std::sync::Arc;
 
@@ -61,36 +59,35 @@ pub use stop_strings::{StopStrings, StopWatch, before_stop, without_partial};
 pub use text_side::TextSide;
 pub use variants::LOGITS_AT_ONCE;
 
-/// Tokens of a prefill chunk: enough for full-speed matrix products, few enough that activations stay small.
+/// Tokens of a prefill chunk: large enough for full-speed matrix products, small enough to bound activations.
 pub const DEFAULT_CHUNK: usize = 1024;
 
-/// Why a prefill or a decode failed.
+/// A failed prefill or decode.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The model's output is not a number.
+    /// The logits contain NaN or infinity.
     #[error(
         "the model's output at position {position} is not finite ({value}): the weights are damaged{}; fetch the model again",
         if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (f32 holds more)" }
     )]
     NotFinite {
-        /// Position in the context of the first output found. A value that is not finite reaches the outputs of earlier
-        /// positions of its chunk too: a weight of 0 times NaN is NaN.
+        /// First position in the context with a bad value. NaN can reach earlier positions of the chunk: 0 * NaN is NaN.
         position: usize,
         /// The value.
         value: f32,
-        /// The dtype that the model ran in.
+        /// Dtype of the model.
         dtype: candle_core::DType,
     },
-    /// No tokens.
+    /// The prompt is empty.
     #[error("the prompt has no tokens; a model needs at least one to say anything")]
     EmptyPrompt,
-    /// The caller asked to stop.
+    /// The caller cancelled.
     #[error("interrupted")]
     Interrupted,
-    /// The text of what was generated cannot be read.
+    /// The generated text cannot be decoded.
     #[error(transparent)]
     Text(#[from] crate::text::TextError),
-    /// The answer cannot be kept to what was asked for.
+    /// The constraint cannot be enforced.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
     /// A tensor operation failed.
@@ -105,24 +102,22 @@ pub struct Engine {
     chunk: usize,
 }
 
-/// Asked between chunks and tokens; returns whether to go on. Gets the number of tokens done since the last call.
+/// Called between chunks and tokens with the tokens done since the last call; returns false to stop.
 pub type Progress<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 impl Engine {
-    /// An engine whose prefill takes `chunk` tokens at a time; of a model with linear-attention layers whole blocks of their rule.
+    /// An engine with prefill chunks of `chunk` tokens, rounded up to a multiple of the decoder's grain (delta-rule blocks).
     pub fn new(decoder: Decoder, chunk: usize) -> Self {
         let grain = decoder.spec().grain();
         Engine { decoder: Arc::new(decoder), chunk: chunk.max(1).next_multiple_of(grain) }
     }
 
-    /// The last position up to `at` at which the prefill of a prompt may be cut in two without a change of its bits on the CPU in
-    /// f32, where neither part is a single token.
+    /// Largest position up to `at` where a prefill can be split with bit-equal results on the CPU in f32, unless a part is a single token.
     pub fn border(&self, at: usize) -> usize {
         at - at % self.decoder.spec().grain()
     }
 
-    /// The end of the next chunk of at most `chunk` tokens, of a prompt that ends at `end` and of which `at` tokens were read: at a
-    /// [`Engine::border`], and not before a last token alone, whose sums would be made in the order of decoding.
+    /// Next chunk end: at most `chunk` tokens, at a [`Engine::border`], never leaving one last token, which would sum in decode order.
     pub(crate) fn next_border(&self, at: usize, end: usize, chunk: usize) -> usize {
         let grain = self.decoder.spec().grain();
         let to = at.saturating_add(chunk.max(1).next_multiple_of(grain));
@@ -144,7 +139,7 @@ impl Engine {
         &self.decoder
     }
 
-    /// Tokens that a prefill takes at a time.
+    /// Tokens of a prefill chunk.
     pub fn chunk(&self) -> usize {
         self.chunk
     }
@@ -154,9 +149,9 @@ impl Engine {
         self.decoder.device()
     }
 
-    /// Prefills `tokens` after those in the cache, chunk by chunk, and returns the logits of the last `keep` positions (at least
-    /// one), f32 (keep, vocab). `pass` is the observer, with knock-outs or without. On the CPU in f32 or bf16 the bits depend neither on the chunks nor on how
-    /// many tokens were in the cache, where these ended at a [`Engine::border`] and more than one token comes after them.
+    /// Prefills `tokens` after the cached ones and returns the logits of the last `keep` positions (at least one), f32 (keep, vocab). On
+    /// the CPU in f32 or bf16 the result is bit-equal for every chunk size and cached length, provided the cached tokens end at a
+    /// [`Engine::border`] and more than one token follows.
     pub fn prefill<'p>(
         &self,
         cache: &mut Cache,
@@ -175,7 +170,7 @@ impl Engine {
         Ok(logits)
     }
 
-    /// [`Engine::prefill`] of tokens after which nothing is to be predicted yet.
+    /// [`Engine::prefill`] without logits.
     pub fn fill_cache<'p>(
         &self,
         cache: &mut Cache,
@@ -187,7 +182,7 @@ impl Engine {
         self.prefill_chunks(cache, tokens, 0, pass.into(), progress).map(drop)
     }
 
-    /// Prefills chunk by chunk and returns the last `keep` hidden states in parts, (n, hidden) each.
+    /// Returns the last `keep` hidden states in parts of (n, hidden).
     fn prefill_chunks(
         &self,
         cache: &mut Cache,
@@ -215,7 +210,7 @@ impl Engine {
         Ok(kept)
     }
 
-    /// Refuses logits (n, vocab) that hold NaN or infinity; `last` is the position of the last row.
+    /// Rejects logits (n, vocab) with NaN or infinity; `last` is the position of the last row.
     fn check_finite(&self, logits: &Tensor, last: usize) -> Result<(), EngineError> {
         let sizes = sizes(logits)?;
         match sizes.iter().enumerate().find(|(_, size)| !size.is_finite()) {
@@ -229,8 +224,7 @@ impl Engine {
     }
 }
 
-/// The sum of each row's absolute logits (n, vocab), which is finite only if all of them are: one number a row comes back
-/// from the device.
+/// Row sums of absolute logits (n, vocab); finite only if every logit is. Only n values leave the device.
 fn sizes(logits: &Tensor) -> Result<Vec<f32>, candle_core::Error> {
     let _layouts = transfer::keep_layouts(logits.device());
     transfer::fetch(&logits.abs()?.sum(D::Minus1)?)

@@ -1,21 +1,18 @@
-//! The phases of generation: a thought, which has a budget of its own, and the answer.
-//!
-//! Shared by decoding in place and decoding in a batch, so that both end at the same token.
+//! Phases of generation: an optional thought with its own budget, then the answer. Shared by single and batched decoding.
 
 use super::Generated;
 use super::sampling::{Sampling, StopReason};
 use crate::text::{ReplyPhase, ThoughtReader};
 
-/// Tells thoughts from the answer while they are generated.
+/// Separates a thought from the answer during generation.
 #[derive(Debug, Clone)]
 pub struct Thinker {
-    /// Follows the text.
+    /// Tracks the phase.
     pub reader: ThoughtReader,
-    /// Most tokens of the thought, its markers included.
+    /// Maximum tokens of the thought, markers included.
     pub budget: usize,
 }
 
-/// One generation.
 #[derive(Debug)]
 pub(super) struct Phases {
     thinker: Option<Thinker>,
@@ -28,27 +25,26 @@ impl Phases {
         Phases { thinker, most: sampling.max_new_tokens, tokens: Vec::new() }
     }
 
-    /// True if a thought may come before the answer.
+    /// True if a thought may precede the answer.
     pub fn thinks(&self) -> bool {
         self.thinker.is_some()
     }
 
-    /// The tokens so far.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// True if the latest token is of the answer, not of a thought or of what may become one.
+    /// True if the latest token belongs to the answer, not to a possible thought.
     pub fn in_answer(&self) -> bool {
         self.thinker.as_ref().is_none_or(|thinker| thinker.reader.place() == ReplyPhase::Answer)
     }
 
-    /// True if the next token may begin the answer or a thought.
+    /// True if the next token may start the answer or a thought.
     pub fn may_begin(&self) -> bool {
         self.thinker.as_ref().is_some_and(|thinker| thinker.reader.place() == ReplyPhase::Undecided)
     }
 
-    /// True if this token, chosen next, would leave the reply before its answer.
+    /// True if this token, chosen next, would not start the answer.
     pub fn goes_on_before_answer(&self, token: u32) -> bool {
         let Some(thinker) = &self.thinker else { return false };
         let mut reader = thinker.reader.clone();
@@ -56,17 +52,16 @@ impl Phases {
         reader.place() != ReplyPhase::Answer || reader.thought() > 0
     }
 
-    /// The rest of a thought's opening marker.
+    /// Rest of a partial opening marker.
     pub fn rest_of_marker(&self) -> String {
         self.thinker.as_ref().map(|thinker| thinker.reader.rest_of_marker()).unwrap_or_default()
     }
 
-    /// The answer's text that came with the token which ended a thought; `None` where there was no thought.
+    /// Answer text inside the token that ended a thought; `None` without a thought.
     pub fn answer_begun(&self) -> Option<String> {
         self.thinker.as_ref()?.reader.answer_begun()
     }
 
-    /// True if there is room for another token.
     pub fn has_room(&self) -> bool {
         let n = self.tokens.len();
         match &self.thinker {
@@ -74,13 +69,13 @@ impl Phases {
             Some(Thinker { reader, budget }) => match reader.place() {
                 ReplyPhase::Answer => n - reader.thought() < self.most,
                 ReplyPhase::Thought => n < *budget,
-                // White space so far, or the beginning of a marker.
+                // White space, or a partial marker.
                 ReplyPhase::Undecided => n < self.most.max(*budget),
             },
         }
     }
 
-    /// Takes the next token. Where all so far are a thought, returns how many they are.
+    /// Appends a token. Returns the number of thought tokens, once known.
     pub fn push(&mut self, token: u32) -> Option<usize> {
         self.tokens.push(token);
         let reader = &mut self.thinker.as_mut()?.reader;
@@ -95,7 +90,7 @@ impl Phases {
         }
     }
 
-    /// The generation, up to a token that ended the turn or until there was no more room.
+    /// The result; `turn_ended` is false if the limit was reached.
     pub fn end(self, turn_ended: bool) -> Generated {
         let place = self.thinker.as_ref().map_or(ReplyPhase::Answer, |thinker| thinker.reader.place());
         let stop = match (place, turn_ended) {

@@ -1,8 +1,6 @@
-//! Requests to a local model, and their outputs.
-//!
-//! A [`Request`] has a prefix and branches that continue it; each [`Branch`] has tasks, which are done after its tokens. The prefix is
-//! read once, whatever is measured in it is measured once, and answers of all branches are generated together. Runs, judges, causes,
-//! heads, estimates, `trace` and the server all send requests; [`super::thread::EngineThread`] and [`super::Session`] answer them.
+//! Requests to a local model, and their outputs. A [`Request`] is a prefix with branches; each [`Branch`] has tasks that follow its prompt.
+//! The prefix is prefilled and measured once, and the answers of all branches decode together. [`super::thread::EngineThread`] and
+//! [`super::Session`] serve requests.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -16,77 +14,76 @@ use super::{
 };
 use crate::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Norms};
 
-/// Branches that share a prefix.
+/// A shared prefix and its continuations.
 #[derive(Debug, Default)]
 pub struct Request {
-    /// Tokens that all branches begin with; may be empty.
+    /// Tokens shared by all branches; may be empty.
     pub prefix: Arc<[u32]>,
-    /// Which cached tokens may be reused for the prefix.
+    /// Cache reuse for the prefix.
     pub reuse: Reuse,
-    /// Its continuations.
+    /// The continuations.
     pub branches: Vec<Branch>,
 }
 
-/// The cached tokens that a request may go on from.
+/// Cache reuse policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reuse {
-    /// The whole prefix of a request, or nothing: results never depend on what was asked before, on any device.
+    /// Reuse only the whole prefix of an earlier request: results never depend on earlier requests, on any device.
     #[default]
     Prefix,
-    /// The longest common beginning with anything that was read before. On the CPU in f32 or bf16 the results are the same to the bit.
+    /// Reuse the longest common prefix with any cached prompt. Bit-equal on the CPU in f32 or bf16.
     Longest,
 }
 
 /// A continuation of the prefix.
 #[derive(Debug, Default)]
 pub struct Branch {
-    /// Tokens after the prefix: with it they are the branch's prompt.
+    /// Tokens after the prefix; both together are the branch's prompt.
     pub tokens: Vec<u32>,
-    /// Keys that are hidden from rows of the prompt and of what is generated.
+    /// Keys masked from rows of the prompt and of the answer.
     pub knockouts: LayerHoles,
-    /// The measurements of the prompt and of the generated tokens.
+    /// Measurements of the prompt and of generated tokens.
     pub observe: Observe,
-    /// Tasks that follow the prompt, at least one.
+    /// Tasks that follow the prompt; at least one.
     pub tasks: Vec<Task>,
 }
 
 /// A task after a branch's prompt.
 #[derive(Debug)]
 pub enum Task {
-    /// Nothing more: the prompt is read and measured.
+    /// Prefill and measure the prompt only.
     Read,
-    /// Generates an answer.
+    /// Generate an answer.
     Generate(Box<Generate>),
-    /// The natural-log probability of each of these continuations.
+    /// Natural-log probability of each continuation.
     Score(Vec<Vec<u32>>),
-    /// Reads these tokens as the answer in one pass and hands out the logits that predict each of them ([`Event::Logits`]). Nothing is
-    /// measured.
+    /// Read these tokens as the answer in one pass and return the logits that predict them ([`Event::Logits`]). Not measured.
     Force(Arc<[u32]>),
 }
 
-/// Settings for generating an answer.
+/// Generation settings.
 #[derive(Debug, Default)]
 pub struct Generate {
-    /// The sampling settings and the limit on new tokens.
+    /// Sampling settings and the token limit.
     pub sampling: Sampling,
-    /// Further rules for the choice of tokens.
+    /// Penalties, biases and constraints.
     pub rules: TokenRules,
-    /// Tokens that end the answer.
+    /// Token ids that end the answer.
     pub stop: Vec<u32>,
     /// Strings that end the answer.
     pub watch: Option<StopWatch>,
-    /// Where the model thinks before it answers.
+    /// Detects a thought before the answer.
     pub thinker: Option<Thinker>,
-    /// Most tokens of thought and answer together, where that is less than both.
+    /// Limit on thought plus answer, if below the sum of both limits.
     pub most: Option<usize>,
-    /// Tells the likelihood of each generated token, with so many of the likeliest ones.
+    /// Return each generated token's likelihood with this many top tokens.
     pub likeliest: Option<usize>,
-    /// Tells each generated token's row with it, where the branch's rows ask for such rows.
+    /// Stream each generated token's row of masses, if the branch measures `each`.
     pub tell_rows: bool,
 }
 
 impl Request {
-    /// One prompt with one task.
+    /// A request of one prompt and one task.
     pub fn of(prompt: Vec<u32>, observe: Observe, task: Task) -> Self {
         let branch = Branch { tokens: prompt, observe, tasks: vec![task], ..Branch::default() };
         Request { reuse: Reuse::Longest, branches: vec![branch], ..Request::default() }
@@ -94,12 +91,12 @@ impl Request {
 }
 
 impl Generate {
-    /// Of this sampling, ended by these tokens.
+    /// Default rules with these sampling settings and stop tokens.
     pub fn new(sampling: Sampling, stop: Vec<u32>) -> Self {
         Generate { sampling, stop, ..Generate::default() }
     }
 
-    /// Most tokens that are generated.
+    /// Maximum number of generated tokens.
     pub fn room(&self) -> usize {
         if self.sampling.max_new_tokens == 0 {
             return 0;
@@ -111,7 +108,7 @@ impl Generate {
 }
 
 impl Task {
-    /// Most tokens that it generates.
+    /// Maximum number of generated tokens.
     pub(super) fn room(&self) -> usize {
         match self {
             Task::Generate(generate) => generate.room(),
@@ -119,7 +116,7 @@ impl Task {
         }
     }
 
-    /// Tokens behind the prompt that are read into the prompt's own cache.
+    /// Maximum number of tokens read after the prompt into its own cache.
     pub(super) fn read_behind(&self) -> usize {
         match self {
             Task::Score(texts) => texts.iter().map(Vec::len).max().unwrap_or(0),
@@ -129,24 +126,24 @@ impl Task {
     }
 }
 
-/// The events of a task, in order. The last one is [`Event::Done`] or [`Event::Failed`].
+/// Events of a task, in order. The last is [`Event::Done`] or [`Event::Failed`].
 #[derive(Debug)]
 pub enum Event {
-    /// The prompt is being read, from so many of its tokens that were in the cache.
+    /// Prefill started; number of tokens found in the cache.
     Begun(usize),
-    /// So many more tokens of the prompt are in the cache; 0 while it waits.
+    /// Tokens prefilled since the last event; 0 while waiting.
     Prefilled(usize),
-    /// The prompt is whole, and what was to be scored behind it is.
+    /// Prompt read; continuations scored.
     Prompt,
-    /// The likelihoods of the prompt's tokens from the second on, where they were asked for; [`Measured`] has them, too.
+    /// Likelihoods of the prompt's tokens from the second on, if requested; also in [`Measured`].
     Scored(Vec<Likelihood>),
-    /// Of [`Task::Force`]: logits f32 (n, vocab) that predict the task's tokens from this one on.
+    /// [`Task::Force`]: logits f32 (n, vocab) that predict the task's tokens from this index on.
     Logits(usize, Tensor),
     /// A token was generated.
     Token(Chosen),
-    /// All of it.
+    /// Finished.
     Done(Box<Measured>),
-    /// Why there is nothing; [`EngineError::Interrupted`] where it was cancelled.
+    /// Failed; [`EngineError::Interrupted`] if cancelled.
     Failed(RequestError),
 }
 
@@ -157,37 +154,36 @@ pub struct Chosen {
     pub token: u32,
     /// Its likelihood, if requested.
     pub likelihood: Option<Likelihood>,
-    /// The rows of generated tokens that are known with it, one token each, where they were asked for: its own, and those of the
-    /// tokens before it that might have begun a thought.
+    /// Rows of generated tokens, one token each, if requested: this token's, and those held back while a thought might have begun.
     pub rows: Vec<EachMasses>,
 }
 
 /// The output of a task.
 #[derive(Debug)]
 pub struct Measured {
-    /// f32 (logits asked for, vocab); the last position's alone where the prompt's likelihoods were asked for, none of [`Task::Force`].
+    /// f32 (requested positions, vocab); only the last position if prompt likelihoods were requested, empty for [`Task::Force`].
     pub logits: Array2<f32>,
-    /// The answer; empty of tasks that generate none.
+    /// The answer; empty if the task generates none.
     pub generated: Generated,
-    /// The masses of the rows.
+    /// Attention masses of the rows.
     pub masses: Masses,
-    /// The measurement behind the masses, for rows that are known only when the answer is.
+    /// The measurement behind the masses, for rows that depend on the finished answer.
     pub measurement: Measurement,
-    /// The keys that they pay most to, where they were asked for.
+    /// Keys with the largest weights, if requested.
     pub top_keys: Option<LargestKeys>,
-    /// Where they were asked for.
+    /// Norms, if requested.
     pub norms: Option<Norms>,
-    /// Where targets were given.
+    /// Attributions, if targets were given.
     pub attributions: Option<Attributions>,
-    /// Tokens of the prompt that were in the cache already.
+    /// Prompt tokens found in the cache.
     pub reused: usize,
-    /// Seconds of the call, where a server answered.
+    /// Seconds of the call, if a server answered.
     pub call_seconds: Option<f64>,
-    /// The likelihoods of the prompt's tokens from the second on, where they were asked for.
+    /// Likelihoods of the prompt's tokens from the second on, if requested.
     pub prompt: Vec<Likelihood>,
-    /// The likelihood of the token of `stop` that ended the answer, where one did and likelihoods were asked for.
+    /// Likelihood of the stop token that ended the answer, if there was one and likelihoods were requested.
     pub end: Option<Likelihood>,
-    /// Of [`Task::Score`]: the natural-log probability of each continuation; `None` for one with a token that has no logit.
+    /// [`Task::Score`]: natural-log probability of each continuation; `None` if a token has no logit.
     pub scores: Vec<Option<f64>>,
 }
 
@@ -200,41 +196,36 @@ impl From<candle_core::Error> for RequestError {
 /// A sink's response to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Go on.
+    /// Continue.
     Go,
-    /// After a token: the answer ends with it. Before, the same as [`Next::Cancel`].
+    /// After a token: finish the answer with it. Earlier: same as [`Next::Cancel`].
     End,
     /// Cancel the task.
     Cancel,
 }
 
 impl From<bool> for Next {
-    /// True to go on.
     fn from(go_on: bool) -> Self {
         if go_on { Next::Go } else { Next::Cancel }
     }
 }
 
-/// Hears of a task's events, and says what is wanted next. It must not block.
+/// Event callback; must not block.
 pub type Sink = Box<dyn FnMut(Event) -> Next + Send>;
 
-/// A task and its listener.
 pub(super) struct Choice {
     pub task: Task,
     pub sink: Sink,
 }
 
 impl Choice {
-    /// Tells an event that is not the last one, and hears what is wanted next.
+    /// Sends a non-final event; returns the sink's response.
     pub fn hear(&mut self, event: Event) -> Result<Next, RequestError> {
-        // The panic itself has been printed.
+        // The panic hook has already printed the message.
         panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)
     }
 
-    /// Tells an event before the first token.
-    ///
-    /// # Errors
-    /// [`EngineError::Interrupted`] where no more is wanted, and those of [`Choice::hear`].
+    /// Sends an event that precedes the first token. Fails with [`EngineError::Interrupted`] if the sink does not continue.
     pub fn hear_of_prompt(&mut self, event: Event) -> Result<(), RequestError> {
         match self.hear(event)? {
             Next::Go => Ok(()),
@@ -242,7 +233,7 @@ impl Choice {
         }
     }
 
-    /// Tells the end.
+    /// Sends the final event.
     pub fn end(mut self, outcome: Result<Measured, RequestError>) {
         let event = match outcome {
             Ok(measured) => Event::Done(Box::new(measured)),
@@ -255,7 +246,7 @@ impl Choice {
 }
 
 impl RequestError {
-    /// The same once more, for another task of the same prompt.
+    /// A copy of the error for another task of the same prompt.
     pub(super) fn again(&self) -> Self {
         match self {
             RequestError::Engine(EngineError::NotFinite { position, value, dtype }) => {

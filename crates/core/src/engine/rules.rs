@@ -1,8 +1,6 @@
-//! Rules for the choice of tokens beside sampling: penalties, biases and a constraint; or the tokens themselves.
-//!
-//! They change a copy of the logits on the CPU before a token is chosen, in vLLM's order: biases, the repetition penalty, the other
-//! penalties, the constraint, `min_p`, `top_k`; temperature and nucleus are the sampler's, over what is left. Where none of them
-//! applies, the sampler gets the model's own. Probabilities that are told are those of the model.
+//! Token rules: penalties, biases, constraints and forced tokens. They modify a CPU copy of the logits in vLLM's order: biases, repetition
+//! penalty, other penalties, constraint, `min_p`, `top_k`; then the sampler applies temperature and top-p. Reported probabilities are the
+//! unmodified model's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,28 +13,26 @@ use super::phases::Phases;
 use super::{EngineError, Sampler};
 use crate::transfer;
 
-/// Rules of a request. The default asks for nothing.
+/// Rules of a request; the default has none.
 #[derive(Debug, Clone)]
 pub struct TokenRules {
-    /// Taken from a token's logit for each time that it was generated, as OpenAI defines `frequency_penalty`.
+    /// Subtracted from a token's logit per occurrence in the answer (OpenAI `frequency_penalty`).
     pub frequency_penalty: f32,
-    /// Taken from a token's logit once it was generated, as OpenAI defines `presence_penalty`.
+    /// Subtracted from a token's logit once generated (OpenAI `presence_penalty`).
     pub presence_penalty: f32,
-    /// Divides positive and multiplies negative logits of the tokens of prompt and answer so far, as transformers and vLLM define
-    /// `repetition_penalty`; 1 changes nothing.
+    /// Divides positive and multiplies negative logits of tokens in prompt and answer (transformers, vLLM `repetition_penalty`); 1 is off.
     pub repetition_penalty: f32,
     /// Added to the logits of tokens.
     pub bias: Arc<[(u32, f32)]>,
-    /// So many of the likeliest tokens are left to choose from, and those as likely as the last of them; `None` keeps all.
+    /// Keeps this many top tokens, and ties with the last; `None` keeps all.
     pub top_k: Option<usize>,
-    /// Tokens are left out that are less likely than this times the likeliest one, after temperature; 0 keeps all.
+    /// Minimum probability relative to the top token, after temperature; 0 keeps all.
     pub min_p: f64,
-    /// The grammar of the answer; thoughts before it are free.
+    /// Grammar of the answer; thoughts are unconstrained.
     pub constraint: Option<Arc<Constraint>>,
-    /// The answer itself: its tokens are taken one after the other in the place of sampled ones, and it ends with the last. It is read
-    /// step by step like a generated one, so that its likelihoods and masses have the same bits. A token of `stop` ends it too.
+    /// Forces the answer to these tokens, up to a stop token. Decoded step by step, so results are bit-equal to a generated answer's.
     pub forced: Option<Arc<[u32]>>,
-    /// Of a constraint to one JSON object: it is closed so that thought and answer have at most this many tokens.
+    /// Closes a constrained JSON object within this many tokens of thought and answer.
     pub closed_within: Option<usize>,
 }
 
@@ -57,52 +53,51 @@ impl Default for TokenRules {
 }
 
 impl TokenRules {
-    /// True if nothing is asked for.
+    /// True without any rule.
     pub fn is_empty(&self) -> bool {
         let free = self.bias.is_empty() && self.constraint.is_none() && self.forced.is_none();
         free && !self.counts() && !self.repeats() && !self.narrows()
     }
 
-    /// True if tokens count that were generated.
+    /// True if generated tokens are counted.
     fn counts(&self) -> bool {
         self.frequency_penalty != 0.0 || self.presence_penalty != 0.0
     }
 
-    /// True if tokens of prompt and answer count.
+    /// True if tokens of prompt and answer are tracked.
     fn repeats(&self) -> bool {
         self.repetition_penalty != 1.0
     }
 
-    /// True if unlikely tokens are left out.
+    /// True if unlikely tokens are dropped.
     fn narrows(&self) -> bool {
         self.top_k.is_some() || self.min_p > 0.0
     }
 }
 
-/// Tokens that are tried in the place of one that would complete a doubled key.
+/// Attempts to replace a token that would complete a duplicate key.
 const MOST_DOUBLING: usize = 32;
 
-/// Rules with what one answer has come to.
+/// Rules with the state of one answer.
 pub(super) struct Applied {
     rules: TokenRules,
-    /// Counts of generated tokens, where a rule asks for them.
+    /// Counts of generated tokens, if a rule needs them.
     counts: BTreeMap<u32, u32>,
-    /// Tokens of prompt and answer, where that is asked about.
+    /// Tokens of prompt and answer, if a rule needs them.
     seen: BTreeSet<u32>,
     guide: Option<Guide>,
-    /// Where the answer is to be closed in time.
+    /// Closes the answer before its limit.
     closing: Option<Closing>,
-    /// True if it was closed for its limit's sake.
+    /// True if the answer was closed early.
     closed: bool,
-    /// True if the answer has begun: thoughts come before it.
+    /// True after the thought, if any.
     begun: bool,
-    /// Tokens so far, where they are given.
+    /// Forced tokens so far.
     taken: usize,
 }
 
 impl Applied {
-    /// At the beginning of a reply to a prompt, which may begin with a thought where `thinks` is set; `None` where nothing is asked
-    /// for.
+    /// `thinks`: the reply may start with a thought. `None` without rules.
     pub fn new(rules: &TokenRules, prompt: &[u32], thinks: bool) -> Option<Box<Self>> {
         let applied = || Applied {
             guide: rules.constraint.as_ref().map(Guide::new),
@@ -117,12 +112,11 @@ impl Applied {
         (!rules.is_empty()).then(|| Box::new(applied()))
     }
 
-    /// True if the answer was closed in the place of going on, since its limit was near.
     pub fn was_closed(&self) -> bool {
         self.closed
     }
 
-    /// The next token for logits f32 (vocab); `None` where the answer can only end here.
+    /// The next token for logits f32 (vocab); `None` if the answer must end.
     pub fn choose(
         &mut self,
         sampler: &mut Sampler,
@@ -138,7 +132,7 @@ impl Applied {
             return self.sample(sampler, logits, false, &[]);
         }
         if !self.begun {
-            // The first token of a reply is a thought's or the answer's, which it decides itself; the answer's is masked.
+            // The first token may start a thought, so it is sampled unmasked; masked again if it starts the answer.
             let token = self.sample(sampler, logits, false, &[])?;
             if token.is_some_and(|token| !stop.contains(&token) && phases.goes_on_before_answer(token)) {
                 return Ok(token);
@@ -146,7 +140,7 @@ impl Applied {
             if let Some(guide) = &mut self.guide {
                 let before = guide.bytes(phases.tokens());
                 if !fits(guide, &before)? {
-                    // The beginning of a thought's marker, and of nothing else.
+                    // Only a partial thought marker so far: continue it.
                     return Ok(guide.spell(&phases.rest_of_marker()));
                 }
                 if let Some(closing) = &mut self.closing {
@@ -172,7 +166,7 @@ impl Applied {
         Ok(Some(token))
     }
 
-    /// A token by the rules, by the constraint too where `masked`, and none of `without`.
+    /// Samples under the rules; `masked` adds the constraint, `without` excludes tokens.
     fn sample(
         &mut self,
         sampler: &mut Sampler,
@@ -227,7 +221,7 @@ impl Applied {
         Ok(Some(sampler.sample(&transfer::upload(numbers, vocab, &Device::Cpu)?)?))
     }
 
-    /// Takes the token that was chosen, after `phases` has.
+    /// Takes a token, after `phases` has.
     pub fn push(&mut self, token: u32, phases: &Phases) -> Result<(), EngineError> {
         self.taken += 1;
         if self.rules.counts() {
@@ -249,7 +243,7 @@ impl Applied {
         self.begun = true;
         let bytes = match phases.answer_begun() {
             Some(text) => text.into_bytes(),
-            // There was no thought: all tokens are of the answer.
+            // No thought: all tokens belong to the answer.
             None => guide.bytes(phases.tokens()),
         };
         if let Some(closing) = &mut self.closing {
@@ -261,7 +255,6 @@ impl Applied {
         }
     }
 
-    /// True if nothing can follow.
     pub fn must_end(&mut self) -> bool {
         if let Some(forced) = &self.rules.forced {
             return self.taken >= forced.len();
@@ -270,14 +263,13 @@ impl Applied {
     }
 }
 
-/// Tells a guide the beginning of an answer. White space before it is no part of it.
+/// Feeds the start of an answer to a guide, without leading white space.
 fn fits(guide: &mut Guide, bytes: &[u8]) -> Result<bool, EngineError> {
     let bytes = bytes.trim_ascii_start();
     Ok(bytes.is_empty() || guide.push_bytes(bytes)?)
 }
 
-/// Makes tokens impossible that are less likely than `least` times the likeliest one. Probabilities are a softmax of logits over the
-/// temperature, so their ratio is a difference of logits. In place (vocab).
+/// Masks tokens less likely than `least` times the top one, in place (vocab). Compares logits: a ratio of p is a difference of logits.
 fn keep_likely(logits: &mut [f32], least: f64, temperature: f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let bound = f64::from(max) + temperature * least.ln();
@@ -288,7 +280,7 @@ fn keep_likely(logits: &mut [f32], least: f64, temperature: f64) {
     }
 }
 
-/// Makes tokens impossible that are less likely than the k-th likeliest one. In place (vocab).
+/// Masks tokens below the k-th largest logit. In place (vocab).
 fn keep_top(logits: &mut [f32], k: usize) {
     if k == 0 || k >= logits.len() {
         return;

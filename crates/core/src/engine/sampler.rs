@@ -1,4 +1,4 @@
-//! Choosing tokens.
+//! Token sampling.
 
 use candle_core::{D, DType, Error, Result, Tensor};
 use candle_nn::ops::softmax_last_dim;
@@ -11,41 +11,36 @@ use super::sampling::Sampling;
 use crate::timing;
 use crate::transfer;
 
-/// Below this temperature the likeliest token is all that is left, and logits divided by it may be infinite.
+/// Below this temperature sampling is greedy; divided logits could overflow.
 const COLDEST: f64 = 1e-7;
 
-/// A seeded sampler: greedy at temperature 0, else temperature with an optional nucleus.
-///
-/// It draws what the `LogitsProcessor` of candle-transformers draws: that crate holds a hundred models, for which nobody waits
-/// who needs a sampler.
+/// Greedy at temperature 0, else temperature and top-p. Draws the same tokens as candle-transformers' `LogitsProcessor`.
 pub struct Sampler {
     rng: ChaCha12Rng,
     temperature: f64,
-    /// The least probability that the tokens to draw from have together; `None` draws from all.
+    /// Top-p; `None` keeps all tokens.
     nucleus: Option<f32>,
 }
 
 impl Sampler {
-    /// A sampler with the settings given; the same seed and logits give the same tokens.
+    /// The same seed and logits give the same tokens.
     pub fn new(sampling: &Sampling) -> Self {
-        // Less than the least f32 would leave no token, not even the likeliest.
+        // A smaller value would remove every token.
         let nucleus = (sampling.top_p < 1.0).then(|| (sampling.top_p as f32).max(f32::MIN_POSITIVE));
         let rng = ChaCha12Rng::seed_from_u64(sampling.seed);
         Sampler { rng, temperature: sampling.temperature, nucleus }
     }
 
-    /// The divisor of the logits; 0 is greedy.
     pub(super) fn temperature(&self) -> f64 {
         self.temperature
     }
 
-    /// The next token for logits f32 (vocab).
+    /// Samples the next token from logits f32 (vocab).
     pub fn sample(&mut self, logits: &Tensor) -> Result<u32> {
         let _span = timing::sampling();
         let _layouts = transfer::keep_layouts(logits.device());
         let logits = logits.to_dtype(DType::F32)?;
         if self.temperature < COLDEST {
-            // One number comes back from the device.
             return logits.argmax(D::Minus1)?.to_scalar();
         }
         let mut probabilities = transfer::fetch(&softmax_last_dim(&(logits / self.temperature)?)?)?;
@@ -57,7 +52,7 @@ impl Sampler {
     }
 }
 
-/// Sets all probabilities to 0 but the largest ones that reach a sum.
+/// Zeroes all but the largest probabilities that sum to `nucleus`.
 fn keep_nucleus(probabilities: &mut [f32], nucleus: f32) {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|&a, &b| probabilities[b].total_cmp(&probabilities[a]));
@@ -80,7 +75,6 @@ mod tests {
 
     #[test]
     fn tokens_are_those_that_candles_processor_draws() {
-        // Peaks, ties and a long tail.
         let logits: Vec<f32> = (0..5000).map(|i: i32| ((i * 7919) % 257) as f32 / 16.0).collect();
         let logits = Tensor::new(logits, &Device::Cpu).unwrap();
         for (temperature, top_p) in

@@ -1,29 +1,28 @@
-//! Sampling settings, and the reasons why generation ends.
+//! Sampling settings and stop reasons.
 
 use serde::{Deserialize, Serialize};
 
-/// The sampling settings.
+/// Sampling settings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
     /// 0 is greedy.
     pub temperature: f64,
-    /// Nucleus mass in (0, 1]; 1 keeps every token.
+    /// Top-p in (0, 1]; 1 keeps every token.
     pub top_p: f64,
-    /// Seed of the sampler.
+    /// Random seed.
     pub seed: u64,
-    /// Most tokens generated.
+    /// Maximum number of generated tokens.
     pub max_new_tokens: usize,
 }
 
 impl Sampling {
-    /// The likeliest token each time, up to so many.
+    /// Greedy decoding of up to `max_new_tokens`.
     pub fn greedy(max_new_tokens: usize) -> Self {
         Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens }
     }
 }
 
 impl Default for Sampling {
-    /// Greedy, and no token at all.
     fn default() -> Self {
         Sampling::greedy(0)
     }
@@ -33,25 +32,25 @@ impl Default for Sampling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model ended its turn.
+    /// The model emitted an end token.
     EndOfTurn,
-    /// The limit of new tokens was reached.
+    /// The token limit was reached.
     MaxNewTokens,
-    /// A hosted model declined to answer, and its text is the refusal. Of endpoints alone.
+    /// A hosted model refused; the text is its refusal.
     Refused,
-    /// The limit of tokens of a thought was reached before the answer.
+    /// The thinking budget ran out before the answer.
     ThoughtCut,
     /// The model ended its turn inside its thought.
     ThoughtOnly,
 }
 
 impl StopReason {
-    /// True if generation came as far as the answer. Where it did not, the same would come again of the same prompt.
+    /// True unless generation ended inside a thought. Retrying the same prompt gives the same result.
     pub fn has_answer(self) -> bool {
         !matches!(self, StopReason::ThoughtCut | StopReason::ThoughtOnly)
     }
 
-    /// The reason where it is known whether there is an answer: a model may think although it was told not to.
+    /// Corrects the reason by whether the reply has an answer: models may think even with thinking switched off.
     #[must_use]
     pub fn seen_in(self, has_answer: bool) -> Self {
         match self {
@@ -61,7 +60,7 @@ impl StopReason {
         }
     }
 
-    /// Why there is no answer, and the remedy; `None` where there is one. `budget` is that of the thought, where known.
+    /// Error message with a remedy if there is no answer. `budget` is the thinking budget, if known.
     pub fn without_answer(self, budget: Option<usize>) -> Option<String> {
         let tokens = budget.map(|budget| format!(" ({budget} tokens)")).unwrap_or_default();
         match self {

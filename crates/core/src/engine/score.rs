@@ -1,4 +1,4 @@
-//! The log-probability of given continuations.
+//! Log-probabilities of given continuations.
 
 use candle_core::{D, Tensor};
 
@@ -8,9 +8,8 @@ use crate::model::{Cache, Pass};
 use crate::transfer;
 
 impl Engine {
-    /// The natural-log probability of each of `texts` after the prompt in the cache, whose last token gave `last` f32 (vocab): the sum
-    /// over its tokens, each after those before it; `None` for one with a token that has no logit. Keys are hidden from the tokens'
-    /// rows as they were from the prompt's. The cache is left as it was.
+    /// Natural-log probability of each of `texts` after the cached prompt, whose last logits are `last` f32 (vocab): the sum over its
+    /// tokens; `None` if a token has no logit. Knockouts of the prompt apply. The cache is restored.
     pub(super) fn score(
         &self,
         cache: &mut Cache,

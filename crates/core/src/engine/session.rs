@@ -1,4 +1,4 @@
-//! The trait of whatever answers requests, and the model on this machine behind it.
+//! The [`Backend`] trait, and the local implementation.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,43 +10,42 @@ use super::{Engine, EngineError};
 use crate::attention::LayerKind;
 use crate::model::Cache;
 
-/// The outputs of a request: by branch, by task.
+/// Outputs by branch and task.
 pub type Outputs = Vec<Vec<Result<Measured, RequestError>>>;
 
-/// Hears of the events of each task, by the numbers of its branch and of it, the last one included; says whether to go on.
+/// Event callback: branch index, task index, event. Returns false to cancel.
 pub type OnEvent<'a> = &'a mut dyn FnMut(usize, usize, Event) -> bool;
 
-/// A model that answers requests: a [`Session`] on this machine, or a server at an address.
+/// Answers requests: a local [`Session`] or a remote server.
 pub trait Backend {
-    /// Answers a request. Tasks that have not ended when `on_event` says no end as [`EngineError::Interrupted`].
+    /// Answers a request. If `on_event` returns false, unfinished tasks end with [`EngineError::Interrupted`].
     fn run(&mut self, request: Request, on_event: OnEvent<'_>);
 
-    /// The dtype of the weights, in lower case.
+    /// Dtype of the weights, in lower case.
     fn dtype(&self) -> String;
 
-    /// The kind of each decoder layer.
+    /// Kind of each decoder layer.
     fn layer_kinds(&self) -> Vec<LayerKind>;
 
-    /// The phase that a begun task is in until its prompt is read.
+    /// Progress label until the prompt is read.
     fn first_phase(&self) -> &'static str {
         "prefill"
     }
 
-    /// The last position up to `at` at which a prompt may be cut in two without a change of its bits.
+    /// Largest position up to `at` where a prompt can be split with bit-equal results.
     fn border(&self, at: usize) -> usize {
         at
     }
 }
 
-/// An engine with its cache. One request after the other; what a request's prefix left in the cache is found by the next.
+/// A local engine with its cache. Serves one request at a time and reuses cached prefixes.
 pub struct Session {
     handle: EngineThread,
     work: EngineLoop,
-    /// Tokens that were read when usage was asked for last, and those generated since.
+    /// Prefilled tokens at the last `take_usage`, and tokens generated since.
     usage: (u64, usize),
 }
 
-/// Events of tasks on their way to the caller, and whether it wants more.
 #[derive(Default)]
 struct Mailbox {
     events: VecDeque<(usize, usize, Event)>,
@@ -54,7 +53,7 @@ struct Mailbox {
 }
 
 impl Session {
-    /// Of a cache, which says how long a context is and how layers remember, and how much is generated together.
+    /// A session over a cache, which sets the context length and cache format.
     pub fn new(engine: Engine, cache: Cache, limits: Limits) -> Self {
         let (handle, work) = EngineThread::here(engine, cache, limits);
         Session { handle, work, usage: (0, 0) }
@@ -65,7 +64,7 @@ impl Session {
         self.work.engine()
     }
 
-    /// Answers a request of few tasks and returns all of their outputs. `on_event` hears of the events before the last of each.
+    /// Answers a request and returns all outputs. `on_event` receives non-final events only.
     pub fn answers(
         &mut self,
         request: Request,
@@ -96,19 +95,19 @@ impl Session {
         outputs.into_iter().flatten().next().unwrap_or(Err(EngineError::EmptyPrompt.into()))
     }
 
-    /// Tokens that were computed of prompts and that were generated since this was asked last.
+    /// Tokens prefilled and generated since the last call.
     pub fn take_usage(&mut self) -> (usize, usize) {
         let read = self.handle.load().read;
         let (before, generated) = std::mem::replace(&mut self.usage, (read, 0));
         ((read - before) as usize, generated)
     }
 
-    /// Drops what the cache holds.
+    /// Clears the cache.
     pub fn forget(&mut self) {
         self.work.forget();
     }
 
-    /// The loop and a handle on it, for a caller that serves many at once within these limits.
+    /// Splits into a handle and a loop that serve concurrent requests within `limits`.
     pub fn serving(self, limits: Limits) -> (EngineThread, EngineLoop) {
         (self.handle, self.work.limited(limits))
     }

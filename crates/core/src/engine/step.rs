@@ -1,5 +1,4 @@
-//! One decode step of many branches: every weight is read once for all of them, and every key of a shared prefix once for those that
-//! share it.
+//! One decode step of a batch of branches: weights are read once, and keys of a shared prefix once for all branches that share it.
 
 use candle_core::Tensor;
 
@@ -8,11 +7,8 @@ use crate::model::{Group, Phase};
 use crate::timing;
 
 impl Engine {
-    /// Reads the next token of every branch, group by group ([`crate::model::Decoder::forward_groups`]), and returns the logits f32
-    /// (vocab) after each, or that they are not finite. The bits are those of a sequence of its own.
-    ///
-    /// # Errors
-    /// The forward pass failed: none of the branches can go on.
+    /// Decodes one token of every branch, group by group ([`crate::model::Decoder::forward_groups`]). Returns logits f32 (vocab) each, or
+    /// an error if they are not finite. Bit-equal to decoding each sequence alone. If the forward pass fails, no branch can continue.
     pub fn step<'a>(
         &self,
         tokens: &[u32],

@@ -1,6 +1,4 @@
-//! Strings that end an answer, wherever tokens cut them: a text ends before the first of them.
-//!
-//! Shared by runs, which end an answer by its tokens ([`StopWatch`]), and by the server, which writes text piece by piece.
+//! Stop strings, matched across token borders; text ends before the first match. Used on tokens and on streamed text.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,23 +6,23 @@ use std::sync::Arc;
 use super::phases::Phases;
 use crate::text::{StreamDecoder, TextError, TextPiece, Tokenizer};
 
-/// Ends a text that comes in pieces before the first of some strings, which are looked for in the text with its special tokens.
+/// Truncates streamed text before the first stop string. Special tokens take part in matching.
 #[derive(Debug, Clone, Default)]
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,
-    /// Bytes of it that are special tokens, which are no part of the text that is returned.
+    /// Byte ranges of special tokens within `held`; not returned.
     special: Vec<Range<usize>>,
     found: bool,
 }
 
 impl StopStrings {
-    /// Of these strings, none of them empty.
+    /// Stop strings must not be empty.
     pub fn new(stops: Vec<String>) -> Self {
         StopStrings { stops, ..StopStrings::default() }
     }
 
-    /// Takes the next piece and returns the text that is known to come before the first string.
+    /// Appends a piece; returns the text that cannot be part of a stop string.
     pub fn push(&mut self, piece: &TextPiece) -> String {
         if self.found {
             return String::new();
@@ -45,17 +43,17 @@ impl StopStrings {
         self.take(clear.unwrap_or(self.held.len()))
     }
 
-    /// True if one of them has come: the text ends before it.
+    /// True after a match.
     pub fn found(&self) -> bool {
         self.found
     }
 
-    /// Text that was held for one that did not come.
+    /// Text held back for a possible match.
     pub fn take_held(&mut self) -> String {
         self.take(self.held.len())
     }
 
-    /// The first bytes of what is held, without special tokens.
+    /// The first bytes of `held`, without special tokens.
     fn take(&mut self, bytes: usize) -> String {
         let rest = self.held.split_off(bytes);
         let mut text = std::mem::replace(&mut self.held, rest);
@@ -70,23 +68,22 @@ impl StopStrings {
     }
 }
 
-/// Where the first of some strings begins in a text.
 fn first(text: &str, stops: &[String]) -> Option<usize> {
     stops.iter().filter_map(|stop| text.find(stop.as_str())).min()
 }
 
-/// A whole text, up to the first of some strings.
+/// Text before the first stop string.
 pub fn before_stop<'t>(text: &'t str, stops: &[String]) -> &'t str {
     first(text, stops).and_then(|at| text.get(..at)).unwrap_or(text)
 }
 
-/// `text` without a beginning of `marker` at its end.
+/// `text` without a partial `marker` at its end.
 pub fn without_partial<'t>(text: &'t str, marker: &str) -> &'t str {
     let partial = (1..marker.len()).rev().find(|&n| marker.get(..n).is_some_and(|part| text.ends_with(part)));
     text.get(..text.len() - partial.unwrap_or(0)).unwrap_or(text)
 }
 
-/// Says at which token of a generation the first of some strings is complete in its answer. A thought before it is not looked at.
+/// Finds the token that completes a stop string in an answer. Thoughts are not searched.
 #[derive(Debug)]
 pub struct StopWatch {
     decoder: StreamDecoder<Arc<Tokenizer>>,
@@ -95,7 +92,7 @@ pub struct StopWatch {
 }
 
 impl StopWatch {
-    /// For one generation; `None` where there is no string.
+    /// For one generation; `None` without stop strings.
     pub fn new(tokenizer: &Arc<Tokenizer>, stops: &[String]) -> Option<Self> {
         let decoder = || StreamDecoder::new(Arc::clone(tokenizer));
         (!stops.is_empty()).then(|| StopWatch {
@@ -105,18 +102,18 @@ impl StopWatch {
         })
     }
 
-    /// The strings.
+    /// The stop strings.
     pub fn strings(&self) -> &[String] {
         &self.strings.stops
     }
 
-    /// True if the token that was generated last ends the answer.
+    /// True if the latest token completes a stop string.
     pub(super) fn ends(&mut self, phases: &Phases) -> Result<bool, TextError> {
         if !phases.in_answer() {
             return Ok(false);
         }
         let tokens = phases.tokens();
-        // An answer may begin inside the token that ends a thought, and tokens that might have begun one be its first.
+        // An answer may start inside the token that ends a thought, or with tokens that might have started one.
         let new = if self.begun { tokens.len().saturating_sub(1) } else { 0 };
         let inside = if self.begun { None } else { phases.answer_begun() };
         match inside {
@@ -193,13 +190,13 @@ mod tests {
             phases.push(token);
             watch.ends(&phases).unwrap()
         });
-        // The fewest tokens whose text holds it.
+        // Fewest tokens whose text contains it.
         let decoded = |n: usize| tokenizer.decode(&tokens[..n], true).unwrap();
         let fewest = (1..tokens.len()).find(|&n| decoded(n).contains(&stop)).unwrap();
         assert_eq!(ended, Some(fewest - 1));
         assert!(fewest >= 3 && decoded(fewest).ends_with("### User"), "it straddles tokens: {fewest}");
         assert_eq!(before_stop(&decoded(fewest), &[stop]).trim(), "It was the tea.");
-        // The second token is a special one.
+        // The second token is special.
         let special = tokenizer.encode("tea<|im_end|>x").unwrap();
         let mut phases = Phases::new(&sampling, None);
         let mut watch = StopWatch::new(&tokenizer, &["<|im_end|>".to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! The text side of a model: its tokeniser, its chat template, and the tokens that end a turn.
+//! Text side of a model: tokeniser, chat template and end tokens.
 
 use std::path::Path;
 
@@ -11,20 +11,20 @@ use crate::model::weights::gguf_tokenizer::tokenizer_fields;
 use crate::model::{ModelError, ModelFiles, ModelKind};
 use crate::text::{ChatTemplate, Tokenizer};
 
-/// Everything between text and tokens for one model.
+/// Tokeniser, chat template and end tokens of a model.
 pub struct TextSide {
-    /// Text to tokens and back.
+    /// The tokeniser.
     pub tokenizer: Tokenizer,
-    /// Conversations to text.
+    /// The chat template.
     pub template: ChatTemplate,
-    /// Ids of the tokens that end an answer, ascending.
+    /// End-token ids, ascending.
     pub stop: Vec<u32>,
-    /// The same tokens with the files that state them.
+    /// The end tokens with the files that state them.
     pub ends: Vec<EndToken>,
 }
 
 impl TextSide {
-    /// Reads the text side of a model's files; weights are not touched.
+    /// Reads a model's files, without weights.
     pub fn open(files: &ModelFiles) -> Result<Self, LocalError> {
         let (tokenizer, template, stated) = match &files.kind {
             ModelKind::Gguf(parts) => {
@@ -48,8 +48,7 @@ impl TextSide {
     }
 }
 
-/// The end tokens that a folder's files state: `eos_token` of tokenizer_config.json, a text, and `eos_token_id` of the others, a number or a
-/// list of them. A negative number is none.
+/// End tokens stated by a folder: `eos_token` of tokenizer_config.json, and `eos_token_id` (number or list; negative: none) of others.
 fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String, u32)>, ModelError> {
     let mut stated: Vec<(String, u32)> = Vec::new();
     let name = "tokenizer_config.json";
@@ -61,7 +60,7 @@ fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         let Some(config) = json(&path)? else { continue };
-        // Checkpoints of several parts state it for the language model.
+        // Multi-part checkpoints state it for the language model.
         let field = match &config["eos_token_id"] {
             Value::Null => &config["text_config"]["eos_token_id"],
             field => field,
@@ -88,7 +87,6 @@ fn folder_end_tokens(folder: &Path, tokenizer: &Tokenizer) -> Result<Vec<(String
     Ok(stated)
 }
 
-/// A JSON file, if it is there.
 fn json(path: &Path) -> Result<Option<Value>, ModelError> {
     let place = path.display().to_string();
     match std::fs::read(path) {

@@ -1,7 +1,5 @@
-//! The same tokens read several times at once after what a cache holds, each time with other paths blocked, and none of it kept.
-//!
-//! Called by the measure of causes: of a question and its answer after a long history, a reading takes what its own few rows take,
-//! and as many of them as fill a chunk go through the weights together.
+//! Batched readings of the same tokens after one cached history, each with different knockouts. Used to measure causal effects: a short
+//! question and answer after a long history. As many readings as fill a chunk share a pass.
 
 use candle_core::Tensor;
 
@@ -10,19 +8,15 @@ use crate::attention::LayerHoles;
 use crate::model::{Cache, Phase};
 use crate::timing;
 
-/// Positions whose logits are handed on at once.
+/// Maximum positions of logits per callback.
 pub const LOGITS_AT_ONCE: usize = 32;
 
-/// Takes the logits of a reading: which one, the first of their positions among those asked for, f32 (n, vocab).
+/// Logits callback: reading index, first position among the requested ones, f32 (n, vocab).
 type TakeLogits<'a> = &'a mut dyn FnMut(usize, usize, Tensor);
 
 impl Engine {
-    /// Reads `tokens` after those in the cache once for each of `holes`, and hands the logits of their last `keep` positions to `take`,
-    /// reading by reading, at most [`LOGITS_AT_ONCE`] positions at a time. The cache stays as it is; it must have room for the
-    /// tokens.
-    ///
-    /// # Errors
-    /// The forward pass failed, or its output is not finite.
+    /// Reads `tokens` after the cache once per entry of `holes` and passes the logits of the last `keep` positions to `take`, at most
+    /// [`LOGITS_AT_ONCE`] at a time. The cache is unchanged and needs room for the tokens. Fails if logits are not finite.
     pub(super) fn read_variants(
         &self,
         cache: &mut Cache,
@@ -49,7 +43,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The number of readings of `l` tokens in one forward pass: as many as a chunk of a prefill holds.
+    /// Readings of `l` tokens per forward pass: as many as fill a prefill chunk.
     pub fn variants_together(&self, l: usize) -> usize {
         (self.chunk / l.max(1)).max(1)
     }

@@ -1,8 +1,5 @@
-//! A model's own chat template: messages to the exact text that the model was trained on.
-//!
-//! Templates are Jinja as transformers runs it (`jinja`). A template is foreign code: it runs with bounded steps and output. It must
-//! not decide anything about prompts beyond their format; wording lives in [`Templates`](super::Templates). One that cannot be rendered
-//! fails by its line; a layout of ours takes its place only where it raises or leaves something out.
+//! Renders messages with a model's chat template. Templates are Jinja as run by transformers (`jinja`), sandboxed with bounded steps and
+//! output. Errors name the line. The plain layout is used only if a template raises or drops content. Prompt wording is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,22 +13,21 @@ use super::thoughts::Thinking;
 use super::tools::{ChatTurn, Speaker};
 use super::{GgufTokenizer, TextError, Tokenizer, jinja, sandbox};
 
-/// The date that [`ChatTemplate::render`] gives to templates that print today's: fixed, so that runs can be repeated.
+/// Fixed date of [`ChatTemplate::render`], so prompts are reproducible.
 pub const DEFAULT_DATE: DateTime = date(2025, 1, 1).at(12, 0, 0, 0);
 
-/// The layout for base models, which come without a template: the role as a heading, the text, a blank line.
+/// Layout for base models without a template.
 const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
     {{ '### ' ~ message.role.capitalize() ~ '\\n' ~ message.content ~ '\\n\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '### Assistant\\n' }}{% endif %}";
 
-/// Openings of turns in [`PLAIN`]: a base model that goes on behind its answer writes the next one.
+/// Turn headings in [`PLAIN`]; a base model that continues past its answer writes one.
 const PLAIN_TURNS: [&str; 3] = ["### User", "### Assistant", "### System"];
 
-/// The text between folded system text and the first user message.
+/// Separates folded system text from the first user message.
 pub const FOLD_SEPARATOR: &str = "\n\n";
 
-/// Tokens that open, part and close turns in the formats of the known models. A template that writes one of them is meant
-/// for a vocabulary that holds it. (Names like `<|user|>` are missing: some models were trained on them as plain text.)
+/// Turn markers of known models; a template's vocabulary must have those it writes. (Some models use `<|user|>` as plain text.)
 pub(super) const MARKERS: [&str; 17] = [
     "<|im_start|>",
     "<|im_end|>",
@@ -52,7 +48,7 @@ pub(super) const MARKERS: [&str; 17] = [
     "[e~[",
 ];
 
-/// A compiled chat template with the special tokens it writes.
+/// A compiled chat template and its special tokens.
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     env: Environment<'static>,
@@ -62,16 +58,15 @@ pub struct ChatTemplate {
     eos: Option<String>,
     plain: bool,
     folds_system: bool,
-    /// Further variables that it is rendered with.
+    /// Extra template variables.
     variables: BTreeMap<&'static str, Value>,
     thinking: Thinking,
 }
 
 impl ChatTemplate {
-    /// Compiles `source`. `name` is what errors call it; `bos` and `eos` are the texts of those tokens, where the model
-    /// has them. The template is tried once: on a user message alone, which must work, and with a system message; where the template
-    /// raises (`raise_exception`) or drops it, system text is folded into the first user message from then on. A template that writes
-    /// one of the two tokens where the model has none is refused; one that asks first is not.
+    /// Compiles `source`; `name` is used in errors, `bos` and `eos` are the special tokens' texts, if any. Test-renders a user message,
+    /// which must succeed, and a system message; if the template raises (`raise_exception`) or drops it, system text is folded into the
+    /// first user message. Fails if the template writes `bos` or `eos` unconditionally and the model has none.
     pub fn new(name: &str, source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, TextError> {
         let mut env = jinja::environment()?;
         sandbox::add_template(&mut env, name, jinja::without_generation_tags(source))?;
@@ -92,14 +87,14 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// Our layout for a model without a template, documented in `docs/prompts.md`; `bos` is written first where given.
+    /// The plain layout (`docs/prompts.md`), starting with `bos` if given.
     pub fn plain(bos: Option<&str>) -> Result<Self, TextError> {
         let bos = bos.unwrap_or_default();
         Self::new("(plain layout)", PLAIN, Some(bos), None)
     }
 
-    /// The template of a model folder: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (a string,
-    /// or a list of named ones of which `default` is taken), else the plain layout.
+    /// Folder's template: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json` (string or `default` of a list), else
+    /// plain.
     pub fn from_folder(dir: &Path) -> Result<Self, TextError> {
         let path = dir.join("tokenizer_config.json");
         let config: serde_json::Value = match read_if_there(&path)? {
@@ -137,7 +132,7 @@ impl ChatTemplate {
         }
     }
 
-    /// The template of a GGUF file, or the plain layout where it holds none.
+    /// A GGUF file's template, else the plain layout.
     pub fn from_gguf(metadata: &GgufTokenizer) -> Result<Self, TextError> {
         let (bos, eos) = (metadata.token(metadata.bos), metadata.token(metadata.eos));
         match &metadata.chat_template {
@@ -146,41 +141,38 @@ impl ChatTemplate {
         }
     }
 
-    /// Its name in errors.
+    /// Name used in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The source as given. It decides the prompt, so it belongs into a run's identity.
+    /// Template source; part of a run's identity.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text of the beginning-of-sequence token; empty where there is none.
+    /// Text of the BOS token; empty if none.
     pub fn bos(&self) -> &str {
         self.bos.as_deref().unwrap_or_default()
     }
 
-    /// The text of the end-of-sequence token, where there is one.
+    /// Text of the EOS token, if any.
     pub fn eos(&self) -> Option<&str> {
         self.eos.as_deref()
     }
 
-    /// True if this is our layout for a base model.
+    /// True for the plain layout.
     pub fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Strings that end an answer in this layout, where no token does: what opens a turn in the plain one.
+    /// Stop strings of the plain layout, which has no end token.
     pub fn stop_strings(&self) -> Vec<String> {
         let turns: &[&str] = if self.plain { &PLAIN_TURNS } else { &[] };
         turns.iter().map(|&turn| turn.to_owned()).collect()
     }
 
-    /// True if it shows [`Document`]s that it is given.
-    ///
-    /// # Errors
-    /// It fails on them other than by raising.
+    /// True if the template renders [`Document`]s. Fails on errors other than raising.
     pub fn takes_documents(&self) -> Result<bool, TextError> {
         const MARK: &str = "palimpsest-probe";
         let document = Document { title: "title".to_owned(), text: MARK.to_owned() };
@@ -192,35 +184,32 @@ impl ChatTemplate {
         Ok(text.is_some_and(|text| text.contains(MARK)))
     }
 
-    /// True if system text goes into the first user message, because the template takes no system role.
+    /// True if system text is folded into the first user message.
     pub fn folds_system(&self) -> bool {
         self.folds_system
     }
 
-    /// Its switches for thoughts.
+    /// Thinking support.
     pub fn thinking(&self) -> &Thinking {
         &self.thinking
     }
 
-    /// Renders with this variable from now on.
     pub(super) fn set(&mut self, variable: &'static str, value: Value) {
         self.variables.insert(variable, value);
     }
 
-    /// The same template with a variable.
     pub(super) fn with(&self, variable: &'static str, value: Value) -> Self {
         let mut other = self.clone();
         other.set(variable, value);
         other
     }
 
-    /// The text of `messages`, with [`DEFAULT_DATE`] for templates that print today's. `add_generation_prompt` ends it with
-    /// the opening of an assistant turn.
+    /// Renders `messages` with [`DEFAULT_DATE`]. `add_generation_prompt` appends the start of an assistant turn.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
         self.render_on(messages, add_generation_prompt, DEFAULT_DATE)
     }
 
-    /// As [`render`](Self::render), on a given date: for a case, when its question is asked.
+    /// [`render`](Self::render) with a given date.
     pub fn render_on(
         &self,
         messages: &[Message],
@@ -233,12 +222,8 @@ impl ChatTemplate {
         self.render_as_is(messages, add_generation_prompt, now)
     }
 
-    /// The text of a conversation with functions, which the template itself lists and whose calls and results it writes, and with
-    /// documents that it shows. `tools` are as [`Tool::json`](super::Tool::json) gives them. Without any of these it is that of
-    /// [`Self::render`].
-    ///
-    /// # Errors
-    /// The template lacks the switch.
+    /// Renders a conversation with functions, calls, results and documents. `tools` are in the format of [`Tool::json`](super::Tool::json).
+    /// Without any of these, same as [`Self::render`]. Fails if the template lacks the switch.
     pub fn render_turns(
         &self,
         turns: &[ChatTurn],
@@ -253,7 +238,7 @@ impl ChatTemplate {
                 Speaker::Assistant => MessageRole::Assistant,
                 Speaker::Tool => return None,
             };
-            // Templates that take no system text know neither names nor thoughts.
+            // Templates without a system role support neither names nor thoughts.
             let bare = self.folds_system || (turn.name.is_none() && turn.thought.is_none());
             (turn.calls.is_empty() && bare).then(|| Message { role, content: turn.content.clone() })
         };
@@ -298,7 +283,7 @@ impl ChatTemplate {
         self.render_values(listed.into(), (().into(), ().into()), bytes, add_generation_prompt, now)
     }
 
-    /// Renders messages, functions and documents as the template reads them, which hold `bytes` bytes of text.
+    /// `bytes`: total input size, for the output limit.
     fn render_values(
         &self,
         messages: Value,
@@ -324,8 +309,7 @@ impl ChatTemplate {
         sandbox::render(&self.env, &self.name, variables, bytes)
     }
 
-    /// Refuses a tokeniser that lacks a special token which the template writes: the model would read its name letter by
-    /// letter. Looks for the beginning- and end-of-sequence tokens and for those that part turns in the known formats.
+    /// Fails if the template writes BOS, EOS or a turn marker that the tokeniser lacks: the model would read it as letters.
     pub fn check_tokens(&self, tokenizer: &Tokenizer) -> Result<(), TextError> {
         let text = self.render(&[hello(MessageRole::System), hello(MessageRole::User)], true)?;
         let own = [self.bos.as_deref(), self.eos.as_deref()]
@@ -340,8 +324,7 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// A template that writes a token which the model does not have is meant for another model, or its configuration is
-    /// incomplete. Undefined variables print as nothing in transformers; here, for this once, that is an error.
+    /// Undefined variables print as nothing in transformers; here an unconditional `bos_token` or `eos_token` without a value is an error.
     fn refuse_missing_tokens(&self) -> Result<(), TextError> {
         let missing = [("bos_token", self.bos.is_none()), ("eos_token", self.eos.is_none())];
         for (variable, _) in missing.into_iter().filter(|&(_, missing)| missing) {
@@ -362,7 +345,7 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// Decides once whether the template takes a system message.
+    /// Tests once whether the template accepts a system message.
     fn probe(&mut self) -> Result<(), TextError> {
         const MARK: &str = "palimpsest-probe";
         let user = hello(MessageRole::User);
@@ -371,14 +354,14 @@ impl ChatTemplate {
         let taken = self.render_as_is(&[system, user], true, DEFAULT_DATE);
         self.folds_system = match taken {
             Ok(text) => !text.contains(MARK),
-            // Other errors go to the caller that sends a system text.
+            // Other errors surface when a system message is rendered.
             Err(error) => error.is_raised(),
         };
         Ok(())
     }
 }
 
-/// A rendering; `None` where the template refused it itself, by `raise_exception`.
+/// Maps `raise_exception` to `None`.
 pub(super) fn unless_raised(rendered: Result<String, TextError>) -> Result<Option<String>, TextError> {
     match rendered {
         Err(error) if error.is_raised() => Ok(None),
@@ -390,12 +373,12 @@ fn hello(role: MessageRole) -> Message {
     Message { role, content: "Hello".to_owned() }
 }
 
-/// A special token as a template sees it: undefined where the model has none, as in transformers.
+/// Undefined if the model lacks the token, as in transformers.
 fn token(text: Option<&str>) -> Value {
     text.map_or(Value::UNDEFINED, Value::from)
 }
 
-/// Moves system text to the front of the first user message (a new one where there is none).
+/// Prepends system text to the first user message, adding one if needed.
 fn fold(messages: &[Message]) -> Vec<Message> {
     let is_system = |message: &&Message| message.role == MessageRole::System;
     let system: Vec<&str> =

@@ -1,6 +1,4 @@
-//! Token counts for truncation, also of prompts for models behind an endpoint.
-//!
-//! [`Tokenizer`] counts exactly; [`CharsPerToken`] is a stated bound for models whose tokeniser is not at hand.
+//! Token counts for truncation: exact with a [`Tokenizer`], or bounded by [`CharsPerToken`] for models without a local tokeniser.
 
 use std::ops::Range;
 
@@ -8,19 +6,16 @@ use super::{Borders, SpecialTokens, TextError, Tokenizer};
 
 /// Counts tokens.
 pub trait CountTokens: Send + Sync {
-    /// Tokens of `text`, without added special tokens, or an upper bound of them.
+    /// Token count of `text` without added special tokens, or an upper bound.
     fn count(&self, text: &str) -> Result<usize, TextError>;
 
-    /// Tokens that each of `texts` adds to a text in which they stand one after the other. How text that spells a special token is
-    /// read matters to tokenisers that have such tokens.
+    /// Tokens each of `texts` adds when they are concatenated. Special-token handling matters only to tokenisers that have them.
     fn count_each(&self, texts: &[&str], _: SpecialTokens) -> Result<Vec<usize>, TextError> {
         texts.iter().map(|text| self.count(text)).collect()
     }
 
-    /// The bytes of `text` between its first `first` and its last `last` tokens, on borders of characters: what goes where a middle is
-    /// cut out. Empty where these are all of them.
-    ///
-    /// A counter that knows no places of tokens takes the longest beginning and the longest end that it counts as so many.
+    /// Byte range between the first `first` and the last `last` tokens, on character borders: the part to cut from the middle. Empty if
+    /// nothing is left between. Without token offsets, searches for the longest prefix and suffix by count.
     fn between(&self, text: &str, first: usize, last: usize) -> Result<Range<usize>, TextError> {
         let before = |at: usize| (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         let after = |at: usize| border_from(text, at);
@@ -32,12 +27,12 @@ pub trait CountTokens: Send + Sync {
     }
 }
 
-/// The first border of characters at a byte or behind it.
+/// First character border at or after `at`.
 fn border_from(text: &str, at: usize) -> usize {
     (at..=text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
 }
 
-/// The greatest number up to `limit` that `fits` takes, where it takes all smaller ones; 0 where it takes none.
+/// Largest n up to `limit` with `fits(n)`, by bisection; 0 if none.
 fn most(limit: usize, fits: impl Fn(usize) -> Result<bool, TextError>) -> Result<usize, TextError> {
     let (mut fit, mut too_many) = (0, limit + 1);
     while too_many - fit > 1 {
@@ -57,14 +52,14 @@ impl CountTokens for Tokenizer {
         let begins = |token: usize| offsets.get(token).map_or(text.len(), |&(start, _)| start);
         let start = begins(first);
         let end = begins(offsets.len().saturating_sub(last));
-        // A character of several tokens goes whole.
+        // A character of several tokens is cut as a whole.
         Ok(border_from(text, start)..border_from(text, end.max(start)))
     }
 
-    /// Tokenised together, each followed by another one, as they will be in a prompt.
+    /// Tokenises the texts together, as in a prompt.
     fn count_each(&self, texts: &[&str], special_tokens: SpecialTokens) -> Result<Vec<usize>, TextError> {
         let mut joined = texts.concat();
-        // Text follows the last one too; white space at the end of a text can be tokenised differently.
+        // Trailing white space can tokenise differently, so text follows the last one too.
         joined.push('.');
         let encoded = match special_tokens {
             SpecialTokens::Control => self.encode_with_offsets(&joined)?,
@@ -81,19 +76,18 @@ impl CountTokens for Tokenizer {
     }
 }
 
-/// A stated bound: a text of n characters has at most n / x tokens.
+/// A bound: a text of n characters has at most n / x tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CharsPerToken(f64);
 
 impl CharsPerToken {
-    /// At least `chars` characters a token, above 0; `None` for what is no such number.
+    /// `chars`: minimum characters per token; `None` unless finite and above 0.
     pub fn new(chars: f64) -> Option<Self> {
         (chars.is_finite() && chars > 0.0).then_some(CharsPerToken(chars))
     }
 }
 
 impl CountTokens for CharsPerToken {
-    /// Rounded up.
     fn count(&self, text: &str) -> Result<usize, TextError> {
         Ok((text.chars().count() as f64 / self.0).ceil() as usize)
     }
@@ -106,7 +100,7 @@ mod tests {
     #[test]
     fn characters_are_counted_not_bytes_and_rounded_up() {
         let bound = CharsPerToken::new(2.5).unwrap();
-        // 6 / 2.5 = 2.4; the bytes would give 4.
+        // 6 characters / 2.5 = 2.4; bytes would give 4.
         assert_eq!(bound.count("äöüäöü").unwrap(), 3);
         assert_eq!((bound.count("").unwrap(), bound.count("abcde").unwrap()), (0, 2));
         assert_eq!(bound.count_each(&["ab", "abcdef"], SpecialTokens::Control).unwrap(), [1, 3]);

@@ -1,32 +1,27 @@
-//! From a prompt's text with byte ranges to its tokens with token ranges.
-//!
-//! The whole text is tokenised once: piece by piece, merges across the borders would differ from what the model sees in
-//! real use.
+//! Tokenises a prompt and converts byte spans to token spans. Tokenises the whole text: pieces would merge differently at borders.
 
 use super::{Borders, CharSpan, Encoded, Prompt, SpecialTokens, TextError, Tokenizer};
 use crate::span::{QUERY, Span};
 
-/// A prompt's tokens with the spans that tile them.
+/// Tokens and spans of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenizedPrompt {
-    /// Token ids of the whole prompt.
+    /// Token ids.
     pub tokens: Vec<u32>,
-    /// In token order; every token belongs to exactly one, and none is empty.
+    /// In token order; non-empty, and every token belongs to exactly one.
     pub spans: Vec<Span>,
-    /// Spans that lie over them.
+    /// Overlapping spans.
     pub overlays: Vec<Span>,
 }
 
 impl Prompt {
-    /// Tokenises the prompt. A token across a border belongs as [`Borders`] say.
+    /// Tokenises the prompt. [`Borders`] assigns tokens that cross a border.
     ///
-    /// With the borders that the laboratory's builder of prompts chooses, decoding the tokens of `session[i]` gives that
-    /// session's text back; where the tokeniser itself normalises (Qwen's composes accents, NFC), its normalised form. Segments end
-    /// with line breaks and begin with none, which no token of a usual vocabulary holds together with a word behind them; of one
-    /// that does, a segment's last token is its successor's.
+    /// With the laboratory's prompt builder, decoding the tokens of `session[i]` returns that session's text, in the tokeniser's
+    /// normalisation (Qwen: NFC). Segments end, but do not start, with line breaks; if a vocabulary joins a line break with a following
+    /// word, the segment's last token belongs to its successor.
     ///
-    /// A span whose whole text went into its neighbours' tokens (a lone newline of a template, say) is left out; for the query,
-    /// segments and overlays that is an error, since the analysis is about them.
+    /// A span without tokens of its own (such as a template's lone newline) is dropped; for query, segments and overlays that is an error.
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, TextError> {
         let encoded = self.encode_text(tokenizer)?;
         let borders = Borders::new(&encoded, &self.text);
@@ -55,7 +50,7 @@ impl Prompt {
 }
 
 impl Prompt {
-    /// The tokens of the text; what segments and the query spell is plain text where it is to be.
+    /// Tokenises the text; special tokens spelled by segments and query follow `special_tokens`.
     pub fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, TextError> {
         let is_content = |span: &&CharSpan| span.segment().is_some() || span.role.as_deref() == Some(QUERY);
         match self.special_tokens {
@@ -74,7 +69,7 @@ impl TokenizedPrompt {
         self.spans.iter().chain(&self.overlays).find(|span| span.label == label)
     }
 
-    /// The tokens of a span; empty where the span is not of this prompt.
+    /// Tokens of a span; empty if out of range.
     pub fn tokens_of(&self, span: &Span) -> &[u32] {
         self.tokens.get(span.range()).unwrap_or_default()
     }

@@ -1,17 +1,17 @@
-//! Errors of templates and tokenizers. Every message names the thing, the value and the remedy.
+//! Errors of templates and tokenisers.
 
 use std::path::PathBuf;
 
-/// A chat template, a tokenizer or a span could not be made or used.
+/// A chat template, tokeniser or span is unusable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
     /// A file or folder cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The text that was to be read.
+        /// The path.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The OS error.
         source: std::io::Error,
     },
     /// A JSON file does not parse, or a field has an unexpected shape.
@@ -22,47 +22,47 @@ pub enum TextError {
         /// The fault.
         reason: String,
     },
-    /// A tokeniser file or the tokeniser part of a GGUF file is unusable.
+    /// A tokeniser file or GGUF tokeniser metadata is unusable.
     #[error("tokeniser {name}: {reason}")]
     Tokenizer {
-        /// The file, or what it was built from.
+        /// The file or other source.
         name: String,
         /// The fault and the remedy.
         reason: String,
     },
-    /// A GGUF file names a pre-tokeniser that is not built in.
+    /// A GGUF file names an unknown pre-tokeniser.
     #[error(
         "GGUF pre-tokeniser {found:?} is not known (known: {known}); use a model folder with tokenizer.json instead"
     )]
     UnknownPreTokenizer {
-        /// The name in the file.
+        /// The file's value.
         found: String,
-        /// The names that are.
+        /// Known values.
         known: String,
     },
-    /// A GGUF file with a byte-level vocabulary does not name its pre-tokeniser.
+    /// A byte-level GGUF file lacks its pre-tokeniser.
     #[error(
         "the GGUF file has no tokenizer.ggml.pre, by which its text is cut into words; without it the model would get other tokens than \
          it was trained with. Write it with `gguf-new-metadata --pre-tokenizer NAME OLD.gguf NEW.gguf` (of `pip install gguf`), NAME one \
          of {known}, or convert the model again"
     )]
     MissingPreTokenizer {
-        /// The names that are known.
+        /// Known values.
         known: String,
     },
-    /// A template does not compile, raises, or uses more than it may.
+    /// A template does not compile, raises, or exceeds a limit.
     #[error("template {name}{}: {reason}", at_line(*line))]
     Template {
         /// The template.
         name: String,
-        /// One-based line, where known.
+        /// One-based line, if known.
         line: Option<usize>,
-        /// The reason in the template engine's words.
+        /// The template engine's message.
         reason: String,
-        /// True if the template refused its input itself, by `raise_exception`.
+        /// True for `raise_exception`.
         raised: bool,
     },
-    /// A chat template writes a token that the tokeniser does not define.
+    /// A chat template writes an undefined special token.
     #[error(
         "template {template} writes {variable}, which the tokeniser does not define; add it to tokenizer_config.json, or use the files that belong to the model"
     )]
@@ -72,7 +72,7 @@ pub enum TextError {
         /// `bos_token` or `eos_token`.
         variable: &'static str,
     },
-    /// A chat template writes a special token that the vocabulary does not hold.
+    /// A chat template writes a special token that is not in the vocabulary.
     #[error(
         "template {template} writes {token:?}, which is no token of the tokeniser: the model would read it letter by letter; use the template and the tokeniser that belong to the model"
     )]
@@ -82,7 +82,7 @@ pub enum TextError {
         /// The token's text.
         token: String,
     },
-    /// A chat template cannot do what is asked about thoughts.
+    /// A chat template lacks the requested thinking option.
     #[error("template {template} {problem}")]
     Thinking {
         /// The template.
@@ -95,22 +95,22 @@ pub enum TextError {
     Placement {
         /// The template.
         name: String,
-        /// Which text: `system text`, `user content`, `history`, `query`.
+        /// Kind of text: `system text`, `user content`, `history`, `query`.
         what: &'static str,
-        /// The number of times it was found.
+        /// Number of occurrences.
         count: usize,
     },
-    /// A template changes what is put into it, so that spans cannot be exact.
+    /// A template alters placed text, so spans cannot be exact.
     #[error(
         "template {name} alters or depends on the {what} that it places, so spans cannot be exact; place it as it is"
     )]
     Altered {
         /// The template.
         name: String,
-        /// Which text.
+        /// Kind of text.
         what: &'static str,
     },
-    /// A span that must hold tokens holds none.
+    /// A required span has no tokens.
     #[error("span {label} holds no token; its text is too short for this tokeniser, or white space")]
     EmptySpan {
         /// The span.
@@ -119,7 +119,7 @@ pub enum TextError {
 }
 
 impl TextError {
-    /// True if a template refused its input itself, by `raise_exception`.
+    /// True for `raise_exception`.
     pub fn is_raised(&self) -> bool {
         matches!(self, TextError::Template { raised: true, .. })
     }

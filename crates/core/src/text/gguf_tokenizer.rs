@@ -1,8 +1,5 @@
-//! The tokeniser inside a GGUF file, rebuilt with the parts of the `tokenizers` crate.
-//!
-//! GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser. The two kinds of vocabulary have
-//! a file each: `byte_level` knows what the names stand for in the models' published `tokenizer.json`, `sentence_piece`
-//! makes merges of scores.
+//! Builds a tokeniser from GGUF metadata. GGUF stores the vocabulary, the merges or scores, and the *name* of the pre-tokeniser:
+//! `byte_level` maps names to the published `tokenizer.json` rules; `sentence_piece` derives merges from scores.
 
 mod byte_level;
 mod fields;

@@ -1,8 +1,6 @@
-//! Jinja as transformers runs it, where the template engine differs: filters over undefined values and mappings, Python's string methods
-//! and JSON, `raise_exception` and `generation` blocks.
-//!
-//! The definition is `render_jinja_template` of transformers 5.24 over Jinja 3.1: an immutable sandbox with `trim_blocks`,
-//! `lstrip_blocks` and loop controls. A template that uses what is missing here fails by its line.
+//! Jinja as run by transformers, where minijinja differs: filters on undefined values and mappings, Python string methods, JSON,
+//! `raise_exception` and `generation` blocks. Reference: `render_jinja_template` of transformers 5.24 on Jinja 3.1: immutable sandbox,
+//! `trim_blocks`, `lstrip_blocks`, loop controls.
 
 use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
@@ -13,7 +11,6 @@ use super::TextError;
 use super::python_json::{JsonStyle, python_float};
 use super::sandbox::{self, Raised};
 
-/// An environment for chat templates.
 pub(super) fn environment() -> Result<Environment<'static>, TextError> {
     let mut env = sandbox::environment(UndefinedBehavior::Lenient)?;
     env.set_unknown_method_callback(method);
@@ -37,7 +34,7 @@ pub(super) fn environment() -> Result<Environment<'static>, TextError> {
     env.add_function("raise_exception", |reason: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, reason).with_source(Raised))
     });
-    // To the engine, none iterates as nothing; to Jinja it does not iterate (Qwen 3 Coder asks this of its tools).
+    // minijinja iterates none as empty; Jinja does not (Qwen 3 Coder tests its tools this way).
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)
@@ -46,8 +43,7 @@ pub(super) fn environment() -> Result<Environment<'static>, TextError> {
     Ok(env)
 }
 
-/// `{% generation %}` marks what a trainer learns from and prints its body. The engine does not know the tag, so it becomes a block with
-/// variables of its own, which it is to Jinja, too; white-space control and line numbers stay as they are.
+/// Replaces `{% generation %}`, unknown to minijinja, with a scoped block as in Jinja; white-space control and line numbers are kept.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut output = String::with_capacity(source.len());
     let mut rest = source;
@@ -74,7 +70,7 @@ fn failed(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }
 
-/// Prints a value; numbers with a point as Python does.
+/// Prints floats as Python does.
 fn format(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match (value.kind(), value.is_integer()) {
         (ValueKind::Number, false) => {
@@ -85,7 +81,7 @@ fn format(output: &mut Output, state: &mut State, value: &Value) -> Result<(), E
     }
 }
 
-/// `json.dumps` with the defaults of transformers.
+/// `json.dumps` with transformers' defaults.
 fn tojson(value: &Value, args: Rest<Value>, options: Kwargs) -> Result<String, Error> {
     if value.is_undefined() {
         return Err(failed("tojson: the value is undefined"));
@@ -155,7 +151,6 @@ fn items(value: &Value) -> Result<Value, Error> {
     if value.is_undefined() { Ok(Vec::<Value>::new().into()) } else { minijinja::filters::items(value) }
 }
 
-/// A whole number, and `default` for what is none.
 fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
     let of_text = |text: &str| {
         let (text, base) = (text.trim().replace('_', ""), base.unwrap_or(10));
@@ -180,7 +175,6 @@ fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
     whole.or(default).unwrap_or_else(|| 0.into())
 }
 
-/// A number with a point, and `default` for what is none.
 fn float(value: &Value, default: Option<Value>) -> Value {
     let number = match (value.kind(), value.as_str()) {
         (ValueKind::String, Some(text)) => text.trim().parse::<f64>().ok(),
@@ -190,7 +184,7 @@ fn float(value: &Value, default: Option<Value>) -> Value {
     number.map(Value::from).or(default).unwrap_or_else(|| 0.0.into())
 }
 
-/// Python's methods that the engine's own list of them lacks.
+/// Python methods that minijinja's compatibility layer lacks.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     let known = match value.kind() {
         ValueKind::String => text_method(value.as_str().unwrap_or_default(), name, args)?,
@@ -290,7 +284,7 @@ fn three(before: &str, by: &str, after: &str) -> Value {
     Value::from(Tuple::from([before, by, after].map(Value::from)))
 }
 
-/// The last `most - 1` words of a text, the last first, and what is before them.
+/// `rsplit(None, most - 1)`, last word first.
 fn words_from_the_end(text: &str, most: usize) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text.trim_end();
@@ -309,7 +303,7 @@ fn words_from_the_end(text: &str, most: usize) -> Vec<&str> {
     parts
 }
 
-/// Python puts the odd space on the left where the width is odd.
+/// Python puts the odd space on the left if the width is odd.
 fn centred(text: &str, width: usize, fill: char) -> String {
     let space = width.saturating_sub(text.chars().count());
     let left = space / 2 + (space & width & 1);

@@ -1,18 +1,16 @@
-//! The most text that one token can stand for, so that a text that cannot fit a context is known by its bytes.
-//!
-//! Told only of tokenisers that leave no text out and fuse no unknown characters into one token: every byte is a token at least,
-//! and no normaliser or pre-tokeniser drops anything.
+//! Maximum bytes per token, to reject texts that cannot fit a context without tokenising. Defined only for tokenisers that drop nothing and
+//! do not fuse unknown characters: n bytes then need at least n / max tokens.
 
 use serde_json::Value;
 
 use super::Tokenizer;
 use super::token_bytes::{letters as byte_letters, steps};
 
-/// Bytes of a text over those of its composed form (NFC), at most: 3.5 over all of Unicode.
+/// Upper bound of byte length over NFC byte length: 3.5 over all of Unicode.
 const COMPOSED: usize = 4;
 
 impl Tokenizer {
-    /// Most bytes of a text that one token stands for; `None` where a token may stand for any number of them.
+    /// Maximum bytes per token; `None` if unbounded.
     pub(super) fn longest_of(inner: &tokenizers::Tokenizer) -> Option<usize> {
         let json = |part: serde_json::Result<Value>| part.ok();
         let normalizer = json(serde_json::to_value(inner.get_normalizer()))?;
@@ -44,7 +42,7 @@ impl Tokenizer {
             }
         }
         let added = inner.get_added_vocabulary().get_added_tokens_decoder();
-        // Those take the white space beside them with them.
+        // These also consume adjacent white space.
         if added.values().any(|token| token.lstrip || token.rstrip) {
             return None;
         }
@@ -59,7 +57,7 @@ impl Tokenizer {
                 fallback && (0..=u8::MAX).all(|byte| vocabulary.contains_key(&format!("<0x{byte:02X}>")))
             }
         };
-        // In a vocabulary of letters each is a byte.
+        // In a byte-letter vocabulary each character is one byte.
         let bytes = |token: &String| if letters { token.chars().count() } else { token.len() };
         let longest = vocabulary.keys().map(bytes).chain(added.values().map(|token| token.content.len()));
         longest.max().filter(|&longest| whole && longest > 0).map(|longest| longest * factor)
@@ -97,7 +95,7 @@ mod tests {
             let texts = [
                 "plain words".to_owned(),
                 " ".repeat(500),
-                // Composed they take less.
+                // Shorter when composed.
                 "\u{1112}\u{1161}\u{11ab}\u{3b1}\u{313}\u{300}\u{345}\u{212b}\u{301}".repeat(50),
                 "\u{1f9ed}\0\r\n".repeat(50),
                 special.into_iter().collect::<String>().repeat(50),

@@ -2,31 +2,31 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A document beside a conversation, for templates that show such.
+/// A document for templates that support them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// Its title; may be empty.
+    /// Title; may be empty.
     pub title: String,
-    /// Its text.
+    /// Text.
     pub text: String,
 }
 
-/// One message of a conversation with a model.
+/// A chat message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The speaker.
+    /// Role.
     pub role: MessageRole,
-    /// The text.
+    /// Text.
     pub content: String,
 }
 
-/// The speaker of a [`Message`].
+/// Role of a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MessageRole {
-    /// Instructions.
+    /// System instructions.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,

@@ -1,7 +1,7 @@
-//! Text to tokens and back: tokenizers, chat templates, tool calls and thoughts, with exact spans.
+//! Text to tokens and back: tokenisers, chat templates, tool calls and thoughts, with exact spans.
 //!
-//! A conversation is rendered by the model's chat template ([`ChatTemplate`]), its parts are found in the text, the whole text is
-//! tokenized once ([`Tokenizer`]), and byte ranges become token ranges by one rule ([`Borders`]). Touches no tensors.
+//! [`ChatTemplate`] renders a conversation, its parts are located in the text, [`Tokenizer`] tokenises the whole text at once, and
+//! [`Borders`] converts byte ranges to token ranges. Touches no tensors.
 
 mod borders;
 mod chat_template;

@@ -1,8 +1,5 @@
-//! Where the contents of messages lie in the text of a conversation.
-//!
-//! The conversation is rendered twice: once with short markers in place of the contents, and once for real. The real text must
-//! equal the first with the markers replaced, so that places are exact even where a message quotes another one. Called by the
-//! server, whose clients send any conversation; prompts of a case have [`PromptBuilder`](super::PromptBuilder).
+//! Locates message contents in a rendered conversation. Renders twice, with short markers and with the real contents, and requires both to
+//! agree, so locations are exact even if messages quote each other. Used by the server.
 
 use std::ops::Range;
 
@@ -10,33 +7,29 @@ use serde_json::Value;
 
 use super::{ChatTemplate, ChatTurn, Document, TextError};
 
-/// A conversation's text with the places of its contents.
+/// A rendered conversation with the location of its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// The model's input, with the generation prompt.
+    /// Rendered text, with the generation prompt.
     pub text: String,
-    /// By message.
+    /// One per message.
     pub contents: Vec<ContentPlace>,
-    /// The texts of the documents.
+    /// One per document.
     pub documents: Vec<ContentPlace>,
 }
 
-/// Where a message's content lies.
+/// Location of a message's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentPlace {
-    /// The bytes of the text.
+    /// Byte range in the text.
     pub bytes: Range<usize>,
-    /// Bytes of white space at the beginning of the content that the template leaves out.
+    /// Leading white-space bytes dropped by the template.
     pub cut: usize,
 }
 
 impl ChatTemplate {
-    /// The text of a conversation as [`ChatTemplate::render_turns`] gives it, and where the content of each message lies in it. White
-    /// space around a content may be left out; a template that changes anything else of one is refused. A message of calls alone has no
-    /// content, and its place is empty.
-    ///
-    /// # Errors
-    /// [`TextError::Placement`], [`TextError::Altered`] and those of rendering.
+    /// [`ChatTemplate::render_turns`] with the location of each message's content. Templates may trim contents but not alter them
+    /// otherwise. A message of calls only has an empty location. Fails with [`TextError::Placement`] or [`TextError::Altered`].
     pub fn place(
         &self,
         turns: &[ChatTurn],
@@ -56,7 +49,7 @@ impl ChatTemplate {
         let skeleton = self.render_turns(&marked, tools, &marked_documents, true)?;
         let failed = || TextError::Altered { name: self.name().to_owned(), what: "message" };
         let all = turns.len() + documents.len();
-        // 1. The places of the markers, in the order of the text.
+        // 1. Marker positions, in text order.
         let mut places = Vec::with_capacity(turns.len());
         for i in (0..all).filter(|&i| turns.get(i).is_none_or(is_placed)) {
             let marker = marker(i);
@@ -72,7 +65,7 @@ impl ChatTemplate {
             }
         }
         places.sort_unstable();
-        // 2. The same in the real text, piece by piece.
+        // 2. Match the real text piece by piece.
         let mut contents = vec![ContentPlace { bytes: 0..0, cut: 0 }; all];
         let (mut at, mut reached) = (0, 0);
         for (nth, &(start, end, i)) in places.iter().enumerate() {
@@ -107,7 +100,7 @@ impl ChatTemplate {
     }
 }
 
-// Private-use characters: no wording holds them, no template strips them.
+// Private-use characters, which no text contains and no template strips.
 fn marker(message: usize) -> String {
     format!("\u{F0005}{message}\u{F0005}")
 }

@@ -1,4 +1,4 @@
-//! The text that a model reads, with labelled byte ranges of its parts.
+//! A model's input text with labelled byte ranges.
 
 use std::ops::Range;
 
@@ -8,47 +8,45 @@ use crate::span::Span;
 /// A labelled half-open byte range of a prompt's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CharSpan {
-    /// As [`Span::label`](crate::span::Span::label).
+    /// See [`Span::label`](crate::span::Span::label).
     pub label: String,
-    /// The part the span plays in the analysis, if any.
+    /// Role in the analysis, if any.
     pub role: Option<String>,
-    /// First byte; on a character border.
+    /// First byte, on a character border.
     pub start: usize,
-    /// One past the last byte; on a character border.
+    /// One past the last byte, on a character border.
     pub end: usize,
 }
 
 impl CharSpan {
-    /// The original index of a segment's span; `None` for all others. Of what tiles a prompt.
+    /// Original index of a segment; `None` for other spans.
     pub fn segment(&self) -> Option<usize> {
         Span::new(self.label.clone(), 0..0).segment()
     }
 }
 
-/// A probe on a history, ready for a model.
+/// A probe on a history.
 ///
-/// The spans tile the text, in text order, and none is empty: `bos` (where the text begins with that token), `system`,
-/// `preamble` (before the history), the segments, by their kind and original index, as `session[3]` (its header and the white
-/// space that follows it included), `instructions[0]`, `query`, `instructions[1]` (what else the user message holds), and
-/// `template[0]`, `template[1]`, ... (the chat template's own text, ending with the generation prompt). Labels are unique.
+/// The spans tile the text in order, are non-empty and have unique labels: `bos`, `system`, `preamble` (before the history), segments by
+/// kind and original index such as `session[3]` (header and trailing white space included), `instructions[0]`, `query`, `instructions[1]`
+/// (rest of the user message), and `template[0]`, `template[1]`, ... (text of the chat template, ending with the generation prompt).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prompt {
-    /// The model's input: the chat template's text with the generation prompt.
+    /// Rendered text, with the generation prompt.
     pub text: String,
-    /// The spans that tile it.
+    /// Spans that tile the text.
     pub spans: Vec<CharSpan>,
-    /// Spans over these: evidence that is no whole segment, as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of
-    /// the turn's content), and the case's stretches.
+    /// Overlapping spans: evidence below segment level, such as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of the turn's
+    /// content), and the case's stretches.
     pub overlays: Vec<CharSpan>,
-    /// The reading of text in segments and query that spells a special token.
+    /// Treatment of special tokens spelled by segments and query.
     pub special_tokens: SpecialTokens,
-    /// The same as messages, for endpoints, which apply a template themselves.
+    /// The same as messages, for endpoints that apply a template themselves.
     pub messages: Vec<Message>,
 }
 
 impl Prompt {
-    /// The same with these bytes of the text cut out, as far as they are of the history; of a character all or nothing goes. Spans keep
-    /// what is left of them, and those of which nothing is left are gone.
+    /// Removes these bytes as far as they lie in the history, rounded to whole characters. Spans shrink; emptied spans are dropped.
     #[must_use]
     pub fn without(&self, bytes: Range<usize>) -> Prompt {
         let segments = || self.spans.iter().filter(|span| span.segment().is_some());
@@ -68,7 +66,7 @@ impl Prompt {
             let (before, after) = (text.get(..cut.start - from), text.get(cut.end - from..));
             format!("{}{}", before.unwrap_or_default(), after.unwrap_or_default())
         };
-        // The history is of the user message, whose parts stand in the text one after the other as they do in the message.
+        // The history is part of the user message, whose parts are in the same order in the text.
         let of_template = |span: &&CharSpan| {
             ["bos", "system"].contains(&span.label.as_str()) || span.label.starts_with("template[")
         };

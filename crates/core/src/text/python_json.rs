@@ -1,4 +1,4 @@
-//! JSON and numbers as Python writes them.
+//! JSON and floats as written by Python.
 
 use std::io::{self, Write};
 
@@ -6,22 +6,20 @@ use minijinja::Value;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 
-/// The arguments of `json.dumps`.
+/// Arguments of `json.dumps`.
 pub(super) struct JsonStyle {
-    /// Escapes what is not ASCII.
+    /// `ensure_ascii`.
     pub ascii: bool,
-    /// Before an entry on a line of its own, for each level; `None` writes one line.
+    /// Indentation per level; `None` writes one line.
     pub indent: Option<String>,
-    /// Between entries.
+    /// Separator of entries.
     pub item: String,
-    /// Between a key and its value.
+    /// Separator of key and value.
     pub key: String,
-    /// Orders the keys of objects.
     pub sort_keys: bool,
 }
 
 impl JsonStyle {
-    /// The JSON of a value.
     pub fn write(&self, value: &Value) -> Result<String, serde_json::Error> {
         let mut output = Vec::new();
         let mut json = serde_json::Serializer::with_formatter(
@@ -48,11 +46,10 @@ fn sorted(value: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// Writes entries.
 struct Lines<'s> {
     style: &'s JsonStyle,
     level: usize,
-    /// True if the list or object that ends has an entry.
+    /// True if the current list or object has an entry.
     filled: bool,
 }
 
@@ -147,7 +144,7 @@ impl Formatter for Lines<'_> {
     }
 }
 
-/// A number as Python's `repr` writes it: the fewest digits that give it back.
+/// Python's `repr` of a float: the shortest digits that round-trip.
 pub(super) fn python_float(value: f64) -> String {
     let shortest = format!("{value:e}");
     let Some((digits, exponent)) = shortest.split_once('e') else {

@@ -1,8 +1,5 @@
-//! One bounded way to render a template, for chat templates (which come with a model, from anywhere), prompt templates and the
-//! judge's template (which a user may override) alike.
-//!
-//! Fuel bounds the steps and the output is cut off at a limit, so that a hostile template ends in an error. What a
-//! template accumulates in its own variables is bounded by the fuel only.
+//! Bounded rendering of untrusted templates: chat templates, prompt templates and judge templates. Limits steps (fuel) and output size. A
+//! template's own variables are bounded only by the fuel.
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -12,13 +9,13 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 
 use super::TextError;
 
-/// Steps that one rendering may take. The longest chat templates in use need a few thousand for a short conversation.
+/// Maximum steps per rendering. The longest known chat templates need a few thousand for a short conversation.
 const FUEL: u64 = 2_000_000;
 
-/// Output that a rendering may produce beyond a few times what was put in, in bytes.
+/// Output bytes allowed beyond a multiple of the input.
 const OUTPUT_ALLOWANCE: usize = 1 << 20;
 
-/// An environment with the whitespace rules that transformers sets, no escaping, and a limit on steps.
+/// transformers' white-space rules, no escaping, limited steps.
 pub fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>, TextError> {
     let mut env = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -29,12 +26,12 @@ pub fn environment(undefined: UndefinedBehavior) -> Result<Environment<'static>,
     Ok(env)
 }
 
-/// Compiles `source` under `name`.
+/// Compiles `source` as template `name`.
 pub fn add_template(env: &mut Environment<'static>, name: &str, source: String) -> Result<(), TextError> {
     env.add_template_owned(name.to_owned(), source).map_err(|error| template_error(name, "", &error))
 }
 
-/// Renders the template called `name`, whose variables hold `input_bytes` bytes of text.
+/// Renders template `name`; `input_bytes` is the size of its variables, for the output limit.
 pub fn render(
     env: &Environment<'static>,
     name: &str,
@@ -55,13 +52,13 @@ pub fn render(
     })
 }
 
-/// An error of the template engine on `source`, with the reasons beneath it on the same line.
+/// Converts an engine error with its causes to one line.
 fn template_error(name: &str, source: &str, error: &Error) -> TextError {
     let mut reason = error.kind().to_string();
     if let Some(detail) = error.detail() {
         reason = format!("{reason}: {detail}");
     }
-    // The engine does not say which value it is.
+    // The engine does not name the undefined value.
     if let (ErrorKind::UndefinedError, Some(range)) = (error.kind(), error.range())
         && let Some(expression) = source.get(range)
     {
@@ -91,12 +88,11 @@ fn template_error(name: &str, source: &str, error: &Error) -> TextError {
     TextError::Template { name: name.to_owned(), line: error.line(), reason, raised }
 }
 
-/// Marks the error of a template that refuses its input itself, by `raise_exception`.
+/// Marks errors from `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("raised")]
 pub(super) struct Raised;
 
-/// A buffer that refuses to grow beyond `limit` bytes.
 struct Bounded {
     bytes: Vec<u8>,
     limit: usize,

@@ -1,8 +1,5 @@
-//! Special tokens in the data: text of a session or a query that spells one.
-//!
-//! To a model's usual chat stack such text is that token, so that `<|im_end|>` in a session ends the turn in mid-history. It
-//! can be read as plain text instead; the chat template's own tokens stay what they are. Called by the commands, which count
-//! such cases, and by the report, which names them.
+//! Special tokens spelled by session or query text. By default `<|im_end|>` in a session becomes that token and ends the turn, as in usual
+//! chat stacks; it can be read as plain text instead. The chat template's own tokens are unaffected.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +18,13 @@ pub enum SpecialTokens {
 }
 
 impl SpecialTokens {
-    /// True if it is the default: what is left out of a run's identity.
+    /// True for the default, which is omitted from a run's identity.
     pub fn is_default(&self) -> bool {
         *self == SpecialTokens::default()
     }
 }
 
-/// Further special tokens of known models: beginnings and ends of texts.
+/// Begin- and end-of-text tokens of known models.
 const ENDS: [&str; 8] = [
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -39,7 +36,7 @@ const ENDS: [&str; 8] = [
     "<|system|>",
 ];
 
-/// The special tokens of known models that a text spells, in the order of the list, each once.
+/// Known special tokens in a text, in list order, without duplicates.
 pub fn known_special_tokens(text: &str) -> Vec<&'static str> {
     MARKERS.into_iter().chain(ENDS).filter(|token| text.contains(token)).collect()
 }

@@ -1,16 +1,14 @@
-//! Decoding while generating: token by token, whole characters only.
-//!
-//! A generated text goes on behind a prompt, so its first space is kept, which decoders of whole texts drop. Bytes that cannot become a
-//! character any more are U+FFFD at once. Each token costs the same, however long the text is.
+//! Streaming detokenisation in whole characters. Keeps the leading space, which whole-text decoders drop, since the text continues a
+//! prompt. Invalid UTF-8 becomes U+FFFD at once. Cost per token is constant.
 
 use super::{TextError, Tokenizer};
 
-/// The text that a token completes.
+/// Text completed by a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TextPiece {
-    /// Text; empty while a character is incomplete.
+    /// Empty while a character is incomplete.
     pub text: String,
-    /// Behind it the name of a special token, which is no part of an answer; empty for other tokens.
+    /// Name of a special token after the text, not part of the answer; empty for other tokens.
     pub special: String,
 }
 
@@ -21,30 +19,27 @@ impl From<String> for TextPiece {
 }
 
 impl TextPiece {
-    /// Both, as a text in which special tokens are shown.
+    /// Text including special tokens.
     pub fn shown(self) -> String {
         self.text + &self.special
     }
 }
 
-/// Turns generated tokens into text piece by piece and never emits part of a UTF-8 character.
+/// Incremental decoder; never emits a partial UTF-8 character.
 #[derive(Debug, Clone)]
 pub struct StreamDecoder<T> {
     tokenizer: T,
-    /// The beginning of a character: at most three bytes.
+    /// Start of an incomplete character: at most three bytes.
     held: Vec<u8>,
 }
 
 impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
-    /// A decoder at the end of a prompt.
+    /// Starts after a prompt.
     pub fn new(tokenizer: T) -> Self {
         StreamDecoder { tokenizer, held: Vec::new() }
     }
 
-    /// Takes the next token and returns the text that it completes. An id without a token adds nothing.
-    ///
-    /// # Errors
-    /// The tokeniser's own decoder fails, which is asked where tokens are not bytes that join.
+    /// Appends a token and returns the completed text; unused ids add nothing. Fails if the tokeniser's own decoder does.
     pub fn push(&mut self, id: u32) -> Result<TextPiece, TextError> {
         let tokenizer = self.tokenizer.as_ref();
         let Some(token) = tokenizer.bytes_of(id) else { return Ok(TextPiece::default()) };
@@ -59,7 +54,7 @@ impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
         Ok(text.into())
     }
 
-    /// Ends the text here: the beginning of a character that is still held becomes U+FFFD.
+    /// Ends the text; a partial character becomes U+FFFD.
     pub fn finish(&mut self) -> String {
         let held = std::mem::take(&mut self.held);
         self.replacements(held.len())
@@ -78,7 +73,7 @@ impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
         while let Some(chunk) = chunks.next() {
             text.push_str(chunk.valid());
             let invalid = chunk.invalid();
-            // Without an error's length, the last chunk ends within a character.
+            // No error length: the last chunk ends within a character.
             match std::str::from_utf8(invalid) {
                 Err(error) if error.error_len().is_none() && chunks.peek().is_none() => {
                     self.held = invalid.to_vec();
@@ -95,7 +90,7 @@ impl<T: AsRef<Tokenizer>> StreamDecoder<T> {
     }
 }
 
-/// The text of a token behind itself, by a decoder that puts something between tokens.
+/// Decodes a token after itself, for decoders that insert separators.
 fn joined(tokenizer: &Tokenizer, id: u32) -> Result<String, TextError> {
     let alone = tokenizer.decode(&[id], true)?;
     let twice = tokenizer.decode(&[id, id], true)?;

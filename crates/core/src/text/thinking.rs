@@ -1,6 +1,4 @@
-//! True if a chat template can switch thoughts: found by rendering it, not by the model's name.
-//!
-//! Called when a template is made, and by the local engine, which sets the template as it was asked to.
+//! Detects a chat template's thinking support by rendering it, not by the model's name.
 
 use jiff::civil::DateTime;
 
@@ -11,16 +9,12 @@ use super::thoughts::{
     CHANNEL, CLOSE, FINAL, MESSAGE, OPEN, ReasoningEffort, Thinking, ThinkingMode, ThoughtFormat, Thoughts,
 };
 
-/// Variables by which templates switch thoughts, in the order in which they are tried.
+/// Variables that switch thinking, in the order tried.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-/// The variable of how much is to be thought.
 const EFFORT: &str = "reasoning_effort";
 
 impl ChatTemplate {
-    /// This template with thoughts switched as asked for, and how its model then thinks; `None` where the template has no thoughts.
-    ///
-    /// # Errors
-    /// [`TextError::Thinking`] for what the template cannot do.
+    /// Applies a thinking mode; `None` if the template has no thoughts, [`TextError::Thinking`] if it does not support the mode.
     pub fn with_thinking(
         &self,
         mode: ThinkingMode,
@@ -55,19 +49,12 @@ impl ChatTemplate {
         Ok((set, Some(Thoughts { format, on, opened })))
     }
 
-    /// The text of a conversation up to where an answer begins that comes without a thought: by the template's switch, else
-    /// after an empty thought, else in the channel of answers.
-    ///
-    /// # Errors
-    /// The template cannot be rendered.
+    /// Renders up to the start of an answer without a thought: by the template's switch, an empty thought, or the answer channel.
     pub fn render_past_thought(&self, messages: &[Message]) -> Result<String, TextError> {
         self.render_past_thought_on(messages, DEFAULT_DATE)
     }
 
-    /// As [`render_past_thought`](Self::render_past_thought), on a given date.
-    ///
-    /// # Errors
-    /// The template cannot be rendered.
+    /// [`render_past_thought`](Self::render_past_thought) with a given date.
     pub fn render_past_thought_on(&self, messages: &[Message], now: DateTime) -> Result<String, TextError> {
         let Thinking { format, switch, .. } = *self.thinking();
         let (Some(format), None) = (format, switch) else {
@@ -87,12 +74,11 @@ impl ChatTemplate {
         Ok(text)
     }
 
-    /// Finds what the template can.
     pub(super) fn find_thinking(&self) -> Thinking {
         let switch = SWITCHES.into_iter().find(|switch| {
             let tail = |on: bool| self.with(switch, on.into()).tail();
             match (tail(true), tail(false)) {
-                // Llamas and others that do not know the variable write the same both times.
+                // Templates without the variable render the same text both times.
                 (Some(on), Some(off)) => on != off && !opens(&off) && (opens(&on) || closes(&off)),
                 _ => false,
             }
@@ -110,13 +96,13 @@ impl ChatTemplate {
         Thinking { format, switch, effort }
     }
 
-    /// The text after a user's message: its end and the generation prompt.
+    /// Text after a user message, with the generation prompt.
     fn tail(&self) -> Option<String> {
         let text = self.render(&[message(MessageRole::User, MARK)], true).ok()?;
         text.rsplit_once(MARK).map(|(_, tail)| tail.to_owned())
     }
 
-    /// The history that a template writes of this answer, up to a question after it.
+    /// Renders this answer as history, followed by a question.
     fn history_of(&self, answer: &str) -> Option<String> {
         let user = message(MessageRole::User, "Hello");
         let history = [user.clone(), message(MessageRole::Assistant, answer), user];
@@ -130,7 +116,7 @@ impl ChatTemplate {
         })
     }
 
-    /// True if the template leaves thoughts out of earlier answers, as templates of models that think do.
+    /// True if the template drops thoughts from earlier answers, as thinking models' templates do.
     fn drops_thoughts(&self) -> bool {
         let thought = "palimpsest-thought";
         let text = self.history_of(&format!("{OPEN}\n{thought}\n{CLOSE}\n\n{MARK}"));
@@ -138,7 +124,7 @@ impl ChatTemplate {
     }
 }
 
-/// Stands for content where a template is tried.
+/// Placeholder content for test renderings.
 const MARK: &str = "palimpsest-probe";
 
 fn message(role: MessageRole, content: &str) -> Message {

@@ -1,8 +1,5 @@
-//! Thoughts before an answer: where in a reply they end.
-//!
-//! Thoughts are told from the answer by the markers that
-//! the models were trained with: `<think>` and `</think>`, or the channels of GPT-OSS, of which `final` is the answer. Called by
-//! the local engine, which gives thoughts a budget of their own, and by endpoints, which may leave thoughts in their replies.
+//! Separates thoughts from answers by the models' markers: `<think>` and `</think>`, or GPT-OSS's channels, where `final` is the answer.
+//! Used by the local engine, for thinking budgets, and by endpoints, whose replies may contain thoughts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,12 +13,12 @@ pub(super) const CLOSE: &str = "</think>";
 pub(super) const CHANNEL: &str = "<|channel|>";
 pub(super) const MESSAGE: &str = "<|message|>";
 const START: &str = "<|start|>";
-/// Markers that end a message of a channel.
+/// Ends of a channel's message.
 const MESSAGE_ENDS: [&str; 4] = ["<|end|>", "<|return|>", "<|call|>", START];
-/// The channel whose message is the answer.
+/// The answer's channel.
 pub(super) const FINAL: &str = "final";
 
-/// Bytes before a token in which the marker that ends a thought may begin: more than a header of a channel has.
+/// Bytes before a token that may contain the start of an end marker; longer than any channel header.
 const WINDOW: usize = 512;
 
 /// True if a model is to think before it answers.
@@ -52,7 +49,7 @@ pub enum ReasoningEffort {
 }
 
 impl ReasoningEffort {
-    /// As templates and endpoints read it.
+    /// The value for templates and endpoints.
     pub fn name(self) -> &'static str {
         match self {
             ReasoningEffort::Low => "low",
@@ -62,58 +59,56 @@ impl ReasoningEffort {
     }
 }
 
-/// Markers of thoughts.
+/// Thought markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ThoughtFormat {
     /// `<think>...</think>`, then the answer.
     Tags,
-    /// Messages in channels; that of the channel `final` is the answer.
+    /// Messages in channels; `final` is the answer.
     Channels,
 }
 
-/// A chat template's support of thoughts.
+/// Thinking support of a chat template.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Thinking {
-    /// The markers; `None` where the template has no thoughts.
+    /// Markers; `None` without thoughts.
     pub format: Option<ThoughtFormat>,
-    /// The variable that switches them on and off, where there is one.
+    /// Variable that switches thinking, if any.
     pub switch: Option<&'static str>,
-    /// True if it reads `reasoning_effort`.
+    /// True if the template reads `reasoning_effort`.
     pub effort: bool,
 }
 
-/// A model's thoughts after the prompts of a template that was set by [`ChatTemplate::with_thinking`](super::ChatTemplate::with_thinking).
+/// Thinking state after [`ChatTemplate::with_thinking`](super::ChatTemplate::with_thinking).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thoughts {
-    /// Their markers.
+    /// Markers.
     pub format: ThoughtFormat,
-    /// True if thoughts are on.
+    /// True if thinking is on.
     pub on: bool,
-    /// True if the prompt ends inside a thought, so that the reply does not begin with the marker.
+    /// True if the prompt ends inside a thought, so the reply has no opening marker.
     pub opened: bool,
 }
 
-/// A reply, taken apart.
+/// A reply split into thought and answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// The thought without its markers, trimmed; `None` where it is empty or there is none.
+    /// Thought without markers, trimmed; `None` if empty or absent.
     pub thought: Option<String>,
-    /// The answer, trimmed; `None` where generation ended inside the thought.
+    /// Answer, trimmed; `None` if generation ended inside the thought.
     pub answer: Option<String>,
 }
 
-/// The state of a reply's text so far.
 enum ReplyState<'t> {
     /// Too short to tell.
     Undecided,
-    /// Inside a thought, which is this so far.
+    /// The thought so far.
     Thought(Cow<'t, str>),
-    /// The answer has begun; before it came this thought.
+    /// The answer so far, after its thought.
     Answer { thought: Cow<'t, str>, answer: &'t str },
 }
 
 impl ThoughtFormat {
-    /// Reads a reply from its beginning.
     fn read(self, text: &str, opened: bool) -> ReplyState<'_> {
         match self {
             ThoughtFormat::Tags => read_tags(text, opened),
@@ -121,7 +116,7 @@ impl ThoughtFormat {
         }
     }
 
-    /// True if a text inside a thought holds the marker after which the answer begins.
+    /// True if a text inside a thought contains the marker after which the answer starts.
     fn ends_in(self, text: &str) -> bool {
         match self {
             ThoughtFormat::Tags => text.contains(CLOSE),
@@ -175,7 +170,7 @@ fn read_channels(text: &str) -> ReplyState<'_> {
     ReplyState::Thought(joined(&thoughts).into())
 }
 
-/// Messages of several channels as one thought.
+/// Joins messages of several channels into one thought.
 fn joined(thoughts: &[&str]) -> String {
     thoughts.iter().copied().filter(|thought| !thought.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
@@ -189,8 +184,7 @@ impl Split {
         }
     }
 
-    /// Takes apart the text of an endpoint's reply: a leading thought in tags or channels. Servers that leave the marker of a
-    /// thought that the prompt opened to the prompt reply with its end alone; what stands before that is the thought.
+    /// Splits a reply with a leading thought. If the prompt opened the thought, only its closing marker is needed.
     pub fn of_text(text: &str) -> Self {
         let begun = text.trim_start();
         let format = match begun.starts_with(CHANNEL) {
@@ -207,7 +201,7 @@ impl Split {
 }
 
 impl Split {
-    /// [`Split::of_text`] of a text that came from elsewhere: without a thought's marker, the answer is the text as it is.
+    /// [`Split::of_text`] for text of unknown origin: without a marker it is returned unchanged as the answer.
     pub fn of_foreign(text: &str) -> Self {
         let split = Split::of_text(text);
         match &split.answer {
@@ -216,21 +210,21 @@ impl Split {
         }
     }
 
-    /// True if a text holds a marker of thoughts anywhere.
+    /// True if a text contains a thought marker.
     pub fn is_marked(text: &str) -> bool {
         [OPEN, CLOSE, CHANNEL].iter().any(|marker| text.contains(marker))
     }
 }
 
 impl Thoughts {
-    /// Takes apart a reply.
+    /// Splits a reply.
     pub fn split(&self, tokenizer: &Arc<Tokenizer>, tokens: &[u32]) -> Result<Split, TextError> {
         let mut reader = ThoughtReader::new(*self, Arc::clone(tokenizer));
         let before = tokens.iter().position(|&token| {
             reader.push(token);
             reader.place() == ReplyPhase::Answer
         });
-        // The answer without special tokens, which mark the thought and are needed there.
+        // The answer without special tokens; the thought's markers need them.
         let plain = |tokens: &[u32]| tokenizer.decode(tokens, true);
         let Some(before) = before else {
             let text = tokenizer.decode(tokens, false)?;
@@ -248,8 +242,7 @@ impl Thoughts {
         })
     }
 
-    /// The thought at the beginning of a reply, trimmed, and what there is of the answer in `tokens`, which reach to the token that
-    /// ended the thought; `None` where the answer has not begun.
+    /// The leading thought, trimmed, and the answer's start, given tokens up to the thought's end; `None` before the answer.
     fn beginning(
         &self,
         tokenizer: &Tokenizer,
@@ -263,23 +256,23 @@ impl Thoughts {
     }
 }
 
-/// Where a reply is.
+/// Phase of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyPhase {
-    /// At its beginning, which may be that of a thought or of the answer.
+    /// At the start: a thought or the answer may follow.
     Undecided,
-    /// Inside the thought.
+    /// In the thought.
     Thought,
-    /// After it.
+    /// In the answer.
     Answer,
 }
 
-/// Follows a reply token by token.
+/// Tracks a reply's phase token by token.
 #[derive(Debug, Clone)]
 pub struct ThoughtReader {
     thoughts: Thoughts,
     decoder: StreamDecoder<Arc<Tokenizer>>,
-    /// The text until the answer begins, special tokens included.
+    /// Text before the answer, special tokens included.
     text: String,
     tokens: usize,
     place: ReplyPhase,
@@ -287,14 +280,14 @@ pub struct ThoughtReader {
 }
 
 impl ThoughtReader {
-    /// At the beginning of a reply.
+    /// Starts at the beginning of a reply.
     pub fn new(thoughts: Thoughts, tokenizer: Arc<Tokenizer>) -> Self {
         let place = if thoughts.opened { ReplyPhase::Thought } else { ReplyPhase::Undecided };
         let decoder = StreamDecoder::new(tokenizer);
         ThoughtReader { thoughts, decoder, text: String::new(), tokens: 0, place, thought: 0 }
     }
 
-    /// Takes the next token. Tokens that cannot be decoded end no thought; who decodes the whole reply says why.
+    /// Appends a token. Undecodable tokens are ignored here; decoding the whole reply reports them.
     pub fn push(&mut self, token: u32) {
         if self.place == ReplyPhase::Answer {
             return;
@@ -305,13 +298,13 @@ impl ThoughtReader {
         let format = self.thoughts.format;
         if self.place == ReplyPhase::Undecided {
             self.place = match format.read(&self.text, self.thoughts.opened) {
-                // No marker goes on with part of a character.
+                // A partial character cannot continue a marker.
                 ReplyState::Undecided if self.decoder.holds() => ReplyPhase::Answer,
                 ReplyState::Undecided => ReplyPhase::Undecided,
                 ReplyState::Thought(_) => ReplyPhase::Thought,
                 ReplyState::Answer { .. } => ReplyPhase::Answer,
             };
-            // A marker and all of its thought in one token.
+            // Marker and whole thought in one token.
             if self.place == ReplyPhase::Answer && (self.text.contains(CLOSE) || self.text.contains(MESSAGE))
             {
                 self.thought = self.tokens;
@@ -327,12 +320,12 @@ impl ThoughtReader {
         }
     }
 
-    /// Ends the reply here, perhaps within a character.
+    /// Ends the reply, possibly within a character.
     pub fn finish(&mut self) {
         self.text.push_str(&self.decoder.finish());
     }
 
-    /// The thought so far, trimmed, and what there is of the answer, where it has begun behind a thought.
+    /// The thought so far, trimmed, and the start of the answer, if any.
     pub fn read(&self) -> (Cow<'_, str>, Option<&str>) {
         match self.thoughts.format.read(&self.text, self.thoughts.opened) {
             ReplyState::Undecided => ("".into(), None),
@@ -341,7 +334,7 @@ impl ThoughtReader {
         }
     }
 
-    /// At the beginning of a reply, what of the opening marker is still to come.
+    /// Rest of a partial opening marker.
     pub fn rest_of_marker(&self) -> String {
         let marker = match self.thoughts.format {
             ThoughtFormat::Tags => OPEN,
@@ -350,17 +343,17 @@ impl ThoughtReader {
         marker.strip_prefix(self.text.trim_start()).unwrap_or(marker).to_owned()
     }
 
-    /// Where a thought has ended, what its last token holds of the answer.
+    /// Answer text inside the token that ended the thought, if there was a thought.
     pub fn answer_begun(&self) -> Option<String> {
         (self.thought > 0).then(|| self.read().1.unwrap_or_default().to_owned())
     }
 
-    /// Where the reply is after the tokens so far.
+    /// Current phase.
     pub fn place(&self) -> ReplyPhase {
         self.place
     }
 
-    /// In the answer, how many tokens came before it: the thought with its markers, or none.
+    /// In the answer: number of thought tokens before it, markers included.
     pub fn thought(&self) -> usize {
         self.thought
     }

@@ -1,39 +1,36 @@
-//! The bytes that each token stands for, read off the vocabulary and the kind of its decoder.
-//!
-//! Decoding one token by itself does not show them: a token may be half a character. Called by the engine, whose constraints
-//! match texts byte by byte.
+//! Bytes of each token, from the vocabulary and its decoder: decoding a single token fails for parts of a character.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// The text of a token.
+/// Bytes of a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBytes {
-    /// Its bytes; empty for an id without a token.
+    /// Empty for an unused id.
     pub bytes: Vec<u8>,
-    /// True if it is a special token, which is left out of texts.
+    /// True for a special token, which is omitted from text.
     pub special: bool,
 }
 
-/// A vocabulary's encoding of bytes.
+/// Byte encoding of a vocabulary.
 #[derive(Debug, Clone)]
 pub(super) struct Spelling {
     kind: Kind,
-    /// True if the text of several tokens is their bytes joined, the first space of the first token aside.
+    /// True if decoding concatenates token bytes, except for the first token's leading space.
     pub joins: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// A letter for each byte.
+    /// One letter per byte (GPT-2).
     Letters(HashMap<char, u8>),
-    /// As it is, with texts that stand for others, and with `<0x0A>` for single bytes where `bytes` is set.
+    /// Plain text with replacements, and `<0x0A>` byte tokens if `bytes`.
     Pieces { replaced: Vec<(String, String)>, bytes: bool },
 }
 
 impl Spelling {
-    /// That of a decoder, as `tokenizer.json` writes it.
+    /// From a decoder in `tokenizer.json` format.
     pub fn of(decoder: &Value) -> Self {
         let steps = steps(decoder, "decoders");
         let kinds: Vec<&str> = steps.iter().map(|step| step["type"].as_str().unwrap_or_default()).collect();
@@ -42,7 +39,7 @@ impl Spelling {
             return Spelling { kind: Kind::Letters(letters()), joins };
         }
         let (mut replaced, mut bytes) = (Vec::new(), false);
-        // The decoder joins tokens at `Fuse`; `Strip` behind it changes the beginning of a whole text alone.
+        // Tokens are joined at `Fuse`; a later `Strip` affects only the start of the text.
         let (mut joins, mut fused) = (!decoder.is_null(), false);
         for (step, kind) in steps.into_iter().zip(kinds) {
             match kind {
@@ -66,8 +63,7 @@ impl Spelling {
         Spelling { kind: Kind::Pieces { replaced, bytes }, joins }
     }
 
-    /// Characters U+FFFD for so many bytes that form no character: one for a part of a character, but one a byte where the vocabulary
-    /// falls back to bytes, as the crate `tokenizers` decodes each.
+    /// Number of U+FFFD for `bytes` invalid bytes: one per byte with byte fallback, else one; as in the `tokenizers` crate.
     pub fn replacements(&self, bytes: usize) -> usize {
         match &self.kind {
             Kind::Pieces { bytes: true, .. } => bytes,
@@ -75,7 +71,7 @@ impl Spelling {
         }
     }
 
-    /// The bytes that a token of the vocabulary stands for.
+    /// Bytes of a vocabulary entry.
     pub fn bytes(&self, token: &str) -> Vec<u8> {
         match &self.kind {
             Kind::Letters(letters) => {
@@ -96,7 +92,6 @@ impl Spelling {
     }
 }
 
-/// The steps of a sequence of them, in order, or the one that there is.
 pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
     match part[name].as_array() {
         Some(list) => list.iter().flat_map(|one| steps(one, name)).collect(),
@@ -104,7 +99,7 @@ pub(super) fn steps<'v>(part: &'v Value, name: &str) -> Vec<&'v Value> {
     }
 }
 
-/// GPT-2's letters of bytes: printable ones stand for themselves, the others for letters from U+0100 on, in order.
+/// GPT-2's byte letters: printable bytes map to themselves, others to U+0100 and up, in order.
 pub(super) fn letters() -> HashMap<char, u8> {
     let mut next = 0x100;
     let letter = |byte: u8| {

@@ -1,7 +1,5 @@
-//! The tokeniser: text to tokens with byte offsets, and back.
-//!
-//! A thin layer over the `tokenizers` crate that fixes what this project depends on: no special tokens are added
-//! (chat templates write their own), nothing is truncated or padded, and offsets are those of the text as given.
+//! Tokeniser: text to tokens with byte offsets, and back. Wraps the `tokenizers` crate with fixed settings: no added special tokens (chat
+//! templates write them), no truncation or padding, and offsets into the original text.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,9 +20,9 @@ use super::{GgufTokenizer, TextError};
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
     inner: Inner,
-    /// One more than the greatest token id.
+    /// Largest token id + 1.
     vocab_size: usize,
-    /// Most bytes of a text that one token stands for.
+    /// Maximum bytes of text per token.
     longest: Option<usize>,
     spelling: Arc<Spelling>,
 }
@@ -34,9 +32,8 @@ pub struct Tokenizer {
 pub struct Encoded {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// For each token the byte range `(start, end)` of the text that it covers, aligned to characters. Tokens that share
-    /// one character (byte-level pieces of an emoji, say) all cover the whole of it, so ranges can overlap; starts never
-    /// decrease.
+    /// Byte range `(start, end)` of each token, aligned to characters. Tokens of one multi-token character all cover the whole of it, so
+    /// ranges can overlap; starts never decrease.
     pub offsets: Vec<(usize, usize)>,
 }
 
@@ -47,7 +44,7 @@ impl AsRef<Tokenizer> for Tokenizer {
 }
 
 impl Tokenizer {
-    /// The bytes of every token, by id.
+    /// Bytes of every token, by id.
     pub fn token_bytes(&self) -> Vec<TokenBytes> {
         let of = |id: u32| self.bytes_of(id).unwrap_or_default();
         (0..u32::try_from(self.vocab_size()).unwrap_or(u32::MAX)).map(of).collect()
@@ -60,7 +57,7 @@ impl Tokenizer {
         Self::from_bytes(&bytes, &path.display().to_string())
     }
 
-    /// The same of a file's content, which errors call `name`.
+    /// Parses a `tokenizer.json`; `name` is used in errors.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Self, TextError> {
         let inner = Inner::from_bytes(bytes).map_err(|error| TextError::Tokenizer {
             name: name.to_owned(),
@@ -69,7 +66,7 @@ impl Tokenizer {
         Self::from_inner(inner, name)
     }
 
-    /// The tokeniser as a `tokenizer.json`.
+    /// Serialises to `tokenizer.json`.
     pub fn to_json(&self) -> Result<String, TextError> {
         self.inner.to_string(false).map_err(|error| TextError::Tokenizer {
             name: "of the model".to_owned(),
@@ -77,16 +74,16 @@ impl Tokenizer {
         })
     }
 
-    /// Builds the tokeniser that a GGUF file describes.
+    /// Builds the tokeniser of a GGUF file.
     pub fn from_gguf_metadata(metadata: &GgufTokenizer) -> Result<Self, TextError> {
         let mut tokenizer = Self::from_inner(metadata.to_inner()?, "in the GGUF file")?;
-        // Duplicate entries (padding rows) share one id in the map above; the file's count is the true one.
+        // The map above merges duplicate entries (padding rows); the file's count is right.
         tokenizer.vocab_size = metadata.tokens.len();
         Ok(tokenizer)
     }
 
-    /// Takes a tokeniser of the `tokenizers` crate; `name` is what errors call it. Its truncation, padding and
-    /// post-processing are switched off: the last moves offsets and adds special tokens.
+    /// Wraps a `tokenizers` tokeniser; `name` is for errors. Disables truncation, padding and post-processing (shifts offsets, adds
+    /// tokens).
     pub fn from_inner(mut inner: Inner, name: &str) -> Result<Self, TextError> {
         inner
             .with_truncation(None)
@@ -99,23 +96,21 @@ impl Tokenizer {
         Ok(Tokenizer { inner, vocab_size, longest, spelling: Arc::new(Spelling::of(&decoder)) })
     }
 
-    /// Token ids of `text`, without added special tokens. Text that looks like a special token becomes that token, as it
-    /// does in a model's usual chat stack.
+    /// Token ids of `text`. Text that spells a special token becomes that token, as in usual chat stacks.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
         check_runs(text)?;
         let encoding = self.inner.encode_fast(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Token ids of `text` with the bytes each covers.
+    /// Token ids of `text` with byte offsets.
     pub fn encode_with_offsets(&self, text: &str) -> Result<Encoded, TextError> {
         check_runs(text)?;
         let encoding = self.inner.encode(text, false).map_err(|error| encode_error(&*error))?;
         Ok(encoded(&encoding, text))
     }
 
-    /// As [`Self::encode_with_offsets`], but text within the byte ranges `content` that spells a special token is plain text. What
-    /// holds no such text gets the same tokens.
+    /// [`Self::encode_with_offsets`], but special tokens spelled within the byte ranges `content` are plain text. Other text is unaffected.
     pub fn encode_content(&self, text: &str, content: &[Range<usize>]) -> Result<Encoded, TextError> {
         let kept = self.added_tokens(text);
         let count = kept.len();
@@ -130,13 +125,13 @@ impl Tokenizer {
         Ok(encoded(&encoding, text))
     }
 
-    /// The texts of special tokens that `text` spells, ascending, each once.
+    /// Special tokens spelled by `text`, sorted, without duplicates.
     pub fn special_tokens_in(&self, text: &str) -> BTreeSet<String> {
         let special = self.added_tokens(text).into_iter().filter(|(.., special)| *special);
         special.map(|(_, token, _)| token.value).collect()
     }
 
-    /// The added tokens that `text` spells: the bytes of each, the token, and whether it is a special one.
+    /// Added tokens in `text`: byte range, token, and whether it is special.
     fn added_tokens(&self, text: &str) -> Vec<(Range<usize>, Token, bool)> {
         let added = self.inner.get_added_vocabulary();
         let found = added.extract_and_normalize(self.inner.get_normalizer(), text);
@@ -149,7 +144,7 @@ impl Tokenizer {
         tokens.collect()
     }
 
-    /// The steps of the tokeniser, with these added tokens in their places instead of all that the text spells.
+    /// Runs the tokeniser's steps with only these added tokens.
     fn encode_between(
         &self,
         text: &str,
@@ -186,8 +181,7 @@ impl Tokenizer {
         Ok(encoding.len())
     }
 
-    /// The text of `ids`; `skip_special` leaves special tokens out. Bytes that form no character become U+FFFD, and ids
-    /// outside the vocabulary nothing.
+    /// Text of `ids`; `skip_special` omits special tokens. Invalid UTF-8 becomes U+FFFD; unknown ids are skipped.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
         self.inner.decode(ids, skip_special).map_err(|error| TextError::Tokenizer {
             name: "in use".to_owned(),
@@ -195,41 +189,38 @@ impl Tokenizer {
         })
     }
 
-    /// The id of a token by its exact text, for example `<|im_end|>`.
+    /// Id of a token by its exact text, such as `<|im_end|>`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The text of a token as the vocabulary writes it (byte-level and SentencePiece vocabularies write a space as `Ġ`
-    /// or `▁`). For people, use [`decode`](Self::decode).
+    /// Vocabulary text of a token, with spaces as `Ġ` or `▁`. For readable text use [`decode`](Self::decode).
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
 
-    /// Most bytes of a text that one token can stand for: a text of more than n times as many has more than n tokens. `None` where
-    /// that is not known of the tokeniser.
+    /// Maximum bytes of text per token, so a text of more than n times as many bytes has more than n tokens. `None` if unknown.
     pub fn longest(&self) -> Option<usize> {
         self.longest
     }
 
-    /// The spelling of bytes in the vocabulary.
     pub(super) fn spelling(&self) -> &Spelling {
         &self.spelling
     }
 
-    /// The bytes of a token; `None` for an id without one.
+    /// Bytes of a token; `None` for an unused id.
     pub(super) fn bytes_of(&self, id: u32) -> Option<TokenBytes> {
         let bytes = self.spelling.bytes(&self.token(id)?);
         Some(TokenBytes { bytes, special: self.is_special(id) })
     }
 
-    /// True if a token is a special one, which is left out of texts.
+    /// True for a special token, which is omitted from text.
     pub fn is_special(&self, id: u32) -> bool {
         let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
         added.get(&id).is_some_and(|token| token.special)
     }
 
-    /// One more than the greatest token id. A model's output can be wider where its embedding is padded.
+    /// Largest token id + 1. A padded output head can be wider.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -237,8 +228,7 @@ impl Tokenizer {
 
 fn encoded(encoding: &tokenizers::Encoding, text: &str) -> Encoded {
     let mut reached = 0;
-    // A normaliser that moves or inserts characters can report a start that steps back; a token never begins
-    // before its predecessor.
+    // Normalisers that move or insert characters can report decreasing starts; clamp them.
     let offsets = encoding.get_offsets().iter().map(|&(start, end)| {
         reached = start.min(text.len()).max(reached);
         (reached, end.min(text.len()).max(reached))
@@ -246,11 +236,10 @@ fn encoded(encoding: &tokenizers::Encoding, text: &str) -> Encoded {
     Encoded { ids: encoding.get_ids().to_vec(), offsets: offsets.collect() }
 }
 
-/// Characters of one kind in a row that a text may hold. The regular expressions of pre-tokenisers go back at most a million times
-/// within a match, and where they give up the rest of the text is silently left in one piece.
+/// Maximum run of one kind of character: pre-tokeniser regexes give up after a million steps and leave the rest in one piece.
 const LONGEST_RUN: usize = 500_000;
 
-/// Refuses a text that would be cut into other tokens than the model was trained with.
+/// Rejects texts that the pre-tokeniser would split differently than in training.
 pub fn check_runs(text: &str) -> Result<(), TextError> {
     if text.len() <= LONGEST_RUN {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One answer's way through a grammar.
+//! State of one answer within a grammar.
 
 use std::sync::Arc;
 
@@ -6,18 +6,17 @@ use llguidance::Matcher;
 
 use super::vocabulary::{Constraint, ConstraintError, Starts};
 
-/// Follows an answer, token by token.
 pub(in crate::engine) struct Guide {
     constraint: Arc<Constraint>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Free so far; this is the text in which the marker may stand.
+    /// No marker yet; `tail` is the recent text.
     Free {
         tail: Vec<u8>,
     },
-    /// The marker was to be the first text, and is not.
+    /// The marker had to come first and did not.
     Passed,
     Kept(Box<Matcher>),
 }
@@ -31,20 +30,19 @@ impl Guide {
         Guide { constraint: Arc::clone(constraint), stage }
     }
 
-    /// True if only some tokens may come next.
+    /// True if tokens are masked.
     pub fn is_kept(&self) -> bool {
         matches!(self.stage, Stage::Kept(_))
     }
 
-    /// The text of tokens, without special ones.
+    /// Text of tokens, without special tokens.
     pub fn bytes(&self, tokens: &[u32]) -> Vec<u8> {
         let trie = self.constraint.trie();
         let plain = tokens.iter().filter(|&&token| !trie.is_special_token(token));
         plain.flat_map(|&token| trie.token(token).iter().copied()).collect()
     }
 
-    /// Makes tokens impossible that may not come next, in the logits (vocab) of all. Returns whether one is left; where none is, the
-    /// answer ends here.
+    /// Masks disallowed tokens in logits (vocab). Returns false if none is left: the answer ends here.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<bool, ConstraintError> {
         let Stage::Kept(matcher) = &mut self.stage else { return Ok(true) };
         let allowed =
@@ -62,7 +60,6 @@ impl Guide {
         Ok(any)
     }
 
-    /// Takes the next token of the answer.
     pub fn push(&mut self, token: u32) -> Result<(), ConstraintError> {
         match &mut self.stage {
             Stage::Passed => Ok(()),
@@ -76,7 +73,7 @@ impl Guide {
         }
     }
 
-    /// Takes bytes of the answer that came with the end of a thought; returns whether they may begin it.
+    /// Takes answer bytes that came with the end of a thought; returns whether they may begin the answer.
     pub fn push_bytes(&mut self, bytes: &[u8]) -> Result<bool, ConstraintError> {
         match &mut self.stage {
             Stage::Passed => Ok(true),
@@ -93,7 +90,7 @@ impl Guide {
         }
     }
 
-    /// Looks for the marker where the answer is free, and begins there.
+    /// Searches for the marker and starts the grammar there.
     fn push_free(&mut self, bytes: &[u8]) -> Result<(), ConstraintError> {
         let (Stage::Free { tail }, Starts::At { marker, at_start }) =
             (&mut self.stage, self.constraint.starts())
@@ -112,7 +109,7 @@ impl Guide {
             }
         }
         while let Some(at) = tail.windows(marker.len().max(1)).position(|window| window == marker) {
-            // A call that began within a token which goes on in another way is text.
+            // A call that starts inside a token with a different continuation is plain text.
             let call = tail.get(at..).unwrap_or_default();
             let mut matcher = self.constraint.matcher();
             let tokens = self.constraint.trie().greedy_tokenize(call);
@@ -129,7 +126,7 @@ impl Guide {
         Ok(())
     }
 
-    /// True if the answer is complete and nothing can follow.
+    /// True if the answer is complete and cannot continue.
     pub fn must_end(&mut self) -> bool {
         match &self.stage {
             Stage::Kept(matcher) => matcher.is_stopped() && !matcher.is_error(),
@@ -137,17 +134,14 @@ impl Guide {
         }
     }
 
-    /// Tokens that spell a text.
     pub fn tokens(&self, text: &[u8]) -> Vec<u32> {
         self.constraint.trie().greedy_tokenize(text)
     }
 
-    /// The first token that spells the beginning of a text.
     pub fn spell(&self, text: &str) -> Option<u32> {
         self.constraint.trie().greedy_tokenize(text.as_bytes()).first().copied()
     }
 
-    /// An error in the constraint's name.
     pub fn lost(&self, reason: &str) -> ConstraintError {
         self.constraint.lost(reason)
     }

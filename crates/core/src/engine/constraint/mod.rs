@@ -1,8 +1,7 @@
-//! Constrained decoding: a grammar masks tokens before one is chosen.
+//! Constrained decoding: a grammar masks tokens before sampling.
 //!
-//! A model's vocabulary becomes a tree of bytes once ([`GrammarVocabulary`]); a grammar is compiled against it ([`Constraint`]), apart
-//! from the thread that owns the model; each answer follows it with a state of its own ([`Guide`]). The matching is that of the
-//! crate `llguidance`, whose limits bound what compiling and each token may cost. Texts, tools and fields are the server's matter.
+//! A vocabulary is converted to a byte trie once ([`GrammarVocabulary`]); grammars are compiled against it off the engine thread
+//! ([`Constraint`]); each answer has its own state ([`Guide`]). Matching and its limits are `llguidance`'s.
 
 mod guide;
 mod vocabulary;

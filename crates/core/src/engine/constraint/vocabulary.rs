@@ -1,4 +1,4 @@
-//! Grammars compiled against a model's vocabulary.
+//! Compiles grammars against a model's vocabulary.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,75 +12,74 @@ use llguidance::{Matcher, ParserFactory};
 
 use crate::text::Tokenizer;
 
-/// Most time that compiling a grammar may take.
+/// Compile timeout.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Grammars that are compiled at once. One that takes too long stays among them until it ends.
+/// Maximum concurrent compilations. One that timed out counts until it ends.
 const MOST_AT_ONCE: usize = 4;
 
-/// Stack of the thread that compiles one: schemas nest.
+/// Stack size of a compile thread; schemas nest.
 const STACK: usize = 32 << 20;
 
-/// Most bytes of a grammar's text, the schemas in it included.
+/// Maximum grammar size in bytes, schemas included.
 const LONGEST_TEXT: usize = 1 << 20;
 
-/// Limits of compiling and of each token: about 20 ms of lexing and 3 ms of parsing a token, and 100 MB of lexer states.
+/// Per token about 20 ms of lexing and 3 ms of parsing; 100 MB of lexer states.
 fn limits() -> ParserLimits {
     ParserLimits { max_lexer_states: 50_000, verbose_errors: false, ..ParserLimits::default() }
 }
 
-/// Why there is no constraint, or none any more.
+/// A constraint cannot be compiled or followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
-    /// The grammar cannot be enforced.
+    /// The grammar is unsupported.
     #[error("{0}")]
     Refused(String),
-    /// It took too long.
+    /// Compilation timed out.
     #[error("it takes more than {} s to prepare; make it smaller", LONGEST.as_secs())]
     TooSlow,
-    /// Others are being compiled.
+    /// Too many concurrent compilations.
     #[error("{MOST_AT_ONCE} others are being prepared; try again later")]
     Busy,
-    /// Following it cost too much, or failed.
+    /// Following the grammar failed or exceeded a limit.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
     Lost {
-        /// The constraint's name.
+        /// Name of the constraint.
         name: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// A model's tokens as a tree of bytes.
+/// A vocabulary as a byte trie.
 pub struct GrammarVocabulary {
     factory: ParserFactory,
     compiling: AtomicUsize,
 }
 
 impl std::fmt::Debug for GrammarVocabulary {
-    /// Without its tokens.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GrammarVocabulary").finish_non_exhaustive()
     }
 }
 
-/// Where in an answer a constraint begins.
+/// Start of a constraint within an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Starts {
-    /// With it.
+    /// At the first token.
     AtOnce,
-    /// Where this text is generated, which the grammar begins with; until then the answer is free.
+    /// At this marker, which begins the grammar; text before it is unconstrained.
     At {
-        /// The text.
+        /// Marker text.
         marker: String,
-        /// True if it must be the first one.
+        /// True if the marker must come first.
         at_start: bool,
     },
 }
 
-/// A compiled grammar, from which each answer takes its own state.
+/// A compiled grammar; each answer clones its state.
 pub struct Constraint {
-    /// Never changed: it is copied.
+    /// Never modified, only cloned.
     prototype: Mutex<Matcher>,
     env: TokEnv,
     starts: Starts,
@@ -88,7 +87,7 @@ pub struct Constraint {
 }
 
 impl std::fmt::Debug for Constraint {
-    /// Without the grammar, which is a client's.
+    /// Omits the grammar, which is client data.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Constraint")
             .field("name", &self.name)
@@ -97,7 +96,7 @@ impl std::fmt::Debug for Constraint {
     }
 }
 
-/// Counts a grammar among those that are compiled until it is dropped.
+/// Counts as one running compilation until dropped.
 struct CompileSlot(Arc<GrammarVocabulary>);
 
 impl Drop for CompileSlot {
@@ -107,10 +106,7 @@ impl Drop for CompileSlot {
 }
 
 impl GrammarVocabulary {
-    /// Of a tokeniser whose model tells `width` logits, and whose answers end with one of `stop`.
-    ///
-    /// # Errors
-    /// [`ConstraintError::Refused`] for a vocabulary that cannot be made into a tree.
+    /// A trie for a tokeniser, `width` logits and these stop tokens. [`ConstraintError::Refused`] if the vocabulary is unusable.
     pub fn new(tokenizer: &Tokenizer, width: usize, stop: &[u32]) -> Result<Self, ConstraintError> {
         let made = panic::catch_unwind(AssertUnwindSafe(|| Self::build(tokenizer, width, stop)));
         made.unwrap_or_else(|_| Err(refused("the model's vocabulary cannot be searched byte by byte")))
@@ -124,7 +120,7 @@ impl GrammarVocabulary {
             .take(width)
             .map(|token| if token.special { special(&token.bytes) } else { token.bytes })
             .collect();
-        // Rows of the head beyond the vocabulary stand for nothing.
+        // Padding rows of the output head.
         words.resize(width, Vec::new());
         let mut ends: Vec<u32> = stop.iter().copied().filter(|&token| (token as usize) < width).collect();
         for &token in &ends {
@@ -136,7 +132,7 @@ impl GrammarVocabulary {
             }
         }
         if ends.is_empty() {
-            // The matcher wants an end of text; this one has no logit.
+            // The matcher requires an end token; this one has no logit.
             ends.push(u32::try_from(words.len()).unwrap_or(u32::MAX));
             words.push(special(b"<end>"));
         }
@@ -155,10 +151,7 @@ impl GrammarVocabulary {
         Ok(GrammarVocabulary { factory, compiling: AtomicUsize::new(0) })
     }
 
-    /// Compiles a grammar in llguidance's Lark notation; `name` is what errors call it.
-    ///
-    /// # Errors
-    /// The grammar cannot be enforced, or takes too long.
+    /// Compiles a grammar in llguidance's Lark syntax; `name` is used in errors. Fails if the grammar is unsupported or times out.
     pub fn compile(
         self: &Arc<Self>,
         grammar: String,
@@ -176,9 +169,9 @@ impl GrammarVocabulary {
         let (sender, made) = mpsc::channel();
         let work = move || {
             let matcher = panic::catch_unwind(AssertUnwindSafe(|| place.0.matcher(grammar)));
-            // Whoever is answered may ask at once for the next.
+            // Free the slot before replying.
             drop(place);
-            // Whoever asked may have given up.
+            // The receiver may have timed out.
             let _ = sender.send(matcher.unwrap_or_else(|_| Err(refused("it makes the matcher fail"))));
         };
         let thread = thread::Builder::new().name("grammar".to_owned()).stack_size(STACK).spawn(work);
@@ -195,10 +188,10 @@ impl GrammarVocabulary {
     fn matcher(&self, grammar: String) -> Result<Matcher, ConstraintError> {
         let parser = self.factory.create_parser(TopLevelGrammar::from_lark(grammar));
         let mut matcher = Matcher::new(parser);
-        // A first mask finds grammars that no text satisfies.
+        // The first mask detects unsatisfiable grammars.
         match matcher.compute_mask_or_eos() {
             Ok(_) => Ok(matcher),
-            // Named after the reason to stop, which is not kept.
+            // The error text starts with the stop reason; the reason itself is lost.
             Err(error) if error.to_string().starts_with(&StopReason::NoExtensionBias.to_string()) => {
                 Err(refused("no answer satisfies it"))
             }
@@ -208,24 +201,20 @@ impl GrammarVocabulary {
 }
 
 impl Constraint {
-    /// Where it begins.
     pub(super) fn starts(&self) -> &Starts {
         &self.starts
     }
 
-    /// The vocabulary.
     pub(super) fn trie(&self) -> &TokTrie {
         self.env.tok_trie()
     }
 
-    /// A state at the beginning of the grammar.
     pub(super) fn matcher(&self) -> Matcher {
         let prototype = self.prototype.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = panic::catch_unwind(AssertUnwindSafe(|| prototype.deep_clone()));
         copy.unwrap_or_else(|_| Matcher::new(Err(llguidance_error("its state cannot be copied"))))
     }
 
-    /// The error of an answer.
     pub(super) fn lost(&self, reason: &str) -> ConstraintError {
         ConstraintError::Lost { name: self.name.clone(), reason: first_line(reason) }
     }
@@ -239,14 +228,13 @@ fn refused(reason: &str) -> ConstraintError {
     ConstraintError::Refused(first_line(reason))
 }
 
-/// The beginning of a message, without what a matcher adds for its authors and without the place in the grammar's text, which nobody
-/// but us has seen.
+/// First line of a matcher's error, without developer hints and grammar positions.
 fn first_line(text: &str) -> String {
     const SCHEMA: &str = "failed to compile JSON schema:";
     let text = text.rsplit_once(SCHEMA).map_or(text, |(_, reason)| reason);
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
     let mut line = lines.next().unwrap_or("it cannot be enforced").trim_end_matches(':').to_owned();
-    // A regular expression's error says below what is wrong.
+    // Regex errors name the cause on a later line.
     if let Some(error) = lines.find(|line| line.starts_with("error:")) {
         line = format!("{line}, {error}");
     }

@@ -1,13 +1,13 @@
-//! A build without the feature `cuda`.
+//! Stub without the feature `cuda`.
 
 use candle_core::{Device, Result};
 
-/// Candle's error: this build has no CUDA.
+/// Always fails: CUDA is not compiled in.
 pub fn open(ordinal: usize) -> Result<Device> {
     Device::new_cuda(ordinal)
 }
 
-/// Not known: there is no card.
+/// Always `None`.
 pub fn available_bytes(_device: &Device) -> Option<u64> {
     None
 }

@@ -1,7 +1,4 @@
-//! CUDA cards: opening one, and the free memory that its driver tells.
-//!
-//! Called by the list of devices and by the plan of memory. Builds without the feature `cuda` have the same functions, which
-//! say that there is no card, so that callers need no `cfg`.
+//! CUDA devices and their free memory. Without the feature `cuda` the same functions report no device, so callers need no `cfg`.
 
 #[cfg(not(feature = "cuda"))]
 mod disabled;

@@ -1,4 +1,4 @@
-//! Bytes of a layer's weights, of its widest moment, and of what observes it.
+//! Bytes of a layer's weights, activations and observer state.
 
 use candle_core::DType;
 
@@ -9,34 +9,32 @@ use crate::model::{
     Routing,
 };
 
-/// Rows of those spans whose queries wait for their span to end, in linear-attention layers.
+/// Queries kept until their span ends, in linear-attention layers.
 pub const WAITING: u64 = 4096;
-/// Rows that the observer of a linear-attention layer takes back through the keys together, and keys that it prepares together.
+/// Rows and keys per block in the observer of a linear-attention layer.
 const ROWS_TOGETHER: u64 = 512;
 const KEYS_TOGETHER: u64 = 1024;
-/// Bytes around the values of a tensor: its shape, its place, what the allocator adds. Measured, rounded up; of a card, the least that
-/// its memory comes in.
+/// Per-tensor overhead in bytes: shape, storage header, allocator. Measured, rounded up; also the minimum CUDA allocation.
 pub const TENSOR: u64 = 512;
-/// Scores and rows of a block of the kernel that is made of matrix products.
+/// Scores and rows per block of the matrix-product kernel.
 const SCORES: u64 = 64 << 20;
 const BLOCK_ROWS: u64 = 512;
-/// Keys of a block of its sums over segments.
+/// Keys per block of its segment sums.
 const BLOCK_KEYS: u64 = 1 << 14;
-/// Keys of a piece of our own kernels: the fewest that a generated row's weights are summed by, and those of chosen rows.
+/// Keys per partial sum of our kernels, for generated rows and for selected prompt rows.
 const PIECE_DECODED: u64 = 32;
 const PIECE: u64 = 1024;
-/// Rows that the kernels of half precision pad to, and keys of their thread blocks.
+/// Row padding and keys per thread block of the half-precision kernels.
 const PASSING: u64 = 64;
 const KEYS_OF_BLOCK: u64 = 128;
-/// Tokens of a block of the gated delta rule.
+/// Tokens per block of the gated delta rule.
 const RULE_BLOCK: u64 = 64;
 
 pub fn n(x: usize) -> u64 {
     x as u64
 }
 
-/// Weights of a layer in a dtype of `size` bytes: what is always f32 (routers, sinks, convolutions, decays, and the norms
-/// whose factor is 1 + weight) is counted so.
+/// Bytes of a layer's weights at `size` bytes each; routers, sinks, convolutions, decays and norms with factor 1 + weight are always f32.
 pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     let hidden = n(spec.hidden);
     let mut f32s = match &layer.mixer {
@@ -51,22 +49,22 @@ pub fn layer_weights(spec: &DecoderSpec, layer: &LayerSpec, size: u64) -> u64 {
     if spec.norm.plus_one {
         f32s += hidden * if layer.sandwich { 4 } else { 2 };
     }
-    // Sizes that would not fit are refused with the config.
+    // Sizes that overflow are refused with the config.
     let parameters = u64::try_from(layer.parameters(spec.hidden)).unwrap_or(u64::MAX >> 16);
     parameters * size + f32s * (4 - size.min(4))
 }
 
-/// True if attention is the CPU's own kernel, which holds next to nothing but its outputs.
+/// True for the CPU's streaming attention kernel, which needs almost no scratch.
 fn streams(request: &MemoryRequest, device: DeviceName) -> bool {
     device == DeviceName::Cpu && request.formats().activations == DType::F32
 }
 
-/// True if a device has kernels of our own for what takes others several operations ([`crate::fused`]).
+/// True if the device has fused kernels ([`crate::fused`]).
 fn fuses(device: DeviceName) -> bool {
     matches!(device, DeviceName::Cuda(_))
 }
 
-/// Bytes of a layer's widest moment, for a chunk of `l` tokens.
+/// Peak activation bytes of a layer for a chunk of `l` tokens.
 pub fn layer_activations(
     spec: &DecoderSpec,
     layer: &LayerSpec,
@@ -83,26 +81,24 @@ pub fn layer_activations(
     let feed_forward = match &layer.feed_forward {
         FeedForwardSpec::Dense(mlp) => l * mlp_width(mlp, size, device),
         FeedForwardSpec::Experts(e) => {
-            // At worst every token goes to one expert, and its picks' inputs and outputs lie beside it, then their outputs
-            // before and after they are weighed in f32; the sum and the router's logits, too.
+            // Worst case: one expert gets every token. Picks' inputs, outputs before and after f32 weighting, the sum, router logits.
             let shared = e.shared.map_or(0, |mlp| mlp_width(&mlp, size, device));
             let picks = n(e.per_token) * hidden * (2 * size).max(8);
             let routed = mlp_width(&e.expert, size, device) + picks;
             l * (routed.max(shared) + hidden * size + hidden * 4 + 2 * n(e.experts) * 4)
         }
     };
-    // The residual stream, what was normed of it, and a sum; norms of half precision may go through f32.
+    // Residual stream, normed input and a sum; half-precision norms may go through f32.
     let stream = 3 * hidden * size + if size < 4 && !fuses(device) { hidden * 4 } else { 0 };
     mixer.max(feed_forward) + l * stream
 }
 
-/// The attention kernel of a layer on a card; products on other devices.
+/// A layer's attention kernel on CUDA; matrix products elsewhere.
 fn kernel(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> AttentionKernel {
     if fuses(device) { request.kernel.of_layer(&a.shape(request.dtype)) } else { AttentionKernel::Products }
 }
 
-/// Bytes a token: queries, keys and values before and after their rotation, the output as it is gathered, by products in f32, and as
-/// it is handed on.
+/// Bytes per token: q, k and v before and after rotation, the gathered output (f32 with matrix products) and the final output.
 fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     let size = request.formats().activations.size_in_bytes() as u64;
     let (q, kv) = (n(a.heads) * n(a.head_dim), n(a.kv_heads) * n(a.head_dim));
@@ -111,7 +107,7 @@ fn attention_width(a: &AttentionSpec, request: &MemoryRequest, device: DeviceNam
     (2 * q + gate + 4 * kv) * size + 2 * q * out
 }
 
-/// Bytes that attention takes beside its inputs and its output, for a chunk of `l` tokens and for the tokens generated after it.
+/// Scratch of attention besides inputs and output, for a prefill chunk of `l` tokens and for decode.
 fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceName) -> u64 {
     if streams(request, device) {
         return 0;
@@ -119,7 +115,7 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
     let branches = n(request.branches.count);
     match kernel(a, request, device) {
         AttentionKernel::Fused => split_keys(a, request, branches.max(1)),
-        // Branches are by another kernel; one sequence takes no more than its output.
+        // Branches use another kernel; a single sequence needs no scratch.
         AttentionKernel::Flash if branches == 0 => 0,
         AttentionKernel::Flash => match request.kernel.of_branches(&a.shape(request.dtype)) {
             AttentionKernel::Fused => split_keys(a, request, branches),
@@ -129,17 +125,16 @@ fn attending(a: &AttentionSpec, request: &MemoryRequest, l: u64, device: DeviceN
     }
 }
 
-/// Bytes of the parts of one query each of `rows` sequences: of every part of [`SPLIT_K`] keys a head's sum, its maximum and its
-/// weight, in f32; and, where weights are recorded, maximum and weight of every piece.
+/// Split-K scratch of `rows` queries: sum, max and weight per part of [`SPLIT_K`] keys and head, in f32; max and weight per piece.
 fn split_keys(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
     let keys = seen(a, request, 1);
-    // A window may begin and end within a part, and each branch has parts of its own.
+    // A window may start and end inside a part; each branch has its own parts.
     let parts = keys / n(SPLIT_K) + 2;
     let pieces = keys / PIECE_DECODED + 2 + n(request.observed.keys);
     rows * n(a.heads) * (parts * (n(a.head_dim) + 2) + pieces * 2) * 4
 }
 
-/// Bytes a token: gate, up, the activation and the product.
+/// Bytes per token: gate, up, activation and product.
 fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     let copies = match mlp.activation {
         _ if fuses(device) => 3,
@@ -149,36 +144,34 @@ fn mlp_width(mlp: &MlpSpec, size: u64, device: DeviceName) -> u64 {
     copies * n(mlp.intermediate) * size
 }
 
-/// The convolution's inputs and sums in f32, the rule's inputs and outputs, and for a panel of tokens the blocks' matrices,
-/// which on the CPU stay within its cache.
+/// Convolution inputs and sums in f32, the rule's inputs and outputs, and block matrices per panel (in cache on the CPU).
 fn delta_net(d: &DeltaNetSpec, l: u64, size: u64, device: DeviceName) -> u64 {
     let (channels, values, heads) = (n(d.channels()), n(d.values()), n(d.value_heads));
     let token = (2 * channels + 2 * values) * size + (4 * channels + 3 * values) * 4;
     let panel = if device == DeviceName::Cpu { 0 } else { l.min(KEYS_TOGETHER) };
-    // Triangles, decays and their inverses, 6 of them at the widest; what reads the state and what writes it.
+    // At most 6 triangles, decays and inverses; reads and writes of the state.
     let blocks = panel * heads * (6 * RULE_BLOCK + 4 * n(d.key_dim) + 3 * n(d.value_dim)) * 4;
     l * token + blocks
 }
 
-/// Bytes of a score in the kernel of matrix products, whose weights are of `size` bytes: the score in f32 and its weight; without
-/// kernels of our own the score, its exponential and one intermediate, all in f32.
+/// Bytes per score of the matrix-product kernel: f32 score plus weight; unfused, score, exponential and an intermediate in f32.
 fn score_bytes(size: u64, device: DeviceName) -> u64 {
     if fuses(device) { 4 + size } else { 3 * 4 }
 }
 
-/// Keys that `rows` rows see together.
+/// Keys visible to a block of `rows` rows.
 fn seen(a: &AttentionSpec, request: &MemoryRequest, rows: u64) -> u64 {
     a.window.map_or(n(request.context), |window| (n(window) + rows).min(n(request.context)))
 }
 
-/// Bytes of a block of scores of `rows` rows. Keys and values are read where they lie.
+/// Bytes of a score block of `rows` rows. Keys and values are not copied.
 fn score_block(a: &AttentionSpec, request: &MemoryRequest, rows: u64, device: DeviceName) -> u64 {
     let heads = n(a.heads);
     let keys = (SCORES / (heads * rows.max(1))).clamp(1, seen(a, request, rows).max(1));
     heads * rows * keys * score_bytes(request.dtype.size_in_bytes() as u64, device)
 }
 
-/// Sums that the observer holds for a layer until the end.
+/// Observer sums of a layer, held until the end.
 pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let sums = n(request.observed.rows) * n(request.observed.keys) * 8;
     match &layer.mixer {
@@ -187,9 +180,8 @@ pub fn observer_sums(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     }
 }
 
-/// Bytes that the observer keeps of a linear-attention layer while rows are still to come: the keys of the whole context in the
-/// model's dtype, their decays and strengths in f32, and the queries that wait. Each branch keeps the same of its own tokens. Generated
-/// tokens come one by one, so that keys, decays, strengths and query of each are tensors of their own.
+/// Observer state of a linear-attention layer while rows are pending: keys of the context in the model's dtype, decays and strengths in
+/// f32, and waiting queries. Each branch keeps the same for its own tokens. Each generated token has its own tensors.
 pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     let Some(d) = layer.delta_net() else { return 0 };
     let size = request.formats().activations.size_in_bytes() as u64;
@@ -201,27 +193,27 @@ pub fn observer_history(layer: &LayerSpec, request: &MemoryRequest) -> u64 {
     context * token + WAITING.min(context) * keys * size + own
 }
 
-/// Bytes that the observer holds while it measures one layer's chunk, beyond those of attention itself after it.
+/// Peak observer scratch for one layer's chunk, beyond attention itself.
 pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: DeviceName) -> u64 {
     let spans = n(request.observed.keys);
     match &layer.mixer {
-        // Each thread's share is within its cache.
+        // Per-thread scratch stays in cache.
         MixerSpec::Attention(_) if streams(request, device) => 0,
         MixerSpec::Attention(a) => {
             let rows = BLOCK_ROWS.min(n(request.context)).min(n(request.chunk));
             let fused =
                 fuses(device) && request.kernel.of_sums(&a.shape(request.dtype)) == AttentionKernel::Fused;
             let sums = if fused && request.dtype != DType::F32 {
-                // Maximum and sum of each row over each piece of keys and over all of them, and each key's sum over the rows.
+                // Maximum and sum per row and piece of keys and overall, and each key's sum over rows.
                 let rows = n(request.context).min(n(request.chunk)).next_multiple_of(PASSING);
                 let keys = seen(a, request, rows);
                 n(a.heads) * (rows * (keys / PIECE + 3) * 2 + keys + 2 * KEYS_OF_BLOCK + spans + 1) * 4
             } else if fused {
-                // Maximum and sum of each row over each piece of keys; borders of spans cut pieces too.
+                // Maximum and sum per row and piece; span borders also split pieces.
                 let pieces = seen(a, request, rows) / PIECE + 2 + spans;
                 n(a.heads) * (rows * (pieces + 1) * 2 + spans + 1) * 4
             } else {
-                // A block of keys in f32, its scores, and a table of who belongs to which span, from two comparisons.
+                // A block of keys in f32, its scores, and a key-to-span table from two comparisons.
                 let keys = BLOCK_KEYS.min(seen(a, request, rows));
                 let scores = SCORES.min(n(a.heads) * rows * keys) * score_bytes(4, device);
                 scores + keys * (n(a.kv_heads) * n(a.head_dim) * 4 + spans * 8)
@@ -232,11 +224,11 @@ pub fn observer_moment(layer: &LayerSpec, request: &MemoryRequest, device: Devic
             let (heads, keys) = (n(d.value_heads), n(d.keys()));
             let panel = KEYS_TOGETHER.min(n(request.context));
             match device {
-                // Weights of every row over earlier keys, and each row's sums by span.
+                // Weights of each row over earlier keys, and row sums by span.
                 DeviceName::Cpu => {
                     heads * ROWS_TOGETHER * (n(d.key_dim) * 4 + (spans + 1) * 8) + panel * 3 * keys * 4
                 }
-                // The rows again, their weights, and the blocks' matrices; each row's sums by span, and those beside each other.
+                // Rows, weights and block matrices; row sums by span, and their concatenation.
                 _ => {
                     let rows = heads * ROWS_TOGETHER * (4 * n(d.key_dim) + 4 * RULE_BLOCK + 3 * spans) * 4;
                     rows + panel * (heads * 6 * RULE_BLOCK + 3 * keys) * 4

@@ -1,8 +1,7 @@
-//! The memory that a model needs, before any of it is loaded, and the device of each layer.
+//! Plans the memory of a model and the device of each layer before loading.
 //!
-//! From the decoder's description alone: weights, cache, activations of one chunk, observer scratch. `palimpsest model plan`
-//! prints it; the chat model and `trace` ask here before loading, refuse what cannot fit, with the cheapest changes that
-//! would, and load each layer where the plan put it.
+//! Computed from the decoder's description only. Loading refuses a plan that does not fit and suggests the cheapest changes that would;
+//! `palimpsest model plan` prints it.
 
 use std::collections::BTreeMap;
 
@@ -24,54 +23,50 @@ pub use request::{Branches, MemoryRequest, ObservedSpans, USUAL_ANSWER};
 pub use serving::{ServerMemory, Serving, TOKENISING};
 pub use split::{Parts, split};
 
-/// Bytes needed at once on one device.
+/// Bytes needed on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Which.
+    /// The device.
     pub device: DeviceName,
     /// Layers on the device.
     pub layers: usize,
-    /// Weights, in every form that is held.
+    /// Weights, in every stored form.
     pub weights: u64,
-    /// KV cache and states of the whole context and of branches.
+    /// KV cache and recurrent states of context and branches.
     pub cache: u64,
     /// Activations of one chunk.
     pub activations: u64,
     /// Scratch of the attention observer ([`ObservedSpans`]).
     pub observer: u64,
-    /// The process itself: code, tokeniser, allocator; and what a server's requests may take.
+    /// The process (code, tokeniser, allocator) and a server's requests.
     pub process: u64,
 }
 
 impl Share {
-    /// All of it.
+    /// Sum of all fields.
     pub fn total(&self) -> u64 {
         self.weights + self.cache + self.activations + self.observer + self.process
     }
 }
 
-/// Bytes needed at once, device by device.
+/// Bytes needed, per device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Of each device that was asked for, in that order.
+    /// One per requested device, in order.
     pub shares: Vec<Share>,
-    /// For every layer the index of its device.
+    /// Device index of each layer.
     pub places: Vec<usize>,
-    /// Bytes of the files that are mapped into memory while loading. The system counts them for the process and takes them
-    /// back when it runs short, so they are no part of what must be free.
+    /// Bytes of memory-mapped files during loading. The OS counts them for the process but can reclaim them, so they need not be free.
     pub mapped: u64,
-    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` without such weights.
+    /// Storage of quantised weights on the CPU in f32 or bf16; `None` without such weights.
     pub kept: Option<Kept>,
 }
 
-/// The process itself on the CPU: code, tables, the allocator's spare room, threads. Measured, rounded up.
+/// CPU process overhead: code, tables, allocator slack, threads. Measured, rounded up.
 const PROCESS: u64 = 32 << 20;
 
 impl MemoryPlan {
-    /// The plan for a model and a request, with layers split between devices of so many free bytes (`None`: not known).
-    ///
-    /// Where quantised weights may be kept in either way, it keeps them dequantised too, for the faster prefill, unless only the plan
-    /// without them fits.
+    /// Splits layers by free bytes per device (`None`: unknown). Quantised weights are also kept dequantised unless only packed ones fit.
     pub fn new(description: &ModelDescription, request: &MemoryRequest, free: &[Option<u64>]) -> Self {
         let dense = Self::keeping(description, request, free, request.kept.unwrap_or_default());
         if request.kept.is_some() || dense.kept.is_none() || dense.fits(free) != Some(false) {
@@ -91,7 +86,7 @@ impl MemoryPlan {
         let formats = request.formats();
         let size = formats.dtype.size_in_bytes() as u64;
         let chunk = request.chunk.min(request.context.max(1));
-        // On the CPU decoding reads quantised weights packed.
+        // Decode on the CPU reads packed weights.
         let on_cpu = request.on_cpu();
         let packed = description.packed.as_ref().filter(|_| on_cpu && formats.activations == DType::F32);
         let cache = |i: usize| {
@@ -100,23 +95,23 @@ impl MemoryPlan {
                 let branch = branch_bytes(mixer, request.context, request.branches.tokens, &formats)?;
                 trunk.checked_add(branch.checked_mul(request.branches.count)?)
             });
-            // More than any number holds: more than any machine has, and small enough to be added up.
+            // Overflow: larger than any machine, yet safe to add up.
             bytes.map_or(u64::MAX >> 16, n)
         };
         let packed_layer = |i: usize| packed.and_then(|p| p.layers.get(i)).copied().unwrap_or_default();
-        // The packed bits come on top of the dequantised weights, or in their place.
+        // Packed weights are stored besides the dequantised ones, or instead of them.
         let with_packed = |dense: u64, of: PackedBytes| match kept {
             Kept::Dense => dense + of.packed,
             Kept::Quantised => dense.saturating_sub(of.dense / 4 * size) + of.packed,
         };
-        // What is dequantised in f32, and its numbers in bf16 beside that.
+        // f32 values, plus a bf16 copy for half-precision products.
         let each = if formats.half_products() { 6 } else { 4 };
         let scratch = |of: PackedBytes| if kept == Kept::Quantised { of.scratch / 4 * each } else { 0 };
         let weights =
             |i: usize| with_packed(arithmetic::layer_weights(spec, &spec.layers[i], size), packed_layer(i));
         let embedding = n(spec.vocab) * n(spec.hidden) * size;
         let packed_head = packed.map_or_else(PackedBytes::default, |p| p.head);
-        // The dequantised weights of a tied head are the embedding, which is there anyhow.
+        // A tied head shares its dequantised weights with the embedding.
         let head_values = if spec.tied { packed_head.packed } else { with_packed(embedding, packed_head) };
         let head = head_values + n(spec.hidden) * if spec.norm.plus_one { 4 } else { size };
         let parts = Parts {
@@ -134,7 +129,7 @@ impl MemoryPlan {
                 arithmetic::layer_activations(spec, &spec.layers[i], request, l, device)
                     + scratch(packed_layer(i))
             };
-            // Layers come one after the other: what is measured at one adds to that layer's own activations.
+            // Layers run one at a time: the observer's scratch adds to that layer's activations.
             let measured =
                 |i: usize| activations(i) + arithmetic::observer_moment(&spec.layers[i], request, device);
             let mut share = Share {
@@ -153,12 +148,12 @@ impl MemoryPlan {
             }
             if Some(d) == last {
                 share.weights += head;
-                // A tied head is the embedding itself where it lies on the same device, else a copy of it.
+                // A tied head on another device needs a copy of the embedding.
                 let same = first.is_some_and(|first| request.devices[first] == device);
                 if spec.tied && !same {
                     share.weights += embedding;
                 }
-                // The logits, their sizes and the sums' input, in f32.
+                // Logits, row sizes and the sums' input, in f32.
                 share.activations += 3 * n(request.logits.max(1)) * n(spec.vocab) * 4;
                 if !spec.tied {
                     share.activations += scratch(packed_head);
@@ -175,39 +170,38 @@ impl MemoryPlan {
         self.shares.iter().map(of).sum()
     }
 
-    /// Weights on all devices.
+    /// Weight bytes on all devices.
     pub fn weights(&self) -> u64 {
         self.sum(|s| s.weights)
     }
 
-    /// The cache on all devices.
+    /// Cache bytes on all devices.
     pub fn cache(&self) -> u64 {
         self.sum(|s| s.cache)
     }
 
-    /// Activations on all devices.
+    /// Activation bytes on all devices.
     pub fn activations(&self) -> u64 {
         self.sum(|s| s.activations)
     }
 
-    /// The observer's scratch on all devices.
+    /// Observer bytes on all devices.
     pub fn observer(&self) -> u64 {
         self.sum(|s| s.observer)
     }
 
-    /// All that must be free, on all devices.
+    /// Total bytes on all devices.
     pub fn total(&self) -> u64 {
         self.sum(Share::total)
     }
 
-    /// The most memory that the process will be seen to hold on the CPU: at the end of loading, with the files still mapped,
-    /// or at the end of the prefill.
+    /// Peak resident memory on the CPU: at the end of loading, files still mapped, or at the end of prefill.
     pub fn peak_resident(&self) -> u64 {
         let loading = self.sum(|s| s.weights + s.process) + self.mapped;
         self.total().max(loading)
     }
 
-    /// True if every device has what is asked of it; `None` where it is not known of one.
+    /// True if every device has enough free memory; `None` if unknown.
     pub fn fits(&self, free: &[Option<u64>]) -> Option<bool> {
         let mut needed: BTreeMap<DeviceName, (u64, Option<u64>)> = BTreeMap::new();
         for (share, &free) in self.shares.iter().zip(free) {
@@ -215,7 +209,7 @@ impl MemoryPlan {
         }
         let fits: Vec<Option<bool>> =
             needed.values().map(|(needed, free)| free.map(|free| *needed <= free)).collect();
-        // One device that is too small decides, even where others are not known.
+        // One device that is too small decides, even if others are unknown.
         if fits.contains(&Some(false)) {
             Some(false)
         } else {
@@ -224,7 +218,7 @@ impl MemoryPlan {
     }
 }
 
-/// The free bytes of each device, where one that is named several times has a part for each.
+/// Free bytes per entry; a device listed several times is divided between its entries.
 fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
     let times = |device: &DeviceName| n(devices.iter().filter(|d| *d == device).count()).max(1);
     devices
@@ -234,7 +228,7 @@ fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Why a request cannot be granted, with what would help.
+/// A request exceeds the free memory, with remedies.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{model} at a context of {context} tokens in {dtype} needs {needed} (weights {weights}, cache {cache}, the rest {rest}), and {available} are free on {devices}. What would fit: {remedies}"
@@ -254,7 +248,7 @@ pub struct DoesNotFit {
 }
 
 impl DoesNotFit {
-    /// The same for a server, whose flags are others.
+    /// Rewrites the remedies with a server's flags.
     pub(super) fn of_server(mut self: Box<Self>, memory: Option<u64>) -> Box<Self> {
         self.remedies = self.remedies.replace("--batch-size 1", "a smaller --parallel and --cache-tokens");
         if let Some(memory) = memory {
@@ -265,16 +259,16 @@ impl DoesNotFit {
     }
 }
 
-/// Where every layer goes, and what is kept of quantised weights.
+/// Device of each layer, and storage of quantised weights.
 #[derive(Debug, Clone)]
 pub struct Placement {
-    /// One device a layer.
+    /// Device of each layer.
     pub devices: Vec<Device>,
-    /// The form of quantised weights on the CPU in f32 or bf16.
+    /// Storage of quantised weights on the CPU in f32 or bf16.
     pub kept: Kept,
 }
 
-/// Plans where every layer goes, by the memory that the devices have free, and refuses what does not fit.
+/// Plans with the currently free memory; fails if the model does not fit.
 pub fn place(
     model: &str,
     description: &ModelDescription,
@@ -285,7 +279,7 @@ pub fn place(
     place_within(model, description, request, devices, &free)
 }
 
-/// The same within so many bytes of each device.
+/// [`place`] with given free bytes per device.
 pub fn place_within(
     model: &str,
     description: &ModelDescription,
@@ -303,7 +297,7 @@ pub fn place_within(
     })
 }
 
-/// The form of quantised weights as a sentence without its first capital.
+/// Describes the storage of quantised weights, in lower case.
 pub fn in_words(kept: Kept) -> &'static str {
     match kept {
         Kept::Dense => {
@@ -315,7 +309,7 @@ pub fn in_words(kept: Kept) -> &'static str {
     }
 }
 
-/// Refuses a request that does not fit the free bytes of its devices.
+/// Fails if a request exceeds the free bytes of its devices.
 pub fn check(
     model: &str,
     description: &ModelDescription,
@@ -326,7 +320,7 @@ pub fn check(
     if plan.fits(free) != Some(false) {
         return Ok(plan);
     }
-    // Devices that are one and the same are counted once.
+    // Count repeated devices once.
     let named: BTreeMap<DeviceName, Option<u64>> =
         request.devices.iter().copied().zip(free.iter().copied()).collect();
     let names: Vec<String> = request.devices.iter().map(ToString::to_string).collect();
@@ -345,7 +339,7 @@ pub fn check(
     }))
 }
 
-/// Up to three changes, the cheapest first, each of which fits.
+/// Up to three changes that fit, cheapest first.
 fn remedies(
     description: &ModelDescription,
     request: &MemoryRequest,
@@ -375,7 +369,6 @@ fn remedies(
     if request.dtype == DType::F32 && fits(&with(&|w| (w.dtype, w.cache) = (DType::BF16, None))) {
         found.push("--dtype bf16".to_owned());
     }
-    // The plan grows with the context: find the longest that fits.
     let (mut low, mut high) = (0, request.context);
     while low + 1 < high {
         let middle = low.midpoint(high);
@@ -389,7 +382,7 @@ fn remedies(
     found.join("; or ")
 }
 
-/// Bytes for people.
+/// Formats bytes for people.
 pub fn gigabytes(bytes: u64) -> String {
     match bytes {
         0..100_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
@@ -397,7 +390,7 @@ pub fn gigabytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes as flags take them, rounded up.
+/// Formats bytes for flags, rounded up.
 pub fn mebibytes(bytes: u64) -> String {
     format!("{}MiB", bytes.div_ceil(1 << 20))
 }

@@ -1,4 +1,4 @@
-//! The request that memory is planned for.
+//! Parameters of a memory plan.
 
 use candle_core::DType;
 
@@ -7,35 +7,35 @@ use crate::engine::DEFAULT_CHUNK;
 use crate::engine::device::DeviceName;
 use crate::model::{CacheFormat, Formats, Kept};
 
-/// A run to plan memory for.
+/// Parameters of a memory plan.
 #[derive(Debug, Clone)]
 pub struct MemoryRequest {
-    /// Tokens of the cache.
+    /// Cache length in tokens.
     pub context: usize,
-    /// Tokens that a prefill reads at a time.
+    /// Tokens of a prefill chunk.
     pub chunk: usize,
-    /// Positions whose logits are asked for at once, at least one.
+    /// Maximum positions whose logits are requested at once; at least one.
     pub logits: usize,
-    /// Dtype of weights and of the factors of products.
+    /// Dtype of weights and of matrix products.
     pub dtype: DType,
-    /// Dtype of keys and values; `None` is the model's.
+    /// KV cache dtype; `None` is the model's.
     pub cache: Option<DType>,
-    /// The attention kernel on CUDA. Products where keys may be hidden from rows, which no other kernel serves.
+    /// Attention kernel on CUDA; matrix products if keys may be masked, which other kernels do not support.
     pub kernel: AttentionKernel,
-    /// Where: one device, or several that share the layers out between them.
+    /// One device, or several that split the layers.
     pub devices: Vec<DeviceName>,
-    /// Branches of what is in the cache, beside it.
+    /// Branches besides the main cache.
     pub branches: Branches,
-    /// The spans that the attention observer sums over.
+    /// Spans the attention observer sums over.
     pub observed: ObservedSpans,
-    /// The form in which quantised weights are kept on the CPU in f32 or bf16; `None` lets the plan decide: dequantised too where they fit.
+    /// Storage of quantised weights on the CPU in f32 or bf16; `None` also keeps them dequantised if that fits.
     pub kept: Option<Kept>,
-    /// Bytes of the CPU's memory that a server plans beside the model; 0 for everybody else.
+    /// CPU bytes of a server besides the model; 0 elsewhere.
     pub beside: u64,
 }
 
 impl MemoryRequest {
-    /// Of one sequence of up to `context` tokens, all else as it usually is.
+    /// One sequence of up to `context` tokens, defaults otherwise.
     pub fn new(context: usize, dtype: DType, devices: Vec<DeviceName>) -> Self {
         MemoryRequest {
             context,
@@ -52,63 +52,60 @@ impl MemoryRequest {
         }
     }
 
-    /// Refuses a cache that the devices do not keep.
+    /// Fails if the devices do not support the cache dtype.
     pub fn check_formats(&self) -> Result<Formats, CacheFormat> {
         Formats::on(self.dtype, self.cache, self.on_cpu())
     }
 
-    /// True if no device is another than the CPU.
+    /// True if all devices are the CPU.
     pub fn on_cpu(&self) -> bool {
         self.devices.iter().all(|device| *device == DeviceName::Cpu)
     }
 
-    /// The number formats on the devices; a cache that they do not keep is refused by what loads the model, and counted as their own.
+    /// Number formats on the devices. An unsupported cache dtype is refused at load and counted here as the compute dtype.
     pub fn formats(&self) -> Formats {
         self.check_formats().unwrap_or(Formats::throughout(self.dtype))
     }
 }
 
-/// Spans that the attention observer sums over.
+/// Sizes of the attention observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedSpans {
     /// Row spans.
     pub rows: usize,
     /// Key spans.
     pub keys: usize,
-    /// Tokens generated after a prompt, a thought among them: linear-attention layers' observer keeps their queries until it is known
-    /// which of them are the answer.
+    /// Generated tokens, thoughts included: the observer of linear-attention layers keeps their queries until the answer is known.
     pub generated: usize,
 }
 
 impl Default for ObservedSpans {
-    /// The question and one piece of evidence, over twice the sessions of the longest published histories, and an answer of usual
-    /// length.
+    /// Two rows (question and evidence), twice the sessions of the longest published histories, an answer of usual length.
     fn default() -> Self {
         ObservedSpans { rows: 2, keys: 512, generated: USUAL_ANSWER }
     }
 }
 
-/// Continuations of the same tokens, decoded as one batch.
+/// Continuations of one prefix, decoded as a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Branches {
-    /// Most of them; none where nothing does.
+    /// Maximum number of branches.
     pub count: usize,
-    /// Tokens whose keys each may hold for itself (see [`crate::model::branch_rows`]).
+    /// Own tokens of each branch (see [`crate::model::branch_rows`]).
     pub tokens: usize,
 }
 
-/// Tokens of an answer that plans are made for unless told otherwise: those of STALE, the default benchmark.
+/// Default answer length in tokens: STALE's, the default benchmark.
 pub const USUAL_ANSWER: usize = 1024;
 
-/// Tokens of a probe's own part of the prompt, the question and what follows it, that are planned for. A longer one is
-/// answered by itself, in the cache.
+/// Planned tokens of a question and what follows it. A longer one is answered alone, in the main cache.
 const OWN_TOKENS: usize = 512;
 
 impl Branches {
-    /// The default of plans: three probes a case, answers of up to [`USUAL_ANSWER`] tokens.
+    /// Default: three probes per case with answers of up to [`USUAL_ANSWER`] tokens.
     pub const USUAL: Branches = Branches::for_answers(3, USUAL_ANSWER);
 
-    /// For answers of up to `max_new_tokens` to `count` probes; one alone needs no branch.
+    /// Branches for `count` probes with answers of up to `max_new_tokens`; a single probe needs none.
     pub const fn for_answers(count: usize, max_new_tokens: usize) -> Self {
         match count {
             0 | 1 => Branches { count: 0, tokens: 0 },

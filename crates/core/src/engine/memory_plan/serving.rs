@@ -1,64 +1,62 @@
-//! A server's memory plan: answers at once, cached prompts, and the memory of requests beside them.
+//! Memory plan of a server: concurrent answers, cached prompts, and request buffers.
 
 use super::{Branches, MemoryPlan, MemoryRequest};
 use crate::engine::thread::Limits;
 use crate::model::{ModelDescription, cache_bytes};
 
-/// Limits asked of a server; those that are not given are what fits.
+/// Requested server limits; `None` is chosen by available memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Serving {
-    /// Most answers that are generated together.
+    /// Maximum concurrent answers.
     pub parallel: Option<usize>,
-    /// Most tokens whose keys are held, of prompts and answers together.
+    /// Maximum cached tokens of prompts and answers together.
     pub tokens: Option<usize>,
-    /// Bytes that all of it may take, the model included; three quarters of what is free unless told otherwise.
+    /// Total bytes, model included; default three quarters of free memory.
     pub memory: Option<u64>,
 }
 
-/// Bytes that a server plans beside the model, its caches and its activations.
+/// Server bytes besides model, caches and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerMemory {
-    /// All requests together: bodies and what they are read into, what waits, what is recorded, and replies.
+    /// All requests: bodies, parsed data, queues, recordings and replies.
     pub requests: u64,
-    /// Texts while they are cut into tokens.
+    /// Tokenisation of texts.
     pub tokenising: u64,
-    /// Of the plan: the model, its caches and all of the above.
+    /// Total of the plan.
     pub planned: u64,
-    /// Of that what is there whoever asks: weights, and the process itself.
+    /// Share of it that is independent of load: weights and process.
     pub fixed: u64,
-    /// A token of the cache.
+    /// Bytes per cached token.
     pub token: u64,
     /// Activations of a forward pass.
     pub activations: u64,
 }
 
-/// Answers that are generated together, contexts whose keys are held, and mebibytes of requests: the first of these that fits, unless
-/// told otherwise.
+/// (concurrent answers, cached contexts, MiB of requests): the first that fits is the default.
 const USUAL: [(usize, usize, u64); 5] = [(16, 8, 2048), (8, 8, 1024), (8, 4, 512), (4, 4, 256), (2, 2, 128)];
 
-/// The least that can be served with: one body of the longest kind, and what it is read into.
+/// Minimum: one request body of maximum size, parsed.
 const LEAST: (usize, usize, u64) = (1, 1, 96);
 
-/// Copies of windows and states: one an answer, and three a cached prompt, its latest and two marks.
+/// Copies of windows and states: one per answer and three per cached prompt (latest and two marks).
 const STATES: usize = 4;
 
-/// Prompts that are kept of models whose layers all see the whole context: their number takes no memory, only their tokens do.
+/// Cached prompts if all layers see the whole context: then only tokens take memory.
 const MANY_PROMPTS: usize = 256;
 
-/// The embedder with a batch of texts, tables of grammars, threads of connections and of texts: measured, rounded up. And 16 MiB for
-/// kept masses of scores' neutral requests (`serve::SCORE_CACHE_BYTES`).
+/// Embedder batch, grammar tables, threads, and 16 MiB of cached masses (`serve::SCORE_CACHE_BYTES`). Measured, rounded up.
 const BESIDE: u64 = 368 << 20;
 
-/// Bytes that a text takes while it is cut into tokens, for each of its own. Measured (95 to 115), rounded up.
+/// Tokenisation bytes per token. Measured (95 to 115), rounded up.
 pub const TOKENISING: u64 = 160;
 
-/// Bounds of the memory of tokenising, which is enough for the longest text that can fit.
+/// Bounds of tokenisation memory; enough for the longest text that fits.
 const TOKENISED: std::ops::RangeInclusive<u64> = 64 << 20..=512 << 20;
 
-/// Bytes of a text a token, where the tokeniser does not tell.
+/// Assumed bytes of text per token if the tokeniser does not tell.
 const USUAL_TOKEN: usize = 16;
 
-/// Of a model that was opened without a plan for a server.
+/// For models opened without a server plan.
 impl Default for ServerMemory {
     fn default() -> Self {
         let (requests, tokenising) = (USUAL[0].2 << 20, *TOKENISED.end());
@@ -67,16 +65,15 @@ impl Default for ServerMemory {
 }
 
 impl ServerMemory {
-    /// Memory planned beside the model, its caches and its activations.
+    /// Request, tokenisation and fixed server bytes.
     pub fn beside(&self) -> u64 {
         self.requests + self.tokenising + BESIDE
     }
 }
 
 impl Serving {
-    /// The plan of a server of `request.context` tokens, none of which stands for more than `longest` bytes, on devices of so many
-    /// free bytes, and how that enters the plan. Nobody else's memory is taken unasked: what is not said takes no more than three
-    /// quarters of what is free. Where nothing fits, what is left is one answer after the other.
+    /// Fits a server plan into free device memory, with contexts of `request.context` tokens of at most `longest` bytes each. Defaults use
+    /// at most three quarters of free memory. If nothing fits, the plan serves one answer at a time.
     pub fn fitted(
         self,
         description: &ModelDescription,
@@ -97,7 +94,7 @@ impl Serving {
             let tokens = tokens.unwrap_or(context.saturating_mul(usual.1)).max(context);
             let prompts = if states { parallel } else { MANY_PROMPTS };
             let count = if states { parallel * STATES } else { 1 };
-            // No branch is planned with more than a context, and one context is the plan's own.
+            // A branch is at most one context; the plan already has one.
             let count = count.max(tokens.div_ceil(request.context.max(1)));
             let each = (tokens - request.context).div_ceil(count);
             let limits = Limits { parallel, tokens, prompts };
@@ -126,7 +123,7 @@ impl Serving {
         found.unwrap_or_else(|| with(planned(LEAST))).1
     }
 
-    /// The part of each device's free memory to plan with: what was asked for, at most what is free; by default three quarters.
+    /// Free memory to plan with, per device: the requested amount, at most what is free; default three quarters.
     pub fn within(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
         let of = |free: &Option<u64>| match self.memory {
             Some(memory) => Some(free.map_or(memory, |free| free.min(memory))),
@@ -135,7 +132,7 @@ impl Serving {
         free.iter().map(of).collect()
     }
 
-    /// The memory that everything must fit into: what was asked for, or all that is free.
+    /// Hard memory limit per device: the requested amount, or all free memory.
     pub fn bounded(self, free: &[Option<u64>]) -> Vec<Option<u64>> {
         if self.memory.is_some() { self.within(free) } else { free.to_vec() }
     }
@@ -148,7 +145,7 @@ mod tests {
     use super::*;
     use crate::engine::device::DeviceName;
 
-    /// SmolLM2-135M: layers, keys and values, key/value heads, head width, bytes of an f32.
+    /// SmolLM2-135M: layers, k and v, kv_heads, head_dim, bytes of f32.
     const BYTES_A_TOKEN: u64 = 30 * 2 * 3 * 64 * 4;
 
     fn fitted(serving: Serving, free: u64) -> (Limits, MemoryPlan) {

@@ -1,18 +1,18 @@
-//! Which device holds which layer.
+//! Splits layers between devices.
 
 /// Bytes of a decoder's parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
-    /// Each layer with its cache.
+    /// Per layer, with its cache.
     pub layers: Vec<u64>,
-    /// The embedding, on the first layer's device.
+    /// Embedding, on the first layer's device.
     pub first: u64,
-    /// Norm and output head, on the last layer's device.
+    /// Final norm and output head, on the last layer's device.
     pub last: u64,
 }
 
 impl Parts {
-    /// Layer `i` with what lies with it.
+    /// Bytes of layer `i`, with embedding or head.
     fn weight(&self, i: usize) -> u64 {
         let first = if i == 0 { self.first } else { 0 };
         let last = if i + 1 == self.layers.len() { self.last } else { 0 };
@@ -20,18 +20,17 @@ impl Parts {
     }
 }
 
-/// The device of every layer, ascending, for devices with so many bytes free (equal shares where one of them is unknown).
+/// Device of each layer, ascending, given free bytes per device (equal shares if any is unknown).
 ///
-/// Runs of layers are as nearly in proportion to free memory as whole layers allow: of all splits into consecutive runs the
-/// one whose fullest device is least full, so that layers fit whenever any such split fits. No device is left without a
-/// layer while there are layers enough.
+/// Minimises the load of the fullest device over all splits into consecutive runs, so layers fit whenever any such split fits. Every device
+/// gets a layer while there are enough.
 pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
     let known: Option<Vec<u64>> = free.iter().copied().collect();
     let free = known.unwrap_or_else(|| vec![1; free.len()]);
     let free: Vec<f64> = free.into_iter().map(|bytes| bytes.max(1) as f64).collect();
     let total: f64 = (0..parts.layers.len()).map(|i| parts.weight(i) as f64).sum();
     let smallest = free.iter().copied().fold(f64::INFINITY, f64::min);
-    // Bisection of the fullest device's load: with everything on the smallest one it surely does; 60 halvings leave no doubt.
+    // Bisect the load of the fullest device; 60 halvings suffice.
     let (mut low, mut high) = (0.0, total / smallest + 1.0);
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
@@ -40,8 +39,7 @@ pub fn split(parts: &Parts, free: &[Option<u64>]) -> Vec<usize> {
     fill(parts, &free, high).unwrap_or_else(|| vec![0; parts.layers.len()])
 }
 
-/// Gives each device in turn the layers that fill it up to `full` times its free bytes, but leaves one layer to each of those
-/// after it while there are enough; `None` where layers are left over.
+/// Fills devices in order up to `full` times their free bytes, reserving a layer for each later device; `None` if layers remain.
 fn fill(parts: &Parts, free: &[f64], full: f64) -> Option<Vec<usize>> {
     let n = parts.layers.len();
     let mut devices: Vec<usize> = Vec::with_capacity(n);
@@ -75,10 +73,9 @@ mod tests {
         assert_eq!(split(&even, &[Some(100), Some(100)]), [0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(split(&even, &[Some(300), Some(100)]), [0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!(split(&even, &[Some(100), Some(300)]), [0, 0, 1, 1, 1, 1, 1, 1]);
-        // An embedding of two layers' weight moves the border; so does a head.
+        // An embedding or head worth two layers moves the border.
         assert_eq!(split(&parts(&[10; 8], 20, 0), &[Some(100), Some(100)]), [0, 0, 0, 1, 1, 1, 1, 1]);
         assert_eq!(split(&parts(&[10; 8], 0, 20), &[Some(100), Some(100)]), [0, 0, 0, 0, 0, 1, 1, 1]);
-        // One layer weighs as much as the others together.
         assert_eq!(
             split(&parts(&[10, 10, 60, 10, 10, 10, 10], 0, 0), &[Some(1), Some(1)]),
             [0, 0, 0, 1, 1, 1, 1]
@@ -91,13 +88,13 @@ mod tests {
         assert_eq!(split(&even, &[None, Some(1)]), [0, 0, 0, 1, 1, 1]);
         assert_eq!(split(&parts(&[10; 5], 0, 0), &[None; 4]), [0, 0, 1, 2, 3]);
         assert_eq!(split(&parts(&[10; 2], 100, 0), &[None; 2]), [0, 1]);
-        // More devices than layers: some stay empty, and none is named twice out of order.
+        // More devices than layers: some stay empty.
         assert_eq!(split(&parts(&[10; 2], 0, 0), &[None; 3]), [0, 1]);
     }
 
     #[test]
     fn a_split_that_fits_is_found_whenever_there_is_one() {
-        // Every way to cut ten unequal layers in three, against sizes that leave little choice.
+        // All splits of ten unequal layers into three runs, with tight memory.
         let layers = [7, 3, 9, 4, 4, 8, 2, 6, 5, 1];
         let p = parts(&layers, 5, 3);
         let mut tight = 0;

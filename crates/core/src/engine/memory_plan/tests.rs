@@ -25,7 +25,7 @@ fn weights_and_cache_are_those_that_the_published_sizes_imply() {
     let plan = MemoryPlan::new(&model, &request(8192), &[None]);
     assert_eq!(plan.cache(), 2 * 30 * 3 * 64 * 8192 * 4);
     assert_eq!(plan.weights(), 134_515_008 * 4);
-    // Half precision: half of both, since nothing here is kept in f32.
+    // Half precision halves both: nothing here is kept in f32.
     let plan = MemoryPlan::new(&model, &bf16(8192, 1), &[None]);
     assert_eq!(plan.cache(), 30 * 3 * 64 * 8192 * 2 * 2);
     assert_eq!(plan.weights(), 134_515_008 * 2);
@@ -34,11 +34,11 @@ fn weights_and_cache_are_those_that_the_published_sizes_imply() {
 #[test]
 fn a_window_bounds_the_cache_and_linear_layers_have_a_state_of_fixed_size() {
     let cache = |name: &str, context| MemoryPlan::new(&description(name), &bf16(context, 1), &[None]).cache();
-    // gpt-oss-20b: 12 layers see everything, 12 the last 128 tokens: 127 of them beside a chunk.
+    // gpt-oss-20b: 12 full layers, 12 with a window of 128 (127 plus a chunk).
     assert_eq!(cache("gpt-oss-20b", 100_000), 12 * (100_000 + 127 + 1024) * 8 * 64 * 2 * 2);
-    // Gemma 3 270M: 3 layers see everything, 15 the last 512.
+    // Gemma 3 270M: 3 full layers, 15 with a window of 512.
     assert_eq!(cache("gemma3-270m", 32_768), (3 * 32_768 + 15 * (511 + 1024)) * 256 * 2 * 2);
-    // Qwen3.5-9B: 8 layers of attention; 24 with a convolution's last 3 inputs and a state in f32.
+    // Qwen3.5-9B: 8 attention layers; 24 with 3 convolution inputs and an f32 state.
     let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
     assert_eq!(cache("qwen3.5-9b", 131_072), 8 * 131_072 * 4 * 256 * 2 * 2 + 24 * linear);
 }
@@ -50,10 +50,10 @@ fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
         let plan = |request: &MemoryRequest| MemoryPlan::new(&description(name), request, &[None]).cache();
         plan(&with) - plan(&bf16(32_768, 1))
     };
-    // Keys from the last border before the shared part's end on, the question, and the answer.
+    // From the last border of the shared part: question and answer.
     let tokens = 256 + 512 + 100;
     assert_eq!(added("smollm2-135m"), 3 * 30 * tokens * 3 * 64 * 2 * 2);
-    // A window's buffer has room for 256 tokens beside it.
+    // A window buffer has 256 spare tokens.
     assert_eq!(added("gemma3-270m"), 3 * (3 * tokens + 15 * (511 + 256)) * 256 * 2 * 2);
     let linear = 3 * (2 * 16 * 128 + 32 * 128) * 2 + 32 * 128 * 128 * 4;
     assert_eq!(added("qwen3.5-9b"), 3 * (8 * tokens * 4 * 256 * 2 * 2 + 24 * linear));
@@ -64,8 +64,7 @@ fn branches_take_their_own_keys_windows_and_states_beside_the_cache() {
 fn the_observer_keeps_the_keys_of_linear_layers_for_the_whole_context() {
     let observer =
         |context| MemoryPlan::new(&description("qwen3.5-9b"), &bf16(context, 1), &[None]).observer();
-    // From one long context to another only this grows, in 24 layers: 16 keys of 128 in bf16 and two f32 a value head. What
-    // softmax layers take for the moment is for a block of keys, of the same size at any length.
+    // Only this grows with the context, in 24 layers: 16 keys of 128 in bf16 and two f32 per value head. Softmax layers work in blocks.
     let history = 24 * (16 * 128 * 2 + 32 * 2 * 4) * 131_072u64;
     assert_eq!(observer(262_144) - observer(131_072), history);
 }
@@ -77,18 +76,17 @@ fn our_own_kernels_hold_no_scores_and_their_parts_grow_with_keys_and_branches() 
     };
     let by = |kernel, context| MemoryRequest { kernel, ..bf16(context, 1) };
     let (products, fused) = (by(AttentionKernel::Products, 131_072), by(AttentionKernel::Auto, 131_072));
-    // A block of 64 Mi scores in f32 and their weights in bf16, and the output gathered in f32. The feed-forward of 14,336 is
-    // narrower than both, and wider than attention without them.
+    // A block of 64 Mi f32 scores and bf16 weights, and the gathered f32 output. The feed-forward of 14,336 lies between the two plans.
     let width = 4 * 4096 * 2 + 4 * 1024 * 2;
     let feed_forward = 3 * 14_336 * 2;
     assert!(1024 * width < 1024 * feed_forward);
     let scores = 64 * (1 << 20) * 6 + 1024 * (width + 4096 * 4);
     assert_eq!(activations(products.clone()) - activations(fused.clone()), scores - 1024 * feed_forward);
-    // Hundreds of branches: each its parts of 256 keys, 128 sums and two numbers a head, and pieces of 32.
+    // Per branch: parts of 256 keys with 128 sums and two numbers per head, and pieces of 32.
     let branched = |count| MemoryRequest { branches: Branches { count, tokens: 1 }, ..fused.clone() };
     let parts = 32 * (514 * 130 + (4096 + 2 + 512) * 2) * 4;
     assert_eq!(activations(branched(200)) - activations(branched(100)), 100 * parts);
-    // f32 is by products under every choice, but the sums of rows are not.
+    // f32 always uses matrix products, but not for row sums.
     let in_f32 = |kernel| {
         let request = MemoryRequest { dtype: DType::F32, ..by(kernel, 131_072) };
         MemoryPlan::new(&description("llama-3.1-8b-instruct"), &request, &[None])
@@ -96,7 +94,7 @@ fn our_own_kernels_hold_no_scores_and_their_parts_grow_with_keys_and_branches() 
     let [products, auto] = [AttentionKernel::Products, AttentionKernel::Auto].map(in_f32);
     assert_eq!(products.activations(), auto.activations());
     assert!(products.observer() > auto.observer());
-    // Elsewhere than on CUDA there is nothing to choose.
+    // Only CUDA has a choice of kernels.
     let cpu = |kernel| {
         MemoryPlan::new(
             &description("smollm2-135m"),
@@ -129,7 +127,7 @@ fn shares_of_several_devices_add_up_to_the_whole_and_a_tied_head_is_copied_to_th
             assert!(many.shares.iter().all(|s| s.layers > 0), "{name} on {cards}");
         }
     }
-    // One device named twice has one embedding, one memory and one process.
+    // A device listed twice has one embedding, one memory and one process.
     let twice = MemoryRequest { devices: vec![DeviceName::Cpu; 2], ..request(4096) };
     let model = description("smollm2-135m");
     let (twice, once) =
@@ -149,14 +147,13 @@ fn a_plan_fits_when_every_device_has_what_is_asked_of_it() {
     let plan = MemoryPlan::new(&model, &bf16(8192, 2), &free);
     assert_eq!(plan.fits(&free), Some(true));
     assert_eq!(plan.fits(&[free[0], None]), None);
-    // Together they would be enough, but the second one is not.
+    // Enough in total, but the second is too small.
     let small = [Some(170_000_000_000), Some(10_000_000_000)];
     assert_eq!(plan.fits(&small), Some(false));
-    // Split by those sizes it fits again.
     assert_eq!(MemoryPlan::new(&model, &bf16(8192, 2), &small).fits(&small), Some(true));
 }
 
-/// SmolLM2 with all its matrices in Q4_1.
+/// SmolLM2 with all matrices in Q4_1.
 fn quantised() -> ModelDescription {
     let model = description("smollm2-135m");
     let of = |sizes: &[(u64, u64)]| {
@@ -178,19 +175,17 @@ fn quantised_weights_are_kept_alone_only_where_their_values_do_not_fit_beside_th
     let model = quantised();
     let planned = |kept, free| MemoryPlan::new(&model, &MemoryRequest { kept, ..request(4096) }, &[free]);
     let (dense, least) = (planned(Some(Kept::Dense), None), planned(Some(Kept::Quantised), None));
-    // 20 bytes for 32 weights; norms and the embedding, which is the values of the head, in f32 either way.
+    // 20 bytes per 32 weights; norms and the embedding (the tied head) in f32.
     let (all, matrices, embedding) = (134_515_008, 30 * 3_538_944, 49_152 * 576);
     assert_eq!(dense.weights(), all * 4 + (matrices + embedding) * 20 / 32);
     assert_eq!(least.weights(), (all - matrices) * 4 + (matrices + embedding) * 20 / 32);
     assert_eq!(least.activations(), dense.activations() + 1536 * 576 * 4);
-    // Without a word the plan decides by what is free.
     let kept = |free| planned(None, free).kept;
     assert_eq!(kept(None), Some(Kept::Dense));
     assert_eq!(kept(Some(dense.total())), Some(Kept::Dense));
     assert_eq!(kept(Some(dense.total() - 1)), Some(Kept::Quantised));
     assert_eq!(planned(None, Some(least.total())).fits(&[Some(least.total())]), Some(true));
     assert_eq!(planned(None, Some(least.total() - 1)).fits(&[Some(least.total() - 1)]), Some(false));
-    // Where there is nothing packed there is nothing to decide.
     assert_eq!(MemoryPlan::new(&model, &bf16(4096, 1), &[Some(1)]).kept, None);
     assert_eq!(MemoryPlan::new(&description("smollm2-135m"), &request(4096), &[Some(1)]).kept, None);
 }
@@ -232,13 +227,13 @@ fn what_an_observer_keeps_of_long_thoughts_is_in_the_plan_for_every_branch() {
         let request = MemoryRequest { branches, observed, ..bf16(131_072, 1) };
         MemoryPlan::new(&model, &request, &[None]).observer()
     };
-    // 24 layers of 16 key heads of 128 and 32 value heads: keys, decay and strength of a token, and its query.
+    // 24 layers, 16 key heads of 128, 32 value heads: keys, decay and strength per token, and its query.
     let (token, query) = (16 * 128 * 2 + 2 * 32 * 4, 16 * 128 * 2 + 4 * 512);
     assert_eq!(plan(1, 4096) - plan(1, 0), 24 * 4096 * query);
     let own = 256 + 512 + 4096;
     assert_eq!(plan(3, 4096) - plan(1, 0), 24 * 3 * (own * token + 4096 * query));
     assert_eq!(plan(1, 4096), plan(0, 4096), "one alone is answered in the cache");
-    // Layers of attention sum each row up when it comes.
+    // Attention layers sum each row as it comes.
     let llama = |generated| {
         let observed = ObservedSpans { generated, ..ObservedSpans::default() };
         let request = MemoryRequest { observed, ..bf16(8192, 1) };
@@ -269,7 +264,7 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
         let event = Event::LinearAttention { site: &site, q: &qk, k: &qk, g: &gb, beta: &gb };
         observer.observe(event).unwrap();
     };
-    // 1. What two probes share, then each probe's question and what is generated after it: thought and answer.
+    // 1. A shared part, then two probes with question, thought and answer.
     let prompt = SHARED + OWN;
     let span = |label: &str, range| Span::new(label, range);
     let answer = AnswerRows { mean: Some(0), ..AnswerRows::default() };
@@ -285,7 +280,7 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
         (0..GENERATED).for_each(|at| show(&mut fork, prompt + at, 1));
         kept += fork.delta_bytes() - before.delta_bytes();
     }
-    // 2. Planned: tensors' surroundings and waiting queries come on top of the values, and nothing else.
+    // 2. The plan adds only tensor overhead and waiting queries.
     let context = prompt + GENERATED;
     let branches = Branches { count: 2, tokens: OWN + GENERATED };
     let observed = ObservedSpans { generated: GENERATED, ..ObservedSpans::default() };
@@ -293,7 +288,7 @@ fn an_observer_of_a_delta_layer_keeps_what_the_plan_says_through_prompt_thought_
     let planned = arithmetic::observer_history(layer, &request);
     let queries = n(context) * n(d.keys()) * 4;
     let surroundings = 2 * n(GENERATED) * 4 * arithmetic::TENSOR;
-    // The trunk is planned for the whole context, and holds what is shared; the prompt's last position is a row, too.
+    // The trunk is planned for the whole context; the prompt's last position is a row too.
     let (trunk, last) = (n(OWN + GENERATED) * (n(d.keys()) * 4 + n(d.value_heads) * 8), 2 * n(d.keys()) * 4);
     assert_eq!(planned - queries - surroundings - trunk, n(kept) - last);
 }

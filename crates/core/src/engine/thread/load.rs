@@ -1,39 +1,38 @@
-//! The thread's load, for other threads to read.
+//! Load statistics of the engine thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The load of a thread ([`super::EngineThread::load`]).
+/// Load of an engine thread ([`super::EngineThread::load`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Continuations that are being generated, or whose prompt is being read.
+    /// Continuations being generated, or whose prompt is being read.
     pub running: usize,
-    /// Continuations that wait.
+    /// Waiting continuations.
     pub waiting: usize,
-    /// Tokens of prompts that are kept, each as often as it is there.
+    /// Cached prompt tokens, duplicates included.
     pub cached: usize,
-    /// Tokens that there is room for, of prompts and of what is generated together.
+    /// Token budget of prompts and answers together.
     pub room: usize,
-    /// Tokens of that room that are taken.
+    /// Used tokens of that budget.
     pub taken: usize,
-    /// Prompts that are kept.
+    /// Cached prompts.
     pub prompts: usize,
-    /// Tokens of prompts that were found in the cache, since the start.
+    /// Prompt tokens found in the cache, since start.
     pub found: u64,
-    /// Tokens of prompts that were read, since the start.
+    /// Prompt tokens prefilled, since start.
     pub read: u64,
-    /// Prompts that made room for others, since the start.
+    /// Evicted prompts, since start.
     pub evicted: u64,
-    /// Forward passes of decoding, since the start, and tokens that were read by them.
+    /// Decode passes, since start.
     pub steps: u64,
-    /// The tokens.
+    /// Tokens decoded in them, since start.
     pub stepped: u64,
 }
 
-/// The load as the thread writes it.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
-    /// Continuations on their way to the thread.
+    /// Continuations not yet received by the thread.
     pub queued: AtomicUsize,
     load: Mutex<Load>,
 }

@@ -1,14 +1,12 @@
-//! The thread's loop: reads prompts chunk by chunk and generates all continuations together, round after round.
+//! The scheduling loop.
 //!
-//! A round begins what there is room for, reads a chunk of one prompt, and lets those that are being generated take a step or a few:
-//! a long prompt does not keep them waiting, and they do not keep it. Several prompts are read in turn, now the one that came first
-//! and now the one that has least to go, so that a short one does not wait for a long one either; but one that shares more with a
-//! prompt under way than with what is kept waits for that one, and what both share is read once. What is kept of prompts is the
-//! [`Shelf`]'s; answers are no part of it, since generated tokens are summed in another order than read ones.
+//! Each round starts what fits, prefills one chunk of one prompt, and runs a few decode steps, so prompts and answers do not block each
+//! other. Chunks alternate between the oldest prompt and the one with the least left to read. A prompt that shares more with a prompt being
+//! read than with the cache waits, so the shared part is read once. The [`Shelf`] caches prompts only: generated tokens are summed in
+//! another order than prefilled ones.
 //!
-//! Prompts and continuations share a budget of tokens. A continuation sets aside all that it may generate before its prompt is read,
-//! so that what has begun can always end; what does not fit waits. Whoever waits, whatever is kept and whoever else is served:
-//! on the CPU in f32 or bf16 an answer has the same bits.
+//! Prompts and answers share a token budget. An answer reserves its maximum length before its prompt is read, so what has started can
+//! finish; the rest waits. On the CPU in f32 or bf16 answers are bit-equal under any scheduling.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -28,26 +26,26 @@ use crate::engine::request_error::RequestError;
 use crate::engine::{Engine, EngineError};
 use crate::model::{Branch, Cache, Group, Pass, branch_rows};
 
-/// Prompts that are read in turn, at most.
+/// Maximum prompts read concurrently.
 const MOST_READ: usize = 4;
 
-/// Seconds that a chunk may take while others are being generated, whose next tokens come after it.
+/// Maximum seconds of a chunk while answers are being decoded.
 const SECONDS_BESIDE_OTHERS: f64 = 0.25;
 
-/// Tokens of such a chunk at least, below which products are slow; and before it is known how fast prompts are read.
+/// Minimum tokens of such a chunk (smaller products are slow), and its size before the prefill speed is known.
 const LEAST_CHUNK: usize = 32;
 const FIRST_CHUNK: usize = 128;
 
-/// Decoding gets one part of the time for so many parts of reading, and a step a chunk at least.
+/// Decode gets 1 part of the time per 3 parts of prefill, and at least one step per chunk.
 const READING_PARTS: u32 = 3;
 
-/// Tokens that a prompt must share with one under way, beyond what is kept, to wait for it.
+/// Shared tokens beyond the cached ones that make a prompt wait for another.
 const WORTH_WAITING: usize = 32;
 
-/// Rows of keys that a branch may take beside what it generates.
+/// Key rows a branch may take besides its generated tokens.
 const OWN: usize = SPLIT_K;
 
-/// The engine, what it keeps, and whom it serves.
+/// Engine, cached prompts and requests.
 pub struct EngineLoop {
     engine: Engine,
     shelf: Shelf,
@@ -58,7 +56,7 @@ pub struct EngineLoop {
     ready: VecDeque<Ready>,
     live: Vec<Live>,
     rounds: usize,
-    /// Tokens of prompts that are read in a second, once it is known.
+    /// Prefill speed in tokens per second, once known.
     pace: Option<f64>,
     gauges: Arc<Gauges>,
 }
@@ -89,15 +87,14 @@ impl EngineLoop {
         }
     }
 
-    /// Serves requests until nobody can ask any more. A worker of the pool that computes is held during a round and not between
-    /// requests; a caller that is one itself is held all the time.
+    /// Runs until all handles are dropped. Holds a worker of the compute pool during a round only, unless the caller is one itself.
     pub fn run(mut self) {
         while self.listen(true) {
             self.guarded_round();
         }
     }
 
-    /// One round of what was asked, if anything was; whether there is more to do.
+    /// Runs one round if there is work; returns whether more remains.
     pub fn turn(&mut self) -> bool {
         self.listen(false);
         if !self.idle() {
@@ -106,7 +103,7 @@ impl EngineLoop {
         !self.idle()
     }
 
-    /// The same within other limits; nothing is under way yet.
+    /// Replaces the limits; call before any request.
     #[must_use]
     pub fn limited(mut self, limits: Limits) -> Self {
         self.limits = limits.fitting(self.shelf.context());
@@ -120,14 +117,13 @@ impl EngineLoop {
         &self.engine
     }
 
-    /// Drops all that is kept of prompts.
+    /// Clears cached prompts.
     pub fn forget(&mut self) {
         self.shelf.clear();
     }
 
     fn guarded_round(&mut self) {
-        // Errors of one request are caught where they happen. This is for others: those under way hear that they
-        // were left, and others are served.
+        // Request errors are handled where they occur. After a panic elsewhere, running requests fail and others are served.
         let round = panic::catch_unwind(AssertUnwindSafe(|| rayon::scope(|_| self.round())));
         if round.is_err() {
             self.live.clear();
@@ -138,7 +134,7 @@ impl EngineLoop {
         self.report();
     }
 
-    /// Takes what was asked; waits for it where nothing else is to be done, if it is to wait. Returns whether anybody is there.
+    /// Drains the queue; blocks when idle if `wait`. Returns false if all handles are gone.
     fn listen(&mut self, wait: bool) -> bool {
         if wait && self.idle() {
             let Ok(queued) = self.queue.recv() else { return false };
@@ -164,7 +160,6 @@ impl EngineLoop {
         self.gauges.queued.fetch_sub(choices, Ordering::Relaxed);
     }
 
-    /// Tells the gauges how things stand.
     fn report(&mut self) {
         let waiting = self.waiting.iter().map(Queued::tasks).sum::<usize>()
             + self.ready.iter().map(|ready| ready.choices.len()).sum::<usize>();
@@ -185,7 +180,7 @@ impl EngineLoop {
         self.report();
         let reading = Instant::now();
         self.read();
-        // Answers to what was just read take their first step with the others.
+        // New answers take their first step with the others.
         self.begin_ready();
         let (read, generating) = (reading.elapsed(), Instant::now());
         loop {
@@ -200,7 +195,7 @@ impl EngineLoop {
         self.shelf.sweep(|id| stays.contains(&id));
     }
 
-    /// Lets requests go on to their next branches whose answers have ended.
+    /// Resumes requests whose current answers have ended.
     fn wake(&mut self) {
         for reading in self.reading.iter_mut().filter(|reading| reading.waits) {
             let answering = self.live.iter().any(|live| live.id == reading.id);
@@ -208,17 +203,16 @@ impl EngineLoop {
         }
     }
 
-    /// Requests that are being read.
     fn under_way(&self) -> usize {
         self.reading.iter().filter(|reading| !reading.waits).count()
     }
 
-    /// True while an answer waits for the other branches of its request to be read, to be generated together with theirs.
+    /// True while an answer waits to decode together with later branches of its request.
     fn is_held(&self, live: &Live) -> bool {
         self.reading.iter().any(|reading| reading.id == live.id && !reading.waits)
     }
 
-    /// Tokens of memory that continuations have set aside.
+    /// Tokens reserved by answers.
     fn set_aside(&self) -> usize {
         let live = self.live.iter().map(|live| live.branch.rows());
         let ready = self.ready.iter().map(|ready| ready.branch.rows());
@@ -226,12 +220,12 @@ impl EngineLoop {
         live.chain(ready).chain(reading).sum()
     }
 
-    /// Begins answers to prompts that were read, where there is a place for them.
+    /// Starts answers to prompts that were read, within the limits.
     fn begin_ready(&mut self) {
         while self.live.len() + self.under_way() < self.limits.parallel {
             let Some(mut ready) = self.ready.pop_front() else { return };
             let Some(choice) = ready.choices.pop_front() else { continue };
-            // The last one takes the branch that is there.
+            // The last answer takes over the branch.
             let needed = if ready.choices.is_empty() { 0 } else { choice.task.room() + OWN };
             let set_aside = self.set_aside() + ready.branch.rows();
             let mut stays = pinned(&self.live, &self.ready);
@@ -252,7 +246,7 @@ impl EngineLoop {
         }
     }
 
-    /// Begins to read prompts that wait, where there is a place for them.
+    /// Starts reading waiting prompts, within the limits.
     fn begin_waiting(&mut self) {
         let mut passed = Vec::new();
         while self.reading.len() < MOST_READ
@@ -261,7 +255,7 @@ impl EngineLoop {
             && let Some(at) = self.next_waiting(&passed)
             && let Some(mut queued) = self.waiting.remove(at)
         {
-            // Those who do not wait any more cost nothing.
+            // Drop cancelled branches first.
             queued.check(self.shelf.context());
             if queued.branches.is_empty() {
                 continue;
@@ -273,7 +267,7 @@ impl EngineLoop {
                 0 => CacheMatch { trunk: None, kept: 0, within: false, ..found },
                 kept => CacheMatch { kept, ..found },
             };
-            // One that shares more than what is kept, and one whose trunk can be gone on in when it is done with it.
+            // Wait for a prompt that shares more than the cache, or whose trunk can be continued afterwards.
             let shares = |reading: &Reading| {
                 common(reading.tokens(), prompt).min(first) > found.kept + WORTH_WAITING
                     || (found.trunk == Some(reading.trunk)
@@ -291,9 +285,7 @@ impl EngineLoop {
         }
     }
 
-    /// The waiting request that is begun next, none of those `passed`: of the caller with the fewest requests under way, and of several
-    /// such callers the one that came first. A caller's prompts are read one after the other, so that many of one caller keep no other
-    /// caller waiting.
+    /// The next request, except `passed`: from the caller with the fewest running requests, then the oldest; one prompt per caller.
     fn next_waiting(&self, passed: &[RequestId]) -> Option<usize> {
         let reads = |caller| self.reading.iter().any(|reading| reading.id.caller == caller);
         let under_way = |caller| {
@@ -305,8 +297,7 @@ impl EngineLoop {
         free.min_by_key(|(_, id)| under_way(id.caller)).map(|(at, _)| at)
     }
 
-    /// Makes room for a prompt and its first continuation. Where it cannot go on from where it would best, it goes on with less;
-    /// and in a trunk with no more room than it needs; `None` where it must wait.
+    /// Makes room for a prompt and its first answer. Falls back to a shorter match, then to a trunk without spare room; `None`: wait.
     fn make_room(&mut self, queued: &Queued, found: CacheMatch) -> Option<(CacheMatch, usize)> {
         let (tokens, room) = (queued.tokens(), queued.room());
         let stays = pinned(&self.live, &self.ready);
@@ -320,7 +311,7 @@ impl EngineLoop {
         ways.into_iter().find_map(|found| {
             let copied = self.rebased(&found);
             let cost = |room: usize| self.shelf.cost(&found, tokens, room) + copied;
-            // No prompt makes room for what is not needed.
+            // Nothing is evicted for spare room.
             let room = if self.shelf.taken() + cost(roomy) <= free { roomy } else { tokens };
             let most = free.checked_sub(cost(room))?;
             let more = usize::from(!found.within);
@@ -329,7 +320,7 @@ impl EngineLoop {
         })
     }
 
-    /// Tokens that continuations must copy from a trunk before it is gone on in.
+    /// Tokens that running branches must copy before their trunk is continued.
     fn rebased(&self, found: &CacheMatch) -> usize {
         let Some(id) = found.trunk.filter(|_| found.within) else { return 0 };
         let live = self.live.iter().filter(|live| live.trunk == id).map(|live| live.branch.start());
@@ -350,7 +341,7 @@ impl EngineLoop {
         self.reading.push(Reading::new(queued, &self.engine, trunk, found.common));
     }
 
-    /// Lets continuations take with them what they read of a trunk and the one that goes on in it will not keep.
+    /// Moves running branches off the part of a trunk that is about to be overwritten.
     fn leave_trunk(&mut self, found: &CacheMatch) -> Result<(), RequestError> {
         let Some(id) = found.trunk.filter(|_| found.within) else { return Ok(()) };
         let Some(trunk) = self.shelf.get(id) else { return Ok(()) };
@@ -368,7 +359,7 @@ impl EngineLoop {
         self.shelf.give_back(id, |id| stays.contains(&id));
     }
 
-    /// Reads a chunk of a prompt: of the first, or of the one that has least to go.
+    /// Prefills a chunk of the oldest prompt, or of the one with the least left.
     fn read(&mut self) {
         let left = |reading: &Reading| {
             let held = self.shelf.get(reading.trunk).map_or(0, |trunk| trunk.tokens.len());
@@ -398,7 +389,7 @@ impl EngineLoop {
         let id = reading.trunk;
         let Some(trunk) = self.shelf.get_mut(id) else { return };
         let engine = &self.engine;
-        // The panic itself has been printed.
+        // The panic hook has already printed the message.
         let step = panic::catch_unwind(AssertUnwindSafe(|| reading.step(engine, trunk, chunk)));
         let step = step.map_or(Err(RequestError::Panicked), |step| step.map_err(RequestError::from));
         match step {
@@ -420,7 +411,7 @@ impl EngineLoop {
         }
     }
 
-    /// True if the next branch of a request would overwrite keys of the trunk that its answers under way still read.
+    /// True if the request's next branch would overwrite trunk keys that its running answers still read.
     fn would_overwrite(&self, reading: &Reading) -> bool {
         let Some(kept) = reading.next_kept() else { return false };
         let live = self.live.iter().filter(|live| live.id == reading.id).map(|live| live.branch.start());
@@ -428,7 +419,7 @@ impl EngineLoop {
         live.chain(ready).any(|start| start > kept)
     }
 
-    /// Counts tokens that were read.
+    /// Counts prefilled tokens and updates the speed.
     fn count(&mut self, read: usize, begun: Instant) {
         self.gauges.update(|load| load.read += read as u64);
         if read >= LEAST_CHUNK {
@@ -436,7 +427,6 @@ impl EngineLoop {
         }
     }
 
-    /// Ends a request whose trunk nobody can go on from.
     fn lose(&mut self, at: usize, error: &RequestError) {
         let reading = self.reading.remove(at);
         self.shelf.bury(reading.trunk);
@@ -444,7 +434,7 @@ impl EngineLoop {
         reading.end(error);
     }
 
-    /// Takes a prompt that was read: what is asked of the prompt alone is told, and its answers get a branch of the trunk.
+    /// Finishes a prompt: reports prompt-only tasks, then starts its answers on a branch of the trunk.
     fn whole(&mut self, at: usize, mut whole: WholePrompt, read: usize) {
         let kept = whole.branch.kept;
         let (request, id) = (self.reading[at].id, self.reading[at].trunk);
@@ -455,7 +445,7 @@ impl EngineLoop {
             Err((choices, error)) => return end_all(choices, &error),
         };
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(choices, &RequestError::Gone) };
-        // 1. What generates nothing.
+        // 1. Tasks without generation.
         let (mut answers, mut others) = (Vec::new(), Vec::new());
         for mut choice in choices {
             let scores = match &choice.task {
@@ -478,7 +468,7 @@ impl EngineLoop {
                 Err(error) => others.push((choice, Err(error))),
             }
         }
-        // 2. Answers: in a copy of what the branch has of its own, where others are still to be read into the trunk.
+        // 2. Answers. Copy the branch's own keys if other branches are still to be read into the trunk.
         let room = answers.iter().map(|choice| choice.task.room()).max().unwrap_or(0);
         let last = self.reading[at].pending.is_empty();
         let copied = branch_rows(kept, trunk.cache.len() - kept + room);
@@ -486,7 +476,7 @@ impl EngineLoop {
         let most = self.limits.tokens.saturating_sub(aside + copied);
         let mut stays = pinned(&self.live, &self.ready);
         stays.push(id);
-        // A prompt that nobody reads goes before answers are generated one after the other.
+        // Evict unused prompts before running answers one after the other.
         let alone = !last && !self.shelf.make_room(most, 0, |id| stays.contains(&id));
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
         let branch = match last || alone {
@@ -494,7 +484,7 @@ impl EngineLoop {
             false => trunk.cache.branch_after(kept, room),
         };
         if dirty {
-            // Nobody else may go on behind keys of rows that something was hidden from.
+            // Keys computed under knockouts are not reusable.
             trunk.tokens.truncate(kept);
         }
         for mut choice in std::mem::take(&mut answers) {
@@ -509,7 +499,7 @@ impl EngineLoop {
             Ok(branch) => {
                 let generated = answers.len();
                 self.ready.push_back(Ready::new(request, id, branch, prompt, answers));
-                // 3. The next branch, where its answers have a place beside these.
+                // 3. The next branch, if its answers can run beside these.
                 let reading = &mut self.reading[at];
                 let next = reading.pending.front().map_or(0, Pending::generates);
                 let beside = self.live.iter().filter(|live| live.id == request).count()
@@ -526,7 +516,7 @@ impl EngineLoop {
         others.into_iter().for_each(|(choice, outcome): (Choice, _)| choice.end(outcome));
     }
 
-    /// Reads branches that force the same tokens, all at once, and hands out the logits.
+    /// Runs branches that force the same tokens in one batch and reports the logits.
     fn force(&mut self, at: usize, mut group: Vec<Pending>) {
         let id = self.reading[at].trunk;
         let (Some(first), Some(trunk)) = (group.first(), self.shelf.get_mut(id)) else { return };
@@ -558,7 +548,7 @@ impl EngineLoop {
         let read = read.map_or(Err(RequestError::Panicked), |read| read.map_err(RequestError::from));
         match read {
             Err(error @ RequestError::Engine(EngineError::NotFinite { .. })) => {
-                // The cache is as it was.
+                // The cache is unchanged.
                 group.into_iter().for_each(|branch| branch.end(&error));
             }
             Err(error) => {
@@ -577,10 +567,9 @@ impl EngineLoop {
         }
     }
 
-    /// Lets every answer that is not held choose a token, and reads those of all that go on in one forward pass. Returns whether any
-    /// goes on.
+    /// Chooses one token per answer, then runs all continuing answers in one forward pass. Returns whether any continues.
     fn generate(&mut self) -> bool {
-        // 1. A token each, or the end.
+        // 1. One token each, or the end.
         let mut ended = Vec::new();
         let (mut held, mut going) = (Vec::new(), Vec::new());
         for mut live in std::mem::take(&mut self.live) {
@@ -594,19 +583,19 @@ impl EngineLoop {
                 Err(error) => ended.push((live, Err(error))),
             }
         }
-        // Those that go on are among the live ones while others are told their end, and so in the gauges.
+        // Continuing answers stay in `live` while others report their end, so the gauges count them.
         let stay = held.len();
         self.live = held;
         self.live.append(&mut going);
         self.end(ended);
         let mut going = self.live.split_off(stay);
-        // Branches of one trunk that begin at the same place lie beside each other.
+        // Group branches of the same trunk and start.
         going.sort_by_key(|live| (live.trunk, live.branch.start()));
         if going.is_empty() {
             return false;
         }
 
-        // 2. What those that go on make of theirs.
+        // 2. One forward pass.
         let tokens: Vec<u32> = going.iter().filter_map(|live| live.decoding.unread()).collect();
         let keys: Vec<(u64, usize)> = going.iter().map(|live| (live.trunk, live.branch.start())).collect();
         let mut parts: Vec<_> = going.iter_mut().map(Live::parts).collect();
@@ -645,12 +634,12 @@ impl EngineLoop {
             Ok(Err(error)) => RequestError::from(error),
             Err(_) => RequestError::Panicked,
         };
-        // None of them can go on: some layers have taken their tokens, others not.
+        // None can continue: some layers have already appended their tokens.
         self.end(going.into_iter().map(|live| (live, Err(error.again()))).collect());
         false
     }
 
-    /// Tells continuations their end, when the gauges know of it.
+    /// Reports finished answers after updating the gauges.
     fn end(&mut self, ended: Vec<(Live, Result<(), RequestError>)>) {
         if !ended.is_empty() {
             self.report();
@@ -659,12 +648,10 @@ impl EngineLoop {
     }
 }
 
-/// The trunks that are read.
 fn pinned(live: &[Live], ready: &VecDeque<Ready>) -> Vec<u64> {
     live.iter().map(|live| live.trunk).chain(ready.iter().map(|ready| ready.trunk)).collect()
 }
 
-/// Ends tasks of a prompt that could not be read.
 fn end_all(choices: Vec<Choice>, error: &RequestError) {
     for choice in choices {
         choice.end(Err(error.again()));

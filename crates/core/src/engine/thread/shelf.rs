@@ -1,57 +1,50 @@
-//! The prompts that are kept, so that others which begin alike need not read their beginning again.
+//! Prompt cache.
 //!
-//! A tree by its tokens: every prompt that is kept is a path from the root to a leaf. In memory each leaf is a **trunk**, a contiguous
-//! cache of its whole path, because the kernels that read a prompt want its keys in one piece; what leaves have in common is there
-//! once for each of them. A new prompt goes on where the trunk that shares most with it leaves it. It goes on *in* that trunk where
-//! hardly anything of the trunk is lost by that (another question about the same documents), and in a **fork** where more would be
-//! lost (another conversation under the same system text): copying rows takes a hundredth of the time of reading them. Layers with
-//! windows and linear-attention layers can go back to their marks only, so with them a prompt begins at the last mark that it
-//! shares.
+//! Each cached prompt is a **trunk**: a contiguous KV cache of the whole prompt, since prefill kernels need contiguous keys; shared
+//! prefixes are stored once per trunk. A new prompt continues the trunk with the longest common prefix: in place if little is lost (another
+//! question about the same documents), else in a **fork** (another conversation under the same system prompt), since copying rows takes a
+//! hundredth of the time of prefill. Windowed and linear-attention layers can roll back to marks only.
 //!
-//! Trunks are kept within a budget of tokens, which is shared with what is generated, and the one that was used longest ago makes
-//! room. One that a sequence reads, or that a prompt is being read into, stays.
+//! Trunks share a token budget with answers; the least recently used one is evicted, unless it is being read or extended.
 
 use crate::model::Cache;
 
-/// Tokens of a trunk that are kept for each one that may be lost by going on in it.
+/// Kept tokens per lost token that justify continuing in place.
 const KEPT_FOR_ONE_LOST: usize = 8;
 
-/// A trunk's room is a multiple of so many tokens, and one token for so many that it holds is more than it needs.
+/// Trunk capacity is a multiple of ROOM, plus one spare token per MORE tokens.
 const ROOM: usize = 256;
 const MORE: usize = 8;
 
-/// A prompt that is kept.
+/// A cached prompt.
 pub(super) struct Trunk {
     pub id: u64,
     pub cache: Cache,
-    /// The tokens in its cache.
     pub tokens: Vec<u32>,
-    /// True if a prompt is being read into it.
+    /// True while a prompt is read into it.
     pub busy: bool,
-    /// True if nothing can go on from it: a forward pass failed half way. Sequences read on what was there before.
+    /// True after a failed forward pass: it cannot be extended, but running answers may still read earlier rows.
     pub dead: bool,
     used: u64,
 }
 
-/// Cached tokens that a prompt can go on from.
+/// Best cached prefix of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CacheMatch {
-    /// From which trunk, if any.
     pub trunk: Option<u64>,
-    /// After how many of the prompt's tokens.
+    /// Prompt tokens that are reused.
     pub kept: usize,
-    /// The number of tokens that prompt and trunk have in common; the trunk may be unable to go back there.
+    /// Length of the common prefix; the trunk may be unable to roll back there.
     pub common: usize,
-    /// True to go on in the trunk itself, not in a fork.
+    /// True to continue in place, false to fork.
     pub within: bool,
 }
 
-/// All trunks.
 pub(super) struct Shelf {
     trunks: Vec<Trunk>,
-    /// Empty: what trunks are made like.
+    /// An empty cache as template.
     like: Cache,
-    /// Most tokens of a trunk.
+    /// Maximum tokens of a trunk.
     context: usize,
     most: usize,
     clock: u64,
@@ -59,46 +52,41 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// No trunks yet. `cache` has room for the whole context; at most `most` trunks are kept.
+    /// `cache` has the capacity of a whole context; at most `most` trunks are kept.
     pub fn new(cache: Cache, most: usize) -> Self {
         let context = cache.capacity();
-        // Of that room nothing is used.
+        // Release the capacity.
         let like = cache.empty_like(1).unwrap_or(cache);
         Shelf { trunks: Vec::new(), like, context, most: most.max(1), clock: 0, evicted: 0 }
     }
 
-    /// Keeps at most `most` trunks.
     pub fn keep(&mut self, most: usize) {
         self.most = most.max(1);
     }
 
-    /// Tokens of a context.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Tokens that trunks hold.
     pub fn held(&self) -> usize {
         self.trunks.iter().map(|trunk| trunk.tokens.len()).sum()
     }
 
-    /// Tokens whose memory trunks take: all that they have room for, since memory that is used again is cleared and so touched.
+    /// Capacity of all trunks in tokens. Reused memory is cleared, so all of it is resident.
     pub fn taken(&self) -> usize {
         self.trunks.iter().map(|trunk| trunk.cache.capacity()).sum()
     }
 
-    /// The room of a trunk of `tokens` tokens: some more, for a conversation to go on in.
+    /// Capacity for a trunk of `tokens` tokens, with room for a conversation to continue.
     pub fn room(&self, tokens: usize) -> usize {
         let room = tokens.saturating_add(tokens / MORE);
         room.next_multiple_of(ROOM).min(self.context).max(tokens)
     }
 
-    /// Trunks.
     pub fn len(&self) -> usize {
         self.trunks.len()
     }
 
-    /// Evicted trunks since this was asked last.
     pub fn take_evicted(&mut self) -> usize {
         std::mem::take(&mut self.evicted)
     }
@@ -111,8 +99,7 @@ impl Shelf {
         self.trunks.iter_mut().find(|trunk| trunk.id == id)
     }
 
-    /// Where a prompt goes on of which tokens from `first` on must be read, at a `border`: the last position up to another one at which
-    /// a prompt can be cut.
+    /// Best match for a prompt whose tokens from `first` on must be read. `border` rounds down to a position where prompts can be split.
     pub fn longest_match(&self, prompt: &[u32], first: usize, border: impl Fn(usize) -> usize) -> CacheMatch {
         let mut best = CacheMatch { trunk: None, kept: 0, common: 0, within: false };
         let mut used = 0;
@@ -129,7 +116,7 @@ impl Shelf {
         best
     }
 
-    /// Tokens of memory that a prompt of `tokens` tokens takes at a place in a trunk of such room, beside what is taken already.
+    /// Additional tokens of memory for a prompt of `tokens` tokens at `found`, in a trunk of capacity `room`.
     pub fn cost(&self, found: &CacheMatch, tokens: usize, room: usize) -> usize {
         match found.trunk.filter(|_| found.within).and_then(|id| self.get(id)) {
             Some(trunk) if trunk.cache.capacity() >= tokens => 0,
@@ -138,8 +125,7 @@ impl Shelf {
         }
     }
 
-    /// Drops trunks until what is taken is at most `most` and there is a place for `more` of them: the one that was used longest
-    /// ago first, and none that `stays`. Returns whether that is reached.
+    /// Evicts least recently used trunks, unless `stays(id)`, to at most `most` tokens and room for `more` trunks. Returns success.
     pub fn make_room(&mut self, most: usize, more: usize, stays: impl Fn(u64) -> bool) -> bool {
         while self.taken() > most || self.trunks.len() + more > self.most {
             let idle = self.trunks.iter().enumerate().filter(|(_, trunk)| !trunk.busy && !stays(trunk.id));
@@ -150,8 +136,7 @@ impl Shelf {
         true
     }
 
-    /// A trunk for a prompt of `tokens` tokens, with room for so many, busy from now on, that holds what it shares with the one at its
-    /// place. One that is gone on in must not be read by anybody beyond that.
+    /// Returns a busy trunk of capacity `room` that holds the shared prefix. A trunk continued in place must have no readers beyond it.
     pub fn take(&mut self, found: &CacheMatch, tokens: usize, room: usize) -> candle_core::Result<u64> {
         self.clock += 1;
         let clock = self.clock;
@@ -177,8 +162,7 @@ impl Shelf {
         Ok(clock)
     }
 
-    /// Takes note of what was read into a trunk. It is kept for others, and takes the place of those that hold nothing else;
-    /// none that `stays`.
+    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except those with `stays(id)`.
     pub fn give_back(&mut self, id: u64, stays: impl Fn(u64) -> bool) {
         self.clock += 1;
         let clock = self.clock;
@@ -190,7 +174,6 @@ impl Shelf {
         });
     }
 
-    /// Lets nobody go on from a trunk any more.
     pub fn bury(&mut self, id: u64) {
         if let Some(trunk) = self.get_mut(id) {
             (trunk.busy, trunk.dead) = (false, true);
@@ -198,23 +181,20 @@ impl Shelf {
         }
     }
 
-    /// Drops everything.
     pub fn clear(&mut self) {
         self.trunks.clear();
     }
 
-    /// Drops dead trunks that nobody reads.
     pub fn sweep(&mut self, stays: impl Fn(u64) -> bool) {
         self.trunks.retain(|trunk| !trunk.dead || stays(trunk.id));
     }
 }
 
-/// True if a trunk of so many tokens may be gone on in after the first `kept` of them.
+/// True if a trunk of `tokens` tokens may be continued in place after its first `kept`.
 pub(super) fn loses_little(tokens: usize, kept: usize) -> bool {
     tokens.saturating_sub(kept) * KEPT_FOR_ONE_LOST <= kept
 }
 
-/// Tokens that two begin with.
 pub(super) fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

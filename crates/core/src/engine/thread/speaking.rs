@@ -1,7 +1,5 @@
-//! Answers to prompts that were read: those that wait for a place, and those that are being generated.
-//!
-//! Each is a branch of its prompt's trunk. All of them read their latest token in one forward pass; each chooses the next one by
-//! itself, through [`Decoding`], and what fails in choosing, telling or measuring ends it alone.
+//! Answers that wait for a slot or are being decoded. Each is a branch of its prompt's trunk; all share one forward pass per step and
+//! sample through [`Decoding`]. An error in sampling, reporting or measuring ends only that answer.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -18,24 +16,22 @@ use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measur
 use crate::model::{Branch, Cache};
 use crate::transfer;
 
-/// A prompt that was read, and the answers to it that are still to begin.
+/// A prompt after prefill, with the answers still to start.
 pub(super) struct Ready {
     pub id: RequestId,
     pub trunk: u64,
-    /// Where they begin.
     pub branch: Branch,
     pub choices: VecDeque<Choice>,
     prompt: Arc<OfPrompt>,
 }
 
-/// The part of the output that all tasks of a prompt share.
+/// Output shared by all tasks of a prompt.
 pub(super) struct OfPrompt {
     tokens: Arc<[u32]>,
-    /// Of the last position, f32 (vocab); `None` where the answer is forced.
+    /// Logits of the last position, f32 (vocab); `None` for forced answers.
     last: Option<Tensor>,
-    /// f32 (logits asked for, vocab)
+    /// f32 (requested positions, vocab)
     logits: Array2<f32>,
-    /// Where they were asked for.
     likelihoods: Option<Vec<Likelihood>>,
     reused: usize,
     measurement: Measurement,
@@ -43,7 +39,7 @@ pub(super) struct OfPrompt {
 }
 
 impl OfPrompt {
-    /// Takes a prompt apart from those who wait for it.
+    /// Separates the shared output from the waiting tasks.
     pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
         let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
         let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
@@ -62,7 +58,7 @@ impl OfPrompt {
         }
     }
 
-    /// Of a prompt whose answer is forced: nothing is measured of it.
+    /// For forced answers; nothing is measured.
     pub fn forced(branch: &Pending, reused: usize) -> Self {
         OfPrompt {
             tokens: Arc::clone(&branch.prompt),
@@ -75,8 +71,7 @@ impl OfPrompt {
         }
     }
 
-    /// The natural-log probability of each of these continuations of the prompt, which `cache` ends with and which it is left with;
-    /// `None` for one with a token that has no logit.
+    /// Natural-log probability of each continuation after `cache`, which is restored; `None` if a token has no logit.
     pub fn score(
         &self,
         engine: &Engine,
@@ -89,7 +84,6 @@ impl OfPrompt {
         }
     }
 
-    /// The output of a task that generates nothing.
     pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
         let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
         let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
@@ -122,12 +116,11 @@ impl OfPrompt {
 }
 
 impl Ready {
-    /// Of answers to a prompt that continue `branch`.
     pub fn new(id: RequestId, trunk: u64, branch: Branch, prompt: OfPrompt, choices: Vec<Choice>) -> Self {
         Ready { id, trunk, branch, choices: choices.into(), prompt: Arc::new(prompt) }
     }
 
-    /// Begins an answer. The last one takes the branch over; then nothing is left.
+    /// Starts an answer; the last one takes over the branch.
     pub fn begin(self, choice: Choice) -> (Option<Live>, Option<Ready>) {
         if self.choices.is_empty() {
             return (Live::new(choice, (self.id, self.trunk, self.branch), self.prompt), None);
@@ -145,7 +138,6 @@ impl Ready {
     }
 }
 
-/// An answer that is being generated.
 pub(super) struct Live {
     choice: Choice,
     pub id: RequestId,
@@ -154,7 +146,7 @@ pub(super) struct Live {
     pub decoding: Decoding,
     measurement: Measurement,
     failed: Option<RequestError>,
-    /// Rows of generated tokens that were told.
+    /// Rows already reported.
     told: usize,
     prompt: Arc<OfPrompt>,
 }
@@ -184,12 +176,12 @@ impl Live {
         Some(Live { choice, id, trunk, branch, decoding, measurement, failed, told: 0, prompt })
     }
 
-    /// Chooses the next token and tells it. Returns whether it is to be read: else the answer has ended.
+    /// Samples and reports the next token. Returns false if the answer has ended.
     pub fn choose(&mut self) -> Result<bool, RequestError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        // The panic itself has been printed.
+        // The panic hook has already printed the message.
         let chosen = panic::catch_unwind(AssertUnwindSafe(|| self.try_choose()));
         chosen.unwrap_or(Err(RequestError::Panicked))
     }
@@ -216,14 +208,13 @@ impl Live {
         match self.choice.hear(Event::Token(Chosen { token, likelihood, rows }))? {
             Next::Go => {}
             Next::End => self.decoding.end_turn(),
-            // An answer that has ended by itself is whole.
+            // An answer that has already ended is not interrupted.
             Next::Cancel if goes_on => return Err(EngineError::Interrupted.into()),
             Next::Cancel => {}
         }
         Ok(self.decoding.tokens().len() < room && self.decoding.unread().is_some())
     }
 
-    /// Tells the end: an answer, unless something went wrong.
     pub fn end(self, engine: &Engine, outcome: Result<(), RequestError>) {
         let Live { choice, decoding, measurement, prompt, failed, .. } = self;
         let (likeliest, room) = match &choice.task {
@@ -251,7 +242,7 @@ impl Live {
         choice.end(finished);
     }
 
-    /// The branch, the observer of its next row, and what is hidden from it.
+    /// The branch, the observer of its next row, and its knockouts.
     pub fn parts(&mut self) -> (&mut Branch, Watch<'_>, &LayerHoles) {
         let Live { branch, measurement, failed, prompt, .. } = self;
         (branch, Watch { measurement, failed }, &prompt.knockouts)
@@ -262,7 +253,7 @@ fn likelihood(logits: &Tensor, token: u32, most: usize) -> Result<Likelihood, En
     Ok(Likelihood::of(token, &transfer::fetch(logits)?, most))
 }
 
-/// A measurement among others in a batch: what goes wrong in it is its own, and the forward pass of all goes on.
+/// One measurement in a batch: its errors are stored and do not fail the batch.
 pub(super) struct Watch<'a> {
     measurement: &'a mut Measurement,
     failed: &'a mut Option<RequestError>,

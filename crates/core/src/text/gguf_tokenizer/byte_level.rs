@@ -1,7 +1,5 @@
-//! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`): what the names of pre-tokenisers stand for.
-//!
-//! Each line of [`TABLE`] restates the normaliser, the pre-tokeniser and the `ignore_merges` switch of a published
-//! `tokenizer.json`. llama.cpp's own table is no substitute: it leaves normalisers out and approximates some expressions.
+//! Byte-level vocabularies (`tokenizer.ggml.model` = `gpt2`). Each entry of [`TABLE`] restates normaliser, pre-tokeniser and
+//! `ignore_merges` of a published `tokenizer.json`. llama.cpp's table omits normalisers and approximates some regexes.
 
 use tokenizers::models::bpe::{BPE, Merges};
 use tokenizers::normalizers::NFC;
@@ -14,7 +12,7 @@ use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior,
 use super::fields::{GgufTokenizer, unusable};
 use crate::text::TextError;
 
-/// The names of `tokenizer.ggml.pre` that are understood.
+/// Supported values of `tokenizer.ggml.pre`.
 pub const KNOWN_PRE_TOKENIZERS: [&str; 12] = [
     "default",
     "gpt-2",
@@ -35,30 +33,28 @@ const QWEN_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 const QWEN_3_5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const O200K: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The pre-tokeniser's regular expressions.
 #[derive(Clone, Copy)]
 enum Words {
-    /// By GPT-2's expression, which is built into the `tokenizers` crate.
+    /// GPT-2's, built into the `tokenizers` crate.
     Gpt2,
-    /// As GPT-2, but first every numeric character on its own.
+    /// First splits off each numeric character, then GPT-2's.
     DigitsThenGpt2,
-    /// By this expression.
+    /// A custom regex.
     Regex(&'static str),
 }
 
-/// One published pre-tokeniser.
 struct Published {
     names: &'static [&'static str],
     words: Words,
     nfc: bool,
-    /// A whole word that is a token is taken as it is, whatever the merges say.
+    /// A word that is a token is not split further.
     ignore_merges: bool,
 }
 
 const TABLE: [Published; 8] = [
     Published { names: &["default", "gpt-2"], words: Words::Gpt2, nfc: false, ignore_merges: false },
     Published { names: &["smollm"], words: Words::DigitsThenGpt2, nfc: false, ignore_merges: false },
-    // Llama 3; GLM 4 to 4.7 cut words alike.
+    // Llama 3; GLM 4 to 4.7 split alike.
     Published {
         names: &["llama-bpe", "llama3", "llama-v3", "glm4"],
         words: Words::Regex(LLAMA_3),
@@ -69,7 +65,7 @@ const TABLE: [Published; 8] = [
     // Qwen 2, 2.5 and 3
     Published { names: &["qwen2"], words: Words::Regex(QWEN_2), nfc: true, ignore_merges: false },
     Published { names: &["qwen35"], words: Words::Regex(QWEN_3_5), nfc: true, ignore_merges: false },
-    // GPT-OSS, whose file is made by transformers' TikTokenConverter
+    // GPT-OSS, converted by transformers' TikTokenConverter
     Published { names: &["gpt-4o"], words: Words::Regex(O200K), nfc: false, ignore_merges: true },
     Published { names: &["minimax-m2"], words: Words::Regex(O200K), nfc: false, ignore_merges: false },
 ];
@@ -97,9 +93,9 @@ impl Published {
     }
 }
 
-/// The tokeniser of byte-level `metadata`, without its added tokens.
+/// Builds the tokeniser, without added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
-    // Files of before April 2024 lack the name. To guess it would give other tokens than the model's for some of them.
+    // Files from before April 2024 lack the name; a guess would be wrong for some.
     let pre = metadata
         .pre
         .as_deref()
@@ -108,12 +104,12 @@ pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     let vocab = metadata.vocab()?;
     let mut merges = Merges::with_capacity(metadata.merges.len());
     for (rank, merge) in metadata.merges.iter().enumerate() {
-        // A token can itself be a space only in files that are not byte-level; the first space separates.
+        // In byte-level files tokens contain no spaces; the first space separates.
         let (left, right) =
             merge.split_once(' ').filter(|(left, right)| !left.is_empty() && !right.is_empty()).ok_or_else(
                 || unusable(format!("merge {rank} ({merge:?}) is not two tokens with a space between")),
             )?;
-        // The crate's builder trusts its input: it must not see a merge whose parts or result are no tokens.
+        // The crate's builder does not validate merges.
         let joined = format!("{left}{right}");
         if let Some(missing) = [left, right, &joined].into_iter().find(|token| !vocab.contains_key(*token)) {
             return Err(unusable(format!(

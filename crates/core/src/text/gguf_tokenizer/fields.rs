@@ -1,4 +1,4 @@
-//! The `tokenizer.*` metadata of a GGUF file, as read.
+//! `tokenizer.*` metadata of a GGUF file.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use tokenizers::models::bpe::Vocab;
 
 use crate::text::TextError;
 
-/// The value of `tokenizer.ggml.model` for SentencePiece vocabularies.
+/// `tokenizer.ggml.model` of SentencePiece vocabularies.
 pub(super) const SENTENCE_PIECE: &str = "llama";
 
 // `tokenizer.ggml.token_type` values (llama.cpp's `llama_token_type`).
@@ -22,13 +22,13 @@ pub(super) const SPACE: &str = "\u{2581}";
 pub struct GgufTokenizer {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE with byte fallback).
     pub model: String,
-    /// `tokenizer.ggml.pre`: how byte-level vocabularies cut text into words. SentencePiece has no need of it.
+    /// `tokenizer.ggml.pre`: pre-tokeniser of byte-level vocabularies; unused by SentencePiece.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`, by id.
     pub tokens: Vec<String>,
-    /// `tokenizer.ggml.token_type`, by id; empty means that all are normal.
+    /// `tokenizer.ggml.token_type`, by id; empty: all normal.
     pub token_types: Vec<i32>,
-    /// `tokenizer.ggml.merges`, best first, each two tokens with a space between.
+    /// `tokenizer.ggml.merges`, best first, each two tokens separated by a space.
     pub merges: Vec<String>,
     /// `tokenizer.ggml.scores`, by id.
     pub scores: Option<Vec<f32>>,
@@ -44,21 +44,21 @@ pub struct GgufTokenizer {
     pub unk: Option<u32>,
     /// `tokenizer.ggml.padding_token_id`.
     pub pad: Option<u32>,
-    /// `tokenizer.ggml.add_bos_token`. Used for the plain layout of models without a chat template only.
+    /// `tokenizer.ggml.add_bos_token`; used only by the plain layout.
     pub add_bos: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`; SentencePiece files without it mean true.
+    /// `tokenizer.ggml.add_space_prefix`; SentencePiece defaults to true.
     pub add_space_prefix: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,
 }
 
 impl GgufTokenizer {
-    /// The text of a token id, for example of [`bos`](Self::bos).
+    /// Text of a token id, such as [`bos`](Self::bos).
     pub fn token(&self, id: Option<u32>) -> Option<&str> {
         self.tokens.get(usize::try_from(id?).ok()?).map(String::as_str)
     }
 
-    /// Token text to id; of duplicates (padding rows) the first.
+    /// Token text to id; duplicates (padding rows) keep the first.
     pub(super) fn vocab(&self) -> Result<Vocab, TextError> {
         let mut vocab = Vocab::default();
         for (index, token) in self.tokens.iter().enumerate() {
@@ -68,19 +68,18 @@ impl GgufTokenizer {
         Ok(vocab)
     }
 
-    /// The text of a token as the vocabulary holds it.
     pub(super) fn text<'a>(&self, id: usize, token: &'a str) -> Cow<'a, str> {
         if self.model == SENTENCE_PIECE { sentence_piece_text(token, self.kind(id)) } else { token.into() }
     }
 
-    /// The type of a token; without a list of types all are normal.
+    /// Token type, normal by default.
     pub(super) fn kind(&self, id: usize) -> i32 {
         self.token_types.get(id).copied().unwrap_or(NORMAL)
     }
 }
 
-/// The text of a token as the vocabulary holds it. Converters write user-defined runs of [`SPACE`] with plain spaces; merges
-/// need them as the model knows them. Other user-defined tokens are matched in the text as given and keep their spaces.
+/// Vocabulary text of a token. Converters write user-defined runs of [`SPACE`] as plain spaces, but merges need the original. Other
+/// user-defined tokens match the raw text and keep spaces.
 fn sentence_piece_text(token: &str, kind: i32) -> Cow<'_, str> {
     let spaces = kind == USER_DEFINED && token.bytes().all(|byte| byte == b' ');
     if spaces { token.replace(' ', SPACE).into() } else { token.into() }

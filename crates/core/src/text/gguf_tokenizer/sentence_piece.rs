@@ -1,7 +1,5 @@
-//! SentencePiece vocabularies (`tokenizer.ggml.model` = `llama`): BPE whose merges follow from the pieces' scores.
-//!
-//! The result equals the `tokenizer.json` that transformers' converter makes of the SentencePiece model (its
-//! `generate_merges`): a merge for every way to cut a piece into two pieces, the best score first. Gemma's released
+//! SentencePiece vocabularies (`tokenizer.ggml.model` = `llama`): BPE with merges derived from scores. Equals the `tokenizer.json` of
+//! transformers' converter (`generate_merges`): one merge per split of a piece into two pieces, best score first. Gemma's released
 //! `tokenizer.json` is such a file.
 
 use std::borrow::Cow;
@@ -14,7 +12,7 @@ use tokenizers::{DecoderWrapper, NormalizerWrapper, Tokenizer, decoders};
 use super::fields::{GgufTokenizer, NORMAL, SPACE, USER_DEFINED, unusable};
 use crate::text::TextError;
 
-/// The tokeniser of SentencePiece `metadata`, without its added tokens.
+/// Builds the tokeniser, without added tokens.
 pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     let vocab = metadata.vocab()?;
     let merges = merges(metadata)?;
@@ -41,8 +39,8 @@ pub(super) fn build(metadata: &GgufTokenizer) -> Result<Tokenizer, TextError> {
     Ok(tokenizer)
 }
 
-/// Every cut of a normal or user-defined piece into two such pieces, best first: by score, then by the lengths of left
-/// and right in characters (longer first), then by id.
+/// All splits of normal and user-defined pieces into two such pieces, sorted by score, then length of left and right in characters (longer
+/// first), then id.
 fn merges(metadata: &GgufTokenizer) -> Result<Merges, TextError> {
     let scores = metadata
         .scores
@@ -50,9 +48,9 @@ fn merges(metadata: &GgufTokenizer) -> Result<Merges, TextError> {
         .ok_or_else(|| unusable("model \"llama\" without tokenizer.ggml.scores".to_owned()))?;
     let pieces: Vec<(f32, Cow<'_, str>)> = (metadata.tokens.iter().zip(scores).enumerate())
         .filter_map(|(id, (token, &score))| match metadata.kind(id) {
-            // Adding 0 makes -0, which files hold, equal to 0.
+            // Adding 0 turns -0 into 0.
             NORMAL => Some((score + 0.0, token.into())),
-            // The model's own score is 0, the best there is; converters put another number there.
+            // The original score is 0, the maximum; converters write another number.
             USER_DEFINED => Some((0.0, metadata.text(id, token))),
             _ => None,
         })

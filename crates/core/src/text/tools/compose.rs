@@ -1,26 +1,24 @@
-//! The plain layout: functions, calls and results as text of ordinary messages, for chat templates that know none of them.
-//!
-//! Documented in `docs/serve.md`. What a client wrote stays in one piece, so that its place in the text is known.
+//! Plain layout of functions, calls and results (`docs/serve.md`). Client text stays contiguous, so its location is known.
 
 use std::ops::Range;
 
 use super::{ChatTurn, Speaker, Tool, ToolLayout};
 
-/// A message with what a client wrote of it.
+/// A composed message and its client content.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composed {
-    /// The message: of the system, the user or the assistant, without calls.
+    /// A system, user or assistant message without calls.
     pub turn: ChatTurn,
-    /// The client's messages that its content is made of, in order.
+    /// Sources of the content, in order.
     pub parts: Vec<ContentSource>,
 }
 
-/// A piece of a composed message.
+/// A client message's part of a composed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContentSource {
-    /// The client's message.
+    /// Index of the client's message.
     pub message: usize,
-    /// Bytes of the composed content.
+    /// Byte range in the composed content.
     pub bytes: Range<usize>,
 }
 
@@ -39,7 +37,7 @@ impl Composed {
         self.turn.content.push_str(text);
     }
 
-    /// Parts a text from what comes before it.
+    /// Adds a separator unless the content is empty.
     fn part(&mut self, with: &str) {
         if !self.turn.content.is_empty() {
             self.push_text(with);
@@ -47,7 +45,7 @@ impl Composed {
     }
 }
 
-/// The messages in the plain layout; `tools` are told in the system message, where there are any.
+/// Composes messages in the plain layout; `tools` are listed in the system message.
 pub fn compose(turns: &[ChatTurn], tools: &[Tool]) -> Vec<Composed> {
     let mut composed: Vec<Composed> = Vec::new();
     let mut told = tools.is_empty();
@@ -60,7 +58,7 @@ pub fn compose(turns: &[ChatTurn], tools: &[Tool]) -> Vec<Composed> {
     let mut result_before = false;
     for (i, turn) in turns.iter().enumerate() {
         let is_result = turn.role == Speaker::Tool;
-        // Results of several calls are one message: many templates want the speakers to take turns.
+        // Merge consecutive results: many templates require alternating roles.
         if let (true, true, Some(last)) = (is_result, result_before, composed.last_mut()) {
             last.push_text("\n");
             push_result(last, i, turn);
@@ -96,7 +94,6 @@ fn push_result(message: &mut Composed, i: usize, turn: &ChatTurn) {
     message.push_text("\n</tool_response>");
 }
 
-/// The text that tells a model of functions.
 fn introduction(tools: &[Tool]) -> String {
     let list: Vec<String> = tools.iter().map(|tool| tool.json().to_string()).collect();
     format!(

@@ -1,48 +1,44 @@
-//! The grammar of calls, in the Lark notation of the crate `llguidance`.
+//! Grammar of tool calls, in `llguidance`'s Lark syntax.
 
 use serde_json::{Map, Value};
 
 use super::{Arguments, CallLayout, Tool};
 
-/// Most calls of one answer.
+/// Maximum calls per answer.
 const MOST_CALLS: usize = 16;
 
-/// White space that may stand where a layout has some: what models were trained on, and little else.
+/// Optional white space, close to what models were trained on.
 const SPACE: &str = "[ \\n]{0,2}";
 
-/// A function whose calls have no grammar in a layout.
+/// A function has no grammar in this layout.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault}")]
 pub struct CallGrammarError {
-    /// Its number among the functions.
+    /// Index of the function.
     pub tool: usize,
-    /// The fault of its parameters.
+    /// Fault of its parameters.
     pub fault: ParametersFault,
 }
 
-/// A fault of a function's parameters, where a model writes each argument by itself.
+/// Fault of a parameter schema in a tagged layout.
 #[derive(Debug, thiserror::Error)]
 pub enum ParametersFault {
-    /// Properties of another type.
+    /// `properties` is not an object.
     #[error("`properties` is no object")]
     NoObject,
-    /// Properties that stand elsewhere, too.
+    /// A keyword beside `properties`.
     #[error(
         "`{0}` stands beside `properties`; this model writes each argument by itself, so list them all in `properties`"
     )]
     Combined(&'static str),
-    /// A text with bounds.
+    /// A constrained string.
     #[error(
         "the text `{0}` is bounded by more than `enum`, which cannot be enforced for this model's calls; leave `strict` out"
     )]
     Bounded(String),
 }
 
-/// The rule `calls` and what it needs: one call of `tools` in this layout, or several where `many` is set. `json` is what a schema
-/// becomes before it is embedded.
-///
-/// # Errors
-/// A tool whose parameters this layout cannot hold.
+/// Rule `calls`: one call of `tools`, or several if `many`. `json` maps schemas. Fails if the layout cannot represent parameters.
 pub fn call_grammar(
     layout: &CallLayout,
     tools: &[Tool],
@@ -86,7 +82,7 @@ pub fn call_grammar(
     Ok(grammar)
 }
 
-/// Arguments in tags, in the order of the schema; those that are not required may be left out.
+/// Tagged arguments in schema order; optional ones may be omitted.
 fn tags(
     i: usize,
     tool: &Tool,
@@ -116,7 +112,7 @@ fn tags(
         let head = format!("{SPACE}{}{}", terminal(key), terminal(name));
         if !is_text(schema) {
             let mut schema = schema.clone();
-            // Definitions lie in the whole schema.
+            // Definitions are in the root schema.
             for key in ["$defs", "definitions"] {
                 if let (Some(definitions), Value::Object(schema)) = (tool.parameters.get(key), &mut schema) {
                     schema.entry(key).or_insert_with(|| definitions.clone());
@@ -130,7 +126,7 @@ fn tags(
             ));
             continue;
         }
-        // White space around a text is of the text, but for the layout's own.
+        // White space around a string belongs to it, except for the layout's own.
         let begun = format!("{}{}", terminal(after_key.trim_end()), escaped(space_after(after_key)));
         let text = match choices(schema) {
             Some(choices) => {
@@ -149,18 +145,17 @@ fn tags(
     if parts.is_empty() {
         return Ok(String::new());
     }
-    // A rule of optional parts alone may be empty.
+    // A rule of only optional parts may be empty.
     Ok(format!("arguments_{i}: {}\n{rules}", parts.join(" ")))
 }
 
-/// The terminal of any text and the end tag behind it. The text holds no end tag: the reader's ends at the first one. The layout's white
-/// space before the tag may be missing.
+/// Any text up to the first end tag, as the reader parses it. White space before the tag is optional.
 fn text_before(after_value: &str) -> String {
     let (tag, after) = (escaped(after_value.trim()), terminal(after_value.trim_start()));
     format!("/(?s:.*){after}/ & ~/(?s:.*){tag}(?s:.*){tag}(?s:.*)/")
 }
 
-/// True if values of a schema are texts and nothing else, which tags hold as they are.
+/// True if a schema allows strings only; these are written verbatim.
 pub(super) fn is_text(schema: &Value) -> bool {
     match &schema["type"] {
         Value::String(kind) => kind == "string",
@@ -169,7 +164,7 @@ pub(super) fn is_text(schema: &Value) -> bool {
     }
 }
 
-/// The texts that a schema lists.
+/// Strings allowed by `const` or `enum`.
 fn choices(schema: &Value) -> Option<Vec<&str>> {
     match (&schema["const"], &schema["enum"]) {
         (Value::String(text), _) => Some(vec![text]),
@@ -182,17 +177,15 @@ fn bounded(schema: &Value) -> bool {
     ["pattern", "format", "minLength", "maxLength"].iter().any(|key| !schema[*key].is_null())
 }
 
-/// The white space that a text ends with.
 fn space_after(text: &str) -> &str {
     text.get(text.trim_end().len()..).unwrap_or_default()
 }
 
-/// The white space that a text begins with.
 fn space_before(text: &str) -> &str {
     text.get(..text.len() - text.trim_start().len()).unwrap_or_default()
 }
 
-/// A text of a layout as a regular expression: white space may vary.
+/// A layout's text as a regex with optional white space.
 fn terminal(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -206,7 +199,7 @@ fn terminal(text: &str) -> String {
     out
 }
 
-/// A text as a regular expression between slashes.
+/// Escapes a text for a regex between slashes.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -235,7 +228,7 @@ mod tests {
     use super::super::{CallReader, Ending, ToolCall};
     use super::*;
 
-    /// Texts that are put together of what could end one.
+    /// All combinations of pieces that could end a tag.
     fn texts(tag: &str) -> Vec<String> {
         let pieces = ["a", "<", "/", ">", "\n", "</b>", tag, tag.split_at(tag.len() - 1).0, "é🤖"];
         let mut texts = vec![String::new()];

@@ -1,6 +1,4 @@
-//! Layouts of function calls in the known families, and the one that a chat template uses.
-//!
-//! Found by rendering a call, not by the model's name. A family is one entry of [`FAMILIES`].
+//! Tool-call layouts of known model families ([`FAMILIES`]), detected by rendering a call with the chat template.
 
 use serde_json::{Map, Value, json};
 
@@ -8,15 +6,13 @@ use super::{ChatTurn, Speaker, Tool, ToolCall};
 use crate::text::chat_template::unless_raised;
 use crate::text::{ChatTemplate, TextError};
 
-/// The texts around the names and arguments of calls. White space in them may vary in what a model writes.
-///
-/// An answer with calls is `open`, the calls with `between` between them, and `close`; a call is `call`, the name, `after_name`, the
-/// arguments and `end`.
+/// Text around call names and arguments; white space may vary. An answer with calls: `open`, calls separated by `between`, `close`. A call:
+/// `call`, name, `after_name`, arguments, `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallLayout {
-    /// By this a call is recognised: what the first one begins with.
+    /// Start of the first call; identifies calls.
     pub marker: &'static str,
-    /// True if the marker stands at the beginning of the answer or nowhere.
+    /// True if the marker can occur only at the start of the answer.
     pub at_start: bool,
     /// Before the first call.
     pub open: &'static str,
@@ -24,7 +20,7 @@ pub struct CallLayout {
     pub call: &'static str,
     /// Between a name and its arguments.
     pub after_name: &'static str,
-    /// The layout of arguments.
+    /// Encoding of arguments.
     pub arguments: Arguments,
     /// After arguments.
     pub end: &'static str,
@@ -32,16 +28,16 @@ pub struct CallLayout {
     pub between: &'static str,
     /// After the last call.
     pub close: &'static str,
-    /// True if an answer may hold several calls.
+    /// True if an answer may contain several calls.
     pub many: bool,
 }
 
-/// Layouts of a call's arguments.
+/// Encoding of a call's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arguments {
-    /// As a JSON object.
+    /// A JSON object.
     Json,
-    /// Each in tags of its own: texts as they are, other values as JSON.
+    /// One pair of tags each: strings verbatim, other values as JSON.
     Tags {
         /// Before a name.
         key: &'static str,
@@ -52,7 +48,7 @@ pub enum Arguments {
     },
 }
 
-/// JSON in `<tool_call>`: Hermes, Qwen 2.5 and 3, and our plain layout.
+/// JSON in `<tool_call>`: Hermes, Qwen 2.5 and 3, and the plain layout.
 const HERMES: CallLayout = CallLayout {
     marker: "<tool_call>",
     at_start: false,
@@ -66,7 +62,7 @@ const HERMES: CallLayout = CallLayout {
     many: true,
 };
 
-/// The layouts of chat templates: Hermes, Qwen 3 Coder and 3.5, GLM 4.5, MiniMax-M2, Llama 3.1 and later.
+/// Hermes, Qwen 3 Coder and 3.5, GLM 4.5, MiniMax-M2, Llama 3.1 and later.
 pub(super) const FAMILIES: [CallLayout; 5] = [
     HERMES,
     CallLayout {
@@ -114,7 +110,7 @@ pub(super) const FAMILIES: [CallLayout; 5] = [
 ];
 
 impl CallLayout {
-    /// Calls as this layout writes them.
+    /// Renders calls.
     pub fn write(&self, calls: &[ToolCall]) -> String {
         let one = |call: &ToolCall| {
             let arguments = match self.arguments {
@@ -134,12 +130,12 @@ impl CallLayout {
     }
 }
 
-/// A model's layout of functions and calls.
+/// Tool support of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToolLayout {
-    /// The layout of calls.
+    /// Layout of calls.
     pub calls: &'static CallLayout,
-    /// True if the chat template lists functions and writes calls and results; else the messages do ([`compose`](super::compose)).
+    /// True if the chat template renders functions, calls and results; else they go into messages ([`compose`](super::compose)).
     pub native: bool,
 }
 
@@ -147,11 +143,7 @@ impl ToolLayout {
     /// The plain layout.
     pub const PLAIN: ToolLayout = ToolLayout { calls: &HERMES, native: false };
 
-    /// That of a chat template: one of the known families', where the template lists functions and writes calls that way, or the
-    /// plain one, where it leaves functions out, raises, or writes calls in a layout of no family.
-    ///
-    /// # Errors
-    /// The template fails on functions or calls other than by raising.
+    /// Detects a template's layout; plain if it omits functions, raises, or uses an unknown layout. Other errors are returned.
     pub fn of(template: &ChatTemplate) -> Result<Self, TextError> {
         const ABOUT: &str = "palimpsest-description";
         const RESULT: &str = "palimpsest-result";
@@ -188,7 +180,6 @@ impl ToolLayout {
     }
 }
 
-/// A text without its white space.
 fn squeezed(text: &str) -> String {
     text.split_whitespace().collect()
 }

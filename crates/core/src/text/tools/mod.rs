@@ -1,8 +1,7 @@
-//! Functions that a model may call: how it is told of them, and how its calls are written and read.
+//! Tool calling: rendering functions, constraining and parsing calls. Knows no HTTP.
 //!
-//! Models that were trained to call functions have chat templates that list them and write calls in a layout of their own
-//! (`layout`, found by rendering). For the others there is a plain layout, which goes into the messages (`compose`). What a model
-//! may write is a grammar (`grammar`), and what it wrote is read as it comes (`reader`). Called by the server; knows no HTTP.
+//! Chat templates with tool support use their own layout (`layout`); others get functions in plain messages (`compose`). `grammar`
+//! constrains calls and `reader` parses them as a stream.
 
 use serde_json::{Map, Value, json};
 
@@ -18,21 +17,21 @@ pub use grammar::{CallGrammarError, ParametersFault, call_grammar};
 pub use layout::{Arguments, CallLayout, ToolLayout};
 pub use reader::{CallPiece, CallReader, Ending, Read};
 
-/// A function that a model may call.
+/// A function the model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name: letters, digits, `_` and `-`.
+    /// Letters, digits, `_` and `-`.
     pub name: String,
-    /// Its description for the model.
+    /// Description for the model.
     pub description: Option<String>,
-    /// The JSON schema of its arguments, an object's.
+    /// JSON schema of the arguments object.
     pub parameters: Map<String, Value>,
-    /// True if a schema that cannot be enforced in full is refused.
+    /// True to refuse schemas that cannot be fully enforced.
     pub strict: bool,
 }
 
 impl Tool {
-    /// As chat templates and models read it: `{"type": "function", "function": {...}}`.
+    /// OpenAI format: `{"type": "function", "function": {...}}`.
     pub fn json(&self) -> Value {
         let mut function = Map::new();
         function.insert("name".to_owned(), self.name.clone().into());
@@ -44,32 +43,32 @@ impl Tool {
     }
 }
 
-/// A call that a model made.
+/// A call made by the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The identifier that its result refers to.
+    /// Id that its result refers to.
     pub id: String,
-    /// The function.
+    /// Function name.
     pub name: String,
-    /// Its arguments.
+    /// Arguments.
     pub arguments: Map<String, Value>,
 }
 
-/// The speaker in a conversation with functions.
+/// Role in a conversation with tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// Instructions.
+    /// System instructions.
     System,
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
-    /// A function, with the result of a call.
+    /// A tool result.
     Tool,
 }
 
 impl Speaker {
-    /// As chat templates name it.
+    /// Name used in chat templates.
     pub fn name(self) -> &'static str {
         match self {
             Speaker::System => "system",
@@ -80,20 +79,20 @@ impl Speaker {
     }
 }
 
-/// A message of a conversation with functions.
+/// A message of a conversation with tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatTurn {
-    /// The speaker.
+    /// Role.
     pub role: Speaker,
-    /// The text.
+    /// Text.
     pub content: String,
-    /// Calls of the model.
+    /// Calls made in this message.
     pub calls: Vec<ToolCall>,
-    /// Which call a result is of.
+    /// Id of the call that a result answers.
     pub call_id: Option<String>,
-    /// Which function a result is of, where it is known; else the speaker's own name.
+    /// Function name of a result, if known; else the speaker's name.
     pub name: Option<String>,
-    /// The thought before the model's answer or calls, for templates that show it again.
+    /// Thought before the answer or calls, for templates that render it.
     pub thought: Option<String>,
 }
 
@@ -109,7 +108,7 @@ impl From<&Message> for ChatTurn {
 }
 
 impl ChatTurn {
-    /// A message that neither calls a function nor is a result.
+    /// A message without calls.
     pub fn new(role: Speaker, content: impl Into<String>) -> Self {
         ChatTurn {
             role,
@@ -121,7 +120,6 @@ impl ChatTurn {
         }
     }
 
-    /// As chat templates read it. Arguments are an object there, not its text.
     pub(super) fn json(&self) -> Value {
         let mut message = json!({"role": self.role.name(), "content": self.content});
         if !self.calls.is_empty() {
@@ -138,7 +136,7 @@ impl ChatTurn {
         }
         if let Some(thought) = &self.thought {
             message["reasoning_content"] = thought.clone().into();
-            // GPT-OSS's template reads `thinking`, and refuses it beside a text before calls.
+            // GPT-OSS's template reads `thinking` and rejects it together with text before calls.
             if self.calls.is_empty() || self.content.is_empty() {
                 message["thinking"] = thought.clone().into();
             }

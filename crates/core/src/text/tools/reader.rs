@@ -1,7 +1,5 @@
-//! Reads calls out of an answer as it comes: the text apart, each call by name and arguments.
-//!
-//! Runs where a text is decoded piece by piece. What is given out is never taken back: a text that begins like a call is held until
-//! it is one or is none. Arguments are given out as JSON, whatever the layout.
+//! Streaming parser of tool calls: separates text from calls and emits arguments as JSON in any layout. Emitted output is final: text that
+//! may start a call is held back until that is decided.
 
 use std::sync::Arc;
 
@@ -10,76 +8,76 @@ use serde_json::Value;
 use super::grammar::is_text;
 use super::{Arguments, CallLayout, Tool};
 
-/// A piece of a call.
+/// A streamed piece of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallPiece {
-    /// Which call of the answer.
+    /// Index of the call in the answer.
     pub index: usize,
-    /// The function's name, in the first piece of a call.
+    /// Function name, in a call's first piece.
     pub name: Option<String>,
     /// More of the arguments' JSON.
     pub arguments: String,
 }
 
-/// The text and calls that a piece of an answer adds.
+/// Newly parsed text and calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Read {
-    /// To the text.
+    /// Text.
     pub text: String,
-    /// To calls, in order.
+    /// Pieces of calls, in order.
     pub calls: Vec<CallPiece>,
 }
 
-/// The end of an answer.
+/// Reason why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The model did.
+    /// End token.
     Turn,
-    /// A stop string.
+    /// Stop string.
     StopString,
-    /// Its limit of tokens.
+    /// Token limit.
     Limit,
 }
 
-/// Follows one answer.
+/// Parser of one answer.
 #[derive(Debug, Clone)]
 pub struct CallReader {
     layout: &'static CallLayout,
     tools: Arc<[Tool]>,
     state: State,
-    /// Text that was not read yet.
+    /// Unparsed text.
     rest: String,
     calls: usize,
-    /// True if there was any text but white space.
+    /// True after any text but white space.
     has_text: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Outside of calls.
+    /// Outside calls.
     Text,
-    /// At the beginning of a call; `first` where `open` stands before it.
+    /// At the start of a call; `first` if `open` precedes it.
     Head { first: bool },
-    /// In arguments that are a JSON object.
+    /// In a JSON object of arguments.
     Json { depth: usize, in_text: bool, escaped: bool },
-    /// Between arguments in tags; so many were read of this tool.
+    /// Between tagged arguments of `tool`, `read` of which are done.
     Tags { tool: usize, read: usize },
     /// After arguments.
     End,
-    /// After a call of several within one pair of tags.
+    /// Between calls within one pair of tags.
     Between,
 }
 
-/// The beginning of a text.
+/// Result of a prefix match.
 enum Begins {
-    /// With all of what was looked for, which takes so many bytes.
+    /// Full match of this many bytes.
     Whole(usize),
-    /// With some of it, and there it ends.
+    /// Text ends within the pattern.
     Partly,
     Otherwise,
 }
 
-/// True if `text` begins with `pattern`, whose white space stands for any or none.
+/// Matches `pattern` at the start of `text`; its white space is optional.
 fn begins(text: &str, pattern: &str) -> Begins {
     let mut rest = text.trim_start();
     for word in pattern.split_whitespace() {
@@ -93,7 +91,7 @@ fn begins(text: &str, pattern: &str) -> Begins {
     Begins::Whole(text.len() - rest.len())
 }
 
-/// Bytes at the end of `text` that may be the beginning of `marker`.
+/// Bytes at the end of `text` that may start `marker`.
 fn partial(text: &str, marker: &str) -> usize {
     let longest = marker.len().saturating_sub(1);
     let fits = |n: &usize| marker.get(..*n).is_some_and(|part| text.ends_with(part));
@@ -101,17 +99,17 @@ fn partial(text: &str, marker: &str) -> usize {
 }
 
 impl CallReader {
-    /// At the beginning of an answer that may call `tools`.
+    /// A parser for answers that may call `tools`.
     pub fn new(layout: &'static CallLayout, tools: Arc<[Tool]>) -> Self {
         CallReader { layout, tools, state: State::Text, rest: String::new(), calls: 0, has_text: false }
     }
 
-    /// Calls so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// Takes more of the answer.
+    /// Parses more text.
     pub fn push(&mut self, text: &str) -> Read {
         self.rest.push_str(text);
         let mut read = Read::default();
@@ -119,8 +117,8 @@ impl CallReader {
         read
     }
 
-    /// The rest of an answer that has ended. Where the model ended it, a call that never came to its name is text; else it is markup
-    /// that was cut, which is no text, nor at a limit what may be the beginning of some.
+    /// Flushes at the end. An incomplete call without a name is text if the model ended its turn, else truncated markup and dropped; at the
+    /// token limit a partial marker is dropped too.
     pub fn finish(mut self, ending: Ending) -> Read {
         let mut read = Read::default();
         let is_text = match self.state {
@@ -153,7 +151,7 @@ impl CallReader {
         }
     }
 
-    /// Reads on; returns whether there may be more to read.
+    /// Parses one step; returns whether more can be parsed.
     fn step(&mut self, read: &mut Read) -> bool {
         match self.state {
             State::Text => self.text(read),
@@ -205,7 +203,7 @@ impl CallReader {
         }
     }
 
-    /// The marker at the front is text after all.
+    /// The marker is plain text.
     fn no_call(&mut self, read: &mut Read) -> bool {
         let first = self.rest.chars().next().map_or(0, char::len_utf8);
         self.say(first, read);
@@ -213,7 +211,7 @@ impl CallReader {
         first > 0
     }
 
-    /// Text behind a call that was begun is left out.
+    /// Drops text after a started call.
     fn give_up(&mut self) -> bool {
         self.state = State::Text;
         true
@@ -310,7 +308,7 @@ impl CallReader {
         let stop = after_key.trim_start().chars().next().unwrap_or('>');
         let Some(length) = after.find(stop) else { return false };
         let (name, after) = after.split_at(length);
-        // White space around a value is the layout's where the layout has some.
+        // White space around a value belongs to the layout if the layout has some there.
         let bytes = match begins(after, after_key.trim_end()) {
             Begins::Whole(bytes) => bytes,
             Begins::Partly => return false,
