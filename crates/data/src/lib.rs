@@ -1,12 +1,7 @@
-//! Cases, prompts and the benchmarks.
+//! Cases, prompts and benchmarks: data file -> `Case` -> `Prompt` (text and labelled spans).
 //!
-//! ```text
-//! data file -> Case -> Prompt (text + labelled spans)
-//! ```
-//!
-//! Pure: no tensors, no network. [`data`] is what a case is, [`benchmarks`] has one folder a benchmark, [`prompt`] renders a case and a
-//! probe by a chat template, [`construct`] makes histories that vary one factor at a time. [`ground`] and [`statistics`] are shared
-//! pure functions.
+//! Pure: no tensors, no network. [`benchmarks`] has one folder per benchmark, [`prompt`] renders a case and a probe with a chat template,
+//! [`construct`] builds histories that vary one factor at a time. [`ground`] and [`statistics`] are shared pure functions.
 
 pub mod benchmarks;
 pub mod case;

@@ -1,5 +1,3 @@
-//! Errors of prompt templates and of cases that no prompt can be made of.
-
 use std::path::PathBuf;
 
 use palimpsest_core::text::TextError;
