@@ -1,7 +1,4 @@
-//! Cases, prompts and benchmarks: data file -> `Case` -> `Prompt` (text and labelled spans).
-//!
-//! Pure: no tensors, no network. [`benchmarks`] has one folder per benchmark, [`prompt`] renders a case and a probe with a chat template,
-//! [`construct`] builds histories that vary one factor at a time. [`ground`] and [`statistics`] are shared pure functions.
+//! Cases, prompts and benchmarks: data file -> `Case` -> `Prompt` (text and labelled spans). Pure: no tensors, no network.
 
 pub mod benchmarks;
 pub mod case;

@@ -24,14 +24,12 @@ pub type SampleFiles = Vec<(String, Vec<u8>)>;
 pub struct Benchmark {
     pub name: &'static str,
     pub title: &'static str,
-    /// `session` or `event`.
     pub segment: &'static str,
     /// Label that splits cases: table rows and figure panels.
     pub split: &'static str,
-    /// Prompt templates by file name, in digest order: `system.j2`, one per segment kind (`session.j2`), one per probe form
-    /// (`question.j2`).
+    /// By file name, in digest order: `system.j2`, one per segment kind (`session.j2`), one per probe form (`question.j2`).
     pub templates: &'static [(&'static str, &'static str)],
-    /// At least one; the first is the default. All share one verdict kind.
+    /// The first is the default. All share one verdict kind.
     pub rubrics: &'static [Rubric],
     pub lens: LensSpec,
     /// Detects the format by content, not by file extension.
@@ -48,7 +46,6 @@ pub struct Benchmark {
     pub published: &'static [(&'static str, &'static str)],
     /// Context lengths as printed in the paper, in [`PAPER_ENCODING`] tokens.
     pub printed_lengths: &'static [PrintedLengths],
-    /// A built-in sample with sorted file names.
     pub sample: fn(SampleSpec) -> Result<SampleFiles, SampleError>,
 
     /// Values of `run --conditions`; empty if the plain prompt is the only one.
@@ -56,17 +53,15 @@ pub struct Benchmark {
     pub default_settings: &'static [&'static str],
     /// Defaults if the longest history exceeds the context; `None`: the same.
     pub default_settings_of_long: Option<&'static [&'static str]>,
-    /// Applies a setting before the context is selected: other probe forms, reordered segments (with original indices) or rewritten text.
-    /// The number seeds any draws.
+    /// Applies a setting before the context is selected: probe forms, segment order (with original indices), texts. The number is a seed.
     pub arrange: fn(&Case, &str, u64) -> Case,
-    /// The query may precede the history. Query rows then see no history and no prefill is shared; the analysis uses the rows `last` and
-    /// `answer`.
+    /// The query may precede the history; query rows then see no history and no prefill is shared. Use the rows `last` and `answer`.
     pub question_first: bool,
     /// The prompt shows the query time only with `--query-time`; the authors' prompt never does.
     pub query_time_if_asked: bool,
     /// Default answer limit: the authors', or sufficient for the task.
     pub max_new_tokens: usize,
-    /// Truncation policies; the first is the default.
+    /// The first is the default.
     pub truncations: &'static [Truncation],
 
     /// Rules that read verdicts without a judge model; if there are any, rubrics are not used.
@@ -89,17 +84,15 @@ pub struct Benchmark {
     /// Splits probes: the columns of tables.
     pub dimension: Dimension,
     pub overall: Overall,
-    /// Benchmark-specific tables and charts over the graded probes of all runs.
     pub counts: fn(&[Graded<'_>]) -> Counts,
-    /// Same with the paper's interval method, if it has one.
+    /// With the paper's interval method, if it has one.
     pub paper_counts: Option<fn(&[Graded<'_>]) -> Counts>,
     /// Segment kind shown side by side in reports.
     pub beside: Option<&'static str>,
 }
 
 impl Benchmark {
-    /// Own and general settings. A benchmark with both readings and settings gets no general ones, because its readings depend on the
-    /// setting.
+    /// Own and general settings; only its own if it has both readings and settings, because its readings depend on the setting.
     pub fn all_settings(&self) -> impl Iterator<Item = &Setting> {
         let own = |name: &str| self.settings.iter().any(|setting| setting.name == name);
         let has_general = self.readings.is_empty() || self.settings.is_empty();
@@ -247,8 +240,7 @@ pub struct Counts {
 pub struct LensSpec {
     /// Analysed attention, role to role. Spans in a `from` role are recorded as rows.
     pub curves: &'static [Curve],
-    /// From-role and evidence roles of [`LensSpec::evidence_lift`]. `None`: the [viewer](LensSpec::viewer) and the roles its curves lead
-    /// to.
+    /// From-role and evidence roles of [`LensSpec::evidence_lift`]; `None` for the [viewer](LensSpec::viewer) and its curves' roles.
     pub evidence: Option<(&'static str, &'static [&'static str])>,
     /// [`Benchmark::dimension`] values that figures pool and split by verdict; `None` is all. Tables list every one.
     pub pooled: Option<&'static [&'static str]>,
@@ -312,13 +304,11 @@ pub enum Side {
 pub struct Exchanged {
     pub case: String,
     pub answers: BTreeMap<String, String>,
-    /// Error texts in place of answers.
     pub errors: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSpec {
-    /// `None`: the benchmark's default.
     pub segments: Option<usize>,
     pub seed: u64,
 }
@@ -360,7 +350,6 @@ impl Unit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
-    /// Probe ids, equal in all cases.
     Probe,
     Facet(&'static str),
 }
@@ -376,7 +365,7 @@ impl Dimension {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overall {
-    /// Unweighted mean of the cells.
+    /// Unweighted mean.
     Cells,
     Probes,
 }

@@ -14,14 +14,12 @@ pub struct BarChart {
     pub key: String,
     pub title: String,
     pub caption: String,
-    /// Names of the stacked parts, left to right.
     pub parts: Vec<String>,
     pub bars: Vec<Bar>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
-    /// Heading shared by adjacent bars.
     pub group: String,
     pub label: String,
     pub counts: Vec<usize>,

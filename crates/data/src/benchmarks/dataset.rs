@@ -1,5 +1,4 @@
-//! Opens a dataset or a built-in sample: name, digest and cases. Samples use the same bytes and reader as files, so `sample` and the output
-//! of `data sample` have the same digest.
+//! Opens a dataset or a built-in sample: name, digest and cases. `sample` and the output of `data sample` have the same digest.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -42,8 +41,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Opens a file, a folder, `sample` (a file of that name is `./sample`) or `sample:NAME`. Streams all files once for the digest;
-    /// `on_bytes` receives each chunk.
+    /// Opens a file, a folder, `sample` (a file of that name is `./sample`) or `sample:NAME`. Streams all files once for the digest.
     pub fn open(
         which: impl AsRef<Path>,
         spec: SampleSpec,
@@ -78,7 +76,6 @@ impl Dataset {
         Ok(Dataset { benchmark, name, digest, bytes, source, split: None })
     }
 
-    /// Sets the split of rows without one.
     pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
         let Some(value) = value else { return Ok(self) };
         let known = self.benchmark.splits;
@@ -103,8 +100,7 @@ impl Dataset {
         &self.name
     }
 
-    /// SHA-256 in lower-case hex: of a file's bytes, or for a folder of the sorted lines `DIGEST  NAME` of the files that the benchmark
-    /// reads.
+    /// SHA-256, lower-case hex: of a file's bytes; of a folder's sorted lines `DIGEST  NAME` for the files that are read.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -117,13 +113,12 @@ impl Dataset {
         self.cases_observed(|_| {})
     }
 
-    /// `on_bytes` receives each chunk read.
     pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
         let files = Files::new(&self.source).heard(on_bytes);
         Ok((self.benchmark.read)(files, self.split))
     }
 
-    /// See [`Benchmark::check`]. `on_bytes` receives each chunk read, `on_problem` each problem as it is found.
+    /// `on_bytes` receives each chunk read, `on_problem` each problem as it is found.
     pub fn check(
         &self,
         on_bytes: impl FnMut(&[u8]),
@@ -183,7 +178,6 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
             return Err(DatasetError::UnknownFolder { path, known });
         }
         None => {
-            // Report I/O errors early.
             Files::new(&source).open_first().and_then(|mut file| file.read(&mut [0])).map_err(of)?;
             among[0]
         }
@@ -200,7 +194,6 @@ fn of_path(path: &Path, source: io::Error) -> DatasetError {
     DatasetError::File { path: path.to_owned(), source }
 }
 
-/// Digest and total size, or the I/O error with the folder's file.
 fn digest(
     source: &Source,
     mut on_bytes: impl FnMut(&[u8]),

@@ -13,7 +13,6 @@ pub(super) const BUFFER: usize = 256 << 10;
 const LOOKED_AT: u64 = 64 << 10;
 /// More files suggest the wrong folder.
 const MOST_FILES: usize = 10_000;
-/// Maximum nesting depth.
 const DEPTH: usize = 4;
 
 type OnBytes<'a> = Rc<RefCell<dyn FnMut(&[u8]) + 'a>>;
@@ -103,7 +102,6 @@ impl<'a> Files<'a> {
         Files { source, on_bytes: None }
     }
 
-    /// Reports each chunk read to `on_bytes`.
     pub(super) fn heard(self, on_bytes: impl FnMut(&[u8]) + 'a) -> Self {
         Files { on_bytes: Some(Rc::new(RefCell::new(on_bytes))), ..self }
     }
@@ -122,7 +120,6 @@ impl<'a> Files<'a> {
         self.source.names()
     }
 
-    /// Opens a file and skips its byte order mark.
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let mut reader = self.open_raw(name)?;
         text_file::skip_mark(&mut reader)?;

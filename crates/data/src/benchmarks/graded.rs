@@ -17,7 +17,6 @@ pub struct Graded<'a> {
     /// Empty for the plain setting.
     pub condition: &'a str,
     pub context: Context,
-    /// Memory system that replaced the history.
     pub memory: Option<GradedMemory<'a>>,
     pub repetition: u32,
     pub case: &'a str,
@@ -52,7 +51,6 @@ pub struct HistoryCut {
 }
 
 impl HistoryCut {
-    /// Share of tokens shown.
     pub fn shown(self) -> Option<f64> {
         (self.of > 0).then(|| self.of.saturating_sub(self.dropped) as f64 / self.of as f64)
     }

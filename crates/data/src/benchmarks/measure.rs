@@ -1,8 +1,7 @@
-//! Measures: numbers per example and layer, computed from attention to spans; and groupings of examples.
+//! Numbers per example and layer, computed from attention to spans, and groupings of examples. Pure: no files, no tensors.
 //!
-//! Benchmarks choose them in [`LensSpec::measures`](super::LensSpec::measures) and [`LensSpec::groupings`](super::LensSpec::groupings);
-//! `lens` computes them and figures draw one panel per measure. Pure: no files, no tensors. Each is computed on mass and on density
-//! ([`Scale`]); a span outside a layer's window has no density.
+//! Benchmarks choose them in [`LensSpec`](super::LensSpec); `lens` computes them, figures draw one panel per measure. Each is computed on
+//! mass and on density ([`Scale`]); a span outside a layer's window has no density.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -139,7 +138,6 @@ pub struct Paid<'a> {
     pub share: f64,
     /// Mass or density; `None` outside the layer's window.
     pub value: Option<f64>,
-    /// Noise baseline; `None` if there is none.
     pub noise: Option<f64>,
 }
 
@@ -148,7 +146,6 @@ impl<'a> LayerSpans<'a> {
         self.rows.iter().find(|row| row.role == from && row.nth == 0)
     }
 
-    /// Spans of the roles `to` as seen by `from`, in prompt order.
     pub fn paid(&self, from: &str, to: &[&str]) -> Vec<Paid<'a>> {
         self.row(from).map_or_else(Vec::new, |row| self.paid_by(row, to))
     }
@@ -202,12 +199,11 @@ impl<'a> LayerSpans<'a> {
         self.balance(from, &[first], &[second])
     }
 
-    /// `None` without spans, or if any is invisible.
+    /// `None` without spans, or if any is outside the window.
     pub fn least(&self, from: &str, to: &[&str]) -> Option<f64> {
         self.values(from, to)?.into_iter().reduce(f64::min)
     }
 
-    /// Maximum over visible spans.
     pub fn greatest(&self, from: &str, to: &[&str]) -> Option<f64> {
         self.paid(from, to).iter().filter_map(|paid| paid.value).reduce(f64::max)
     }
@@ -249,14 +245,12 @@ fn share_of(this: f64, other: f64) -> Option<f64> {
     (this + other > 0.0).then(|| this / (this + other))
 }
 
-/// A probe with its answers and verdicts under all conditions.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     pub labels: &'a BTreeMap<String, String>,
     pub facets: &'a BTreeMap<String, String>,
     /// `None` if conditions are paired.
     pub condition: Option<&'a str>,
-    /// By condition.
     pub judged: &'a BTreeMap<String, Judged>,
 }
 
@@ -286,7 +280,6 @@ impl Seen<'_> {
     }
 }
 
-/// Groups a measure's examples into panel rows and lines.
 #[derive(Clone, Copy)]
 pub struct Grouping {
     pub key: &'static str,

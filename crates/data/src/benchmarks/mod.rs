@@ -1,8 +1,7 @@
-//! Benchmarks: one folder each, registered in [`ALL`].
+//! Benchmarks: one folder each, registered in [`ALL`]; other modules know none by name.
 //!
-//! A [`Benchmark`] defines how files become cases, probes become prompts, what judges see and return, what is counted, and the roles of
-//! spans in the analysis. Other modules know no benchmark by name. Also owns shared reading ([`reading`], [`dataset`]). Must not run a
-//! model, judge or draw.
+//! A [`Benchmark`] defines how files become cases, probes become prompts, what judges see, what is counted, and the roles of spans.
+//! Must not run a model, judge or draw.
 
 mod arrays;
 mod benchmark;

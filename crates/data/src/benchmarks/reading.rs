@@ -106,9 +106,7 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
 #[derive(Debug, Default)]
 pub struct Report {
     pub rows: usize,
-    /// Sound rows by split.
     pub splits: BTreeMap<String, usize>,
-    /// Probes of sound rows by group.
     pub probes: BTreeMap<String, usize>,
     pub findings: Vec<Finding>,
     pub problem_count: usize,

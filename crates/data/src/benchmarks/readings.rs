@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::case::Notes;
 
-/// A verdict, by verdict kind.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     Correct(bool),

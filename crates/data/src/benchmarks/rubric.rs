@@ -93,7 +93,6 @@ impl VerdictKind {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
 
-    /// Allowed values, phrased for a judge.
     pub fn values(self, facets: &BTreeMap<String, String>) -> String {
         let either = |words: Vec<String>| match words.split_last() {
             Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),

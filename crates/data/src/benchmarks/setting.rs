@@ -52,7 +52,6 @@ impl Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {
-    /// Okapi BM25.
     Bm25,
     /// all-MiniLM-L6-v2 embeddings.
     Dense,

@@ -1,5 +1,4 @@
-//! Validates JSON rows against a declared [`Shape`] and reports all problems with file, row, id and field. Rules across fields are the
-//! readers' own.
+//! Validates JSON rows against a declared [`Shape`]; problems name file, row, id and field. Rules across fields are the readers' own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -86,7 +85,6 @@ impl Node {
         }
     }
 
-    /// First value of the key.
     pub fn get(&self, name: &str) -> Option<&Node> {
         match self {
             Node::Object(Pairs(fields)) => {
@@ -137,9 +135,7 @@ pub fn quote_up_to(most: usize, text: &str) -> String {
 pub struct Checker<'a> {
     pub file: Option<&'a str>,
     pub row: usize,
-    /// Row id once known; used in problems.
     pub uid: Option<String>,
-    /// Prefix of field paths.
     pub within: String,
     pub problems: Vec<Problem>,
 }
@@ -190,7 +186,6 @@ impl<'a> Checker<'a> {
         read.map_err(|error| self.problem(WHOLE_ROW, error.to_string(), "put it right")).ok()
     }
 
-    /// Reports mismatches.
     pub fn fits(&mut self, path: &str, node: &Node, shape: &Shape) -> bool {
         let before = self.problems.len();
         match (shape, node) {

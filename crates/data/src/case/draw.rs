@@ -1,7 +1,5 @@
-//! Stable random draws: sampled data are part of a dataset's digest, so these values must never change.
-//!
-//! ChaCha20 keyed by SHA-256 of purpose, seed and name; each case has an independent stream. Sampling is implemented here because `rand`
-//! may change the values of its shuffles and ranges.
+//! Stable random draws: sampled data are part of a dataset's digest, so these values must never change. ChaCha20 keyed by SHA-256 of
+//! purpose, seed and name; sampling is implemented here because `rand` may change its shuffles and ranges.
 
 use rand::rngs::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
@@ -38,7 +36,6 @@ impl Draws {
         self.below(n as u64) as usize
     }
 
-    /// Fisher-Yates.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);

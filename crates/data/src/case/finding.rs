@@ -137,7 +137,6 @@ pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
 
 const QUOTED: usize = 60;
 
-/// A truncated text on one line, for messages.
 pub fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),

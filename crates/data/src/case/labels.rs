@@ -21,7 +21,6 @@ pub struct LabelCounts {
 pub struct ValueCount {
     pub value: String,
     pub cases: usize,
-    /// Counts per split; empty without a split label.
     pub by_split: BTreeMap<String, usize>,
 }
 

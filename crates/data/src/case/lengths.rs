@@ -1,7 +1,5 @@
-//! Context length and session statistics of a dataset (STALE, appendix D.4, table 5), for `palimpsest data stats`.
-//!
-//! Counts three forms of each history: JSON ([`raw`]), formatted for the model, and contents only ([`content`]). The caller provides
-//! formatting and token counting. Streams cases; keeps a few numbers per case.
+//! Context lengths of a dataset (STALE, appendix D.4, table 5), for `palimpsest data stats`. Counts three forms of each history: JSON
+//! ([`raw`]), formatted for the model, and contents only ([`content`]).
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -31,7 +29,6 @@ pub struct TokenCounts {
     pub max: usize,
 }
 
-/// A row of table 5 as printed in a paper.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PrintedLengths {
     pub split: &'static str,
@@ -62,8 +59,7 @@ pub enum GroupBy<'a> {
     All,
 }
 
-/// Table 5 of `cases`, empty without cases. `format` renders the model's text, `count` counts tokens. Runs one case per thread in parallel
-/// and stops at the first error.
+/// Table 5, empty without cases. `format` renders the model's text, `count` counts tokens. Parallel; stops at the first error.
 pub fn measure<E: Send>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
     by: GroupBy<'_>,
@@ -116,8 +112,7 @@ pub fn measure<E: Send>(
     Ok(rows)
 }
 
-/// Compact JSON, non-ASCII unescaped: `{"history": [{"time": ..., "turns": [{"role": ..., "content": ...}]}], "query": ...}` with the first
-/// probe's query.
+/// Compact JSON with the first probe's query, non-ASCII unescaped: `{"history": [{"time": ..., "turns": [...]}], "query": ...}`.
 pub fn raw(case: &Case) -> String {
     #[derive(Serialize)]
     struct Raw<'a> {
@@ -139,7 +134,6 @@ pub fn raw(case: &Case) -> String {
     serde_json::to_string(&Raw { history: history.collect(), query }).unwrap_or_default()
 }
 
-/// Contents of all turns, joined by newlines.
 pub fn content(case: &Case) -> String {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")

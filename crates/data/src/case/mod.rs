@@ -1,7 +1,5 @@
-//! Cases: a history of labelled segments and probes on it. [`crate::benchmarks`] reads them, the runner asks the probes.
-//!
-//! Knows no tensors, network or prompt wording. Model-visible data ([`History`], [`Probe`]) and judge-only data ([`JudgeOnly`]) are
-//! separate types; prompts are built from the former only.
+//! Cases: a history of labelled segments and probes on it. Knows no tensors, network or prompt wording. Model-visible ([`History`],
+//! [`Probe`]) and judge-only data ([`JudgeOnly`]) are separate types; prompts are built from the former only.
 
 pub mod check;
 pub mod draw;
@@ -39,7 +37,6 @@ pub struct Case {
 }
 
 impl Case {
-    /// Drops evidence in segments that the history lacks.
     pub fn forget_hidden_evidence(&mut self) {
         let shown: BTreeSet<usize> = self.history.segments.iter().map(|segment| segment.index).collect();
         let is_shown = |evidence: &Evidence| shown.contains(&evidence.place.segment);
@@ -47,7 +44,6 @@ impl Case {
         self.probes.iter_mut().for_each(|probe| probe.evidence.retain(is_shown));
     }
 
-    /// The case's evidence, then the probe's own.
     pub fn evidence_of<'a>(&'a self, probe: &'a Probe) -> impl Iterator<Item = &'a Evidence> + Clone {
         self.evidence.iter().chain(&probe.evidence)
     }
@@ -69,7 +65,6 @@ pub enum Keep {
 pub struct History {
     /// In display order; after truncation a subset with original indices.
     pub segments: Vec<Segment>,
-    /// Time of the question, if the file has one.
     pub query_time: Option<DateTime>,
 }
 
@@ -114,7 +109,6 @@ impl Turn {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// Original index ([`Segment::index`]).
     pub segment: usize,
     /// `None`: the whole segment.
     pub turn: Option<usize>,

@@ -1,17 +1,14 @@
-//! Truncation of histories that exceed a token budget. Pure; the runner supplies token costs.
+//! Truncation of histories that exceed a token budget. Pure; the runner supplies token costs. Retrieved histories are always cut by rank
+//! ([`truncate_ranked`]); [`Middle`] cuts tokens and is applied by the prompt code.
 //!
-//! A benchmark lists its policies ([`Truncation`]); a run uses the first or the one selected. Retrieved histories are always cut by rank
-//! ([`truncate_ranked`]). [`Middle`] cuts tokens instead of segments and is applied by the prompt code.
-//!
-//! **Evidence-preserving truncation** ([`truncate`]; STALE, section 4.1). Evidence segments always stay; a case is refused only if they
-//! alone exceed the budget. Other segments are tried in this order, and those that do not fit are skipped:
+//! **Evidence-preserving truncation** ([`truncate`]; STALE, section 4.1). Evidence always stays; a case is refused only if it alone exceeds
+//! the budget. Other segments are tried in this order, and those that do not fit are skipped:
 //!
 //! 1. Neighbours of evidence, the noise baseline of the attention analysis: one per piece of evidence, then the second, ties by seed.
 //! 2. The rest by farthest-point sampling: the segment farthest (in segments) from all chosen ones, ties by seed.
 //!
-//! So evidence keeps its relative position (dropping the oldest first would move it to the front), the order ignores lengths and texts, and
-//! no dropped segment would still fit. Short segments are likelier to stay when little room is left. Larger budgets keep supersets only if
-//! all segments cost the same.
+//! So evidence keeps its relative position, the order ignores lengths and texts, and no dropped segment would still fit. Larger budgets
+//! keep supersets only if all segments cost the same.
 
 use std::collections::BTreeSet;
 
@@ -92,8 +89,7 @@ impl Truncation {
 }
 
 impl Middle {
-    /// Tokens kept at the beginning and end of a prompt of `tokens`; `None` if nothing is cut. A smaller budget is split in proportion,
-    /// with the odd token at the beginning.
+    /// Tokens kept at the beginning and end; `None` if nothing is cut. A smaller budget is split in proportion.
     pub fn ends(self, tokens: usize, budget: usize) -> Option<(usize, usize)> {
         if tokens <= budget && tokens < self.from {
             return None;
@@ -141,11 +137,7 @@ pub enum TruncateError {
          --context by at least that many or give --truncation evidence",
         .tokens.saturating_sub(*.budget)
     )]
-    StillTooLong {
-        /// Tokens of the truncated prompt.
-        tokens: usize,
-        budget: usize,
-    },
+    StillTooLong { tokens: usize, budget: usize },
     #[error("{costs} costs were given for {segments} segments")]
     Costs { costs: usize, segments: usize },
 }
@@ -154,10 +146,8 @@ fn list(segments: &[usize]) -> String {
     segments.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Drops distractor segments until `history` fits.
-///
-/// `evidence`: original indices; `cost[i]`: tokens of `history.segments[i]`; `fixed`: tokens of the rest of the prompt; `budget`: maximum
-/// prompt tokens; `seed` breaks ties.
+/// Drops distractors until `history` fits `budget`. `evidence`: original indices; `cost[i]`: tokens of `history.segments[i]`; `fixed`:
+/// tokens of the rest of the prompt; `seed` breaks ties.
 pub fn truncate(
     history: &History,
     evidence: &[usize],
@@ -226,10 +216,8 @@ pub fn truncate_ranked(
     Ok(kept(history, used, &[], |place| stays.contains(&place)))
 }
 
-/// Drops whole segments from the middle, evidence included.
-///
-/// The beginning gets the longest run of segments that fits half of the room, the end gets the remainder, and the beginning any room still
-/// left. No segment beside the gap would fit.
+/// Drops whole segments from the middle, evidence included. The beginning gets the longest run that fits half of the room, the end the
+/// remainder, and the beginning any room still left. No segment beside the gap would fit.
 pub fn truncate_plain(
     history: &History,
     cost: &[usize],
@@ -263,9 +251,8 @@ pub fn truncate_plain(
     Ok(kept(history, fixed + used, &[], |place| place < head || place >= tail))
 }
 
-/// Drops segments in three phases until the history fits: up to `ends` from the beginning, before `first`; up to `ends` from the end, after
-/// `last`; then those between, in an order drawn from `seed` and `name`. `first` and `last` are original indices; without them there is no
-/// third phase.
+/// Drops segments until the history fits: up to `ends` from the beginning, before `first`; up to `ends` from the end, after `last`; then
+/// those between, drawn by `seed` and `name`. `first` and `last` are original indices; without them there is no third phase.
 pub fn truncate_phases(
     history: &History,
     (first, last, ends): (Option<usize>, Option<usize>, usize),

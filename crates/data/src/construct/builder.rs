@@ -177,7 +177,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Prefixes the reason with `place`.
 fn within<T>(place: &str, made: Result<T, Unmade>) -> Result<T, Unmade> {
     made.map_err(|unmade| match unmade {
         Unmade::Dropped(reason) => Unmade::Dropped(format!("{place}: {reason}")),
@@ -185,7 +184,6 @@ fn within<T>(place: &str, made: Result<T, Unmade>) -> Result<T, Unmade> {
     })
 }
 
-/// Describes the first difference in tokens between two twins.
 fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
     match one.0.iter().zip(&other.0).position(|(a, b)| a != b) {
         Some(at) => {
@@ -196,7 +194,6 @@ fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
     }
 }
 
-/// An evidence session.
 struct Told {
     statement: String,
     about: String,

@@ -13,7 +13,6 @@ pub const MOST_LURES: usize = 16;
 pub const MOST_OTHERS: usize = 32;
 pub const MOST_TOKENS: usize = 150_000;
 
-/// Sessions that pad the distance between evidence sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fillers {
@@ -54,7 +53,6 @@ pub enum Speaker {
 /// Lexical overlap of a session with the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overlap {
-    /// Only the subject's name.
     None,
     Part,
     Full,

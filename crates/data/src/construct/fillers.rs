@@ -16,7 +16,6 @@ use crate::case::Turn;
 use crate::case::draw::Draws;
 use crate::ground::text_file;
 
-/// Maximum retries to avoid repeating a generated session.
 const TRIES: usize = 40;
 const WHOLE_LINE: &str = "whole line";
 const ROW: Shape = Shape::Fields(

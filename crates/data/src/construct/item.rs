@@ -98,7 +98,6 @@ pub fn needed(longest: usize) -> usize {
     longest + 2
 }
 
-/// Values that are one token after `prefix`.
 pub fn single_tokens<'a>(
     values: &'a [String],
     prefix: &str,

@@ -1,7 +1,5 @@
-//! Order of a history's sessions and the fillers between them.
-//!
-//! Greedy packing: fillers in stream order while they fit, the last cut at a sentence end. Requested and reached lengths are both recorded.
-//! A larger dose contains all whole fillers of a smaller one.
+//! Order of a history's sessions and the fillers between them. Greedy packing: fillers in stream order while they fit, the last cut at a
+//! sentence end. A larger dose contains all whole fillers of a smaller one.
 
 use palimpsest_core::text::{CountTokens, TextError};
 
@@ -130,7 +128,6 @@ pub fn lay_out(
     let mut slots: Vec<Slot> = Vec::new();
     let mut lengths = [Length::default(); 3];
     for (stretch, lists) in parts.into_iter().enumerate() {
-        // Session numbers start at 1.
         let start = slots.len() + 1;
         let evidence: usize = lists.iter().map(Vec::len).sum();
         let mut packed = Packed { start, sessions: evidence, tokens: 0 };

@@ -1,8 +1,5 @@
-//! Synthetic histories that vary one factor at a time, in twins of equal token length.
-//!
-//! `palimpsest build dose` writes files for [`crate::benchmarks::dose`]: spec -> levels -> item -> layout -> sessions -> rows -> files.
-//! Each random draw is keyed by seed, item and part ([`crate::case::draw`]), so items are reproducible and independent. Needs a tokenizer
-//! for counting, but no model.
+//! Synthetic histories that vary one factor at a time, in twins of equal token length, for [`crate::benchmarks::dose`]: spec -> levels ->
+//! item -> layout -> sessions -> rows -> files. Draws are keyed by seed, item and part ([`crate::case::draw`]), so items are independent.
 
 pub mod builder;
 pub mod error;

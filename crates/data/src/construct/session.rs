@@ -1,7 +1,5 @@
-//! Evidence sessions: a statement amid small talk, with an exact token count.
-//!
-//! Equal statements give equal sessions, and statements of equal token length get the same small talk: swapped twins differ only in their
-//! values.
+//! Evidence sessions: a statement amid small talk, with an exact token count. Statements of equal token length get the same small talk, so
+//! that swapped twins differ only in their values.
 
 use palimpsest_core::text::{CountTokens, TextError};
 
@@ -33,7 +31,6 @@ fn header(place: usize, time: &str) -> String {
     format!("Session {place} ({time})\n")
 }
 
-/// Tokens of a session with a two-digit number.
 pub fn tokens(count: &dyn CountTokens, turns: &[Turn]) -> Result<usize, TextError> {
     // Some tokenizers merge the final blank line differently at the end of the text.
     let followed = rendered(PLACE, TIME, turns) + NEXT;

@@ -19,7 +19,6 @@ const TWINS: [&str; 6] = [UPDATE, NO_UPDATE, NO_OLD, OTHER, PARAPHRASE, BLIND];
 /// Twins of the gate at the base level: one of the two sessions, or neither.
 const GATE: [&str; 3] = [NO_UPDATE, NO_OLD, BLIND];
 const ORDERS: [&str; 2] = ["ab", "ba"];
-/// Sweep name of the base rows.
 pub const BASE: &str = "base";
 
 pub const MOST_ITEMS: usize = 10_000;
@@ -55,7 +54,6 @@ pub struct Spec {
     pub twins: Vec<String>,
     /// Adds the gate's twins.
     pub gate: bool,
-    /// Levels of factors that are not varied.
     pub base: Factors,
     pub sweeps: Vec<(String, Vec<Value>)>,
     pub grids: Vec<Grid>,

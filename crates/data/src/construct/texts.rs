@@ -41,9 +41,7 @@ pub struct Template {
     /// Wordings by overlap with the question.
     pub clause: Clause,
     pub paraphrase: String,
-    /// Clause denying the old value.
     pub deny: String,
-    /// Denial without replacement.
     pub none: String,
     pub event: String,
     /// Event from which the value follows in one step.
@@ -53,7 +51,6 @@ pub struct Template {
     pub echo: String,
     pub question: String,
     pub prefix: String,
-    /// Yes/no question about a value.
     pub yesno: String,
 }
 
@@ -118,7 +115,6 @@ pub struct Chat {
     pub news: Vec<String>,
     pub thanks: Vec<String>,
     pub welcomes: Vec<String>,
-    /// The user's small talk, of varied lengths.
     pub remarks: Vec<String>,
     pub neutral: Vec<String>,
 }

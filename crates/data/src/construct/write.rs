@@ -26,7 +26,6 @@ pub struct Summary {
     pub kept: usize,
     pub rows: usize,
     pub tokens: usize,
-    /// Twins missing from kept items.
     pub twins_dropped: usize,
     /// Count per reason, items and twins together.
     pub dropped: BTreeMap<String, usize>,

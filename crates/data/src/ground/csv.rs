@@ -1,7 +1,6 @@
 //! In-memory CSV tables, declared column by column, one row per item.
 //!
-//! Text cells that look like a formula get a leading apostrophe against [CSV
-//! injection](https://owasp.org/www-community/attacks/CSV_Injection).
+//! Text cells that look like a formula get an apostrophe: [CSV injection](https://owasp.org/www-community/attacks/CSV_Injection).
 
 use std::borrow::Cow;
 
@@ -81,7 +80,6 @@ pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
-/// Joins values with semicolons.
 pub fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
 }

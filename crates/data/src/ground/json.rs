@@ -1,13 +1,10 @@
-//! Lenient JSON parser: reports invalid values with their path, so that one bad value costs only its own row.
-//!
-//! Python's `json` writes `NaN`, `Infinity` and lone surrogates; hand-edited files have raw line breaks and lone backslashes in strings.
-//! Valid JSON goes straight to serde.
+//! Lenient JSON parser: reports invalid values with their path, so that one bad value costs only its own row. Python's `json` writes `NaN`,
+//! `Infinity` and lone surrogates; hand-edited files have raw line breaks and lone backslashes in strings.
 
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
 
-/// An invalid value and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     path: Vec<Step>,
@@ -92,7 +89,6 @@ pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
                 None => {}
             },
             b'"' => {
-                // Unterminated string.
                 let Some(quote) = closing_quote(text, at) else { return (text.to_vec(), Vec::new()) };
                 end = quote + 1;
                 let (string, found) = sound_string(&text[at + 1..quote]);

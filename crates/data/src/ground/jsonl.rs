@@ -1,7 +1,5 @@
-//! Append-only JSON Lines files that survive a kill or a power loss at any byte.
-//!
-//! A row counts once its newline is on disk. A torn last line is truncated and its work redone; a broken line elsewhere is not from a crash
-//! and is an error.
+//! Append-only JSON Lines files that survive a kill or a power loss at any byte. A row counts once its newline is on disk. A torn last line
+//! is truncated and its work redone; a broken line elsewhere is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -23,7 +21,6 @@ pub enum JsonlError {
 }
 
 impl JsonlError {
-    /// For `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JsonlError {
         let path = path.to_owned();
         move |source| JsonlError::Io { action, path, source }
@@ -35,7 +32,6 @@ pub struct RowLog<T> {
     path: PathBuf,
     file: File,
     length: u64,
-    /// All rows in file order, superseded ones included.
     pub rows: Vec<T>,
 }
 

@@ -174,7 +174,6 @@ impl<R: Copy> Columns<R> {
 }
 
 impl Sheet {
-    /// Lines of the tallest cell.
     fn height(row: &[Vec<String>]) -> usize {
         row.iter().map(Vec::len).max().unwrap_or(0)
     }

@@ -1,6 +1,5 @@
 //! Plain-text tables and line wrapping.
 
-/// Left-aligned columns, two spaces apart.
 pub fn columns(rows: &[impl AsRef<[String]>]) -> String {
     aligned(rows, |_| false)
 }
@@ -26,8 +25,7 @@ pub fn aligned(rows: &[impl AsRef<[String]>], right: impl Fn(usize) -> bool) -> 
     text
 }
 
-/// [`aligned`], but tables wider than `width` characters are split into blocks of columns, each repeating the first `kept` columns. A block
-/// has at least one further column.
+/// [`aligned`], but wide tables are split into blocks of columns that repeat the first `kept` columns and have at least one more.
 pub fn within(
     rows: &[impl AsRef<[String]>],
     right: impl Fn(usize) -> bool,
@@ -45,7 +43,6 @@ pub fn within(
     for column in kept.min(columns)..columns {
         let wide = widest(column) + 2;
         match blocks.last_mut() {
-            // The last column has no trailing gap.
             Some(block) if used + wide <= width + 2 => block.push(column),
             _ => {
                 blocks.push((0..kept).chain([column]).collect());

@@ -1,9 +1,8 @@
 //! Word segmentation for any language, used by retrieval, data checks and the matching of answers.
 //!
-//! A word is a run of letters, digits and marks, NFKC-normalised and case-folded (full folding). Boundaries follow [UAX
-//! 29](https://www.unicode.org/reports/tr29/), and punctuation always splits (`don't` is two words). Format characters are dropped; a
-//! zero-width space is a boundary. Runs of scripts without spaces (`SPACELESS`) are split into characters with their marks; retrieval uses
-//! character bigrams.
+//! A word is a run of letters, digits and marks, NFKC-normalised and case-folded, bounded as in [UAX
+//! 29](https://www.unicode.org/reports/tr29/) and by punctuation (`don't` is two words). Format characters are dropped; a zero-width space
+//! is a boundary. Scripts without spaces (`SPACELESS`) are split into characters; retrieval uses bigrams.
 //!
 //! `adapters/plain.py` implements the same rule; `tests/fixtures/words.json` tests both. Bump [`VERSION`] on any change.
 

@@ -1,7 +1,5 @@
-//! OpenAI's byte-pair encodings: `o200k_base`, which the STALE paper counts in (appendix D.4), and `cl100k_base`.
-//!
-//! Wraps `tiktoken-rs`, whose tables match the SHA-256 pinned by OpenAI's package. Used by `data stats` and to count prompts for endpoints
-//! without a local tokeniser.
+//! OpenAI's byte-pair encodings: `o200k_base`, which the STALE paper counts in (appendix D.4), and `cl100k_base`. Wraps `tiktoken-rs`,
+//! whose tables match the SHA-256 pinned by OpenAI's package.
 
 use palimpsest_core::text::{CountTokens, TextError, check_runs};
 

@@ -1,7 +1,7 @@
 //! Renders a history and a probe to the prompt text and the byte ranges of its parts.
 //!
-//! Each template is rendered twice: with markers in place of the content, and for real. The real text must equal the first with markers
-//! replaced. So spans are exact even if a session quotes the query, and a template that alters or repeats content is an error.
+//! Each template is rendered twice, with markers and with the content, and the results must agree. So spans are exact even if a session
+//! quotes the query, and a template that alters or repeats content is an error.
 
 use std::collections::HashSet;
 
@@ -81,13 +81,8 @@ impl PromptBuilder {
 
     /// Renders `probe` on `history`. `evidence` only labels spans.
     ///
-    /// The probe's prefix follows the generation prompt, past any thought, and is not part of the messages. The query and the templates'
-    /// output are trimmed, so that trimming chat templates give the same spans. Special tokens in the data stay in the text; see
-    /// [`Self::reading`].
-    ///
-    /// Judge notes are not accepted:
-    ///
-    /// A judge's notes have no way in:
+    /// The probe's prefix follows the generation prompt and any thought, outside the messages. The query and the templates' output are
+    /// trimmed. Special tokens in the data stay in the text; see [`Self::reading`]. Judge notes are not accepted:
     ///
     /// ```compile_fail
     /// # use palimpsest::{data::Case, prompt::{Prompt, PromptBuilder, PromptError}};
@@ -126,10 +121,8 @@ impl PromptBuilder {
         self.assemble(history, texts, labels, probe)
     }
 
-    /// Tokens that each segment adds, in order, for truncation.
-    ///
-    /// Segments start with a non-space character and end with a blank line, so with usual vocabularies costs are independent of neighbours.
-    /// Costs may change with segment numbers: check the truncated prompt's length and drop another segment if needed.
+    /// Tokens that each segment adds, in order. With usual vocabularies they do not depend on neighbours, but may depend on segment
+    /// numbers: check the truncated prompt's length and drop another segment if needed.
     pub fn segment_costs(
         &self,
         history: &History,
@@ -421,7 +414,6 @@ fn overlays(
             let (segment, turns) = (place.segment, text.turns.len());
             return Err(PromptError::NoSuchTurn { segment, turn, turns });
         };
-        // Templates trim content.
         let cut = said.content.len() - said.content.trim_start().len();
         let bytes = match &place.bytes {
             None => 0..shown.len(),

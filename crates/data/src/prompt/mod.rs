@@ -1,6 +1,4 @@
-//! Renders a case and a probe to the model's text with labelled spans.
-//!
-//! Owns the wording ([`Templates`]), spans ([`PromptBuilder`]) and the hosted models' encodings ([`BytePairEncoding`]). No tensors.
+//! Renders a case and a probe to the model's text with labelled spans. No tensors.
 //! [`PromptBuilder::build`] takes only model-visible data, never judge-only fields.
 
 mod bpe;

@@ -1,5 +1,4 @@
-//! Prompt wording: a benchmark's templates, each replaceable by a file. The model's own format is in the chat template. Variables are
-//! documented in each file's header and in `docs/prompts.md`.
+//! Prompt wording: a benchmark's templates, each replaceable by a file. Variables are documented in `docs/prompts.md`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -37,8 +36,7 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// The benchmark's templates, overridden by files of the same name in `dir`. Unknown names are errors, except hidden files, `judge.j2`
-    /// and those of [`Self::with_memories`].
+    /// The benchmark's templates, overridden by files in `dir`. Unknown file names are errors, except hidden, judge and memory files.
     pub fn load(benchmark: &Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
         let files: Vec<&'static str> = benchmark.templates.iter().map(|(name, _)| *name).collect();
         if let Some(dir) = dir {
@@ -109,8 +107,7 @@ impl Templates {
         })
     }
 
-    /// Renders the segment at `place` of those shown. Starts with a non-space character and ends with a blank line, so that tokens of usual
-    /// vocabularies do not straddle segments.
+    /// `place` is among those shown. Starts with a non-space and ends with a blank line, so that tokens do not straddle segments.
     pub(super) fn segment(
         &self,
         segment: &Segment,

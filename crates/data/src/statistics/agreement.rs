@@ -6,9 +6,7 @@ use super::kappa::{Weights, confusion, kappa};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Agreement {
     pub true_positive: usize,
-    /// Reference incorrect, other correct.
     pub false_positive: usize,
-    /// Reference correct, other incorrect.
     pub false_negative: usize,
     pub true_negative: usize,
 }

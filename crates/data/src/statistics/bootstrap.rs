@@ -1,11 +1,9 @@
-//! Stratified percentile bootstrap of the mean of binary outcomes or of their paired differences.
-//!
-//! Outcomes are integers, so the exact distribution of the resampled sum is computed: no sampling, no seed.
+//! Stratified percentile bootstrap of the mean of binary outcomes or their paired differences.
+//! Computes the exact distribution of the resampled sum: no sampling, no seed.
 
 use super::{Interval, LEVEL};
 
-/// Interval at [`LEVEL`] of the mean over all units of `strata`, `[strata][units]`, each 0, 1 or -1. `None` without units or for other
-/// values.
+/// Interval at [`LEVEL`] of the mean over `strata`, `[strata][units]`, of units 0, 1 or -1. `None` without units or for other values.
 pub fn percentile(strata: &[&[f64]]) -> Option<Interval> {
     let n: usize = strata.iter().map(|units| units.len()).sum();
     // Probability of each sum, from -n to n.
@@ -62,9 +60,7 @@ mod tests {
         assert_eq!(ends(&[[2, 2, 0]]), (0.0, 1.0));
         // P(0 of 6) = 1/64 = 0.0156, P(at most 1) = 7/64.
         assert_eq!(ends(&[[3, 3, 0]]), (1.0 / 6.0, 5.0 / 6.0));
-        // Zero width for equal units is a property of the percentile bootstrap.
         assert_eq!((ends(&[[5, 0, 0]]), ends(&[[0, 5, 0]])), ((1.0, 1.0), (0.0, 0.0)));
-        // Resampling keeps stratum sizes.
         assert_eq!(ends(&[[4, 0, 0], [2, 2, 0]]), (0.5, 1.0));
         assert_eq!(ends(&[[1, 0, 1]]), (-1.0, 1.0));
         assert_eq!(percentile(&[]), None);

@@ -1,7 +1,5 @@
-//! Intervals of means of bounded numbers: accuracies, scores and their differences.
-//!
-//! Equal values are common in small samples and have zero variance. So one pseudo-observation is added at either bound before Student's t
-//! is taken: Laplace's adjustment, as in Bonett and Price (2012) for paired proportions. Also valid for units of unequal weight.
+//! Intervals of means of bounded numbers: accuracies, scores and their differences. Equal values are common in small samples and have zero
+//! variance, so a pseudo-observation is added at either bound before Student's t is taken: Laplace's adjustment (Bonett and Price 2012).
 
 use super::bootstrap::percentile;
 use super::means::t_quantile;
@@ -18,7 +16,6 @@ pub enum Intervals {
     Paper,
 }
 
-/// Units of one stratum; its sample size is fixed by design.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stratum {
     /// Stratum weight; weights sum to 1.
@@ -26,10 +23,8 @@ pub struct Stratum {
     pub units: Vec<f64>,
 }
 
-/// Interval at [`LEVEL`](super::LEVEL) of the weighted mean of strata whose units lie within `bounds`.
-///
-/// Each stratum gets its weight's share of one pseudo-observation at either bound. Variance divides by n; degrees of freedom are n + 2
-/// minus the number of strata. `None` if no stratum has two units.
+/// Interval at [`LEVEL`](super::LEVEL) of the weighted mean of strata whose units lie within `bounds`. Each stratum gets its weight's share
+/// of the two pseudo-observations; degrees of freedom are units + 2 - strata. `None` if no stratum has two units.
 pub fn adjusted_mean(strata: &[Stratum], bounds: (f64, f64)) -> Option<Interval> {
     let filled = || strata.iter().filter(|stratum| !stratum.units.is_empty());
     if !filled().any(|stratum| stratum.units.len() > 1) {

@@ -1,11 +1,8 @@
 //! Controls of effects: random text of equal length, chosen alike in `causes`, `why`, the server and the Python package.
 //!
-//! - Stretches are drawn by seed and name only, from the history and outside the ranges that the caller excludes ([`stretches`],
-//!   [`equal_sets`]). All answers of one case share them.
-//! - For single sessions, one pool covers the range of session lengths; one stretch per session would double the forward passes. For a set
-//!   of sessions, each control set has exactly their lengths.
-//! - A session's control is the median effect of the stretches nearest to its length that do not overlap it ([`control_of`]). The median is
-//!   robust to a stretch that contains the evidence.
+//! - Stretches are drawn by seed and name only, outside excluded ranges ([`stretches`], [`equal_sets`]); all answers of a case share them.
+//! - For single sessions, one pool covers the range of lengths; one stretch per session would double the forward passes.
+//! - A session's control is the median effect of the disjoint stretches nearest to its length ([`control_of`]).
 
 use std::ops::Range;
 
@@ -18,21 +15,18 @@ pub const STRETCHES: usize = 12;
 /// Minimum number of stretches in the median.
 pub const NEAREST: usize = 5;
 
-/// True if the ranges are disjoint.
 pub fn are_apart(one: &Range<usize>, other: &Range<usize>) -> bool {
     other.end <= one.start || one.end <= other.start
 }
 
-/// From the first session's start to the last session's end.
 pub fn extent(sessions: &[Range<usize>]) -> Range<usize> {
     let start = sessions.iter().map(|session| session.start).min().unwrap_or(0);
     start..sessions.iter().map(|session| session.end).max().unwrap_or(start)
 }
 
-/// Up to `count` distinct stretches of `history` disjoint from `taken`, determined by `seed` and `name`.
-///
-/// Lengths are evenly spaced quantiles of the session lengths (the median if `count` is 1), in random order. The n-th stretch is centred in
-/// the n-th of `count` equal parts of the history if it fits there, else anywhere. Lengths that fit nowhere are skipped.
+/// Up to `count` distinct stretches of `history` disjoint from `taken`, determined by `seed` and `name`. Lengths are evenly spaced
+/// quantiles of the session lengths (the median if `count` is 1), in random order; the n-th stretch is centred in the n-th of `count` equal
+/// parts of the history if it fits there, else anywhere. Lengths that fit nowhere are skipped.
 pub fn stretches(
     (count, seed): (usize, u64),
     name: &str,
@@ -68,8 +62,7 @@ pub fn stretches(
     found
 }
 
-/// Stretches of a free-form prompt with named spans as sessions: between its first token (an attention sink) and `from`, where hiding
-/// starts.
+/// Stretches of a free-form prompt: after its first token (an attention sink) and before `from`, where hiding starts.
 pub fn stretches_of_prompt(
     counted: (usize, u64),
     spans: &[Range<usize>],
@@ -85,8 +78,8 @@ fn places(length: usize, history: &Range<usize>, taken: &[Range<usize>]) -> Vec<
     starts.filter(|start| taken.iter().all(|other| are_apart(other, &(*start..start + length)))).collect()
 }
 
-/// Up to `count` distinct sets of stretches with the given `lengths`, anywhere in `history`. Stretches of a set are disjoint from each
-/// other and from `taken`. Determined by seed and name; fewer sets if the history is too short.
+/// Up to `count` distinct sets of stretches with the given `lengths`. The stretches of a set are disjoint from each other and from
+/// `taken`. Determined by seed and name; fewer sets if the history is too short.
 pub fn equal_sets(
     (count, seed): (usize, u64),
     name: &str,
@@ -186,7 +179,6 @@ mod tests {
             }
             let mut lengths: Vec<usize> = found.iter().map(Range::len).collect();
             lengths.sort_unstable();
-            // From 50 to 240 in eleven equal steps, rounded.
             let even = |nth: usize| (50.0 + 190.0 * nth as f64 / 11.0).round() as usize;
             assert_eq!(lengths, (0..12).map(even).collect::<Vec<_>>());
         }
@@ -286,7 +278,6 @@ mod tests {
         let mut struck = pool.clone();
         struck[4].1 = 22.0;
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
-        // Independent of the pool's order.
         struck.rotate_left(5);
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
     }

@@ -7,8 +7,7 @@ pub enum Weights {
     Quadratic,
 }
 
-/// Cohen's kappa of `table[i][j]`, the items that one rater puts in i and the other in j: 1 - (observed disagreement) / (expected
-/// disagreement), weighted. `None` for a table that is empty or not square, or if the expected disagreement is 0.
+/// Cohen's weighted kappa: 1 - observed / expected disagreement. `None` if the table is empty or not square, or none is expected.
 pub fn kappa<R: AsRef<[usize]>>(table: &[R], weights: Weights) -> Option<f64> {
     let rows: Vec<&[usize]> = table.iter().map(AsRef::as_ref).collect();
     if rows.iter().any(|row| row.len() != rows.len()) {

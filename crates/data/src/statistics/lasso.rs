@@ -1,5 +1,4 @@
-//! LASSO by coordinate descent (Friedman, Hastie and Tibshirani 2010) on standardised columns. A test compares it with scikit-learn's
-//! `make_pipeline(StandardScaler(), Lasso(alpha))`.
+//! LASSO by coordinate descent (Friedman, Hastie and Tibshirani 2010), tested against scikit-learn with `StandardScaler`.
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Linear {
@@ -13,8 +12,7 @@ const TOLERANCE: f64 = 1e-10;
 /// A hundred columns take some dozens.
 const ROUNDS: usize = 10_000;
 
-/// Minimises 1/(2n) |y - b - Z w|^2 + `alpha` |w|_1 with Z the standardised `x` `[rows][columns]`; weights are returned on the original
-/// scale. Constant columns get weight 0; no rows give all zeros.
+/// Minimises 1/(2n) |y - b - Z w|^2 + `alpha` |w|_1 with Z the standardised `x` `[rows][columns]`. Constant columns get weight 0.
 pub fn lasso(x: &[Vec<f64>], y: &[f64], alpha: f64) -> Linear {
     let (n, columns) = (y.len() as f64, x.first().map_or(0, Vec::len));
     let mean = |values: &[f64]| if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / n };

@@ -2,8 +2,7 @@
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// Two-sided p-value for `b` questions that only the first gets right and `c` that only the second does: min(1, 2 P(X <= min(b, c))) with X
-/// ~ Binomial(b + c, 1/2); 1 if there are none.
+/// Two-sided p-value for `b` and `c` discordant questions: min(1, 2 P(X <= min(b, c))), X ~ Binomial(b + c, 1/2); 1 if there are none.
 pub fn mcnemar(b: usize, c: usize) -> f64 {
     // 1/2 is a valid probability.
     let Ok(null) = Binomial::new(0.5, (b + c) as u64) else { return 1.0 };

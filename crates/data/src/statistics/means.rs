@@ -1,16 +1,12 @@
-//! Closed-form intervals of means of small samples.
-//!
-//! A percentile bootstrap of five masses covers the mean in 80% of samples at a nominal 95%. Student's t corrects for the small sample. For
-//! skewed numbers the interval is longer on the side of the long tail; for positive numbers it is that of the mean's logarithm. Coverage is
-//! in `docs/numbers.md`.
+//! Closed-form intervals of means of small samples. A percentile bootstrap of five masses covers the mean in 80% of samples at a nominal
+//! 95%. Student's t corrects for the sample size, a longer interval on the long tail's side for skewness. Coverage is in `docs/numbers.md`.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::spread::Spread;
 use super::{Interval, LEVEL};
 
-/// Growth of the log-scale error with its own size. Chosen by simulation: the least integer with 93% coverage of log-normal numbers (sigma
-/// 0.75) for samples of 5 and of 20.
+/// Growth of the log-scale error with its size: the least integer with 93% coverage of log-normal numbers (sigma 0.75, n = 5 and 20).
 const GROWTH: f64 = 4.0;
 /// Relative difference below which numbers count as equal.
 const ROUNDING: f64 = 1e-12;
@@ -65,8 +61,7 @@ pub fn parts(values: &[f64]) -> Option<Interval> {
     positive(&missing).map(|Interval { low, high }| within(Interval { low: 1.0 - high, high: 1.0 - low }))
 }
 
-/// Interval of the mean of numbers of any sign: Student's t, extended on the long tail's side to what [`positive`] gives at equal skewness.
-/// `None` for one number or equal numbers.
+/// Interval of the mean of numbers of any sign: Student's t, extended on the long tail's side to [`positive`] at equal skewness.
 pub fn signed(values: &[f64]) -> Option<Interval> {
     let sample = Sample::of(values)?;
     let (n, plain) = (sample.n, sample.t * sample.error());

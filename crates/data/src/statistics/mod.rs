@@ -1,8 +1,4 @@
 //! Pure statistical functions; knows no benchmark and no run.
-//!
-//! Intervals of proportions ([`wilson`]), of means ([`means`]), of bounded means ([`bounded`]) and the papers' bootstrap ([`bootstrap`]).
-//! Tests ([`mcnemar`], [`holm`]), rater agreement ([`mod@kappa`], [`agreement`]), spread over repetitions ([`spread`]), correlation
-//! ([`rank`]), regression ([`ridge`], [`mod@lasso`], [`logistic`]) and controls of effects ([`control`]).
 
 pub mod agreement;
 pub mod bootstrap;

@@ -1,5 +1,4 @@
-/// Spearman's rank correlation with mean ranks for ties, over pairs of finite numbers. `None` for fewer than three pairs or if a side is
-/// constant.
+/// Spearman's rank correlation of finite pairs, ties at their mean rank. `None` for fewer than three pairs or a constant side.
 pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
     let pairs = first.iter().zip(second).filter(|(a, b)| a.is_finite() && b.is_finite());
     let (first, second): (Vec<f64>, Vec<f64>) = pairs.map(|(a, b)| (*a, *b)).unzip();

@@ -9,8 +9,7 @@ pub struct Ridge {
 }
 
 impl Ridge {
-    /// Minimises sum (y - x w - b)^2 + `penalty` sum w^2. `x` is (samples, features), not scaled here. `None` without samples, or if the
-    /// numbers are not finite or the system is singular.
+    /// Minimises sum (y - x w - b)^2 + `penalty` sum w^2; `x` is (samples, features), unscaled. `None` if singular, empty or not finite.
     pub fn fit(x: &Array2<f64>, y: &Array1<f64>, penalty: f64) -> Option<Self> {
         let (things, features) = x.dim();
         if things == 0 || things != y.len() {
@@ -38,7 +37,6 @@ impl Ridge {
 fn solve(mut a: Array2<f64>, mut b: Array1<f64>, penalty: f64) -> Option<Array1<f64>> {
     let n = b.len();
     a.diag_mut().iter_mut().for_each(|x| *x += penalty);
-    // In place: the lower triangle of a becomes the factor.
     for j in 0..n {
         let row = a.row(j).to_owned();
         let pivot = a[[j, j]] - (0..j).map(|k| row[k] * row[k]).sum::<f64>();

@@ -1,5 +1,3 @@
-//! Mean and standard deviation.
-
 use serde::Serialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

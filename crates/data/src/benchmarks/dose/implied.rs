@@ -19,12 +19,10 @@ fn table() -> &'static Implied {
     TABLE.get_or_init(|| toml::from_str(include_str!("implied.toml")).unwrap_or_default())
 }
 
-/// Word that implies the value in one step.
 pub fn step1(value: &str) -> Option<String> {
     table().step1.get(value).cloned()
 }
 
-/// Word that implies the value in two steps.
 pub fn step2(value: &str) -> Option<String> {
     table().step2.get(value).cloned()
 }

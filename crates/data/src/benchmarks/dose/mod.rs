@@ -1,5 +1,5 @@
-//! Dose: synthetic histories that vary one factor (distance, depth, restatements, ...); the value that the model considers current is read
-//! from log-probabilities. Items have twins of equal length. `palimpsest build dose` writes the data.
+//! Dose: synthetic histories that vary one factor (distance, depth, ...), in twins of equal length, written by `palimpsest build dose`. The
+//! value that the model considers current is read from log-probabilities.
 
 mod case;
 pub mod implied;
@@ -72,7 +72,6 @@ pub static DOSE: Benchmark = Benchmark {
     scope: Scope { queries: false, copies: false, order: false },
     checks: state::checks,
     sample: sample_file,
-    // A value and a few words after it.
     max_new_tokens: 16,
     readings: readings::READINGS,
     ..Benchmark::DEFAULT

@@ -1,5 +1,4 @@
-//! Rule-based readings: the value that an answer names, and the likeliest value. Both report its kind, so errors split into stale and
-//! absent values.
+//! Rule-based readings: the named and the likeliest value, with its kind (current, stale, absent).
 
 use super::terms::{ABSENT, CURRENT, EXPECTS, NO_VALUE, OTHER_ANSWER, PREFIX, STALE};
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
@@ -15,7 +14,7 @@ pub(super) const READINGS: &[Reading] = &[
         asks: |notes| expected(notes) == CURRENT,
         read: choice,
     },
-    // The last reading is the default; it also reads questions that expect no value.
+    // The last reading is shown by default; it also reads questions that expect no value.
     Reading {
         name: "exact",
         about: "the value with which the answer goes on behind its given beginning",
@@ -34,7 +33,6 @@ fn values(notes: &Notes) -> Vec<(&'static str, &str)> {
     current.into_iter().chain(list(STALE)).chain(list(ABSENT)).collect()
 }
 
-/// Kind of the right value.
 fn expected(notes: &Notes) -> &str {
     notes.get(EXPECTS).and_then(serde_json::Value::as_str).unwrap_or(CURRENT)
 }

@@ -40,7 +40,7 @@ pub struct DoseProbe {
     pub query: String,
     /// Answer prefix after the generation prompt; no trailing white space.
     pub prefix: String,
-    /// As it follows the prefix, with a leading space if needed.
+    /// Follows the prefix, with a leading space if needed.
     pub current: String,
     /// Oldest first.
     pub stale: Vec<String>,

@@ -1,7 +1,6 @@
-//! `data check` for this benchmark: replays the history with a state machine and compares the gold.
+//! `data check` for this benchmark: replays the sessions in date order and compares the resulting state with the gold.
 //!
-//! Values are read from session texts in date order; the gold only supplies the vocabulary. Implied words ([`super::implied`]) count as
-//! values; values after "no longer" are denied.
+//! Implied words ([`super::implied`]) count as values; values after "no longer" are denied. The gold only supplies the vocabulary.
 
 use serde_json::Value;
 
@@ -131,13 +130,11 @@ fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
     all.map(|value| value.trim())
 }
 
-/// True if the text states or implies the value.
 fn gives(text: &str, value: &str) -> bool {
     let words = [Some(value.to_owned()), step1(value), step2(value)];
     words.into_iter().flatten().any(|word| holds(text, &word))
 }
 
-/// Segments with one of these roles, in order.
 fn segments<'a>(case: &'a Case, roles: &'a [&str]) -> impl Iterator<Item = &'a Segment> {
     case.history.segments.iter().filter(|segment| {
         let is_it = |index: usize| index == segment.index;

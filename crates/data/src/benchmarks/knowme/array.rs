@@ -20,7 +20,6 @@ pub(super) fn known_as(key: &str) -> String {
 }
 
 impl Row {
-    /// Non-null field by normalised name.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         let of_name = |(key, value): &&(String, Value)| !value.is_null() && known_as(key) == name;
         self.0.iter().find(of_name).map(|(_, value)| value)

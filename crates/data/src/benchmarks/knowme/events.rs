@@ -34,7 +34,6 @@ pub(super) struct Events {
     pub by_id: HashMap<String, usize>,
 }
 
-/// Usable oddities are flagged.
 pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     let mut events = Events::default();
     for (at, row) in rows.iter().enumerate() {
@@ -81,7 +80,6 @@ pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     events
 }
 
-/// Seconds are optional.
 fn time(text: &str) -> Option<DateTime> {
     let text = text.trim();
     FORMATS.iter().find_map(|format| DateTime::strptime(format, text).ok())

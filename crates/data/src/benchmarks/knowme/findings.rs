@@ -53,7 +53,6 @@ struct Unknown {
 
 pub(super) struct FileFindings<'a> {
     pub file: &'a str,
-    /// The task's id prefix in messages.
     prefix: &'static str,
     all: &'a mut Findings,
     found: Vec<Problem>,
@@ -79,7 +78,6 @@ impl FileFindings<'_> {
         });
     }
 
-    /// Takes the problems of the current row.
     pub(super) fn take(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.found)
     }
@@ -126,7 +124,6 @@ impl FileFindings<'_> {
         }
     }
 
-    /// Like [`Self::text`], but required.
     pub(super) fn needed(&mut self, at: usize, uid: Option<&str>, row: &Row, name: &str) -> Option<String> {
         let text = self.text(at, uid, row, name);
         if text.is_none() && row.get(name).is_none_or(Value::is_string) {

@@ -1,10 +1,8 @@
 //! KnowMe-Bench: does a model know a person from their life record?
 //!
-//! A case is one life: thousands of events in narrative order and about a thousand questions in seven tasks (section 4): facts (T1 to T3),
-//! narrative logic (T4, T5), inner life (T6, T7). Judges score 0 to 5 by task (section 4.4); tables print percentages of 5 (table 1).
-//!
-//! Our choices: histories that fit are shown whole (`full`, the base), others retrieve 50 events (`rag` by BM25, `rag-dense` by embeddings)
-//! in file order. Unscored answers count as 0; the authors' mean, which skips them, is also printed.
+//! A case is one life: thousands of events in narrative order, about a thousand questions in seven tasks: facts (T1 to T3), narrative logic
+//! (T4, T5), inner life (T6, T7; section 4). Judges score 0 to 5 (section 4.4); tables print percentages of 5 (table 1).
+//! Our choices: longer histories retrieve 50 events (`rag` by BM25, `rag-dense` by embeddings) in file order. Unscored answers count as 0.
 
 mod array;
 mod events;

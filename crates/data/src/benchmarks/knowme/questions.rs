@@ -158,7 +158,6 @@ fn broken(task: &Task, id: String) -> BrokenProbe {
 /// An answer without a known question: its id, if readable, and problems.
 type Stray = (Option<String>, Vec<Problem>);
 
-/// Answers by id, and strays.
 fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answer>, Vec<Stray>) {
     let (mut read, mut strays): (HashMap<String, Answer>, Vec<Stray>) = (HashMap::new(), Vec::new());
     for (at, row) in rows.iter().enumerate() {
@@ -288,7 +287,6 @@ fn evidence_of(task: &Task, ids: &[String], events: &Events) -> Vec<Evidence> {
     evidence
 }
 
-/// Empty unless the event has both.
 fn fields_of(at: usize, events: &Events) -> Vec<Evidence> {
     let Some(event) = events.segments.get(at) else { return Vec::new() };
     let field = |(turn, role): (usize, &str)| {

@@ -1,7 +1,5 @@
-//! Reads a folder of data sets, one case each: events are the history, questions the probes.
-//!
-//! A broken question or answer costs only that question, reported as a broken row after the case. A problem in the events or a file rejects
-//! the whole data set. Harmless oddities become flags.
+//! Reads a folder of data sets, one case each: events are the history, questions the probes. A broken question costs only itself, as a
+//! broken row after the case; a problem in the events or a file rejects the data set. Harmless oddities become flags.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,5 +1,4 @@
-//! Built-in sample: a diary of 128 events and fourteen questions in the released format; all prompts have fewer than 6,000 SmolLM2 tokens.
-//! One memory is told out of chronological order, as in the released data.
+//! Built-in sample: a diary of 128 events and fourteen questions in the released format; prompts have fewer than 6,000 SmolLM2 tokens.
 
 use crate::benchmarks::{SampleError, SampleSpec};
 
@@ -27,7 +26,6 @@ const FILES: [(&str, &[u8]); 15] = [
     file!("question/Temporal Reasoning_questions.json"),
 ];
 
-/// No randomness.
 pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
     if spec.segments.is_some() {
         return Err(SampleError("the sample is one diary of fixed length; leave out --sessions".to_owned()));

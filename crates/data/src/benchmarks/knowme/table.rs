@@ -1,8 +1,7 @@
 //! Table 1: scores in percent by task, and differences to the base (KnowMe-Bench, section 5.2).
 //!
-//! A task's score is `100 * mean / 5`. Table 1(a) pools questions over data sets; 1(b) to 1(d) are per data set. Columns use task ids; a
-//! note maps the paper's headings, which denote other tasks ([`super::task::Task::printed`]). The leading mean counts unscored answers as
-//! 0; the authors' mean skips them and is printed if different.
+//! Table 1(a) pools data sets; 1(b) to 1(d) are per data set. A note maps the paper's headings, which denote other tasks
+//! ([`super::task::Task::printed`]). The leading mean counts unscored answers as 0; the authors' mean skips them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +61,6 @@ struct System<'a> {
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
 
-/// One per data set, and pooled if there are several.
 pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
     let datasets: BTreeSet<&str> = graded.iter().map(dataset_of).collect();
     let mut tables = Vec::new();
@@ -94,7 +92,6 @@ fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) ->
     tables
 }
 
-/// Questions without gold, one line per data set.
 fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
     let rows = graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
     let of: BTreeMap<&str, &String> =
@@ -119,7 +116,6 @@ fn dataset_of<'a>(row: &Graded<'a>) -> &'a str {
     row.labels.get(DATASET).map_or(row.dataset, String::as_str)
 }
 
-/// Backbones in order of appearance, the base first in each.
 fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> {
     let rows = || graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
     // Runs of a model on different data sets merge; a repeated question means separate runs.

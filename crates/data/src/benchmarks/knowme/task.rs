@@ -27,10 +27,9 @@ const FACTS: &str = "Level I";
 const LOGIC: &str = "Level II";
 const INSIGHT: &str = "Level III";
 
-/// In order. T2 uses T1's prompt, which must not reveal that it expects an abstention.
-///
-/// T3 is level I by section 4.1, level II by section 5.3. Headings of table 1 contradict section 4 and the released file names: pooled by
-/// released question counts, columns of 1(b) to 1(d) match other columns of 1(a) from T3 on.
+/// T2 uses T1's prompt, which must not reveal that it expects an abstention. T3 is level I by section 4.1, level II by section 5.3.
+/// Headings of table 1 contradict section 4 and the file names: by question counts, columns of 1(b) to 1(d) match other columns of 1(a)
+/// from T3 on.
 pub static TASKS: [Task; 7] = [
     task(["T1", "T1-"], "Information Extraction", "question", [FACTS, "T1 (Det.)"]),
     task(["T2", "T2-"], "Adversarial Abstention", "question", [FACTS, "T2 (Ent.)"]),
@@ -42,8 +41,7 @@ pub static TASKS: [Task; 7] = [
 ];
 
 impl Task {
-    /// By file name such as `Temporal Reasoning_answers.json`: optional `_questions`, `_question`, `_answers` or `_answer`, any case and
-    /// separators.
+    /// By file name such as `Temporal Reasoning_answers.json`; the suffix is optional, case and separators are ignored.
     pub fn of_file(name: &str) -> Option<&'static Task> {
         let stem = name.rsplit('/').next()?.strip_suffix(".json")?.to_lowercase();
         let endings = ["_questions", "_question", "_answers", "_answer"];

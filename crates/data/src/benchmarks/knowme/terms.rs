@@ -13,7 +13,6 @@ pub const EXPECTS: &str = "expects";
 
 pub const EVENT: &str = "event";
 
-/// In display order.
 pub const FIELDS: [&str; 6] = ["location", "action", "dialogue", "environment", "background", THOUGHT];
 pub const THOUGHT: &str = "inner_thought";
 /// Fields observable by others; excludes thoughts and `background`.

@@ -1,5 +1,4 @@
-//! Streams rows of a Parquet file. Reads only the needed columns; damaged files are errors, not panics. Supports plain and Snappy pages;
-//! other compressions are errors.
+//! Streams rows of a Parquet file (plain or Snappy pages; others are errors). Damaged files are errors, not panics.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -37,7 +36,6 @@ pub(super) enum ColumnsError {
 }
 
 pub(super) const MAGIC: &str = "PAR1";
-/// Rows decoded at a time.
 const BATCH: usize = 8;
 /// (name, required)
 const COLUMNS: [(&str, bool); 7] = [
@@ -60,7 +58,6 @@ pub(super) struct ParquetRows {
     file: SerializedFileReader<Bytes>,
     columns: [Option<Column>; COLUMNS.len()],
     group: usize,
-    /// Open column readers and the remaining rows.
     open: Option<(Vec<Option<ColumnReader>>, usize)>,
     /// Decoded rows in reverse order.
     ready: Vec<RawRow>,

@@ -1,14 +1,10 @@
-//! Constraints of long-form questions, and questions with a share of them (MemoryRewardBench, appendix D.4).
+//! Constraints of long-form questions, and questions with a share of them (MemoryRewardBench, appendix D.4). Sources by form:
 //!
-//! Three sources, detected by form ([`super::outlines`] parses lists):
-//!
-//! - **LongProc**: known routes of the problem, after `[PROBLEM]` if present: a city's sentence and its route. Notes, format, example and
-//!   reminders always stay.
+//! - **LongProc**: known routes of the problem, after `[PROBLEM]` if present. Notes, format, example and reminders always stay.
 //! - **LongEval**: the plan for a `Title:`: list items, JSON entries, else lines; without them nothing is removed.
-//! - **LongGenBench** and others: items `1)`, `2)`, ... and lines with a bullet or `1.`. With sub-items or a bracketed list, those are the
-//!   constraints and the parent is removed with the last of them. Bracketed examples belong to their item.
+//! - **LongGenBench** and others: items `1)`, `2)`, ..., bullets and `1.` lines, or their sub-items; a parent goes with the last of them.
 //!
-//! Other text is unchanged. The first constraints are kept (figure 21), so densities are nested and deterministic.
+//! The first constraints are kept (figure 21), so densities are nested and deterministic.
 
 use super::outlines::{Constraints, Piece, items, plan};
 use super::terms::Source;
@@ -54,7 +50,6 @@ fn routes(question: &str) -> Constraints {
             let rest = shown.get(at..).unwrap_or_default();
             let city = rest.get(ROUTE.len()..).and_then(|rest| rest.split(" to ").next()).unwrap_or_default();
             let before = shown.get(reached..at).unwrap_or_default();
-            // It is if it begins with the city's name.
             let begins = |own: usize| {
                 let before = before.get(..own).unwrap_or_default().trim_end();
                 before.is_empty() || before.ends_with(['.', ':'])
@@ -73,7 +68,6 @@ fn routes(question: &str) -> Constraints {
     found
 }
 
-/// Keeps the first `percent` of the constraints, rounded half up.
 pub(super) fn thinned(question: &str, percent: u32) -> String {
     let Constraints { all, heads } = constraints(question);
     let keep = (all.len() * percent.min(100) as usize + 50) / 100;

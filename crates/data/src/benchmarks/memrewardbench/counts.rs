@@ -1,7 +1,5 @@
-//! Counts right verdicts, and verdicts in both orders of a pair.
-//!
-//! Denominators are the planned pairs. Unparsed and overlong ones count as wrong (MemoryRewardBench, section 4.1); overlong ones are also
-//! counted separately. Repetitions are separate.
+//! Counts right verdicts, and verdicts in both orders of a pair. Denominators are the planned pairs; unparsed and overlong ones count as
+//! wrong (MemoryRewardBench, section 4.1).
 
 use std::collections::BTreeMap;
 
@@ -121,20 +119,16 @@ pub struct Consistency {
     /// Right in the random order, if asked.
     pub random: Share,
     pub chosen_first: Share,
-    /// Right with the rejected trajectory first.
     pub rejected_first: Share,
     /// Same trajectory preferred in both orders.
     pub stable: Share,
     pub stable_right: Share,
-    /// Right only with the chosen trajectory first.
     pub only_chosen_first: usize,
-    /// Right only with the rejected trajectory first.
     pub only_rejected_first: usize,
     /// First trajectory preferred, among parsed verdicts.
     pub first_position: Share,
     /// Over both orders, overlong prompts included.
     pub unparsed: Share,
-    /// Pairs with an overlong prompt in either order.
     pub overlong: usize,
 }
 

@@ -1,12 +1,9 @@
-//! Line diff: the lines that only one of two texts has, for spans unique to a trajectory.
-//!
-//! Patience diff: unique common lines anchor the comparison recursively. Without anchors it uses a longest common subsequence, or a greedy
-//! match for large blocks. Lines are compared trimmed.
+//! Patience diff of two texts by trimmed lines, for spans unique to a trajectory. Between anchors (unique common lines) it uses a longest
+//! common subsequence, or a greedy match for large blocks.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Maximum size of the LCS table.
 const CELLS: usize = 1 << 20;
 
 /// Byte ranges unique to `a` and to `b`: runs of adjacent lines, trimmed, without blank ones.
@@ -132,7 +129,6 @@ fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     run
 }
 
-/// LCS if the table is small enough, else greedy.
 fn within(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let width = b.len() + 1;
     if (a.len() + 1).saturating_mul(width) > CELLS {
@@ -146,7 +142,6 @@ fn within(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
         }
         return found;
     }
-    // LCS lengths of the suffixes.
     let mut longest = vec![0u32; (a.len() + 1) * width];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {

@@ -1,7 +1,5 @@
-//! Judge attention by position and by content.
-//!
-//! Each pair is asked in both orders, so position and content effects separate: averaged over orders, the excess over one half of the first
-//! trajectory is the position effect, that of the better one the content effect. From the generation prompt and the deciding token.
+//! Judge attention by position and by content. Pairs are asked in both orders: averaged over them, the excess over one half of the first
+//! trajectory is the position effect, that of the better one the content effect.
 
 use super::terms::{CHOSEN, FIRST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT};
 use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Seen};
@@ -120,7 +118,6 @@ pub(super) const GROUPINGS: [Grouping; 3] = [
     },
 ];
 
-/// Pattern of verdicts in both orders.
 fn verdicts(seen: &Seen<'_>) -> Option<String> {
     let [first, second] = ORDERS.map(|order| seen.under(order).and_then(|judged| judged.correct));
     let word = match (first, second) {

@@ -1,7 +1,5 @@
-//! MemoryRewardBench: can a model tell which agent managed its memory better?
-//!
-//! A case is a pair: a long-context task and two trajectories, one better (section 3). The reply begins with `[[A]]` or `[[B]]`. The order
-//! is a setting, so that position bias is measurable (section 5.2).
+//! MemoryRewardBench: can a model tell which agent managed its memory better? A case is a long-context task with two trajectories, one
+//! better (section 3). The reply begins with `[[A]]` or `[[B]]`; the order is a setting (position bias, section 5.2).
 
 #[cfg_attr(not(feature = "parquet"), path = "no_columns.rs")]
 mod columns;

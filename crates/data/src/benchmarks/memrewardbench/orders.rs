@@ -1,5 +1,4 @@
-//! Settings of pairs: trajectory order and text variants. The random order depends only on seed and case; readings use it to find the right
-//! letter.
+//! Settings of pairs: trajectory order and text variants. The random order depends only on seed and case.
 
 use std::ops::Range;
 

@@ -5,9 +5,7 @@ use std::ops::Range;
 use serde::de::IgnoredAny;
 
 const EXAMPLES: [&str; 2] = ["(e.g.", "(for example"];
-/// Announces an article's plan; lower case.
 const BULLET_POINT: &str = "bullet point";
-/// Starts the announcing clause; lower case.
 const BASED_ON: &str = " based on";
 /// Separators of inline lists after a bullet's colon.
 const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
@@ -23,7 +21,6 @@ pub(super) struct Constraints {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) bytes: Range<usize>,
-    /// Comma-separated from its neighbours.
     pub(super) listed: bool,
 }
 
@@ -34,7 +31,6 @@ pub(super) struct Head {
     pub(super) of: Range<usize>,
 }
 
-/// A list item, later a constraint or a head.
 struct Item {
     bytes: Range<usize>,
     depth: usize,
@@ -209,7 +205,6 @@ fn closing(text: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// End of the line, trimmed.
 fn line_end(text: &str, at: usize) -> usize {
     let line = text.get(at..).unwrap_or_default().split('\n').next().unwrap_or_default();
     at + line.trim_end().len()
@@ -299,7 +294,6 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
         (_, 2.., _) => {
             let before = found.len();
             add_line(found, text, (start..end, marks, false));
-            // Text before the first mark is a head.
             if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
                 let (from, depth) = (first.bytes.start, first.depth);
                 found.iter_mut().skip(before).for_each(|item| item.depth += 1);

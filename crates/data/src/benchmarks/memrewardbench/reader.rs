@@ -1,5 +1,4 @@
-//! Reads JSONL or Parquet, detected by content, alone or in a folder, and validates rows (MemoryRewardBench, section 3). Streams rows; a
-//! Parquet file is held as bytes, because it needs random access.
+//! Reads JSONL or Parquet, detected by content, alone or in a folder (MemoryRewardBench, section 3). Streams rows.
 
 use std::collections::HashMap;
 use std::io;

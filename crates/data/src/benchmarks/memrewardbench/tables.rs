@@ -1,8 +1,5 @@
-//! The paper's tables over the graded pairs of all runs.
-//!
-//! Percentages of pairs with the paper's decimals, ties rounded up, pair counts below. Means over settings pool pairs, as in the paper. The
-//! paper's tables contradict each other in places; tests keep the printed numbers.
-
+//! The paper's tables: percentages of pairs with the paper's decimals, ties rounded up, pair counts below. Means over settings pool pairs.
+//! The paper's tables contradict each other in places; tests keep the printed numbers.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{Compared, Consistency, Counted};
@@ -47,7 +44,6 @@ pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>]) -> Vec<Table> 
     tables
 }
 
-/// Marks conditions with truncated prompts and adds a note.
 fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
     let mut cuts: BTreeMap<(&str, String), CutCount> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -404,7 +400,6 @@ fn density(counted: &[Counted<'_>]) -> Table {
 
 pub(super) const DENSITIES: [u32; 5] = [0, 25, 50, 75, 100];
 
-/// Parts of long-form generation: settings, sources, all.
 pub(super) fn of_generation() -> Vec<(&'static str, Wanted)> {
     let settings = [Setting::Sequential, Setting::Parallel];
     let mut parts = Vec::from(settings.map(|setting| (setting.short(), of_setting(setting))));

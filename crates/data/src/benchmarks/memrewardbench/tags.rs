@@ -1,7 +1,5 @@
-//! Removes the tags of A-Mem's notes (MemoryRewardBench, section 5.4, appendix D.5).
-//!
-//! Our definition: a line whose first word is `Tags` or `Tag` and a colon, whatever markup surrounds it, with the list that it opens; or an
-//! inline dictionary entry `'tags': [...]` with one comma.
+//! Removes the tags of A-Mem's notes (MemoryRewardBench, section 5.4, appendix D.5): lines whose first word is `Tags` or `Tag` and a colon,
+//! with the list that they open, and inline dictionary entries `'tags': [...]`. The definition is ours.
 
 pub(super) fn untagged(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());

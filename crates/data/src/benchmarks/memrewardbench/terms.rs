@@ -1,5 +1,4 @@
-//! Tasks, settings and lengths (MemoryRewardBench, table 2) with their spellings, compared by letters and digits only, ignoring case.
-//! Unknown terms are errors.
+//! Tasks, settings and lengths (MemoryRewardBench, table 2). Spellings are compared by letters and digits only, ignoring case.
 
 use std::fmt;
 
@@ -51,7 +50,6 @@ fn spelt<T: Copy>(text: &str, terms: &[(T, &str, &str, &[&str])]) -> Option<T> {
     terms.iter().find(is).map(|(term, ..)| *term)
 }
 
-/// In the paper's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     Reasoning,

@@ -6,7 +6,6 @@ use super::row::OPTIONS;
 use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 
-/// End marker of a thought left in the answer.
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];

@@ -1,7 +1,5 @@
-//! Splits a JSON array, alone or under `data` of an object, into element texts, one in memory at a time.
-//!
-//! Unlike a serde visitor, this can continue after a valid element of the wrong shape. It tracks only brackets, strings and commas;
-//! elements are validated by the JSON parser.
+//! Splits a JSON array, alone or under `data` of an object, into element texts, one in memory at a time. Unlike a serde visitor, it can
+//! continue after an element of the wrong shape. Elements are validated by the JSON parser.
 
 use std::io::{self, BufRead};
 
@@ -155,7 +153,6 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// Consumes a key and colon; true for `data`.
     fn key(&mut self, text: &mut Vec<u8>) -> Result<bool, ReadError> {
         self.skip_value(text)?;
         match self.peek_after_space()? {
@@ -220,7 +217,6 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// Peeks the next non-space byte.
     fn peek_after_space(&mut self) -> Result<Option<u8>, ReadError> {
         loop {
             match self.peek()? {
@@ -274,7 +270,6 @@ fn step(line: &mut usize, column: &mut usize, byte: u8) {
     }
 }
 
-/// Scanner state, kept across buffers.
 #[derive(Debug, Default)]
 struct Scan {
     depth: usize,

@@ -1,7 +1,5 @@
-//! Exchange format of STALE's authors, for `palimpsest export` and `palimpsest import`.
-//!
-//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`, optionally under `data`;
-//! dimensions are SR, PR and IPA. [`FAILED`] replaces the answer of a failed call.
+//! Exchange format of STALE's authors: `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}` in a JSON
+//! array, optionally under `data`; dimensions are SR, PR and IPA. [`FAILED`] replaces the answer of a failed call.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +15,6 @@ pub struct StaleAnswers {
     pub target_model_responses: StaleResponses,
 }
 
-/// Missing responses are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleResponses {
     #[serde(default, deserialize_with = "null_is_empty")]

@@ -1,13 +1,9 @@
-//! Assembles a scenario and distractor sessions into a dated history of any length, for the built-in sample. Deterministic across machines
-//! and releases; scenarios are independent.
+//! Assembles a scenario and distractors into a dated history for the built-in sample. Stable across machines and releases. Draw order:
 //!
-//! Steps, in draw order of the scenario's stream:
-//!
-//! 1. **Positions**: old < new, uniform over non-adjacent pairs with a distractor on either side (five or more sessions). With three or
-//! four sessions they may be at an end; with two they are the history.
+//! 1. **Positions**: old < new, not adjacent, a distractor on either side (five or more sessions). With fewer they may be at an end.
 //! 2. **Distractors**: a shuffled pool without replacement, reshuffled when exhausted, never the same twice in a row.
-//! 3. **Times**: waking hours, 08:00 to 22:00. Old is `gap_days` before new, the query `query_gap_days` after it, with up to an hour of
-//! jitter. Sessions between are evenly spaced with jitter; earlier ones half a day to two and a half days apart. Strictly increasing.
+//! 3. **Times**: 08:00 to 22:00, strictly increasing. `gap_days` and `query_gap_days` with up to an hour of jitter; sessions between evenly
+//!    spaced with jitter; earlier ones half a day to two and a half days apart.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +23,6 @@ pub const MAX_GAP_DAYS: u32 = 36_525;
 
 const DAY: i64 = 14 * 3600;
 
-/// Start of the waking day.
 const WAKING: i64 = 8 * 3600;
 
 /// First day and range of days for the new observation.
@@ -77,7 +72,7 @@ pub enum HaystackError {
     Calendar { uid: String, source: jiff::Error },
 }
 
-/// Assembles `sessions` sessions (2 to [`MAX_SESSIONS`]). The id is the scenario's uid; the only label is `type`.
+/// `sessions` is 2 to [`MAX_SESSIONS`]. The id is the scenario's uid; the only label is `type`.
 pub fn assemble(
     scenario: &Scenario,
     pool: &[Distractor],
@@ -216,7 +211,6 @@ fn waking_seconds(
     (seconds, query_at)
 }
 
-/// Converts waking seconds to civil time.
 fn civil_time(seconds: i64) -> Result<DateTime, jiff::Error> {
     let days = i32::try_from(seconds.div_euclid(DAY)).unwrap_or(i32::MAX);
     let clock = WAKING + seconds.rem_euclid(DAY);

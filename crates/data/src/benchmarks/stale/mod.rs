@@ -28,7 +28,6 @@ use super::{
 };
 use crate::case::truncate::{Phases, Truncation};
 
-/// SHA-256 of the published `T1_T2_400_FULL.json`.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
 const TITLE: &str = "STALE";
@@ -71,7 +70,7 @@ pub static STALE: Benchmark = Benchmark {
     published: &[(PUBLISHED_SHA256, "T1_T2_400_FULL.json")],
     printed_lengths: &lengths::TABLE_5,
     sample: sample_file,
-    // As in the paper (section 4.1), as in the authors' code, and blind to evidence.
+    // The paper's (section 4.1), the authors' code's, and one that ignores evidence.
     truncations: &[Truncation::Evidence, Truncation::Phases(PHASES), Truncation::Plain],
     stated: &[OLD, NEW],
     probes: &PROBE_IDS,

@@ -1,12 +1,7 @@
-//! Reads the STALE file, a JSON array, one row at a time (the published file has 306 MB), and validates rows (STALE, section 3, appendix
-//! D).
+//! Streams rows of the STALE file, a JSON array of 306 MB, and validates them (STALE, section 3, appendix D). Choices:
 //!
-//! Choices where the format is open:
-//!
-//! - Session times may repeat (minute resolution) but not decrease; new is strictly after old.
-//! - `query_time` is not before the last session; equal is legal in the benchmark's construction.
-//! - Blank texts count as empty.
-//! - Invalid JSON values ([`crate::ground::json`]) cost only their row.
+//! - Session times may repeat (minute resolution) but not decrease; new is strictly after old. `query_time` may equal the last session's.
+//! - Blank texts count as empty. Invalid JSON values ([`crate::ground::json`]) cost only their row.
 //! - Sessions without turns are skipped, as in the authors' code; indices are kept. Old and new must have turns.
 //! - Rows may be under `data`; other keys are ignored. `old_info` is an alias of `M_old`.
 //! - Rows without `type` (construction files) get the user's. Their `time_gap` is a label.

@@ -66,7 +66,6 @@ const INDEX: Shape = Shape::Where(
     "write a session's zero-based index, a whole number",
 );
 
-/// Fields in the published order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub uid: String,
@@ -161,7 +160,6 @@ fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
     old < new
 }
 
-/// Checks across valid fields.
 fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     let [old_at, new_at] = read.relevant_session_index;
     let count = read.haystack_session.len();

@@ -1,5 +1,4 @@
-//! Judge instructions in our words: the authors' criteria and stricter ones (appendices E.1, E.3). One call per case, a boolean with a
-//! reason per probe.
+//! Judge instructions in our words: the authors' criteria and stricter ones (appendices E.1, E.3). One call per case.
 
 use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
 

@@ -14,8 +14,7 @@ pub enum WriteError {
     Io(#[from] io::Error),
 }
 
-/// One row per line, fields in the published order, times to the second. Session indices become positions, so a truncated history reads
-/// back as whole. Deterministic.
+/// One row per line, fields in the published order. Session indices become positions: a truncated history reads back as whole.
 pub fn write_stale<'a>(
     out: &mut impl Write,
     cases: impl IntoIterator<Item = &'a Case>,

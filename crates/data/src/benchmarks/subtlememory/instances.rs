@@ -1,5 +1,4 @@
-//! Parses `bench_instances.json`: sets of related memories with questions. `persona_str` goes only to the judge, for questions about the
-//! user, and never into errors.
+//! Parses `bench_instances.json`: sets of related memories with questions. `persona_str` goes only to the judge, never into errors.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +67,6 @@ fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
 
-/// Questions of a possibly broken row.
 pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
     let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);

@@ -89,15 +89,13 @@ pub(super) const GROUPINGS: [Grouping; 2] = [
     },
 ];
 
-/// Relation, and subtype if it has several.
 fn kind(facets: &BTreeMap<String, String>) -> Option<String> {
     let relation = facets.get(RELATION)?;
     let subtype = facets.get(SUBTYPE).filter(|subtype| *subtype != relation);
     Some(subtype.map_or(relation.clone(), |subtype| format!("{relation}, {}", subtype.replace('_', " "))))
 }
 
-/// Waterfall cell (section 4) under the example's wording. `oracle` stands in for a missing `perfect` (equal for memories of whole
-/// sessions), `full` for a missing `default`.
+/// Waterfall cell (section 4). `oracle` stands in for a missing `perfect` (equal for whole-session memories), `full` for `default`.
 fn cell(seen: &Seen<'_>) -> Option<&'static str> {
     let soft = seen.condition.is_some_and(|condition| condition.ends_with(SOFT));
     let right = |setting: &str| match soft {

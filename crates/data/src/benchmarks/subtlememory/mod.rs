@@ -1,8 +1,6 @@
-//! SubtleMemory: does a model distinguish complementary, nuanced and contradictory memories?
-//!
-//! A case is a long history of dated sessions; each probe asks about a set of related memories, each in a session of its own (the
-//! evidence). Sets are complementary (combine, or any suffices), nuanced (time or occasion decides) or contradictory (say so; section 2.1).
-//! Three evidence settings give the diagnosis (section 4, [`counts`]).
+//! SubtleMemory: does a model distinguish complementary, nuanced and contradictory memories? Each probe on a long history asks about a set
+//! of related memories: complementary (combine, or any suffices), nuanced (time or occasion decides) or contradictory (say so; section
+//! 2.1). Three evidence settings give the diagnosis (section 4, [`counts`]).
 
 pub mod counts;
 mod findings;

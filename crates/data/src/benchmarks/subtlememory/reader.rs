@@ -1,7 +1,6 @@
-//! Reads SubtleMemory folders: a history file and a questions file make one case, questions are its probes. Choices:
+//! Reads SubtleMemory folders: a history file and a questions file make one case. Choices:
 //!
-//! - With several histories, each has a folder whose name is the case id (`persona_0`). A single history's id comes from its session ids
-//!   (`related-persona_0-...`), else from `persona_id`.
+//! - Folder names are case ids (`persona_0`); a single history's id is in its session ids (`related-persona_0-...`) or `persona_id`.
 //! - A broken set becomes a broken row named by `instance_id`, with its questions and relation, and stays in all denominators.
 //! - A broken session rejects the history: one broken row with all questions.
 //! - A missing file, or one that is not a JSON array, ends reading: the number of questions is unknown.

@@ -8,7 +8,7 @@ pub(super) const DEFAULT: &str = "default";
 pub(super) const FULL: &str = "full";
 pub(super) const SOFT: &str = "-soft";
 
-/// Our choice: about twice the mean number of target sessions per set (2.17).
+/// Our choice: more than twice the mean number of target sessions per set (2.17).
 const FOUND: usize = 5;
 const BM25: Context = Context::Retrieved { by: Retriever::Bm25, most: FOUND };
 

@@ -29,7 +29,6 @@ pub(super) const OF_USER: &str = "user-related";
 pub(super) const COMPLEMENTARY: &str = "complementary";
 /// Each memory holds at its own time or occasion.
 pub(super) const NUANCED: &str = "nuanced";
-/// Relation, and its only subtype.
 pub(super) const CONTRADICTORY: &str = "contradictory";
 pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 
@@ -41,8 +40,7 @@ pub(super) struct Subtype {
     also: &'static [&'static str],
 }
 
-/// Complementary sets with one deciding memory and background. In the authors' schema and judge rules, but not in the paper or released
-/// files.
+/// One memory decides, others are background. In the authors' schema and judge rules, but not in the paper or released files.
 pub(super) const SINGLE_EVIDENCE: &str = "single_evidence";
 
 pub(super) const SUBTYPES: [Subtype; 6] = [

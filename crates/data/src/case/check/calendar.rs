@@ -1,8 +1,5 @@
-//! Check for weekdays and months that contradict the dates beside them.
-//!
-//! Matches a weekday with a date (`Monday, March 3, 2025`, `Monday the 3rd of March`, `2025-03-03 (Monday)`; a missing year is the one
-//! nearest to the text's time) and, in texts with a time, statements about that day: `today is Monday`, `it's Monday morning`, `happy
-//! Monday`, `today is March 3`, `it's already March`.
+//! Check for weekdays and months that contradict dates: a weekday with a date (`Monday, March 3, 2025`, `2025-03-03 (Monday)`; a missing
+//! year is the one nearest to the text's time), or statements about the text's own day (`today is Monday`, `it's already March`).
 
 use std::ops::Range;
 
@@ -20,7 +17,6 @@ const BEFORE: [&str; 8] = ["a", "already", "now", "only", "still", "early", "mid
 
 /// Contradictions in `text`. `at`: its time, if known.
 pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
-    // Fast path.
     let lower = text.to_lowercase();
     let mut names = WEEKDAYS.split(' ').chain(MONTHS.split(' '));
     if !names.any(|name| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()))) {
@@ -141,7 +137,6 @@ impl Scan<'_> {
         near.min_by_key(|date| (date.duration_since(at).as_hours().abs(), *date))
     }
 
-    /// A weekday that contradicts the date beside it.
     fn dated(&self, place: usize) -> Option<String> {
         let (weekday, written, from, to) = match self.weekday(place) {
             Some(weekday) => {

@@ -1,6 +1,4 @@
-//! Model-free data checks for all benchmarks: the table [`CHECKS`] and the [`Checker`] that applies them case by case.
-//!
-//! Benchmark-specific checks are in the benchmarks' folders. Called by `palimpsest data check`; never rejects a case.
+//! Model-free data checks for all benchmarks: the table [`CHECKS`] and the [`Checker`] that applies them. Never rejects a case.
 
 mod calendar;
 pub mod near;
@@ -139,7 +137,6 @@ impl Checker {
         self.remember(case, &said);
     }
 
-    /// Records hashes for comparison with later cases.
     fn remember(&mut self, case: &Case, said: &[Said]) {
         let queries = case.probes.iter().map(|probe| Shingles::of(&probe.query).digest);
         let all: Vec<u64> = said.iter().map(|(_, text)| text.digest).chain(queries).collect();
@@ -147,7 +144,6 @@ impl Checker {
         if let Some(earlier) = self.histories.get(&whole) {
             let what = format!("history and questions are those of case `{earlier}`");
             self.same_histories.push(Finding::new(&SAME_HISTORY, &case.id, what));
-            // Same history, same evidence.
             return;
         }
         self.histories.insert(whole, case.id.clone());

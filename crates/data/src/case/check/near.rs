@@ -1,7 +1,5 @@
-//! Exact near-duplicate search: Jaccard similarity of word bigrams with prefix filtering.
-//!
-//! Sets with similarity at least t share one of the first (1 - t)|a| + 1 elements of either, under any fixed order. Rare elements come
-//! first to minimise candidates.
+//! Exact near-duplicate search: Jaccard similarity of word bigrams with prefix filtering (sets with similarity at least t share one of the
+//! first (1 - t)|a| + 1 elements of either, under any fixed order).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,7 +22,6 @@ pub struct Alike {
 pub struct Shingles {
     /// Words; characters in scripts without spaces.
     pub words: usize,
-    /// Hash of all words in order.
     pub digest: u64,
     /// Sorted, distinct hashes of bigrams; a single word hashes alone.
     pub pairs: Vec<u64>,

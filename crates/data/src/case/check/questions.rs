@@ -22,7 +22,6 @@ pub(super) static LIKE_QUESTION: Check =
 const FEWEST_WORDS: usize = 5;
 /// Minimum run of letters from A that counts as a list of options without an option word.
 const LETTERS: usize = 3;
-/// Words before two letters that mark them as options.
 const OPTION_WORDS: [&str; 8] =
     ["options", "events", "statements", "choices", "items", "answers", "option", "between"];
 const NAMED: usize = 6;
@@ -183,7 +182,6 @@ struct Question {
 }
 
 impl Asked {
-    /// Adds a case's questions, without duplicates.
     pub(super) fn add(&mut self, case: &Case) {
         let mut seen = BTreeSet::new();
         for probe in &case.probes {

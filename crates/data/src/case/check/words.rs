@@ -34,7 +34,6 @@ pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }
 
-/// Distinct stems of content words.
 pub fn content_words(text: &str) -> BTreeSet<String> {
     let said = words(text).into_iter().filter(|word| !STOPS.contains(word.as_str()));
     said.map(|word| stem(&word)).collect()

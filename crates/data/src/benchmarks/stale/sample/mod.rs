@@ -1,5 +1,4 @@
-//! Built-in sample: texts of scenarios and distractors in STALE's format, assembled by [`super::haystack`]. Categories and attributes
-//! follow the seed ontology (STALE, table 4).
+//! Built-in sample in STALE's format, assembled by [`super::haystack`]. Categories follow the seed ontology (STALE, table 4).
 
 use std::sync::LazyLock;
 

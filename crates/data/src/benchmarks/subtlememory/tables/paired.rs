@@ -75,7 +75,6 @@ fn words(name: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Memory name of a plugin run.
 fn memory_of_plugin(run: &str) -> Option<Vec<String>> {
     let all = words(run);
     let memory: Vec<String> = all.iter().filter(|word| !PLUGIN.contains(&word.as_str())).cloned().collect();

@@ -9,7 +9,6 @@ use crate::ground::order::entry;
 
 pub(super) type Question<'a> = (&'a str, &'a str);
 
-/// Properties that comparable systems share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) dataset: &'a str,
@@ -110,7 +109,6 @@ impl<'a> System<'a> {
         self.questions(|outcome| outcome.right)
     }
 
-    /// The memory system, else the run.
     pub(super) fn named(&self) -> &'a str {
         self.memory.unwrap_or(self.run)
     }

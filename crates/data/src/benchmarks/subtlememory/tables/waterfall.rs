@@ -144,8 +144,7 @@ pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     }))
 }
 
-/// Stages of a system, or `None` and a note if a diagnosis is missing or covers other questions. `perfect` must be from the same run;
-/// `oracle` may be from any run of the model if the run has none.
+/// `None` and a note if a diagnosis is missing or covers other questions. `oracle` may come from another run of the model.
 fn trace<'s, 'a>(
     system: &'s System<'a>,
     all: &[System<'a>],
