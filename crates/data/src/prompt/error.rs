@@ -1,3 +1,5 @@
+//! Errors of templates and prompts.
+
 use std::path::PathBuf;
 
 use palimpsest_core::text::TextError;

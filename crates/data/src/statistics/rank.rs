@@ -1,3 +1,5 @@
+//! Rank correlation.
+
 /// Spearman's rank correlation of finite pairs, ties at their mean rank. `None` for fewer than three pairs or a constant side.
 pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
     let pairs = first.iter().zip(second).filter(|(a, b)| a.is_finite() && b.is_finite());

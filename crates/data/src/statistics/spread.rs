@@ -1,3 +1,5 @@
+//! Mean and standard deviation.
+
 use serde::Serialize;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -1,3 +1,5 @@
+//! Encoding tables of tiktoken-rs.
+
 use palimpsest_core::text::TextError;
 use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
 
