@@ -1,4 +1,4 @@
-//! Files that are one JSON array, read with the count of the rows before what is wrong.
+//! Parses JSON array files and locates errors by row.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,7 +15,6 @@ pub(super) struct Rows<T> {
     pub faults: BTreeMap<usize, Vec<Fault>>,
 }
 
-/// The rows of a file that is one JSON array of objects.
 pub(super) fn rows<T: DeserializeOwned>(text: &[u8], file: &str) -> Result<Rows<T>, ReadError> {
     let error = match array(text, file) {
         Ok(rows) => return Ok(Rows { rows, faults: BTreeMap::new() }),
@@ -49,13 +48,13 @@ fn array<T: DeserializeOwned>(text: &[u8], file: &str) -> Result<Vec<T>, ReadErr
     })
 }
 
-/// A parser's complaint without the place at its end.
+/// Strips serde's trailing ` at line ...`.
 pub(super) fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what).to_owned()
 }
 
-/// An array whose elements are counted while they are read.
+/// Counts elements while deserialising.
 struct CountedArray<'a, T> {
     read: &'a Cell<usize>,
     element: PhantomData<T>,

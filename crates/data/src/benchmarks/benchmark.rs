@@ -1,4 +1,4 @@
-//! A benchmark as plain data, with the few functions that are code.
+//! A benchmark as plain data and a few functions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,99 +19,80 @@ use crate::case::{Case, Probe};
 
 pub type SampleFiles = Vec<(String, Vec<u8>)>;
 
-/// A benchmark. Fields from `name` to `read` are given by every benchmark; [`Benchmark::DEFAULT`] holds the usual values of the
-/// others.
+/// [`Benchmark::DEFAULT`] supplies everything after `read`.
 #[derive(Clone, Copy)]
 pub struct Benchmark {
     pub name: &'static str,
     pub title: &'static str,
-    /// The word for a segment of a history: `session`, `event`.
     pub segment: &'static str,
-    /// The label that cases are split by: the rows of tables and the panels of figures.
+    /// Label that splits cases: table rows and figure panels.
     pub split: &'static str,
-    /// The prompt templates, by file name, in the order in which they are digested: `system.j2`, one a kind of segment
-    /// (`session.j2`) and one a form of probe (`question.j2`).
+    /// By file name, in digest order: `system.j2`, one per segment kind (`session.j2`), one per probe form (`question.j2`).
     pub templates: &'static [(&'static str, &'static str)],
-    /// The rubrics that answers are judged by: at least one, the first of which is the default. All return the same kind of verdict.
+    /// The first is the default. All share one verdict kind.
     pub rubrics: &'static [Rubric],
-    /// Settings of the attention analysis; its curves are given by every benchmark.
     pub lens: LensSpec,
-    /// Is this its data, a file or a folder? Formats are known by content, not by the file's ending.
+    /// Detects the format by content, not by file extension.
     pub recognises: fn(&Files<'_>) -> bool,
-    /// The cases of a data set, every field checked. The second argument, one of [`Benchmark::splits`], is the label of rows that
-    /// do not say it.
+    /// Reads and validates all cases. The second argument, one of [`Benchmark::splits`], labels rows without a split.
     pub read: for<'a> fn(Files<'a>, Option<&'static str>) -> Cases<'a>,
 
-    /// Is a file of a folder, by its relative name, read? Others are no part of the data's digest.
+    /// Selects a folder's data files by relative name; others are not part of the digest.
     pub reads: fn(&str) -> bool,
-    /// The values of the label [`Benchmark::split`] that may be given for all rows of files whose rows do not say it; empty where all
-    /// rows do.
+    /// Allowed split values for files without the label; empty if all rows have it.
     pub splits: &'static [&'static str],
-    /// The checks of all benchmarks' cases that apply to these.
     pub scope: Scope,
-    /// The benchmark's own part of `data check`, for one case.
     pub checks: fn(&Case) -> Checks,
     pub published: &'static [(&'static str, &'static str)],
-    /// The lengths of the published file's contexts as its paper prints them, in tokens of [`PAPER_ENCODING`]; none where it
-    /// prints none.
+    /// Context lengths as printed in the paper, in [`PAPER_ENCODING`] tokens.
     pub printed_lengths: &'static [PrintedLengths],
-    /// Our own sample: one file, or those of a folder, sorted. Fails where there is none, or not as asked.
     pub sample: fn(SampleSpec) -> Result<SampleFiles, SampleError>,
 
-    /// The ways in which its probes can be put: what `run --conditions` names. Empty where there is one way, the plain one.
+    /// Values of `run --conditions`; empty if the plain prompt is the only one.
     pub settings: &'static [Setting],
     pub default_settings: &'static [&'static str],
-    /// The same where the longest history does not fit the context; absent where that makes no difference.
+    /// Defaults if the longest history exceeds the context; `None`: the same.
     pub default_settings_of_long: Option<&'static [&'static str]>,
-    /// The case as it is put under a setting, before its context is taken of it: with other forms of probes, with its segments in
-    /// another order (each with its original index), or rewritten. The number is the seed of whatever is drawn.
+    /// Applies a setting before the context is selected: probe forms, segment order (with original indices), texts. The number is a seed.
     pub arrange: fn(&Case, &str, u64) -> Case,
-    /// May a template put the query before the history? The query's rows then see nothing of it, and prompts share no prefill: such
-    /// a benchmark looks at the rows `last` and `answer`.
+    /// The query may precede the history; query rows then see no history and no prefill is shared. Use the rows `last` and `answer`.
     pub question_first: bool,
-    /// True if a prompt says when its question is put only where a run is told to (`--query-time`): the authors' prompt never does.
+    /// The prompt shows the query time only with `--query-time`; the authors' prompt never does.
     pub query_time_if_asked: bool,
-    /// Most tokens of an answer, where a run is told nothing else: what the authors allow, or enough for what is asked.
+    /// Default answer limit: the authors', or sufficient for the task.
     pub max_new_tokens: usize,
-    /// The ways in which a history that does not fit the context can be cut; the first where a run is told nothing else.
+    /// The first is the default.
     pub truncations: &'static [Truncation],
 
-    /// The rules by which answers are read where no model has to judge them; each is a judge of its own. Where there are any, the
-    /// rubrics are put to nobody.
+    /// Rules that read verdicts without a judge model; if there are any, rubrics are not used.
     pub readings: &'static [Reading],
-    /// The byte of an answer at which it decides, for example a verdict's letter: the token that holds it is the row [`VERDICT`] where
-    /// a curve begins with that. `None` where there is no such place.
+    /// Byte offset where an answer commits, such as its verdict letter; its token is the row [`VERDICT`].
     pub decisive: fn(&str) -> Option<usize>,
     pub references: Option<References>,
-    /// The check of a label of the data by a judge that is not told it; absent where none is checked.
+    /// A data label that judges predict, to validate it.
     pub label_check: Option<LabelCheck>,
 
-    /// The roles of evidence whose content the case's note of the same name states: a judge can be asked whether a memory says it.
+    /// Roles whose content is in the judge note of the same name; a judge can check whether a memory contains it.
     pub stated: &'static [&'static str],
 
-    /// The unit of every mean and every resampling of the attention analysis.
+    /// Unit of means and resampling in the attention analysis.
     pub unit: Unit,
-    /// The facet of probes that intervals hold fixed in the place of cases' kinds, where probes are units: each of its values is a stratum
-    /// of its own, and so are probes without it.
+    /// With probe units, the facet that defines strata instead of case labels. Probes without it form one stratum.
     pub strata: Option<&'static str>,
-    /// The ids of the probes that every case has, in order: what a broken row is counted for. Empty where cases differ; a broken row
-    /// then counts as one probe.
+    /// Probe ids in order if all cases share them. A broken row counts for all of them, or for one probe if this is empty.
     pub probes: &'static [&'static str],
-    /// The property that probes are split by: the columns of tables.
+    /// Splits probes: the columns of tables.
     pub dimension: Dimension,
-    /// The mean above all cells of a table.
     pub overall: Overall,
-    /// The tables and pictures of counts that only this benchmark has, of the graded probes of any number of runs.
     pub counts: fn(&[Graded<'_>]) -> Counts,
-    /// The same with the intervals of the benchmark's paper; absent where it gives none.
+    /// With the paper's interval method, if it has one.
     pub paper_counts: Option<fn(&[Graded<'_>]) -> Counts>,
-    /// The kind of segments that stand side by side in a report: two trajectories.
+    /// Segment kind shown side by side in reports.
     pub beside: Option<&'static str>,
 }
 
 impl Benchmark {
-    /// The settings that `run --conditions` can name: its own, and the general ones but where it has both readings and settings, as
-    /// answers are then read by their setting.
+    /// Own and general settings; only its own if it has both readings and settings, because its readings depend on the setting.
     pub fn all_settings(&self) -> impl Iterator<Item = &Setting> {
         let own = |name: &str| self.settings.iter().any(|setting| setting.name == name);
         let has_general = self.readings.is_empty() || self.settings.is_empty();
@@ -119,7 +100,6 @@ impl Benchmark {
         self.settings.iter().chain(general)
     }
 
-    /// The usual values; the fields that every benchmark gives are empty.
     pub const DEFAULT: Self = Benchmark {
         name: "",
         title: "",
@@ -168,7 +148,7 @@ impl Benchmark {
         self.published.iter().find(|(known, _)| *known == sha256).map(|(_, name)| *name)
     }
 
-    /// Checks the cases of a data set for problems and oddities; every problem is told to `on_problem` when it is found.
+    /// Checks a dataset; problems are passed to `on_problem` as they are found.
     pub fn check(&self, cases: Cases<'_>, on_problem: &mut dyn FnMut(&Problem)) -> Report {
         let group = |probe: &Probe| match self.dimension {
             Dimension::Probe => probe.id.clone(),
@@ -208,14 +188,13 @@ impl Benchmark {
 }
 
 impl Report {
-    /// `400 rows (T1 200, T2 200)`, with the questions where cases have different ones.
+    /// `400 rows (T1 200, T2 200)`, and the number of questions if cases differ.
     pub fn counts(&self, benchmark: &Benchmark) -> String {
         let by = |counts: &BTreeMap<String, usize>| {
             counts.iter().map(|(of, n)| format!("{of} {n}")).collect::<Vec<_>>().join(", ")
         };
         let rows = match self.splits.keys().any(|split| !split.is_empty()) {
             true => format!("{} rows ({})", self.rows, by(&self.splits)),
-            // No label parts its cases.
             false => format!("{} rows", self.rows),
         };
         if !benchmark.probes.is_empty() || benchmark.dimension == Dimension::Probe {
@@ -246,7 +225,7 @@ impl fmt::Debug for Benchmark {
 
 #[derive(Debug, Clone, Default)]
 pub struct Checks {
-    /// The right answers, as far as they are known, by probe in their order, for the checks of all benchmarks; empty where none is.
+    /// Known right answers in probe order; may be empty.
     pub golds: Vec<Gold>,
     pub findings: Vec<Finding>,
 }
@@ -259,25 +238,21 @@ pub struct Counts {
 
 #[derive(Debug, Clone, Copy)]
 pub struct LensSpec {
-    /// The attention that is analysed, from role to role. The spans in a role that a curve begins with are recorded as rows.
+    /// Analysed attention, role to role. Spans in a `from` role are recorded as rows.
     pub curves: &'static [Curve],
-    /// The role whose attention, and the roles of evidence to which it is paid, that [`LensSpec::evidence_lift`] is of. Where
-    /// absent: the [viewer](LensSpec::viewer), and the roles that its curves lead to.
+    /// From-role and evidence roles of [`LensSpec::evidence_lift`]; `None` for the [viewer](LensSpec::viewer) and its curves' roles.
     pub evidence: Option<(&'static str, &'static [&'static str])>,
-    /// The probes, by what they are grouped by ([`Benchmark::dimension`]), whose examples are averaged together and split by
-    /// verdict in figures; `None` for all. Every probe has rows of its own in the tables.
+    /// [`Benchmark::dimension`] values that figures pool and split by verdict; `None` is all. Tables list every one.
     pub pooled: Option<&'static [&'static str]>,
     pub ratio: Option<(Curve, Curve)>,
-    /// The roles, each played once and in the order of the history, at which cases are aligned to be averaged. Without any
-    /// there is no mean over histories.
+    /// Unique roles in history order at which cases are aligned for averaging; without them, no mean over histories.
     pub anchors: &'static [&'static str],
     pub measures: &'static [Measure],
-    /// The groupings of the examples of those, a figure each. Without any they are split by verdict.
+    /// Groupings of the measures, one figure each; by verdict if empty.
     pub groupings: &'static [Grouping],
-    /// The role of a span that stands in for every piece of evidence in noise baselines, by its density, where the benchmark has
-    /// such a span; without one, segments beside the evidence do.
+    /// Role whose density is the noise baseline for all evidence; otherwise segments beside the evidence are.
     pub stand_in: Option<&'static str>,
-    /// The roles that are one of two conflicting sides: figures draw a side alike in every benchmark.
+    /// Roles on either side of a conflict, drawn alike in all benchmarks.
     pub sides: &'static [(&'static str, Side)],
 }
 
@@ -294,8 +269,7 @@ impl LensSpec {
         sides: &[],
     };
 
-    /// The number that runs of several benchmarks are compared by: how much more the evidence gets than its noise baselines
-    /// ([`LensSpec::evidence`]).
+    /// The number that compares runs across benchmarks: attention to the evidence over its noise baseline ([`LensSpec::evidence`]).
     pub fn evidence_lift(&self, at: &LayerSpans<'_>) -> Option<f64> {
         if let Some((from, to)) = self.evidence {
             return at.lift(from, to);
@@ -306,13 +280,12 @@ impl LensSpec {
         at.lift(from, &to)
     }
 
-    /// The curves that are drawn. What a role pays to itself would hold what each span pays to its own tokens.
+    /// Curves to draw. Self-curves (`from == to`) only record rows.
     pub fn drawn_curves(&self) -> impl Iterator<Item = Curve> {
         self.curves.iter().copied().filter(|curve| curve.from != curve.to)
     }
 
-    /// The role whose attention over the history is looked at as a whole: the query's, or where no curve begins with it that of the
-    /// first curve.
+    /// Role whose attention over the whole history is shown: the query if it has a curve, else the first curve's `from`.
     pub fn viewer(&self) -> &'static str {
         let of_query = self.curves.iter().find(|curve| curve.from == QUERY);
         of_query.or(self.curves.first()).map_or(QUERY, |curve| curve.from)
@@ -327,18 +300,15 @@ pub enum Side {
     Wrong,
 }
 
-/// A case's answers, by probe, as other tools exchange them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchanged {
     pub case: String,
     pub answers: BTreeMap<String, String>,
-    /// The texts in the place of answers that failed.
     pub errors: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampleSpec {
-    /// Segments of each history; `None` is the benchmark's choice.
     pub segments: Option<usize>,
     pub seed: u64,
 }
@@ -347,8 +317,7 @@ pub struct SampleSpec {
 #[error("{0}")]
 pub struct SampleError(pub String);
 
-/// The notes of a probe with reference answers. An answer that equals one of them, letter case and white space aside, is right or wrong
-/// without a call of the judge.
+/// Notes with reference answers. An answer equal to one, ignoring case and white space, is graded without a judge call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct References {
     pub right: &'static str,
@@ -357,9 +326,9 @@ pub struct References {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A case: its probes ask of the same thing, so they are averaged first.
+    /// Average a case's probes first: they ask about the same thing.
     Case,
-    /// A probe: many of them share a history, and each asks of something else in it.
+    /// Probes are independent: many share a history but ask about different things.
     Probe,
 }
 
@@ -381,7 +350,6 @@ impl Unit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dimension {
-    /// Their ids, which are the same in every case.
     Probe,
     Facet(&'static str),
 }
@@ -397,24 +365,22 @@ impl Dimension {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overall {
-    /// The mean of the cells, each weighing the same.
+    /// Unweighted mean.
     Cells,
     Probes,
 }
 
-/// The encoding in which papers count the tokens of [`Benchmark::printed_lengths`].
 pub const PAPER_ENCODING: &str = "o200k_base";
 
-/// The role of the span that holds the query.
 pub use palimpsest_core::span::QUERY;
 
-/// The row of the generation prompt: what the chat template puts after the query, or where that is nothing the prompt's last position.
+/// Row of the generation prompt (after the query); the last prompt position if it is empty.
 pub const GENERATION: &str = "generation";
 
-/// The row of the generated token at which an answer decides ([`Benchmark::decisive`]): the position that predicted it.
+/// Row of the position that predicted the deciding token ([`Benchmark::decisive`]).
 pub const VERDICT: &str = "verdict";
 
-/// Attention from one role to another; [`QUERY`] is one, and so are the rows `last`, `answer` and [`VERDICT`].
+/// Attention between roles, which include [`QUERY`], `last`, `answer` and [`VERDICT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Curve {
     pub from: &'static str,
@@ -422,18 +388,17 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// From all spans in one role to all in another. From a role to itself it is no curve, but has the role's rows recorded for
-    /// measures ([`LayerSpans::look_back`]).
+    /// `from == to` is not a curve; it records the role's rows for measures ([`LayerSpans::look_back`]).
     pub const fn new(from: &'static str, to: &'static str) -> Self {
         Curve { from, to }
     }
 
-    /// As figures write it: `query to fact`.
+    /// `query to fact`
     pub fn label(self) -> String {
         format!("{} to {}", self.from, self.to)
     }
 
-    /// As tables write it: `query_to_fact`.
+    /// `query_to_fact`
     pub fn key(self) -> String {
         self.label().replace(' ', "_")
     }

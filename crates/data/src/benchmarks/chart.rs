@@ -1,4 +1,4 @@
-//! Pictures that only one benchmark has, as plain data: bars of counts that add up to a whole, and shares along an axis.
+//! Benchmark-specific charts as plain data: stacked bars of counts, and lines of shares.
 
 use crate::statistics::{Interval, LEVEL, wilson};
 
@@ -10,48 +10,46 @@ pub enum Chart {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BarChart {
-    /// One word, for files: `waterfall`.
+    /// File stem: `waterfall`.
     pub key: String,
     pub title: String,
     pub caption: String,
-    /// Names of the parts of every bar, from the left.
     pub parts: Vec<String>,
     pub bars: Vec<Bar>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bar {
-    /// The heading that it shares with its neighbours: written once above them.
     pub group: String,
     pub label: String,
     pub counts: Vec<usize>,
     pub note: String,
 }
 
-/// Panels of lines over an axis that they share; every value is a share of counted pairs, from 0 to 100%.
+/// Line panels over a shared axis; all values are shares in 0 to 100%.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendChart {
-    /// One word, for files: `lengths`.
+    /// File stem: `lengths`.
     pub key: String,
     pub title: String,
     pub caption: String,
     pub axis: String,
     pub places: Vec<String>,
-    /// By row; the panels of a row stand beside each other.
+    /// `[row][column]`
     pub rows: Vec<Vec<TrendPanel>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendPanel {
     pub title: String,
-    /// Lines of one name have one look in all panels.
+    /// Equal names share a style across panels.
     pub lines: Vec<TrendLine>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrendLine {
     pub name: String,
-    /// By place; of none there is no point.
+    /// One per place; no point where `of` is 0.
     pub points: Vec<Share>,
 }
 
@@ -81,7 +79,7 @@ impl Share {
         wilson(self.count, self.of, LEVEL)
     }
 
-    /// In percent with so many decimals, ties rounded up; `-` of none. Whole-number arithmetic, so that no tie is missed.
+    /// Percent, ties rounded up; `-` if `of` is 0. Integer arithmetic, so that ties are exact.
     pub fn percent(self, decimals: u32) -> String {
         if self.of == 0 {
             return "-".to_owned();

@@ -1,7 +1,4 @@
-//! A benchmark's data or its built-in sample, opened the same way: a name, a digest for the run's identity, and cases.
-//!
-//! Called by the commands. A sample goes through the same bytes and the same reader as files, so `sample` and what
-//! `data sample` wrote with the same settings have the same digest and give the same cases.
+//! Opens a dataset or a built-in sample: name, digest and cases. `sample` and the output of `data sample` have the same digest.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +10,7 @@ use super::reading::{Problem, Report};
 use super::{ALL, Benchmark, Cases, SampleError, SampleSpec};
 use palimpsest_core::digest::hex;
 
-/// The word that stands for the built-in sample wherever data is expected: the first benchmark's, and `sample:NAME` another's.
+/// The first benchmark's built-in sample; `sample:NAME` is another's.
 pub const SAMPLE: &str = "sample";
 
 #[derive(Debug, thiserror::Error)]
@@ -39,15 +36,12 @@ pub struct Dataset {
     digest: String,
     bytes: u64,
     source: Source,
-    /// The label of rows that do not say it.
+    /// Split of rows without one.
     split: Option<&'static str>,
 }
 
 impl Dataset {
-    /// Opens a file or a folder, or a built-in sample where `which` is the word `sample` (a file of that name is `./sample`) or
-    /// `sample:NAME`.
-    ///
-    /// All files are read once here for their digest, without keeping them; `on_bytes` hears of every piece read.
+    /// Opens a file, a folder, `sample` (a file of that name is `./sample`) or `sample:NAME`. Streams all files once for the digest.
     pub fn open(
         which: impl AsRef<Path>,
         spec: SampleSpec,
@@ -56,10 +50,10 @@ impl Dataset {
         Self::open_among(&ALL, which, spec, on_bytes)
     }
 
-    /// [`Dataset::open`] of one of these benchmarks; `sample` is the first one's.
+    /// [`Dataset::open`] restricted to some benchmarks.
     ///
     /// # Panics
-    /// Where `among` is empty.
+    /// If `among` is empty.
     pub fn open_among(
         among: &[&'static Benchmark],
         which: impl AsRef<Path>,
@@ -82,7 +76,6 @@ impl Dataset {
         Ok(Dataset { benchmark, name, digest, bytes, source, split: None })
     }
 
-    /// The same, where rows that do not say the label that splits the benchmark have this value of it.
     pub fn with_split(self, value: Option<&str>) -> Result<Self, DatasetError> {
         let Some(value) = value else { return Ok(self) };
         let known = self.benchmark.splits;
@@ -102,13 +95,12 @@ impl Dataset {
         self.benchmark
     }
 
-    /// `sample`, or the name of the file or folder.
+    /// `sample`, or the file or folder name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Lower-case hexadecimal SHA-256: of a file its bytes'; of a folder that of a text with a line for each file that the
-    /// benchmark reads, `DIGEST  NAME`, sorted by name. Of a sample that of the file or folder that it would be.
+    /// SHA-256, lower-case hex: of a file's bytes; of a folder's sorted lines `DIGEST  NAME` for the files that are read.
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -121,14 +113,12 @@ impl Dataset {
         self.cases_observed(|_| {})
     }
 
-    /// The cases, from the first one on; `on_bytes` hears of every piece of a file that is read.
     pub fn cases_observed<'a>(&'a self, on_bytes: impl FnMut(&[u8]) + 'a) -> Result<Cases<'a>, DatasetError> {
         let files = Files::new(&self.source).heard(on_bytes);
         Ok((self.benchmark.read)(files, self.split))
     }
 
-    /// Checks the cases for problems and oddities ([`Benchmark::check`]). `on_bytes` hears of every piece read,
-    /// `on_problem` of every problem when it is found.
+    /// `on_bytes` receives each chunk read, `on_problem` each problem as it is found.
     pub fn check(
         &self,
         on_bytes: impl FnMut(&[u8]),
@@ -162,11 +152,11 @@ fn sample_of(among: &[&'static Benchmark], which: &Path) -> Result<Option<&'stat
     }
 }
 
-/// Whose data it is, and where its files are. A file that none recognises is the first benchmark's, whose reader says what is wrong.
+/// Unrecognised files go to the first benchmark, whose reader reports the problem.
 fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark, Source), DatasetError> {
     let of = |error| of_path(path, error);
     let kind = std::fs::metadata(path).map_err(of)?;
-    // A pipe would open, too, and could be read only once.
+    // A pipe could be read only once.
     if !(kind.is_file() || kind.is_dir()) {
         return Err(DatasetError::NotAFile(path.to_owned()));
     }
@@ -177,7 +167,7 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
         None if kind.is_dir() => {
             let files = Files::new(&source);
             for name in files.names() {
-                // A text in another encoding is recognised by nobody.
+                // Report encoding errors before recognition fails on them.
                 if let Err(error) = files.open(name)
                     && error.kind() == io::ErrorKind::InvalidData
                 {
@@ -188,7 +178,6 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
             return Err(DatasetError::UnknownFolder { path, known });
         }
         None => {
-            // Says at once what the system refuses.
             Files::new(&source).open_first().and_then(|mut file| file.read(&mut [0])).map_err(of)?;
             among[0]
         }
@@ -205,7 +194,6 @@ fn of_path(path: &Path, source: io::Error) -> DatasetError {
     DatasetError::File { path: path.to_owned(), source }
 }
 
-/// [`Dataset::digest`] and the size of all files; or what the system said, and of which file of a folder.
 fn digest(
     source: &Source,
     mut on_bytes: impl FnMut(&[u8]),

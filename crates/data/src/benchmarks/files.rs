@@ -1,7 +1,4 @@
-//! The files of a data set: one, those of a folder, or the built-in sample's, which lie in memory.
-//!
-//! Called by [`super::dataset`], which makes them, and by the readers of the benchmarks, which open them by name. Knows no
-//! format.
+//! Files of a dataset: a single file, a folder or an in-memory sample. Created by [`super::dataset`]; knows no format.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,14 +11,12 @@ use crate::ground::text_file;
 
 pub(super) const BUFFER: usize = 256 << 10;
 const LOOKED_AT: u64 = 64 << 10;
-/// Most files of a folder: beyond that it is the wrong folder.
+/// More files suggest the wrong folder.
 const MOST_FILES: usize = 10_000;
-/// Folders within folders that are looked into.
 const DEPTH: usize = 4;
 
 type OnBytes<'a> = Rc<RefCell<dyn FnMut(&[u8]) + 'a>>;
 
-/// The files of a data set. A clone reads the same files.
 #[derive(Clone)]
 pub struct Files<'a> {
     source: &'a Source,
@@ -78,7 +73,7 @@ impl Source {
     }
 }
 
-/// The files below a folder, but for hidden ones; folders behind links are not entered.
+/// Lists files recursively; skips hidden files and symlinked folders.
 fn list(folder: &Path, prefix: &str, depth: usize, names: &mut Vec<String>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -107,12 +102,11 @@ impl<'a> Files<'a> {
         Files { source, on_bytes: None }
     }
 
-    /// The same, with someone who hears of every piece that is read.
     pub(super) fn heard(self, on_bytes: impl FnMut(&[u8]) + 'a) -> Self {
         Files { on_bytes: Some(Rc::new(RefCell::new(on_bytes))), ..self }
     }
 
-    /// True if they are a folder's, or a sample's of several files.
+    /// True for folders and multi-file samples.
     pub fn is_folder(&self) -> bool {
         match self.source {
             Source::Memory(files) => files.len() > 1,
@@ -121,12 +115,11 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Their names, sorted: relative to the folder with `/` between the parts; of a single file its own.
+    /// Sorted; relative to the folder with `/`.
     pub fn names(&self) -> Vec<&'a str> {
         self.source.names()
     }
 
-    /// Opens one of them, behind the byte order mark that it may begin with.
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
         let mut reader = self.open_raw(name)?;
         text_file::skip_mark(&mut reader)?;
@@ -152,15 +145,14 @@ impl<'a> Files<'a> {
         Ok(bytes)
     }
 
-    /// The first 64 KiB of one of them, by which formats are known; empty where it cannot be read. What is no UTF-8 is replaced.
+    /// First 64 KiB for format detection, lossy UTF-8; empty if unreadable.
     pub fn beginning(&self, name: &str) -> String {
         let mut bytes = Vec::new();
-        // A failure here comes again where the file is read, and is told there.
+        // The error will recur when the file is read.
         let _ = self.source.open_file(name).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').to_owned()
     }
 
-    /// [`Files::beginning`] of the only file, or of the first of several.
     pub fn first_beginning(&self) -> String {
         self.beginning(self.names().first().copied().unwrap_or_default())
     }

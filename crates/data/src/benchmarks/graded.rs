@@ -1,4 +1,4 @@
-//! The outcome of every probe, as a benchmark's own tables count it.
+//! Outcomes of probes, as counted by the benchmarks' tables.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,17 @@ use super::setting::Context;
 use crate::ground::numbers::percent;
 use crate::ground::sheet::{Column, Format, Sheet};
 
-/// One planned probe under one condition of one run, by one judge. Denominators are the plan's: what has no clean verdict is here too,
-/// and counts as wrong.
+/// A planned probe under one condition, run and judge. Includes probes without a clean verdict, which count as wrong.
 #[derive(Debug, Clone, Copy)]
 pub struct Graded<'a> {
-    /// The run's name; rows of a table that differ in the condition alone share it.
     pub run: &'a str,
     pub model: &'a str,
     pub dataset: &'a str,
-    /// The judge, with the rubric in brackets; absent without a verdict.
+    /// Judge and rubric in brackets; `None` without a verdict.
     pub judge: Option<&'a str>,
-    /// The setting; empty for the plain one.
+    /// Empty for the plain setting.
     pub condition: &'a str,
     pub context: Context,
-    /// The memory system whose memories were shown in the place of the history; absent where none was.
     pub memory: Option<GradedMemory<'a>>,
     pub repetition: u32,
     pub case: &'a str,
@@ -28,40 +25,38 @@ pub struct Graded<'a> {
     pub facets: &'a BTreeMap<String, String>,
     pub answered: bool,
     pub answer: Option<&'a str>,
-    /// True if the prompt fitted the model's context; where it did not, there is no answer.
+    /// False if the prompt exceeded the context; there is no answer then.
     pub fits: bool,
     pub shown: ShownSegments<'a>,
     pub cut: bool,
     pub correct: Option<bool>,
     pub score: Option<f64>,
-    /// The word that a clean verdict chose.
     pub choice: Option<&'a str>,
-    /// The tokens that were cut from the condition's history to fit a context; absent where none were, and without an answer.
+    /// History tokens cut to fit; `None` if nothing was cut or there is no answer.
     pub history_cut: Option<HistoryCut>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradedMemory<'a> {
     pub system: &'a str,
-    /// The condition's name without the system's: empty for the first k of a search, else `k5`, `perfect`, `native` or `answer`.
+    /// Condition without the system's name: empty (first k of a search), `k5`, `perfect`, `native` or `answer`.
     pub shown: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistoryCut {
     pub dropped: usize,
-    /// All of its tokens; 0 where the run does not say.
+    /// Total tokens; 0 if unknown.
     pub of: usize,
 }
 
 impl HistoryCut {
-    /// The share of its tokens that was shown, where the run says.
     pub fn shown(self) -> Option<f64> {
         (self.of > 0).then(|| self.of.saturating_sub(self.dropped) as f64 / self.of as f64)
     }
 }
 
-/// Marks a number of a table that rests on histories that were cut, all or some.
+/// Marks numbers based on truncated histories.
 pub const CUT_MARK: &str = "\u{2020}";
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,7 +67,6 @@ pub struct CutCount {
 }
 
 impl CutCount {
-    /// Of answers, each with how its history was cut.
     pub fn of(answers: impl Iterator<Item = Option<HistoryCut>>) -> Self {
         let mut count = CutCount::default();
         answers.for_each(|cut| count.add(cut));
@@ -91,7 +85,6 @@ impl CutCount {
         self.shown.extend(&others.shown);
     }
 
-    /// [`CUT_MARK`] where a history was cut, else nothing.
     pub fn mark(&self) -> &'static str {
         if self.cut > 0 { CUT_MARK } else { "" }
     }
@@ -121,15 +114,14 @@ impl CutCount {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShownSegments<'a> {
-    /// Original indices of those that the setting's context held; absent where that is the whole history.
+    /// Original indices selected by the setting; `None` is the whole history.
     pub context: Option<&'a [usize]>,
     pub dropped: &'a [usize],
-    /// Ids of the memories that were shown in their place; absent where no memory system was asked.
+    /// Ids of memories shown instead; `None` without a memory system.
     pub memories: Option<&'a [String]>,
 }
 
 impl ShownSegments<'_> {
-    /// True if both are the same segments of one history.
     pub fn same(self, other: Self) -> bool {
         if self.memories.is_some() || other.memories.is_some() {
             return self.memories == other.memories;
@@ -146,7 +138,7 @@ impl ShownSegments<'_> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// One word, for files and JSON: `waterfall`.
+    /// File and JSON key: `waterfall`.
     pub key: String,
     pub title: String,
     pub sheet: Sheet,

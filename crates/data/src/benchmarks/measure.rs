@@ -1,21 +1,16 @@
-//! Measures: numbers of one example at one layer, computed from what its rows pay to its spans; and how examples are grouped.
+//! Numbers per example and layer, computed from attention to spans, and groupings of examples. Pure: no files, no tensors.
 //!
-//! A benchmark says which measures it looks at ([`LensSpec::measures`](super::LensSpec::measures)) and by what they are split
-//! ([`LensSpec::groupings`](super::LensSpec::groupings)); `lens` computes them over layers and cases, and the figures draw a
-//! panel a measure. Everything here is plain data and pure functions of it: no files, no tensors.
-//!
-//! Every measure is computed twice, of masses and of densities ([`Scale`]), by the same formula: a span's *value* is the one or the
-//! other. A layer whose window hides a span pays it no density, so that the span has no value there.
+//! Benchmarks choose them in [`LensSpec`](super::LensSpec); `lens` computes them, figures draw one panel per measure. Each is computed on
+//! mass and on density ([`Scale`]); a span outside a layer's window has no density.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The scale of attention: plain, or by the length of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
-    /// The share of a row token's attention; at a linear layer, of its implicit weights' sizes.
+    /// Share of a row token's attention; in linear layers, of the absolute implicit weights.
     Mass,
-    /// Mass over what uniform attention would pay.
+    /// Mass divided by the mass of uniform attention.
     Density,
 }
 
@@ -33,24 +28,24 @@ impl Scale {
 #[derive(Clone, Copy)]
 pub struct Measure {
     pub key: &'static str,
-    /// Above its panel: `joint lift over the neighbours`.
+    /// Panel title: `joint lift over the neighbours`.
     pub label: &'static str,
-    /// Its definition, as a sentence for captions, without the first capital and the full stop.
+    /// Definition for captions, lower case, without a full stop.
     pub about: &'static str,
-    /// Of which scales it is drawn; the tables hold both.
+    /// Scales drawn; tables have both.
     pub scales: &'static [Scale],
-    /// A value with a line across its panel: 1 for a lift, .5 for a balance.
+    /// Reference line: 1 for a lift, .5 for a balance.
     pub reference: Option<f64>,
     pub axis: Axis,
     pub paired: &'static [&'static str],
-    /// True if it is kept of every head as well, of masses: for a map of layers by heads.
+    /// Also stored per head (mass), for layer-by-head maps.
     pub heads: bool,
-    /// The number; `None` where the example lacks a span for it, or where it is not defined.
+    /// `None` if undefined or a span is missing.
     pub of: fn(&LayerSpans<'_>) -> Option<f64>,
 }
 
 impl Measure {
-    /// Any quotient over noise baselines, about 1.
+    /// Base for ratios to noise baselines, around 1.
     pub const LIFT: Self = Measure {
         key: "",
         label: "",
@@ -63,10 +58,9 @@ impl Measure {
         of: |_| None,
     };
 
-    /// Any share of one of two, about one half.
+    /// Base for shares of one of two, around one half.
     pub const SHARE: Self = Measure { reference: Some(0.5), axis: Axis::Linear(0.0, 1.0), ..Self::LIFT };
 
-    /// True if it pairs conditions.
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()
     }
@@ -80,20 +74,20 @@ impl fmt::Debug for Measure {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Axis {
-    /// By factors: a lift of 2 is as far from 1 as one of 1/2.
+    /// Log scale: 2 is as far from 1 as 1/2.
     Logarithmic,
-    /// By differences; from and to are always on it.
+    /// Linear; includes (from, to).
     Linear(f64, f64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySpan {
-    /// Its label: `session[3]`, `event[2].turn[1]`.
+    /// `session[3]`, `event[2].turn[1]`
     pub label: String,
     pub role: Option<String>,
-    /// True if it lies over other spans: a turn or some bytes of a segment.
+    /// Overlaps other spans: a turn or bytes of a segment.
     pub overlay: bool,
-    /// Its first token in the prompt: spans are ordered by it.
+    /// First token in the prompt; the sort key.
     pub start: usize,
     pub tokens: usize,
 }
@@ -101,7 +95,7 @@ pub struct KeySpan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
     pub mass: f64,
-    /// As density; NaN where the layer's window hides it.
+    /// NaN if outside the layer's window.
     pub density: f64,
 }
 
@@ -115,22 +109,21 @@ impl Amount {
     }
 }
 
-/// The attention of the rows of one role at one layer, averaged over heads and over the rows' tokens.
+/// Attention of a role's rows at one layer, averaged over heads and row tokens.
 #[derive(Debug, Clone, Copy)]
 pub struct RowAt<'a> {
-    /// Their role, or the name of a row that has none (`last`, `answer`, `verdict`).
+    /// Role, or the name of a row without one (`last`, `answer`, `verdict`).
     pub role: &'a str,
-    /// 0 for all spans in the role together; where there are several, each also by itself, from 1 in the order of the prompt.
+    /// 0: all spans of the role pooled; from 1: single spans in prompt order.
     pub nth: usize,
     pub start: usize,
     pub mass: &'a [f64],
-    /// The mass of uniform attention on each key span.
+    /// Uniform attention mass per key span.
     pub share: &'a [f64],
-    /// By the place of a key span that plays a part: what is paid to its noise baseline. Without an entry it has none.
+    /// (key span index, noise baseline), for spans that have one.
     pub noise: &'a [(usize, Amount)],
 }
 
-/// The attention of one example to its spans at one layer, at one scale.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerSpans<'a> {
     pub keys: &'a [KeySpan],
@@ -143,9 +136,8 @@ pub struct Paid<'a> {
     pub span: &'a KeySpan,
     pub mass: f64,
     pub share: f64,
-    /// Its mass or its density; `None` where the layer's window hides it.
+    /// Mass or density; `None` outside the layer's window.
     pub value: Option<f64>,
-    /// The same of its noise baseline; `None` where nothing stands in for it.
     pub noise: Option<f64>,
 }
 
@@ -154,8 +146,6 @@ impl<'a> LayerSpans<'a> {
         self.rows.iter().find(|row| row.role == from && row.nth == 0)
     }
 
-    /// The spans in any of some roles as the rows of a role see them, in the order of the prompt. Empty where there are no such
-    /// rows.
     pub fn paid(&self, from: &str, to: &[&str]) -> Vec<Paid<'a>> {
         self.row(from).map_or_else(Vec::new, |row| self.paid_by(row, to))
     }
@@ -181,8 +171,7 @@ impl<'a> LayerSpans<'a> {
         found
     }
 
-    /// The attention to all spans in some roles: the sum of their masses, or the density of their union. `None` where there are
-    /// none, or none that the layer sees.
+    /// Attention to all spans of some roles: sum of masses, or density of their union. `None` if there are none or none is visible.
     pub fn total(&self, from: &str, to: &[&str]) -> Option<f64> {
         let paid = self.paid(from, to);
         if paid.is_empty() {
@@ -193,36 +182,33 @@ impl<'a> LayerSpans<'a> {
         Amount { mass, density: mass / share }.at(self.scale)
     }
 
-    /// The sum of what is paid to the evidence over the sum of its noise baselines, of the evidence that has one: 1 is as much as
-    /// any neighbour gets. `None` without any, and where the baselines get nothing.
+    /// Attention to evidence over its noise baselines, for evidence that has one; 1 is a neighbour's level. `None` if undefined.
     pub fn lift(&self, from: &str, to: &[&str]) -> Option<f64> {
         lift(&self.paid(from, to))
     }
 
-    /// The share of one part in the attention to two: 0 to 1, .5 where both get the same.
+    /// Share of `this` in the attention to both, in [0, 1].
     pub fn balance(&self, from: &str, this: &[&str], other: &[&str]) -> Option<f64> {
         share_of(self.total(from, this)?, self.total(from, other)?)
     }
 
-    /// [`LayerSpans::balance`] of the two roles in the order of the prompt: what the first to come gets of both.
+    /// [`LayerSpans::balance`] of the role that comes first in the prompt.
     pub fn first_of(&self, from: &str, [one, other]: [&str; 2]) -> Option<f64> {
         let start = |role: &str| self.paid(from, &[role]).first().map(|paid| paid.span.start);
         let (first, second) = if start(one)? <= start(other)? { (one, other) } else { (other, one) };
         self.balance(from, &[first], &[second])
     }
 
-    /// The least value of several spans. `None` without spans, and where the layer does not see all of them.
+    /// `None` without spans, or if any is outside the window.
     pub fn least(&self, from: &str, to: &[&str]) -> Option<f64> {
         self.values(from, to)?.into_iter().reduce(f64::min)
     }
 
-    /// The greatest value of several spans, of those that the layer sees.
     pub fn greatest(&self, from: &str, to: &[&str]) -> Option<f64> {
         self.paid(from, to).iter().filter_map(|paid| paid.value).reduce(f64::max)
     }
 
-    /// Evenness of the attention to several spans: the entropy of their parts over the logarithm of their number; 1 where all get the
-    /// same, 0 where one gets all. `None` for fewer than two.
+    /// Normalised entropy over several spans: 1 is uniform, 0 is one span only. `None` for fewer than two.
     pub fn evenness(&self, from: &str, to: &[&str]) -> Option<f64> {
         let values = self.values(from, to)?;
         let sum: f64 = values.iter().sum();
@@ -233,7 +219,7 @@ impl<'a> LayerSpans<'a> {
         Some(parts.map(|part| -part * part.ln()).sum::<f64>() / (values.len() as f64).ln())
     }
 
-    /// The lift of what every span in a role but the first pays to those before it. As [`LayerSpans::lift`], over all pairs.
+    /// [`LayerSpans::lift`] from each span of a role to the earlier ones, pooled over pairs.
     pub fn look_back(&self, role: &str) -> Option<f64> {
         let each = self.rows.iter().filter(|row| row.role == role && row.nth > 0);
         let before = |row: &RowAt<'a>| {
@@ -259,14 +245,12 @@ fn share_of(this: f64, other: f64) -> Option<f64> {
     (this + other > 0.0).then(|| this / (this + other))
 }
 
-/// A probe with its answers and verdicts under every condition of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen<'a> {
     pub labels: &'a BTreeMap<String, String>,
     pub facets: &'a BTreeMap<String, String>,
-    /// The condition that it was measured under; `None` where conditions are paired.
+    /// `None` if conditions are paired.
     pub condition: Option<&'a str>,
-    /// By condition: what was answered and how it was judged.
     pub judged: &'a BTreeMap<String, Judged>,
 }
 
@@ -279,7 +263,6 @@ pub struct Judged {
 }
 
 impl Seen<'_> {
-    /// The answer and verdict under the condition that the example was measured under.
     pub fn here(&self) -> Option<&Judged> {
         self.judged.get(self.condition?)
     }
@@ -297,13 +280,12 @@ impl Seen<'_> {
     }
 }
 
-/// A grouping of the examples of a measure: a row of panels and a line in each.
 #[derive(Clone, Copy)]
 pub struct Grouping {
     pub key: &'static str,
-    /// The names of rows and lines, for titles: `relation and verdict`.
+    /// For titles: `relation and verdict`.
     pub label: &'static str,
-    /// The row (empty: there is one) and the line that an example is in; `None` for examples that are left out.
+    /// (row, line), row empty if there is only one; `None` leaves the example out.
     pub of: fn(&Seen<'_>) -> Option<(String, String)>,
 }
 

@@ -1,10 +1,7 @@
-//! The benchmarks: one folder each, plugged into all stages by one table of data.
+//! Benchmarks: one folder each, registered in [`ALL`]; other modules know none by name.
 //!
-//! A [`Benchmark`] says how its files become cases, how a probe becomes a prompt, what a judge sees and returns, what is
-//! counted, and which spans play which part in the analysis. The rooms that do the work are below this one and know no benchmark
-//! by name. [`ALL`] is where a benchmark is registered: one line.
-//!
-//! Owns the shared parts of reading ([`reading`], [`dataset`]). Must not run a model, judge or draw.
+//! A [`Benchmark`] defines how files become cases, probes become prompts, what judges see, what is counted, and the roles of spans.
+//! Must not run a model, judge or draw.
 
 mod arrays;
 mod benchmark;
@@ -39,7 +36,7 @@ pub use setting::{Context, Retriever, Setting};
 
 use crate::ground::order::unique;
 
-/// Every benchmark that the tool knows. The first one is that of runs and files that name none.
+/// The first is the default for runs and files that name none.
 pub static ALL: [&Benchmark; 5] = [
     &stale::STALE,
     &subtlememory::SUBTLEMEMORY,
@@ -53,18 +50,16 @@ pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {
     unique(rows.filter(|row| ![QUERY, "last", "answer", VERDICT].contains(row)))
 }
 
-/// True if the analysis wants the row [`VERDICT`].
 pub fn wants_verdict_row(benchmark: &Benchmark) -> bool {
     benchmark.lens.curves.iter().any(|curve| curve.from == VERDICT)
 }
 
-/// The side that a role plays in whichever benchmark has it.
 pub fn side_of(role: &str) -> Option<Side> {
     let mut sides = ALL.iter().flat_map(|benchmark| benchmark.lens.sides);
     sides.find(|(known, _)| *known == role).map(|(_, side)| *side)
 }
 
-/// True if a judge of this name is a rule by which a benchmark's answers are read ([`Benchmark::readings`]).
+/// True if `judge` names a reading ([`Benchmark::readings`]) instead of a model.
 pub fn is_reading(judge: &str) -> bool {
     ALL.iter().flat_map(|benchmark| benchmark.readings).any(|reading| reading.name == judge)
 }

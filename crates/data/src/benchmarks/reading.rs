@@ -1,4 +1,4 @@
-//! Problems of a benchmark's file, and the report of a check.
+//! Problems of data files, and check reports.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,18 @@ use crate::case::Case;
 use crate::case::finding::Finding;
 use serde::Serialize;
 
-/// Number of problems that a [`Report`] keeps; the rest are counted, and told as they are found.
+/// Problems that a [`Report`] keeps; others are only counted.
 pub const PROBLEMS_SHOWN: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Which file of a folder; absent where the data set is one file.
+    /// `None` for single-file datasets.
     pub file: Option<String>,
     pub row: usize,
-    /// The row's uid, where it has a readable one.
     pub uid: Option<String>,
-    /// Where in the row, for example `haystack_session[3][1].role`; `(row)` for the row itself.
+    /// Path such as `haystack_session[3][1].role`; `(row)` for the row itself.
     pub field: String,
-    /// The text that was found there, shortened.
+    /// Shortened.
     pub found: String,
     pub remedy: String,
 }
@@ -41,17 +40,15 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowProblems {
     pub problems: Vec<Problem>,
-    /// The labels that the row has all the same, as far as they can be read: its case is counted under them.
+    /// Readable labels; the broken case counts under them.
     pub labels: BTreeMap<String, String>,
-    /// The probes that the row has all the same, where a benchmark's cases have different ones: they stay in the denominators. Empty
-    /// where nobody knows them.
+    /// Known probes, which stay in the denominators if cases have different probes.
     pub probes: Vec<BrokenProbe>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BrokenProbe {
     pub id: String,
-    /// The facets that it is grouped by, as far as they can be read.
     pub facets: BTreeMap<String, String>,
 }
 
@@ -93,10 +90,10 @@ pub enum ReadError {
     Read { file: Option<String>, row: usize, source: io::Error },
 }
 
-/// The cases of a data set, in its order, one in memory at a time. After [`ReadError::Row`] reading can go on.
+/// Cases in file order, streamed. Iteration continues after [`ReadError::Row`].
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
 
-/// The cases that `read` gives one by one, `None` at the end. After a broken row reading goes on; after any other error it ends.
+/// Continues after broken rows; ends after any other error.
 pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a) -> Cases<'a> {
     let mut ended = false;
     Box::new(iter::from_fn(move || {
@@ -109,13 +106,11 @@ pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, Re
 #[derive(Debug, Default)]
 pub struct Report {
     pub rows: usize,
-    /// Sound rows by the label that splits the benchmark.
     pub splits: BTreeMap<String, usize>,
-    /// The probes of sound rows by what they are grouped by.
     pub probes: BTreeMap<String, usize>,
     pub findings: Vec<Finding>,
     pub problem_count: usize,
-    /// The first [`PROBLEMS_SHOWN`] of them, in file order.
+    /// The first [`PROBLEMS_SHOWN`] in file order.
     pub problems: Vec<Problem>,
     pub broken: Option<ReadError>,
 }

@@ -1,13 +1,9 @@
-//! Verdicts that follow from an answer by a rule, without a judging model.
-//!
-//! A benchmark whose answers say by themselves what they choose has readings ([`super::Benchmark::readings`]); each is a judge of its
-//! own, beside the others.
+//! Rule-based verdicts without a judge model ([`super::Benchmark::readings`]). Each reading counts as a judge of its own.
 
 use std::collections::BTreeMap;
 
 use crate::case::Notes;
 
-/// A statement on a response, by the kind of verdict that a rubric asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     Correct(bool),
@@ -29,9 +25,9 @@ impl std::fmt::Display for Said {
 pub struct Reading {
     pub name: &'static str,
     pub about: &'static str,
-    /// True if it reads the scores of a probe's options, which not every model gives.
+    /// Reads option scores, which not every model provides.
     pub of_scores: bool,
-    /// False of a probe, by its notes, to which no answer is right by this rule: it gets no verdict and counts nowhere.
+    /// False if no answer is right by this rule; the probe then gets no verdict and is not counted.
     pub asks: fn(&Notes) -> bool,
     pub read: fn(&Given<'_>) -> Result<Told, NotRead>,
 }
@@ -43,13 +39,11 @@ pub struct NotRead(pub String);
 #[derive(Debug, Clone, Copy)]
 pub struct Given<'a> {
     pub case: &'a str,
-    /// The setting that it was asked under ([`super::Benchmark::arrange`]).
     pub setting: &'a str,
     pub seed: u64,
     pub answer: Option<&'a str>,
     pub thought: Option<&'a str>,
-    /// The natural-log probability of each of the probe's options ([`crate::case::Probe::options`]) or contrasted values
-    /// ([`crate::case::Probe::contrast`]), where the model gave them.
+    /// Natural-log probabilities of the options ([`crate::case::Probe::options`]) or contrasted values ([`crate::case::Probe::contrast`]).
     pub scores: Option<&'a BTreeMap<String, f64>>,
     pub notes: &'a Notes,
 }
@@ -57,8 +51,8 @@ pub struct Given<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     pub said: Said,
-    /// True if that is right; `None` where it follows from what was said, or from nothing.
+    /// `None` if implied by `said`, or undefined.
     pub correct: Option<bool>,
-    /// The probability of what was said, where it was weighed against others.
+    /// Probability of the choice among the alternatives.
     pub probability: Option<f64>,
 }

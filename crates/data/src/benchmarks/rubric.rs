@@ -1,25 +1,21 @@
-//! The rubrics of a benchmark, each by a name: instructions of judges.
-//!
-//! Two rubrics are two judges: verdicts carry the name, and tables have a row each.
+//! Judge rubrics. Each rubric counts as a judge of its own: verdicts carry its name, tables have a row each.
 
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rubric {
-    /// One word, for the command line, verdict rows and tables: `released`.
+    /// For the command line, verdict rows and tables: `released`.
     pub name: &'static str,
     pub about: &'static str,
-    /// The judge's input: a template (minijinja) over the case's notes by their names, `probes` (each with `id`, `query`,
-    /// `answer`, `cut`, `facets`, the `values` that its verdict can have, and its own notes), `labels`, and `reasons`: `first` where the reply's reason is to stand before its
-    /// verdict, `last` after it, `none` where there is to be none.
+    /// Minijinja template of the judge's input, over the case's notes, `labels`, `probes` (`id`, `query`, `answer`, `cut`, `facets`,
+    /// `values` and the probe's notes) and `reasons` (`first`, `last` or `none`: the position of the reply's reason).
     pub template: &'static str,
     pub unit: JudgeUnit,
     pub verdict: VerdictKind,
-    /// Digests that verdict rows carry which were judged by it before rows named their rubric.
+    /// Digests of verdict rows written before rows named their rubric.
     pub earlier: &'static [&'static str],
 }
 
-/// No rubric of a benchmark has the name that was typed.
 #[derive(Debug, thiserror::Error)]
 #[error("{benchmark} has no rubric `{name}`; it has: {known}")]
 pub struct UnknownRubric {
@@ -28,7 +24,6 @@ pub struct UnknownRubric {
     pub known: String,
 }
 
-/// The probes of one call of a judge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JudgeUnit {
     /// All probes of a case under a condition.
@@ -46,16 +41,15 @@ pub enum VerdictKind {
     },
     Score {
         most: u32,
-        /// Probes that get some of the whole numbers only. The first that fits a probe counts; one that none fits gets them all.
+        /// Restricted integer scores per probe; the first match applies, without a match all scores are allowed.
         grades: &'static [Grades],
     },
-    /// `choice`, one of these words; right where it is the probe's note `expected`.
+    /// `choice` among these words; right if equal to the note `expected`.
     Choice {
         of: &'static [&'static str],
     },
 }
 
-/// The scores that a rubric gives to some of its probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grades {
     pub facet: (&'static str, &'static str),
@@ -63,15 +57,14 @@ pub struct Grades {
 }
 
 impl VerdictKind {
-    /// The whole scores that a probe of these facets can get, ascending; none where verdicts are no scores.
+    /// Integer scores for these facets, ascending; empty if verdicts are not scores.
     pub fn scores(self, facets: &BTreeMap<String, String>) -> Vec<u32> {
         let VerdictKind::Score { most, grades } = self else { return Vec::new() };
         let fits = |own: &&Grades| facets.get(own.facet.0).is_some_and(|value| value == own.facet.1);
         grades.iter().find(fits).map_or_else(|| (0..=most).collect(), |own| own.scores.to_vec())
     }
 
-    /// True if a probe of these facets can get this score: a whole one that the rubric gives, or one between two neighbouring whole
-    /// ones that it gives.
+    /// True for an allowed integer, or a number between two adjacent allowed integers.
     pub fn gives(self, score: f64, facets: &BTreeMap<String, String>) -> bool {
         let scores = self.scores(facets);
         [score.floor(), score.ceil()]
@@ -79,7 +72,6 @@ impl VerdictKind {
             .all(|whole| scores.iter().any(|given| f64::from(*given) == *whole))
     }
 
-    /// The best score; `None` where verdicts are no scores.
     pub fn most(self) -> Option<u32> {
         match self {
             VerdictKind::Score { most, .. } => Some(most),
@@ -87,7 +79,7 @@ impl VerdictKind {
         }
     }
 
-    /// The key that a judge's JSON and a verdict's row have for it.
+    /// JSON key in replies and verdict rows.
     pub fn key(self) -> &'static str {
         match self {
             VerdictKind::Correct => "correct",
@@ -101,7 +93,6 @@ impl VerdictKind {
         matches!(self, VerdictKind::Correct | VerdictKind::Label { .. })
     }
 
-    /// The values that a probe of these facets can get, for a judge.
     pub fn values(self, facets: &BTreeMap<String, String>) -> String {
         let either = |words: Vec<String>| match words.split_last() {
             Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
@@ -116,13 +107,13 @@ impl VerdictKind {
     }
 }
 
-/// A question about the data itself, for a judge: which value of a facet it would have given, without being told it.
+/// Asks a judge to predict a facet, to validate the data's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelCheck {
     pub facet: &'static str,
     pub values: &'static [&'static str],
-    /// Probes that share the value of this facet are asked about once, by the first of them.
+    /// One call per value of this facet, for its first probe.
     pub unit: &'static str,
-    /// The judge's input: a template as that of [`Rubric::template`], of one probe, for a choice. It must not show the facet.
+    /// Template like [`Rubric::template`], for one probe; must not show the facet.
     pub template: &'static str,
 }

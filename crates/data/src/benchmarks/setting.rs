@@ -1,4 +1,4 @@
-//! The ways in which a benchmark puts its probes: what `run --conditions` names.
+//! Settings of `run --conditions`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,10 @@ pub struct Setting {
     pub context: Context,
 }
 
-/// Sessions that BM25 finds under the general `rag`: as many as SubtleMemory's `default`.
+/// Sessions retrieved by the general `rag`, as in SubtleMemory's `default`.
 const FOUND: usize = 5;
 
-/// The settings that every benchmark has that does not name its own so.
+/// Available to all benchmarks unless they define the name themselves.
 pub(super) const GENERAL: [Setting; 4] = [
     Setting { name: "full", about: "the whole history", context: Context::Whole },
     Setting { name: "evidence", about: "the evidence alone", context: Context::Evidence },
@@ -24,16 +24,15 @@ pub(super) const GENERAL: [Setting; 4] = [
     Setting { name: "none", about: "the question alone", context: Context::Nothing },
 ];
 
-/// The part of a history that a probe is shown. Segments stay in the order of the history and keep their original indices.
+/// Part of the history that is shown, in order and with original indices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Context {
     #[default]
     Whole,
-    /// The segments that hold the probe's evidence, or the whole case's: what perfect retrieval would find.
+    /// Segments with the probe's or the case's evidence: perfect retrieval.
     Evidence,
     Nothing,
-    /// The segments that a retriever finds for the probe's query.
     Retrieved {
         by: Retriever,
         most: usize,
@@ -41,7 +40,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// A condition's name as tables write it: where a retriever finds the context, with the retriever: `rag, BM25`.
+    /// Name for tables, with the retriever: `rag, BM25`.
     pub fn named(self, condition: &str) -> String {
         match self {
             Context::Retrieved { by, .. } => format!("{condition}, {}", by.name()),
@@ -53,9 +52,8 @@ impl Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Retriever {
-    /// By words (Okapi BM25).
     Bm25,
-    /// By embeddings of all-MiniLM-L6-v2.
+    /// all-MiniLM-L6-v2 embeddings.
     Dense,
 }
 

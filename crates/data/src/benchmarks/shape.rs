@@ -1,6 +1,4 @@
-//! Rows of JSON held against the shape that they should have: every problem named by file, row, id and field.
-//!
-//! A benchmark's reader declares its rows as a [`Shape`]; what fits it is read by serde. Rules between fields are the reader's own.
+//! Validates JSON rows against a declared [`Shape`]; problems name file, row, id and field. Rules across fields are the readers' own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,7 +14,7 @@ use crate::ground::json::Fault;
 pub const WHOLE_ROW: &str = "(row)";
 const QUOTED_CHARS: usize = 60;
 
-/// Any JSON value; objects keep repeated keys, so that they can be reported instead of silently lost.
+/// JSON value that keeps repeated keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     Null,
@@ -27,21 +25,19 @@ pub enum Node {
     Object(Pairs<Node>),
 }
 
-/// An object's fields in file order, repeated keys included.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pairs<V>(pub Vec<(String, V)>);
 
 pub enum Shape {
     Text,
-    /// One of these strings; with the remedy where it is none.
+    /// (values, remedy)
     OneOf(&'static [&'static str], &'static str),
-    /// A value that the function takes; with the remedy where it does not.
+    /// (predicate, remedy)
     Where(fn(&Node) -> bool, &'static str),
-    /// An array, by the word for an element, with at least so many.
+    /// (word for an element, minimum length, element shape)
     List(&'static str, usize, &'static Shape),
-    /// An object of these fields, whose other fields are refused, or do no harm.
     Fields(&'static [Field], Others),
-    /// A check that reports by itself; true if nothing is wrong.
+    /// Reports by itself; true if valid.
     By(fn(&mut Checker<'_>, &str, &Node) -> bool),
 }
 
@@ -54,7 +50,7 @@ pub enum Others {
 pub struct Field {
     name: &'static str,
     shape: Shape,
-    /// The remedy where it is missing; `None` of one that may be.
+    /// Remedy if missing; `None` if optional.
     missing: Option<&'static str>,
 }
 
@@ -72,9 +68,9 @@ pub const fn optional(name: &'static str, shape: Shape) -> Field {
 
 pub const SPEAKER: Shape = Shape::OneOf(&["user", "assistant"], "write \"user\" or \"assistant\"");
 const OF_TURN: [Field; 2] = [needed("role", SPEAKER), needed("content", Shape::Text)];
-/// A turn of a session that says something, and nothing else.
+/// Strict: other fields are refused.
 pub const TURN: Shape = Shape::Fields(&OF_TURN, Others::Refused);
-/// A turn of a session that says something.
+/// Other fields are ignored.
 pub const OPEN_TURN: Shape = Shape::Fields(&OF_TURN, Others::Ignored);
 
 impl Node {
@@ -89,7 +85,6 @@ impl Node {
         }
     }
 
-    /// A field of an object, which need not be sound; of a key that stands twice the first.
     pub fn get(&self, name: &str) -> Option<&Node> {
         match self {
             Node::Object(Pairs(fields)) => {
@@ -106,7 +101,7 @@ impl Node {
         }
     }
 
-    /// A field that is a string and not blank.
+    /// A non-blank string field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str().filter(|text| !text.trim().is_empty())
     }
@@ -136,14 +131,11 @@ pub fn quote_up_to(most: usize, text: &str) -> String {
     }
 }
 
-/// One row of a file under check.
 #[derive(Debug)]
 pub struct Checker<'a> {
     pub file: Option<&'a str>,
     pub row: usize,
-    /// The row's id, once it is known; and what stands in the place of it in a problem.
     pub uid: Option<String>,
-    /// Before the field in a problem.
     pub within: String,
     pub problems: Vec<Problem>,
 }
@@ -171,7 +163,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The outcome of the row's other checks together with the problems so far, which cost the row.
+    /// Merges its problems with the outcome of other checks.
     pub fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
         if self.problems.is_empty() {
             return outcome;
@@ -185,7 +177,7 @@ impl<'a> Checker<'a> {
         Err(RowProblems { problems, ..others })
     }
 
-    /// A row of this shape; `None` with a problem where it has another.
+    /// Parses a row; `None` after reporting problems.
     pub fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
         if !self.fits(WHOLE_ROW, &node, shape) {
             return None;
@@ -194,7 +186,6 @@ impl<'a> Checker<'a> {
         read.map_err(|error| self.problem(WHOLE_ROW, error.to_string(), "put it right")).ok()
     }
 
-    /// True if a value has a shape; reports where it has not.
     pub fn fits(&mut self, path: &str, node: &Node, shape: &Shape) -> bool {
         let before = self.problems.len();
         match (shape, node) {
@@ -258,7 +249,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// The names of fields: the needed ones, then those that may be missing.
+/// Required names first.
 fn listed(fields: &[Field]) -> String {
     let names = |needed: bool| {
         let names = fields.iter().filter(|field| field.missing.is_some() == needed).map(|field| field.name);
@@ -270,7 +261,7 @@ fn listed(fields: &[Field]) -> String {
     }
 }
 
-/// A key as a message shows it: plain where it looks like a field name, quoted and shortened where it does not.
+/// Field-like keys as they are, others quoted and shortened.
 fn shown_key(name: &str) -> String {
     let plain =
         !name.is_empty() && name.len() <= 60 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -333,7 +324,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        // JSON has no NaN and no infinity, so the second arm is for completeness.
+        // Unreachable fallback: JSON has no NaN or infinity.
         Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
     }
 

@@ -1,8 +1,5 @@
-//! Random draws that stay the same for ever: what a seed assembles is part of a data set's digest.
-//!
-//! ChaCha20 (portable by contract) keyed by SHA-256 of purpose, seed and name, so every
-//! case has a stream of its own and no case's draws depend on which others there are. The two ways of drawing are written
-//! out here, because `rand` reserves the right to change the values that its shuffles and ranges give.
+//! Stable random draws: sampled data are part of a dataset's digest, so these values must never change. ChaCha20 keyed by SHA-256 of
+//! purpose, seed and name; sampling is implemented here because `rand` may change its shuffles and ranges.
 
 use rand::rngs::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
@@ -14,14 +11,14 @@ impl Draws {
     pub fn new(purpose: &str, seed: u64, name: &str) -> Self {
         let mut hash = Sha256::new();
         for part in [purpose.as_bytes(), &seed.to_le_bytes(), name.as_bytes()] {
-            // Lengths first, so that no two triples hash the same bytes.
+            // Length prefix: distinct triples hash distinct bytes.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
         Draws(ChaCha20Rng::from_seed(hash.finalize().into()))
     }
 
-    /// Uniform in `0..n`; 0 where `n` is 0 or 1. Values below `2^64 mod n` are drawn again, so that none is favoured.
+    /// Uniform in `0..n`; 0 if `n` < 2. Rejects values below `2^64 mod n` against modulo bias.
     pub fn below(&mut self, n: u64) -> u64 {
         if n < 2 {
             return 0;
@@ -36,11 +33,9 @@ impl Draws {
     }
 
     pub fn index(&mut self, n: usize) -> usize {
-        // `n` fits in u64 and the draw is below `n`, so neither conversion loses anything.
         self.below(n as u64) as usize
     }
 
-    /// Fisher-Yates from the back: every order equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.index(last + 1);
@@ -55,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_draws_of_a_seed_never_change() {
-        // Worked out apart from this code: SHA-256, RFC 8439's block function with a zero nonce, and the rules above.
+        // Computed independently: SHA-256, the RFC 8439 block function with a zero nonce, and the rules above.
         let mut draws = Draws::new("test", 7, "case");
         let mut order: Vec<usize> = (0..8).collect();
         draws.shuffle(&mut order);

@@ -1,7 +1,4 @@
-//! A check of data and what it finds.
-//!
-//! Readers, the checks of [`super::check`] and the benchmarks' own make findings; `palimpsest data check` tells them. A finding refuses
-//! nothing. Knows no case.
+//! Data checks and their findings, printed by `palimpsest data check`. Findings are advisory.
 
 use std::fmt;
 
@@ -12,7 +9,7 @@ use serde::{Serialize, Serializer};
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Error,
-    /// To be looked at: it can be right.
+    /// May be legitimate.
     Warning,
 }
 
@@ -33,7 +30,6 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check whose findings are wrong whatever was meant.
     pub const fn error(name: &'static str, about: &'static str) -> Self {
         Check { name, severity: Severity::Error, about }
     }
@@ -43,11 +39,10 @@ impl Check {
     }
 }
 
-/// Something odd that keeps nothing from using the data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub check: &'static Check,
-    /// Which file of a folder; absent where the data set is one file, or all files are concerned.
+    /// Absent for single-file datasets and for findings about all files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     pub case: String,
@@ -58,11 +53,10 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Places that a finding's text names.
+/// Maximum number of listed segments or probes.
 const PLACES: usize = 4;
 
 impl fmt::Display for Finding {
-    /// Check, file, case, probes or segments, and what was found, in a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Finding { check, file, case, segments, probes, message } = self;
         write!(f, "{}: ", check.name)?;
@@ -109,13 +103,13 @@ impl Finding {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gold {
-    /// The right answers; one of them is enough. None where the data gives none in words.
+    /// Accepted answers; empty if the data gives none as text.
     pub texts: Vec<String>,
-    /// True if the answer is a quotation or nearly one, so that the evidence holds its words.
+    /// The answer is a near quotation of the evidence.
     pub quoted: bool,
 }
 
-/// Findings by check in the order of first appearance: the check, its findings, and how many probes they concern, each counted once.
+/// Groups by check in order of first appearance, with the number of distinct probes.
 pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usize)> {
     let group = |check: &'static Check| {
         let of: Vec<&Finding> = findings.iter().filter(|finding| finding.check == check).collect();
@@ -126,7 +120,7 @@ pub fn by_check(findings: &[Finding]) -> Vec<(&'static Check, Vec<&Finding>, usi
     unique(findings.iter().map(|finding| finding.check)).into_iter().map(group).collect()
 }
 
-/// A line a check with the number of its findings, and below it the first `examples` of them.
+/// One line per check with its count, then its first `examples` findings.
 pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for (check, of, probes) in by_check(findings) {
@@ -143,7 +137,6 @@ pub fn listed_by_check(findings: &[Finding], examples: usize) -> Vec<String> {
 
 const QUOTED: usize = 60;
 
-/// A text in a message, shortened, on one line.
 pub fn quote(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),

@@ -1,6 +1,4 @@
-//! Cases by the value of a label (STALE, figure 5: instances by category of the attribute that changes).
-//!
-//! Called by `palimpsest data stats --by`. Holds counts, never the cases.
+//! Case counts by label value (STALE, figure 5). Called by `palimpsest data stats --by`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +11,7 @@ use crate::ground::order::sorted_unique;
 pub struct LabelCounts {
     pub label: String,
     pub split: String,
-    /// The most frequent value first, equal ones by name.
+    /// By descending count, ties by name.
     pub values: Vec<ValueCount>,
     pub cases: usize,
     pub without: usize,
@@ -23,7 +21,6 @@ pub struct LabelCounts {
 pub struct ValueCount {
     pub value: String,
     pub cases: usize,
-    /// Of these, by the value of the split; empty where cases have no split.
     pub by_split: BTreeMap<String, usize>,
 }
 
@@ -33,7 +30,7 @@ impl LabelCounts {
     }
 }
 
-/// Counts the values of `label` in `cases`, each split by the label `split`. The first error of a case ends the counting.
+/// Counts values of `label`, split by the label `split`. Stops at the first error.
 pub fn count<E>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
     label: &str,
@@ -65,7 +62,7 @@ pub fn count<E>(
         }
     }
     counts.values = found.into_values().collect();
-    // the sort is stable, so equal counts stay in alphabetical order
+    // stable sort: ties stay alphabetical
     counts.values.sort_by_key(|value| std::cmp::Reverse(value.cases));
     Ok(counts)
 }

@@ -1,4 +1,4 @@
-//! Table 5 of the STALE paper as text: a row a tokeniser and group, with the paper's own below.
+//! Table 5 of the STALE paper as text, one row per tokeniser and group, followed by the paper's rows.
 
 use serde::Serialize;
 

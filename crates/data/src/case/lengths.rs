@@ -1,10 +1,5 @@
-//! Context length and session statistics of a data set (STALE, appendix D.4, table 5).
-//!
-//! Called by `palimpsest data stats`. Knows neither tokenisers nor prompts: the caller hands in how a case is formatted
-//! and how tokens are counted. Holds a few numbers a case, never the cases.
-//!
-//! Three forms of a case are counted (appendix D.4), each with the same history: as JSON ([`raw`]), as the model is shown it, and
-//! as the bare contents of its turns ([`content`]).
+//! Context lengths of a dataset (STALE, appendix D.4, table 5), for `palimpsest data stats`. Counts three forms of each history: JSON
+//! ([`raw`]), formatted for the model, and contents only ([`content`]).
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -17,10 +12,10 @@ pub struct SplitLengths {
     pub split: String,
     pub instances: usize,
     pub sessions_mean: f64,
-    /// Mean number of turns, a turn being one message of either side.
+    /// A turn is one message of either side.
     pub turns_mean: f64,
     pub formatted: TokenCounts,
-    /// Mean tokens of the content alone: what the turns say, one under another, without roles, dates or numbers.
+    /// Contents of turns only: no roles, dates or numbers.
     pub content_mean: f64,
     pub raw: TokenCounts,
     pub content: TokenCounts,
@@ -34,14 +29,12 @@ pub struct TokenCounts {
     pub max: usize,
 }
 
-/// A row of table 5 as a paper prints it, tokens rounded to whole ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PrintedLengths {
     pub split: &'static str,
     pub instances: usize,
     pub sessions_mean: f64,
     pub turns_mean: f64,
-    /// Mean, median, 95th percentile and largest of the formatted context's tokens.
     pub formatted: TokenCounts,
     pub content_mean: f64,
 }
@@ -57,19 +50,16 @@ struct Measured {
     content: usize,
 }
 
-/// Grouping of the table's rows; the last row is of all cases.
+/// A total row is added last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupBy<'a> {
-    /// A row a value of this label, in alphabetical order; a case without it is in the row of the empty value.
+    /// One row per label value, alphabetically; cases without the label are under the empty value.
     Label(&'a str),
     Case,
     All,
 }
 
-/// Table 5 of `cases`: the rows that `by` says, then `all`; empty where there are no cases.
-///
-/// `format` gives the text that the model would be shown, `count` its number of tokens. As many cases as there are threads are
-/// counted at once. The first error of a case, of `format` or of `count` ends the measurement.
+/// Table 5, empty without cases. `format` renders the model's text, `count` counts tokens. Parallel; stops at the first error.
 pub fn measure<E: Send>(
     cases: impl IntoIterator<Item = Result<Case, E>>,
     by: GroupBy<'_>,
@@ -122,8 +112,7 @@ pub fn measure<E: Send>(
     Ok(rows)
 }
 
-/// The raw JSON representation: `{"history": [{"time": ..., "turns": [{"role": ..., "content": ...}]}], "query": ...}`, the query
-/// being that of the first probe, without white space between the parts and with letters beyond ASCII as they are.
+/// Compact JSON with the first probe's query, non-ASCII unescaped: `{"history": [{"time": ..., "turns": [...]}], "query": ...}`.
 pub fn raw(case: &Case) -> String {
     #[derive(Serialize)]
     struct Raw<'a> {
@@ -141,11 +130,10 @@ pub fn raw(case: &Case) -> String {
         turns: &segment.turns,
     });
     let query = case.probes.first().map(|probe| probe.query.as_str());
-    // Texts and lists of them have no way to fail.
+    // Serialising strings cannot fail.
     serde_json::to_string(&Raw { history: history.collect(), query }).unwrap_or_default()
 }
 
-/// The content alone: what the turns of a case say, one under another.
 pub fn content(case: &Case) -> String {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     turns.map(|turn| turn.content.as_str()).collect::<Vec<_>>().join("\n")

@@ -1,13 +1,5 @@
-//! Cases: a history of labelled segments, and probes on it.
-//!
-//! Owns the shape of a case. [`crate::benchmarks`] makes cases of files; the runner asks their probes.
-//! Knows no tensors, no network and no prompt wording. What the model may see ([`History`], [`Probe`]) and what only
-//! a judge may see ([`JudgeOnly`]) are different types; prompts are built from the former alone.
-//!
-//! - [`truncate`]: the ways in which a history that does not fit a budget is cut.
-//! - [`lengths`]: how long a data set's contexts are.
-//! - [`draw`]: draws that stay the same for ever.
-//! - [`finding`], [`check`]: what is odd about data that can be used all the same.
+//! Cases: a history of labelled segments and probes on it. Knows no tensors, network or prompt wording. Model-visible ([`History`],
+//! [`Probe`]) and judge-only data ([`JudgeOnly`]) are separate types; prompts are built from the former only.
 
 pub mod check;
 pub mod draw;
@@ -25,27 +17,26 @@ use finding::Finding;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
-/// Notes that only a judge sees, by name: texts, lists of texts, numbers.
+/// Judge-only fields by name: texts, lists of texts, numbers.
 pub type Notes = serde_json::Map<String, serde_json::Value>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Case {
     pub id: String,
-    /// Labels that the case is grouped by, for example `type` -> `T1`.
+    /// Grouping labels such as `type` -> `T1`.
     pub labels: BTreeMap<String, String>,
     pub history: History,
-    /// The evidence of all of the case's probes. Labels for spans; never shown to the model.
+    /// Evidence of all probes. Labels spans; never shown to the model.
     pub evidence: Vec<Evidence>,
     pub stretches: Vec<Stretch>,
     pub probes: Vec<Probe>,
     pub judge: JudgeOnly,
     pub keep: Keep,
-    /// Oddities that its reader found and kept: told where data is checked, part of no prompt and no count.
+    /// Findings of the reader, reported by data checks only.
     pub flags: Vec<Finding>,
 }
 
 impl Case {
-    /// Drops evidence of segments that the history does not hold.
     pub fn forget_hidden_evidence(&mut self) {
         let shown: BTreeSet<usize> = self.history.segments.iter().map(|segment| segment.index).collect();
         let is_shown = |evidence: &Evidence| shown.contains(&evidence.place.segment);
@@ -53,29 +44,27 @@ impl Case {
         self.probes.iter_mut().for_each(|probe| probe.evidence.retain(is_shown));
     }
 
-    /// All evidence of one of the case's probes: the whole case's, then its own.
     pub fn evidence_of<'a>(&'a self, probe: &'a Probe) -> impl Iterator<Item = &'a Evidence> + Clone {
         self.evidence.iter().chain(&probe.evidence)
     }
 }
 
-/// Segments that truncation keeps, where the run does not choose.
+/// Truncation required by the data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Keep {
-    /// It lies with the run: a whole history.
+    /// The run's truncation applies.
     #[default]
     Chosen,
-    /// The evidence, which is all that the history holds: it fits or is refused.
+    /// The history holds only evidence: it fits or is refused.
     Evidence,
-    /// The first of these original indices: the ranking of a retrieved history.
+    /// Original indices by descending rank (retrieved history).
     Ranked(Vec<usize>),
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// In the order in which they are shown. After truncation a subset, each with its original index.
+    /// In display order; after truncation a subset with original indices.
     pub segments: Vec<Segment>,
-    /// When the question is asked, where the file says so.
     pub query_time: Option<DateTime>,
 }
 
@@ -87,15 +76,15 @@ impl History {
     }
 }
 
-/// A labelled piece of a history: a session, an event, a text. Segments tile the history.
+/// A labelled part of a history: session, event or text. Segments tile the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
-    /// Kind, one word: `session`, `event`, `trajectory`. Names the template that renders it.
+    /// Names the template: `session`, `event`, `trajectory`.
     pub kind: String,
-    /// Zero-based position in the file's history; kept when neighbours are dropped.
+    /// Zero-based index in the file; unchanged by truncation.
     pub index: usize,
     pub time: Option<DateTime>,
-    /// The turns of a session, the fields of an event, or one text; in order.
+    /// Turns of a session, fields of an event, or a single text.
     pub turns: Vec<Turn>,
 }
 
@@ -107,7 +96,7 @@ impl Segment {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Speaker (`user`, `assistant`, anybody), or name of the field; empty for a text that is nobody's.
+    /// Speaker or field name; empty for a bare text.
     pub role: String,
     pub content: String,
 }
@@ -120,11 +109,10 @@ impl Turn {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// The segment's original index ([`Segment::index`]).
     pub segment: usize,
-    /// Which of its turns; absent for the whole segment.
+    /// `None`: the whole segment.
     pub turn: Option<usize>,
-    /// Which bytes of the turn's content; absent for the whole turn. Without a turn it has no meaning.
+    /// Byte range in the turn's content. `None`: the whole turn.
     pub bytes: Option<Range<usize>>,
 }
 
@@ -139,7 +127,7 @@ impl Location {
 }
 
 impl fmt::Display for Location {
-    /// Suffix of a segment's label in a span's: nothing, `.turn[2]`, or `.turn[2][5..20]`.
+    /// Suffix of a span label: empty, `.turn[2]` or `.turn[2][5..20]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.turn, &self.bytes) {
             (Some(turn), Some(bytes)) => write!(f, ".turn[{turn}][{}..{}]", bytes.start, bytes.end),
@@ -151,7 +139,7 @@ impl fmt::Display for Location {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
-    /// Role, one word. Several pieces may have the same.
+    /// Not unique.
     pub role: String,
     pub place: Location,
 }
@@ -172,33 +160,33 @@ pub struct Stretch {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probe {
     pub id: String,
-    /// Framing of the query: names the template of the user message, for example `question`.
+    /// Names the template of the user message, such as `question`.
     pub form: String,
     pub query: String,
-    /// Its own evidence, beside that of the whole case. Never shown to the model.
+    /// In addition to the case's evidence. Never shown to the model.
     pub evidence: Vec<Evidence>,
-    /// Facets that it is grouped by, beside the case's labels.
+    /// Grouping facets in addition to the case's labels.
     pub facets: BTreeMap<String, String>,
-    /// Answers of which one is to be given, where there are such: a model on this machine is also asked how likely each of them is.
+    /// Answer options; local models also report the likelihood of each.
     pub options: Vec<String>,
-    /// The beginning of the answer, put behind the generation prompt; empty where the model begins it.
+    /// Prefix of the answer, after the generation prompt; may be empty.
     pub prefix: String,
-    /// Values whose log-probabilities after the prompt are held against each other; no part of the prompt.
+    /// Values whose log-probabilities after the prompt are compared; not part of the prompt.
     pub contrast: Option<Contrasted>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contrasted {
     pub current: String,
-    /// Those that held before, oldest first.
+    /// Oldest first.
     pub stale: Vec<String>,
     pub absent: Vec<String>,
 }
 
-/// Notes on a case that only a judge sees. No prompt for the model under test is built from it.
+/// Judge-only data. Never part of a prompt for the model under test.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JudgeOnly {
     pub notes: Notes,
-    /// Of each probe, by its id: references and the like. Probes that have none may be missing.
+    /// By probe id; may lack probes.
     pub of_probes: BTreeMap<String, Notes>,
 }

@@ -1,27 +1,14 @@
-//! Truncation of histories that do not fit: whole segments go until they do.
+//! Truncation of histories that exceed a token budget. Pure; the runner supplies token costs. Retrieved histories are always cut by rank
+//! ([`truncate_ranked`]); [`Middle`] cuts tokens and is applied by the prompt code.
 //!
-//! Called by the runner, which knows what a segment costs in tokens; pure, and knows no tokeniser. A benchmark names the ways that it
-//! has ([`Truncation`]); a run takes the first of them or the one it is told. Retrieved histories are cut by their ranking
-//! ([`truncate_ranked`]) whatever the run says. [`Middle`] cuts tokens out of a prompt and no segments, which is the prompts' to do.
+//! **Evidence-preserving truncation** ([`truncate`]; STALE, section 4.1). Evidence always stays; a case is refused only if it alone exceeds
+//! the budget. Other segments are tried in this order, and those that do not fit are skipped:
 //!
-//! **Evidence-preserving truncation** ([`truncate`]; STALE, section 4.1). The evidence segments always stay, and nothing else is
-//! required to: a case is refused only where its evidence alone does not fit. All others are put in an order of keeping. Each is kept
-//! if it still fits when its turn comes, and passed over otherwise, so that one long segment does not end the filling. The order:
+//! 1. Neighbours of evidence, the noise baseline of the attention analysis: one per piece of evidence, then the second, ties by seed.
+//! 2. The rest by farthest-point sampling: the segment farthest (in segments) from all chosen ones, ties by seed.
 //!
-//! 1. The immediate neighbours of evidence, which are the noise baseline of the attention analysis: one of each piece of
-//!    evidence before the second of any, otherwise in an order drawn from the seed.
-//! 2. The rest: first the segment farthest, counted in segments, from evidence and neighbours, then the one farthest from all
-//!    of those, and so on; equally far ones in an order drawn from the seed.
-//!
-//! Why so:
-//!
-//! - What stays is spread over the whole time line, so the evidence keeps its relative place in the history. Dropping the
-//!   oldest first would move the evidence to the front, where models read differently.
-//! - The order does not look at lengths or texts. Fitting does: where little room is left, short segments are likelier to stay.
-//! - Nothing goes without need: no dropped segment would fit beside what stays.
-//!
-//! Budgets are nested only where segments cost the same. Then a larger budget keeps all that a smaller one keeps. In general
-//! it need not: a long segment that fits only the larger budget can take the room of later, shorter ones.
+//! So evidence keeps its relative position, the order ignores lengths and texts, and no dropped segment would still fit. Larger budgets
+//! keep supersets only if all segments cost the same.
 
 use std::collections::BTreeSet;
 
@@ -30,34 +17,34 @@ use super::draw::Draws;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Truncation {
-    /// Evidence stays, and distractors are kept spread over the time line ([`truncate`]).
+    /// Keeps evidence and evenly spread distractors ([`truncate`]).
     #[default]
     Evidence,
-    /// Whole segments go from the middle, evidence or not ([`truncate_plain`]).
+    /// Drops whole segments from the middle, evidence included ([`truncate_plain`]).
     Plain,
-    /// As a benchmark's authors cut: few segments from either end, then some between two pieces of evidence ([`truncate_phases`]).
+    /// A benchmark's own policy: a few segments from both ends, then between two pieces of evidence ([`truncate_phases`]).
     Phases(Phases),
-    /// As a benchmark's authors cut: tokens from the middle of the prompt.
+    /// A benchmark's own policy: drops tokens from the middle of the prompt.
     Middle(Middle),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phases {
-    /// The role of the piece of evidence that nothing goes beyond from the beginning.
+    /// Role of the evidence that bounds cuts from the beginning.
     pub first: &'static str,
-    /// The role of the piece of evidence that nothing goes beyond from the end.
+    /// Role of the evidence that bounds cuts from the end.
     pub last: &'static str,
     pub ends: usize,
-    /// Most tokens of prompt and answer together, however long a context the model has.
+    /// Cap on prompt and answer tokens, whatever the model's context.
     pub context: usize,
-    /// Tokens that are kept free beside the answer's.
+    /// Tokens reserved in addition to the answer.
     pub reserved: usize,
 }
 
-/// Ends that are kept of a prompt whose middle goes.
+/// Tokens kept at the ends of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Middle {
-    /// Prompts of so many tokens and more are cut, whatever the context.
+    /// Prompts of at least this many tokens are cut, whatever the context.
     pub from: usize,
     pub first: usize,
     pub last: usize,
@@ -72,7 +59,7 @@ impl Truncation {
         }
     }
 
-    /// As the identity of a run has it.
+    /// Part of the run's identity.
     pub fn policy(self) -> &'static str {
         match self {
             Truncation::Evidence => "evidence-preserving truncation",
@@ -82,7 +69,6 @@ impl Truncation {
         }
     }
 
-    /// Most tokens of prompt and answer together, of a context of so many.
     pub fn context(self, context: usize) -> usize {
         match self {
             Truncation::Phases(phases) => context.min(phases.context),
@@ -90,7 +76,6 @@ impl Truncation {
         }
     }
 
-    /// Tokens that it keeps free beside the answer's.
     pub fn reserved(self) -> usize {
         match self {
             Truncation::Phases(phases) => phases.reserved,
@@ -98,22 +83,19 @@ impl Truncation {
         }
     }
 
-    /// Most tokens of a prompt beside `generated` tokens of an answer.
     pub fn budget(self, context: usize, generated: usize) -> usize {
         self.context(context).saturating_sub(generated).saturating_sub(self.reserved())
     }
 }
 
 impl Middle {
-    /// Tokens kept at the beginning and the end of a prompt of `tokens`, where at most `budget` may stay; `None` where all do. A
-    /// smaller budget is shared in the same proportion, the odd token going to the beginning.
+    /// Tokens kept at the beginning and end; `None` if nothing is cut. A smaller budget is split in proportion.
     pub fn ends(self, tokens: usize, budget: usize) -> Option<(usize, usize)> {
         if tokens <= budget && tokens < self.from {
             return None;
         }
         let both = self.first + self.last;
         let keep = budget.min(both);
-        // Rounded down, and at most `keep`.
         let last = (keep as u128 * self.last as u128 / both.max(1) as u128) as usize;
         Some((keep - last, last))
     }
@@ -121,12 +103,11 @@ impl Middle {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Truncated {
-    /// The segments kept, in order, each with its original index.
     pub history: History,
-    /// Original indices of the segments dropped, ascending.
+    /// Original indices, ascending.
     pub dropped: Vec<usize>,
     pub dropped_neighbours: Vec<usize>,
-    /// Tokens of what is kept, the fixed part included.
+    /// Including the fixed part.
     pub tokens: usize,
 }
 
@@ -140,7 +121,7 @@ pub enum TruncateError {
     DoesNotFit {
         segments: Vec<usize>,
         evidence: usize,
-        /// Tokens of everything that is no segment.
+        /// Tokens outside the segments.
         fixed: usize,
         budget: usize,
     },
@@ -156,11 +137,7 @@ pub enum TruncateError {
          --context by at least that many or give --truncation evidence",
         .tokens.saturating_sub(*.budget)
     )]
-    StillTooLong {
-        /// Tokens of what is left, the rest of the prompt included.
-        tokens: usize,
-        budget: usize,
-    },
+    StillTooLong { tokens: usize, budget: usize },
     #[error("{costs} costs were given for {segments} segments")]
     Costs { costs: usize, segments: usize },
 }
@@ -169,10 +146,8 @@ fn list(segments: &[usize]) -> String {
     segments.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Drops whole distractor segments of `history` until it fits.
-///
-/// `evidence` are original indices of segments; `cost[i]` is the number of tokens of `history.segments[i]`, `fixed` the number of tokens of everything else in the
-/// prompt, `budget` the most tokens that the prompt may have. `seed` only breaks ties of the order described above.
+/// Drops distractors until `history` fits `budget`. `evidence`: original indices; `cost[i]`: tokens of `history.segments[i]`; `fixed`:
+/// tokens of the rest of the prompt; `seed` breaks ties.
 pub fn truncate(
     history: &History,
     evidence: &[usize],
@@ -206,7 +181,7 @@ pub fn truncate(
             budget,
         });
     }
-    // The rest is spread over what all neighbours leave, kept or not, so that its order does not depend on what fits.
+    // Spread from all neighbours, kept or not, so that the order does not depend on what fits.
     let spread_from: Vec<usize> = required.iter().chain(&neighbours).copied().collect();
     let neighbours = order_of_neighbours(evidence, neighbours, index, seed);
     let mut stays: BTreeSet<usize> = required.into_iter().collect();
@@ -220,8 +195,7 @@ pub fn truncate(
     Ok(kept(history, used, evidence, |place| stays.contains(&place)))
 }
 
-/// The same for a retrieved history, whose evidence nobody is to know of: the segments of `order`, original indices, are kept one
-/// after the other if they still fit when their turn comes. Segments that are not in `order` go.
+/// Keeps segments in the rank `order` (original indices), skipping those that do not fit. Ignores evidence; unranked segments are dropped.
 pub fn truncate_ranked(
     history: &History,
     order: &[usize],
@@ -242,11 +216,8 @@ pub fn truncate_ranked(
     Ok(kept(history, used, &[], |place| stays.contains(&place)))
 }
 
-/// Drops the middle of a history, whole segments, evidence or not.
-///
-/// Of the room that the rest of the prompt leaves, half goes to the beginning: the longest run of first segments that fits it. What is
-/// left goes to the end, and what the end leaves to the beginning again. So the two runs that stay are those that the history begins
-/// and ends with, and no segment beside the gap would fit.
+/// Drops whole segments from the middle, evidence included. The beginning gets the longest run that fits half of the room, the end the
+/// remainder, and the beginning any room still left. No segment beside the gap would fit.
 pub fn truncate_plain(
     history: &History,
     cost: &[usize],
@@ -259,7 +230,7 @@ pub fn truncate_plain(
     if all <= room {
         return Ok(kept(history, fixed + all, &[], |_| true));
     }
-    // Segments before `head` and from `tail` on stay; something goes, so the two never meet.
+    // Keeps `..head` and `tail..`; they never meet, because something is dropped.
     let (mut head, mut tail, mut used) = (0, count, 0usize);
     let mut fill_head = |tail: usize, used: &mut usize, most: usize| {
         while head < tail && used.saturating_add(cost[head]) <= most {
@@ -280,9 +251,8 @@ pub fn truncate_plain(
     Ok(kept(history, fixed + used, &[], |place| place < head || place >= tail))
 }
 
-/// Drops segments in three phases, until the history fits: at most `ends` from the beginning, none at or beyond the segment `first`;
-/// then at most `ends` from the end, none at or beyond `last`; then those between the two, in an order drawn from `seed` and `name`.
-/// `first` and `last` are original indices; where there are none, the ends stop at the number alone and there is no third phase.
+/// Drops segments until the history fits: up to `ends` from the beginning, before `first`; up to `ends` from the end, after `last`; then
+/// those between, drawn by `seed` and `name`. `first` and `last` are original indices; without them there is no third phase.
 pub fn truncate_phases(
     history: &History,
     (first, last, ends): (Option<usize>, Option<usize>, usize),
@@ -331,7 +301,6 @@ fn room(history: &History, cost: &[usize], fixed: usize, budget: usize) -> Resul
     budget.checked_sub(fixed).ok_or(nothing)
 }
 
-/// The history with the segments at the places that `stays` takes, which come to `tokens`.
 fn kept(history: &History, tokens: usize, evidence: &[usize], stays: impl Fn(usize) -> bool) -> Truncated {
     let dropped = history.segments.iter().enumerate().filter(|&(place, _)| !stays(place));
     let dropped: Vec<usize> = dropped.map(|(_, segment)| segment.index).collect();
@@ -340,7 +309,7 @@ fn kept(history: &History, tokens: usize, evidence: &[usize], stays: impl Fn(usi
     Truncated { history: history.select(|place, _| stays(place)), dropped, dropped_neighbours, tokens }
 }
 
-/// The places next to evidence, those to keep first in front: one of each piece of evidence before the second of any.
+/// Neighbours of evidence by priority: one per piece of evidence before the second of any.
 fn order_of_neighbours(
     evidence: &[usize],
     mut neighbours: Vec<usize>,
@@ -348,7 +317,7 @@ fn order_of_neighbours(
     seed: u64,
 ) -> Vec<usize> {
     Draws::new("palimpsest truncation neighbours 1", seed, "").shuffle(&mut neighbours);
-    // How many neighbours of each piece of evidence are in the order already.
+    // Neighbours already taken, per piece of evidence.
     let mut given = vec![0usize; evidence.len()];
     let of = |place: usize| {
         let at = index(place);
@@ -370,14 +339,14 @@ fn order_of_neighbours(
     order
 }
 
-/// The other places, those to keep first in front: always the one farthest from all chosen before.
+/// The other positions by farthest-point sampling.
 fn order_of_keeping(
     kept: &[usize],
     mut droppable: Vec<usize>,
     index: impl Fn(usize) -> usize,
     seed: u64,
 ) -> Vec<usize> {
-    // Drawing an order first and then taking the first of the farthest breaks ties by the draw.
+    // Shuffle first, so that ties are broken by the draw.
     Draws::new("palimpsest truncation 1", seed, "").shuffle(&mut droppable);
     let mut left: Vec<(usize, usize)> = droppable
         .into_iter()

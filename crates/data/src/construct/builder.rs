@@ -1,6 +1,4 @@
-//! The rows of an item: every level in every twin, each session's tokens checked against its twins'.
-//!
-//! Called by the writer of files, one item at a time. No item depends on another.
+//! Builds the rows of one item: every twin at every level, with token counts checked for equality. Items are independent.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,7 +34,7 @@ const TIME: &str = "%Y-%m-%d %H:%M";
 pub struct Built {
     pub row: DoseRow,
     pub provenance: Value,
-    /// Its statements, where it has an old session and a new one, and one value.
+    /// For single-value items with an old and a new session.
     pub pair: Option<Statements>,
 }
 
@@ -45,7 +43,7 @@ pub struct Statements {
     pub old: String,
     pub new: String,
     pub places: [usize; 2],
-    /// True if the new value follows by world knowledge.
+    /// The new value follows by world knowledge.
     pub is_implied: bool,
     pub yesno: String,
     pub premise: String,
@@ -74,12 +72,11 @@ pub struct Builder<'a> {
     levels: Vec<Level>,
     attributes: Vec<Attribute<'static>>,
     longest: usize,
-    /// Templates that cannot tell what the spec asks for, with the reason.
+    /// (template, reason) of templates that cannot express the spec.
     pub left_out: Vec<(String, String)>,
 }
 
 impl<'a> Builder<'a> {
-    /// Checks a spec under a tokenizer.
     pub fn new(
         spec: &'a Spec,
         count: &'a dyn CountTokens,
@@ -131,7 +128,6 @@ impl<'a> Builder<'a> {
         Ok(Builder { spec, count, given, texts, small_talk, levels, attributes, longest, left_out })
     }
 
-    /// The item of this number, or a note that it was dropped.
     pub fn item(&self, number: usize) -> Result<BuiltItem, BuildError> {
         let id = format!("{}-{number:03}", self.spec.family);
         match self.rows_of(number, &id) {
@@ -158,7 +154,7 @@ impl<'a> Builder<'a> {
         for level in &self.levels {
             let factors = level.factors.resolved(self.spec.session_tokens, "base")?;
             let layout = within(&level.label, rows.layout(&factors))?;
-            // Tokens of each session of the evidence of the first twin, and of its whole.
+            // The first twin's evidence session tokens and total.
             let mut first: Option<(Vec<usize>, usize)> = None;
             for twin in self.spec.twins_at(level) {
                 let row = format!("{id}.{}.{}", level.label, twin.name());
@@ -168,7 +164,7 @@ impl<'a> Builder<'a> {
                 });
                 match made {
                     Ok(row) => built.rows.push(row),
-                    // The pair at every level, or the item is no comparison within itself.
+                    // Every level needs its update pair; without it the item is dropped.
                     Err(unmade) if twin.kind == UPDATE => return within(&row, Err(unmade)),
                     Err(Unmade::Dropped(reason)) => {
                         built.dropped.push(Dropped { id: row, item: false, reason });
@@ -181,7 +177,6 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// The same with the reason named by its place.
 fn within<T>(place: &str, made: Result<T, Unmade>) -> Result<T, Unmade> {
     made.map_err(|unmade| match unmade {
         Unmade::Dropped(reason) => Unmade::Dropped(format!("{place}: {reason}")),
@@ -189,7 +184,6 @@ fn within<T>(place: &str, made: Result<T, Unmade>) -> Result<T, Unmade> {
     })
 }
 
-/// The tokens by which two twins differ, of sessions of the evidence or in all.
 fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
     match one.0.iter().zip(&other.0).position(|(a, b)| a != b) {
         Some(at) => {
@@ -200,23 +194,21 @@ fn unequal(one: &(Vec<usize>, usize), other: &(Vec<usize>, usize)) -> String {
     }
 }
 
-/// A session of the evidence: what it tells and its role.
 struct Told {
     statement: String,
     about: String,
     role: Option<&'static str>,
-    /// Names the draws of its small talk.
+    /// Seeds the small talk.
     variant: &'static str,
 }
 
-/// The rows of one item under way.
 struct Rows<'a> {
     builder: &'a Builder<'a>,
     item: &'a Item<'static>,
     near: Stretches<'a>,
     far: Stretches<'a>,
     digits: Digits,
-    /// Sessions that were made, by part and statement.
+    /// Cache by (part key, statement, speaker).
     sessions: HashMap<(String, String, Speaker), Option<Vec<Turn>>>,
 }
 
@@ -256,7 +248,7 @@ impl<'a> Rows<'a> {
         lay_out(factors, spec.session_tokens, stretches, &mut self.digits, *count)
     }
 
-    /// The row of a twin, and the tokens of each session of its evidence and of the whole.
+    /// The row, the tokens of each evidence session and the total.
     fn row(
         &mut self,
         id: &str,
@@ -410,7 +402,6 @@ impl<'a> Rows<'a> {
             }
             Part::New => (item.update(saying(last), factors, &mut order), Some(NEW)),
             Part::RestatedNew(_) => (item.restated(saying(last), factors, &mut order), Some(NEW)),
-            // The value that was stale first.
             Part::Echo(_) => (item.echo(saying(usize::from(factors.returns)), &mut order), Some(ECHO)),
             Part::Lure(nth) => {
                 let (statement, about) = item.lure(nth, &mut order);
@@ -423,7 +414,7 @@ impl<'a> Rows<'a> {
         Ok(Told { statement, about: name.clone(), role, variant })
     }
 
-    /// A session that tells it, in exactly the spec's tokens.
+    /// A session of exactly the spec's tokens.
     fn session(&mut self, part: Part, told: &Told, speaker: Speaker) -> Result<Option<Vec<Turn>>, TextError> {
         let key = (format!("{}/{}", part.key(), told.variant), told.statement.clone(), speaker);
         if let Some(turns) = self.sessions.get(&key) {
@@ -437,13 +428,12 @@ impl<'a> Rows<'a> {
         Ok(turns)
     }
 
-    /// The question about a key and the values that are held against each other.
     fn probe(&self, key: usize, factors: &Factors, twin: &Twin, chain: &[&str]) -> DoseProbe {
         let last = factors.chain;
         let denied = factors.explicitness == Explicitness::EN;
         let updates = [UPDATE, PARAPHRASE, NO_OLD].contains(&twin.kind);
         let first = usize::from(twin.kind == NO_OLD);
-        // The values that the history gives to the subject, in their order, and the one that is held for current.
+        // `told`: values that the history states, in order.
         let (told, current, expects) = match twin.kind {
             BLIND => (&chain[..0], chain[last], NO_VALUE),
             _ if updates && denied => (&chain[first..last], chain[last], NO_VALUE),
@@ -472,12 +462,11 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The day of the first session.
 fn start() -> DateTime {
     date(2025, 1, 6).at(8, 0, 0, 0)
 }
 
-/// A session a day, at hours that differ.
+/// One session per day, at varying hours.
 fn times(sessions: usize) -> Vec<DateTime> {
     let time = |at: usize| {
         let minutes = (at * 137) % 600;

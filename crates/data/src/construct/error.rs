@@ -1,4 +1,4 @@
-//! Reasons why nothing can be built.
+//! Errors of a build.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,6 @@ pub enum BuildError {
 
 #[derive(Debug)]
 pub enum Unmade {
-    /// It is left out of the build.
     Dropped(String),
     Failed(BuildError),
 }

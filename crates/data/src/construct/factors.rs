@@ -1,6 +1,4 @@
-//! Factors: the things about a history that are set, each to a level.
-//!
-//! Owns their names, their levels and the combinations that make no history. Knows no texts and no tokenizer.
+//! Factors: the properties of a history that a build varies, their names, levels and invalid combinations.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +13,9 @@ pub const MOST_LURES: usize = 16;
 pub const MOST_OTHERS: usize = 32;
 pub const MOST_TOKENS: usize = 150_000;
 
-/// Sessions that fill the tokens between the evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fillers {
-    /// None: the evidence sessions stand side by side.
     None,
     Unrelated,
     Topic,
@@ -29,26 +25,24 @@ pub enum Fillers {
 pub enum Explicitness {
     E0,
     E1,
-    /// The old value is denied beside it.
+    /// The update also denies the old value.
     E2,
     E3,
-    /// A word from which the value follows by a step of world knowledge.
+    /// The new value follows by one step of world knowledge.
     E4,
     E5,
-    /// The old value is denied, and no other takes its place.
+    /// The old value is denied without replacement.
     EN,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// The session that is placed last is dated last.
     Place,
-    /// The old session and the new one have changed places, not dates: the one that is placed last has the older date.
+    /// The old and new sessions swap positions but keep their dates.
     Crossed,
 }
 
-/// The role of the turn that states a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Speaker {
@@ -56,10 +50,9 @@ pub enum Speaker {
     Assistant,
 }
 
-/// Words that a session's wording shares with the question.
+/// Lexical overlap of a session with the question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overlap {
-    /// None but the subject's name.
     None,
     Part,
     Full,
@@ -69,19 +62,18 @@ pub enum Overlap {
 #[serde(deny_unknown_fields, default)]
 pub struct Factors {
     pub depth_old: usize,
-    /// Tokens before the second; where it is given, the distance follows from it.
+    /// Tokens before the second; if set, it determines `distance`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth_new: Option<usize>,
     pub distance: usize,
     pub tail: usize,
     pub fillers: Fillers,
-    /// Sessions with the same attribute of another person: the first between the two, the next behind, and so on.
+    /// Sessions about another person's attribute, alternately between the pair and after it.
     pub lures: usize,
     pub restated_old: usize,
     pub restated_new: usize,
-    /// Sessions after the update that speak of the old value as past.
     pub echoes: usize,
-    /// Updates: A -> B is 1, A -> B -> C is 2.
+    /// A -> B is 1, A -> B -> C is 2.
     pub chain: usize,
     pub returns: bool,
     pub others: usize,
@@ -121,12 +113,12 @@ impl Default for Factors {
 const LENGTHS: [&str; 4] = ["depth_old", "depth_new", "distance", "tail"];
 
 impl Factors {
-    /// The same with one factor at another level. `field` is where the spec says it.
+    /// A copy with one factor changed. `field` is its path in the spec.
     pub fn with(&self, name: &str, level: &Value, field: &str) -> Result<Factors, BuildError> {
         let Value::Object(mut all) = json!(self) else { return Ok(self.clone()) };
         check_name(name, field)?;
         all.insert(name.to_owned(), level.clone());
-        // A distance that is given by name is meant.
+        // An explicit distance overrides `depth_new`.
         if name == "distance" {
             all.shift_remove("depth_new");
         }
@@ -134,17 +126,17 @@ impl Factors {
             .map_err(|_| BuildError::field(field, level.to_string(), format!("write {}", wanted(name))))
     }
 
-    /// Sessions that stand between the two, beside fillers.
+    /// Sessions between the pair, without fillers.
     pub fn between(&self) -> usize {
         self.restated_old + (self.chain - 1) + self.lures.div_ceil(2) + self.others
     }
 
-    /// Sessions that stand behind the second, beside fillers.
+    /// Sessions after the pair, without fillers.
     pub fn behind(&self) -> usize {
         self.restated_new + self.echoes + self.lures / 2
     }
 
-    /// The factors as a row states them. `session` is the tokens of a session of the evidence.
+    /// Factors as row labels. `session`: tokens per evidence session.
     pub fn as_levels(&self, family: &str, session: usize) -> BTreeMap<String, Value> {
         let mut levels = BTreeMap::from([("family".to_owned(), json!(family))]);
         if let Value::Object(all) = json!(self) {
@@ -155,7 +147,7 @@ impl Factors {
         levels
     }
 
-    /// Lengths as they come out: none where nothing fills, and a distance that follows from the depths.
+    /// Derives lengths: zero without fillers, and the distance from the depths.
     pub fn resolved(&self, session: usize, field: &str) -> Result<Factors, BuildError> {
         let mut all = self.clone();
         if self.fillers == Fillers::None {
@@ -181,7 +173,7 @@ impl Factors {
         Ok(all)
     }
 
-    /// Refuses what makes no history. `field` is where the spec says these levels, `session` the tokens of a session of the evidence.
+    /// Rejects impossible combinations. `field` is the path in the spec, `session` the tokens per evidence session.
     pub fn check(&self, session: usize, field: &str) -> Result<(), BuildError> {
         let wrong = |name: &str, found: String, remedy: &str| {
             Err(BuildError::field(&format!("{field}.{name}"), found, remedy))
@@ -253,7 +245,6 @@ impl Factors {
     }
 }
 
-/// Refuses a name that is no factor's.
 pub fn check_name(name: &str, field: &str) -> Result<(), BuildError> {
     let all = json!(Factors { depth_new: Some(0), ..Factors::default() });
     let names: Vec<&str> =

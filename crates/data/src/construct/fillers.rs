@@ -1,6 +1,4 @@
-//! Filler sessions: our own, drawn from patterns by topic, or those of a file that the user gives.
-//!
-//! Also cuts the last one of a stretch at a border of sentences. Knows no item but the words that a filler must not hold.
+//! Filler sessions: generated from topic patterns or read from a user's file, and cut at sentence ends.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +16,6 @@ use crate::case::Turn;
 use crate::case::draw::Draws;
 use crate::ground::text_file;
 
-/// Draws before a repeated session of our own is taken.
 const TRIES: usize = 40;
 const WHOLE_LINE: &str = "whole line";
 const ROW: Shape = Shape::Fields(
@@ -45,7 +42,7 @@ pub struct GivenFillers {
 }
 
 impl GivenFillers {
-    /// Reads JSONL: `{"id", "licence", "turns": [{"role", "content"}]}` a line.
+    /// JSONL, one `{"id", "licence", "turns": [{"role", "content"}]}` per line.
     pub fn read(path: &Path) -> Result<Self, BuildError> {
         let text = text_file::read(path).map_err(BuildError::io("read", path))?;
         let mut fillers: Vec<Filler> = Vec::new();
@@ -73,7 +70,6 @@ impl GivenFillers {
     }
 }
 
-/// The session of a line, or the first thing that is wrong with it.
 fn filler_of(line: &str) -> Result<Filler, Problem> {
     let mut row = Checker::new(None, 0, None);
     let read = match serde_json::from_str(line) {
@@ -97,11 +93,10 @@ pub enum Source<'a> {
     Given(&'a [Filler]),
 }
 
-/// Fillers of one stretch of one item, in an order of its own.
+/// Fillers of one stretch of an item, in their own random order.
 pub struct Stream<'a> {
     source: Source<'a>,
     draws: Draws,
-    /// The order of given ones, and how many are used.
     order: Vec<usize>,
     next: usize,
     used: BTreeSet<String>,
@@ -109,7 +104,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// A stream; `parts` streams of an item share its given fillers, of which this is the `part`th.
+    /// Stream number `part` of `parts`, which share the item's given fillers.
     pub fn new(
         source: Source<'a>,
         mut of_item: Draws,
@@ -135,7 +130,7 @@ impl<'a> Stream<'a> {
 impl Iterator for Stream<'_> {
     type Item = Filler;
 
-    /// `None` where the user's are used up.
+    /// `None` once the user's fillers are exhausted.
     fn next(&mut self) -> Option<Filler> {
         match &self.source {
             Source::Given(given) => loop {
@@ -160,7 +155,7 @@ impl Iterator for Stream<'_> {
     }
 }
 
-/// A session of one to three exchanges about one thing.
+/// One to three exchanges on one topic.
 fn own(draws: &mut Draws, topics: &[&Topic]) -> Filler {
     let topic = topics[draws.index(topics.len())];
     let thing_at = draws.index(topic.things.len());
@@ -188,7 +183,7 @@ fn capitalised(text: &str) -> String {
     chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The beginnings of a session that end with a sentence, shortest first; the whole one is the last.
+/// Prefixes of a session that end at a sentence, shortest first; the last is the whole session.
 pub fn beginnings(turns: &[Turn]) -> Vec<Vec<Turn>> {
     let mut all = Vec::new();
     let mut before: Vec<Turn> = Vec::new();
@@ -203,7 +198,7 @@ pub fn beginnings(turns: &[Turn]) -> Vec<Vec<Turn>> {
     all
 }
 
-/// Bytes at which sentences end; the end of the text is one.
+/// Byte offsets, including the end of the text.
 fn sentence_ends(text: &str) -> Vec<usize> {
     let ends = text.match_indices(['.', '?', '!']).map(|(at, mark)| at + mark.len());
     let mut ends: Vec<usize> = ends.filter(|end| text[*end..].starts_with([' ', '\n'])).collect();

@@ -1,6 +1,4 @@
-//! An item: a subject, an attribute, its values, and the sentences that tell them.
-//!
-//! Drawn from a stream of its own, so that no item depends on others. Knows no place and no token but those of its values.
+//! An item: subject, attribute, values and the sentences that state them. Each item has its own random stream.
 
 use palimpsest_core::text::{CountTokens, TextError};
 
@@ -45,17 +43,17 @@ impl Attribute<'_> {
     }
 }
 
-/// A key and its values: the pair first, those of chains next, values that nobody has last.
+/// Values in order: the pair, further chain values, unused values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// The word for it; `value` where there is one.
+    /// `value` if there is only one key.
     pub name: String,
     pub set: String,
     pub values: Vec<String>,
 }
 
 impl Key {
-    /// The values of a chain from the first to the last. The pair stands at its ends, or where it returns at its first two places.
+    /// Values of a chain in order. The pair is first and last; if the chain returns, first and second.
     pub fn chain(&self, updates: usize, returns: bool, swapped: bool) -> Vec<&str> {
         let value = |at: usize| match (at, swapped) {
             (0, true) => self.values[1].as_str(),
@@ -81,7 +79,7 @@ pub struct Item<'a> {
     pub subject: String,
     pub people: Vec<String>,
     pub keys: Vec<Key>,
-    /// The longest chain of the build: values behind its are nobody's.
+    /// Longest chain of the build; later values are spare.
     longest: usize,
     others: Vec<(&'a Template, Vec<&'a str>)>,
 }
@@ -95,12 +93,11 @@ pub struct Draft<'a> {
     pub attributes: &'a [Attribute<'static>],
 }
 
-/// Values that a chain needs: its own, and one that nobody has.
+/// Chain length plus one spare value.
 pub fn needed(longest: usize) -> usize {
     longest + 2
 }
 
-/// Values of a set that are one token behind this beginning.
 pub fn single_tokens<'a>(
     values: &'a [String],
     prefix: &str,
@@ -117,7 +114,6 @@ pub fn single_tokens<'a>(
 }
 
 impl Draft<'_> {
-    /// The item of this number; the reason where its values are too few.
     pub fn item(&self, number: usize, id: &str, count: &dyn CountTokens) -> Result<Item<'static>, Unmade> {
         let attribute = self.attributes[number % self.attributes.len()];
         let mut draws = Draws::new(PURPOSE, self.seed, id);
@@ -163,28 +159,25 @@ impl Draft<'_> {
     }
 }
 
-/// The person that a sentence is about, and the one of a chain's values that it tells.
 #[derive(Debug, Clone, Copy)]
 pub struct Saying<'a> {
     pub name: &'a str,
     pub chains: &'a [Vec<&'a str>],
     pub at: usize,
-    /// True if the one before it was told.
     pub before_told: bool,
 }
 
 impl Item<'_> {
-    /// By key, the values from the first to the last.
     pub fn chains(&self, factors: &Factors, swapped: bool) -> Vec<Vec<&str>> {
         self.keys.iter().map(|key| key.chain(factors.chain, factors.returns, swapped)).collect()
     }
 
-    /// Values of a key that nobody has, but for lures.
+    /// Values that no chain uses; lures draw from them.
     pub fn spare(&self, key: usize) -> &[String] {
         &self.keys[key].values[self.longest + 1..]
     }
 
-    /// Words that no filler may hold: the values of all of its sets, and the subject's name.
+    /// Words that fillers must not contain: all values of the sets and the subject's name.
     pub fn forbidden(&self, texts: &Texts) -> Vec<String> {
         let sets = self.keys.iter().filter_map(|key| texts.values.get(&key.set));
         let values = sets.flatten().flat_map(|value| [Some(value.clone()), step1(value), step2(value)]);
@@ -214,7 +207,7 @@ impl Item<'_> {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, true) };
         let told = self.told_as(of, factors);
         let learned = |sentence: &str| format!("I just learned that {}", inside(sentence));
-        // Its words share as many with the question as the full wording does.
+        // Keeps the overlap with the question of the full wording.
         let plain = match factors.overlap_new {
             Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
             _ => learned(&self.plain(template, of, factors)),
@@ -222,7 +215,7 @@ impl Item<'_> {
         opened(template, of, told, plain).unwrap_or_else(|| learned(&self.implied(template, of, told)))
     }
 
-    /// The current value once more: unmarked where it was told, as it was implied where it was implied.
+    /// Repeats the current value without update markers; stays implied if it was.
     pub fn restated(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) if factors.explicitness <= Explicitness::E2 => {
@@ -242,9 +235,9 @@ impl Item<'_> {
         }
     }
 
-    /// The same attribute of somebody else, with a value that nobody else has.
+    /// Another person's attribute, with a spare value.
     pub fn lure(&self, nth: usize, order: &mut Draws) -> (String, String) {
-        // The person of the twin `other` is the first of the people.
+        // people[0] is reserved for the twin `other`.
         let name = &self.people[(1 + nth) % self.people.len()];
         let spare = |key: usize| self.spare(key)[nth % self.spare(key).len()].as_str();
         let chains: Vec<Vec<&str>> = (0..self.keys.len()).map(|key| vec![spare(key)]).collect();
@@ -271,7 +264,7 @@ impl Item<'_> {
         fill(self.attribute.prefix(), &[("name", &self.subject), ("key", &self.keys[key].name)])
     }
 
-    /// The question about a key; with a value that it takes for granted.
+    /// The question, optionally with a presupposed value.
     pub fn question(&self, key: usize, premise: Option<&str>) -> String {
         let question =
             fill(self.attribute.question(), &[("name", &self.subject), ("key", &self.keys[key].name)]);
@@ -288,7 +281,7 @@ impl Item<'_> {
         }
     }
 
-    /// Explicitness of this update: a denial needs something that was told, and in a chain only the last is without replacement.
+    /// Effective explicitness: a denial needs a stated value, and only the last update of a chain may lack a replacement.
     fn told_as(&self, of: Saying<'_>, factors: &Factors) -> Explicitness {
         match factors.explicitness {
             Explicitness::E2 if !of.before_told => Explicitness::E1,
@@ -327,7 +320,7 @@ impl Item<'_> {
         }
     }
 
-    /// A log's entry, its keys in an order of its own.
+    /// A log entry with shuffled keys.
     fn entry(&self, pattern: &str, of: Saying<'_>, order: &mut Draws) -> String {
         let mut keys: Vec<usize> = (0..self.keys.len()).collect();
         order.shuffle(&mut keys);
@@ -338,7 +331,7 @@ impl Item<'_> {
     }
 }
 
-/// A plain statement with what an open update adds to it; `None` where the value is implied.
+/// Adds the explicit update markers to a statement; `None` for implied values.
 fn opened(template: &Template, of: Saying<'_>, told: Explicitness, plain: String) -> Option<String> {
     Some(match told {
         Explicitness::E0 => plain,

@@ -1,7 +1,5 @@
-//! The order of a history's sessions: which part stands where, and which fillers fill the tokens between.
-//!
-//! Packing is greedy: fillers in the order of their stream while they fit, the last one cut at the end of a sentence. What is asked for
-//! and what is reached are both stated. A larger dose has all whole fillers of a smaller one.
+//! Order of a history's sessions and the fillers between them. Greedy packing: fillers in stream order while they fit, the last cut at a
+//! sentence end. A larger dose contains all whole fillers of a smaller one.
 
 use palimpsest_core::text::{CountTokens, TextError};
 
@@ -16,7 +14,7 @@ use crate::case::Turn;
 pub enum Part {
     Old,
     RestatedOld(usize),
-    /// A value of a chain between the first and the last, counted from 1.
+    /// Intermediate value of a chain, from 1.
     Mid(usize),
     New,
     RestatedNew(usize),
@@ -43,11 +41,7 @@ impl Part {
 #[derive(Debug, Clone)]
 pub enum Slot {
     Part(Part),
-    /// A filler, with the turns that are shown of it.
-    Filler {
-        filler: Filler,
-        shown: Vec<Turn>,
-    },
+    Filler { filler: Filler, shown: Vec<Turn> },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,7 +51,7 @@ pub struct Length {
 }
 
 impl Length {
-    /// True if it misses what was asked for by more than 1% and 64 tokens.
+    /// Misses the request by more than 1% and 64 tokens.
     fn is_missed(self) -> bool {
         self.requested.abs_diff(self.reached) > (self.requested / 100).max(64)
     }
@@ -66,13 +60,13 @@ impl Length {
 #[derive(Debug, Clone)]
 pub struct Layout {
     pub slots: Vec<Slot>,
-    /// Before the first of the pair, between the two, behind the second.
+    /// Before, between and after the pair.
     pub lengths: [Length; 3],
 }
 
 pub const STRETCHES: [&str; 3] = ["depth_old", "distance", "tail"];
 
-/// The fillers of an item's stretches, drawn as far as they were needed.
+/// Filler streams of an item, drawn lazily.
 pub struct Stretches<'a> {
     streams: Vec<(Stream<'a>, Vec<(Filler, usize)>)>,
 }
@@ -102,7 +96,7 @@ impl<'a> Stretches<'a> {
 pub struct Digits(Vec<isize>);
 
 impl Digits {
-    /// Tokens by which a place's digits exceed those of a place of two.
+    /// Token difference between this session number and a two-digit one.
     pub fn at(&mut self, place: usize, count: &dyn CountTokens) -> Result<isize, TextError> {
         while self.0.len() <= place {
             self.0.push(digits(count, self.0.len())?);
@@ -134,7 +128,6 @@ pub fn lay_out(
     let mut slots: Vec<Slot> = Vec::new();
     let mut lengths = [Length::default(); 3];
     for (stretch, lists) in parts.into_iter().enumerate() {
-        // Places are counted from 1.
         let start = slots.len() + 1;
         let evidence: usize = lists.iter().map(Vec::len).sum();
         let mut packed = Packed { start, sessions: evidence, tokens: 0 };
@@ -167,7 +160,7 @@ pub fn lay_out(
     Ok(Layout { slots, lengths })
 }
 
-/// A stretch under way: the place of its first session, how many it has, and their tokens.
+/// Packing state: number of the first session, sessions, tokens.
 struct Packed {
     start: usize,
     sessions: usize,
@@ -175,7 +168,7 @@ struct Packed {
 }
 
 impl Packed {
-    /// Adds fillers up to `target`; `None` where they end before.
+    /// Adds fillers up to `target` tokens; `None` if they run out.
     fn fill(
         &mut self,
         target: isize,
@@ -187,7 +180,7 @@ impl Packed {
         let mut fillers = Vec::new();
         while self.tokens < target {
             let Some((filler, cost)) = stretches.get(stretch, fillers.len(), count)? else {
-                // Nearly there is there.
+                // Accept a shortfall of up to 64 tokens.
                 return Ok((target - self.tokens <= 64).then_some(fillers));
             };
             let of_place = digits.at(self.start + self.sessions, count)?;
@@ -199,7 +192,7 @@ impl Packed {
                 self.sessions += 1;
                 continue;
             }
-            // The last one: the beginning that comes closest, or none of it.
+            // Cut the last filler to the closest length, or drop it.
             let missing = target - self.tokens;
             let mut best: Option<(Vec<Turn>, isize)> = None;
             let mut error = missing;
@@ -224,7 +217,7 @@ impl Packed {
     }
 }
 
-/// Lists merged evenly, each in its own order.
+/// Interleaves lists evenly, keeping each list's order.
 fn spread(lists: impl IntoIterator<Item = Vec<Slot>>) -> Vec<Slot> {
     let mut placed: Vec<(f64, Slot)> = Vec::new();
     for list in lists {

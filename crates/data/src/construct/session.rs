@@ -1,7 +1,5 @@
-//! Sessions of the evidence: a statement amid small talk, of an exact number of tokens.
-//!
-//! Small talk is drawn until the session has as many tokens as asked. Equal statements make equal sessions, and statements of equally
-//! many tokens the same small talk, so that swapped twins differ in their values alone.
+//! Evidence sessions: a statement amid small talk, with an exact token count. Statements of equal token length get the same small talk, so
+//! that swapped twins differ only in their values.
 
 use palimpsest_core::text::{CountTokens, TextError};
 
@@ -11,16 +9,14 @@ use crate::case::Turn;
 use crate::case::draw::Draws;
 
 const ATTEMPTS: usize = 60;
-/// The user's role, and the assistant's.
 pub const USER: &str = "user";
 pub const ASSISTANT: &str = "assistant";
-/// The place and the time with which the tokens of a session are counted: the template writes both, and a place of another number of
-/// digits may be another number of tokens.
+/// Session number and time used for counting; the template renders both, and the digits affect the token count.
 const PLACE: usize = 10;
 const TIME: &str = "2025-01-15 10:30";
 const NEXT: &str = "Session";
 
-/// A session as the benchmark's template writes it, with its place counted from 1.
+/// A session as the benchmark's template renders it; `place` is from 1.
 pub fn rendered(place: usize, time: &str, turns: &[Turn]) -> String {
     let mut text = header(place, time);
     for turn in turns {
@@ -35,14 +31,13 @@ fn header(place: usize, time: &str) -> String {
     format!("Session {place} ({time})\n")
 }
 
-/// Tokens of a session wherever its place has two digits.
 pub fn tokens(count: &dyn CountTokens, turns: &[Turn]) -> Result<usize, TextError> {
-    // Some tokenizers read the blank line at a session's end otherwise where a text follows.
+    // Some tokenizers merge the final blank line differently at the end of the text.
     let followed = rendered(PLACE, TIME, turns) + NEXT;
     Ok(count.count(&followed)?.saturating_sub(count.count(NEXT)?))
 }
 
-/// Tokens that a place's digits are more than those of a place of two, which can be fewer.
+/// Token difference between this session number and a two-digit one; may be negative.
 pub fn digits(count: &dyn CountTokens, place: usize) -> Result<isize, TextError> {
     Ok(count.count(&header(place, TIME))? as isize - count.count(&header(PLACE, TIME))? as isize)
 }
@@ -68,7 +63,7 @@ impl<'a> SmallTalk<'a> {
         Ok(SmallTalk { chat, costs: costs.collect::<Result<_, TextError>>()? })
     }
 
-    /// A session of exactly `wanted` tokens; `None` where no draw gives one.
+    /// `None` if no draw gives exactly `wanted` tokens.
     pub fn session(
         &self,
         draws: &mut Draws,
@@ -91,9 +86,9 @@ impl<'a> SmallTalk<'a> {
         Ok(None)
     }
 
-    /// Remarks of so many tokens together, the first in this order that do.
+    /// Subset sum: the first remarks in `order` whose tokens sum to `missing`.
     fn remarks(&self, order: &[usize], missing: usize) -> Option<Vec<usize>> {
-        // By sum: the remark that first reached it, and its place in the order.
+        // By sum: the remark that first reached it.
         let mut last: Vec<Option<usize>> = vec![None; missing + 1];
         let mut reached = vec![false; missing + 1];
         reached[0] = true;
@@ -116,7 +111,6 @@ impl<'a> SmallTalk<'a> {
     }
 }
 
-/// The drawn texts of a session.
 struct Frame<'a> {
     greeting: &'a str,
     reply: &'a str,

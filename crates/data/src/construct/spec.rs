@@ -1,6 +1,4 @@
-//! A spec: the family, the levels and the twins of a build.
-//!
-//! Owns the parsing of a spec's TOML, where each field is refused with its value, and the presets. Knows no tokenizer.
+//! Build specs: TOML parsing with errors per field, and the presets. Knows no tokenizer.
 
 use serde_json::{Map, Value, json};
 
@@ -18,10 +16,9 @@ pub const PRESETS: [(&str, &str); 5] = [
 ];
 
 const TWINS: [&str; 6] = [UPDATE, NO_UPDATE, NO_OLD, OTHER, PARAPHRASE, BLIND];
-/// Twins of the gate: the base level with one of the two sessions, and with neither.
+/// Twins of the gate at the base level: one of the two sessions, or neither.
 const GATE: [&str; 3] = [NO_UPDATE, NO_OLD, BLIND];
 const ORDERS: [&str; 2] = ["ab", "ba"];
-/// Sweep of rows that no factor is varied in.
 pub const BASE: &str = "base";
 
 pub const MOST_ITEMS: usize = 10_000;
@@ -48,16 +45,15 @@ pub struct Spec {
     pub items: usize,
     pub seed: u64,
     pub templates: Vec<String>,
-    /// Tokens of a session of the evidence, with a place of two digits.
+    /// Per evidence session, with a two-digit number.
     pub session_tokens: usize,
-    /// Values that nobody has, beside those of the pair.
+    /// Unused values beside the pair.
     pub absent: usize,
     pub keys: usize,
     pub orders: Vec<String>,
     pub twins: Vec<String>,
-    /// The gate's twins at the base level.
+    /// Adds the gate's twins.
     pub gate: bool,
-    /// The levels that factors have where they are not varied.
     pub base: Factors,
     pub sweeps: Vec<(String, Vec<Value>)>,
     pub grids: Vec<Grid>,
@@ -69,10 +65,9 @@ pub struct Grid {
     pub levels: [Vec<Value>; 2],
 }
 
-/// Levels of all factors, and which of them is varied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// The factor that is varied, [`BASE`], or two names with `*` between them.
+    /// Varied factor, [`BASE`], or two factors joined by `*`.
     pub sweep: String,
     pub label: String,
     pub factors: Factors,
@@ -111,7 +106,7 @@ impl Spec {
         Fields(all).spec()
     }
 
-    /// The rows' levels: the base, then every sweep's and every grid's, each once.
+    /// The base, then all sweeps and grids, without duplicates.
     pub fn levels(&self) -> Result<Vec<Level>, BuildError> {
         let mut levels =
             vec![Level { sweep: BASE.to_owned(), label: BASE.to_owned(), factors: self.base.clone() }];
@@ -140,7 +135,6 @@ impl Spec {
         Ok(levels)
     }
 
-    /// The twins of a level: updates first.
     pub fn twins_at(&self, level: &Level) -> Vec<Twin> {
         let is_base = level.sweep == BASE;
         let kinds = TWINS.into_iter().filter(|kind| {
@@ -189,7 +183,7 @@ impl Spec {
         })
     }
 
-    /// Refuses what cannot be built, whatever the tokenizer.
+    /// Checks that need no tokenizer.
     pub fn check(&self) -> Result<(), BuildError> {
         let texts = Texts::get()?;
         for name in &self.templates {
@@ -256,7 +250,7 @@ impl Spec {
     }
 }
 
-/// A level's name in ids: letters, digits and hyphens.
+/// For ids: letters, digits and hyphens.
 fn label(name: &str, value: &Value) -> String {
     let value = match value {
         Value::String(text) => text.clone(),
@@ -311,7 +305,7 @@ impl Fields {
         Ok(spec)
     }
 
-    /// A field that may be missing, as `read` takes it.
+    /// Parses an optional field with `read`.
     fn take<T>(
         &mut self,
         name: &str,
@@ -327,7 +321,7 @@ impl Fields {
         self.take(name, &remedy, |value| value.as_u64().filter(|number| (least..=most).contains(number)))
     }
 
-    /// Several words, of a closed list where there is one.
+    /// A list of words, from `known` if given.
     fn words(&mut self, name: &str, known: Option<&[&str]>) -> Result<Option<Vec<String>>, BuildError> {
         let remedy = match known {
             Some(known) => format!("write a list of some of {}", known.join(", ")),

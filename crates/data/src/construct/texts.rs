@@ -1,6 +1,4 @@
-//! Our own texts: values, templates, logs, small talk, fillers.
-//!
-//! Read once from the files in `texts/`. Knows no spec.
+//! Built-in texts of `texts/`: values, templates, logs, small talk, fillers.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -40,22 +38,19 @@ pub struct Template {
     pub families: Vec<String>,
     pub values: String,
     pub topic: String,
-    /// The statement, by the words that it shares with the question.
+    /// Wordings by overlap with the question.
     pub clause: Clause,
     pub paraphrase: String,
-    /// Follows a clause: the old value holds no longer.
     pub deny: String,
-    /// The old value holds no longer, and none has taken its place.
     pub none: String,
     pub event: String,
-    /// An event with a word from which the value follows.
+    /// Event from which the value follows in one step.
     pub step1: Option<String>,
-    /// An event with a word from which it follows by two steps.
+    /// Event from which it follows in two steps.
     pub step2: Option<String>,
     pub echo: String,
     pub question: String,
     pub prefix: String,
-    /// The question after one value.
     pub yesno: String,
 }
 
@@ -79,7 +74,7 @@ impl Clause {
 }
 
 impl Template {
-    /// True if it can tell an update so.
+    /// True if the template can express an update this way.
     pub fn tells(&self, explicitness: Explicitness) -> bool {
         match explicitness {
             Explicitness::E4 => self.step1.is_some(),
@@ -103,7 +98,7 @@ pub struct Log {
     pub topic: String,
     pub statement: String,
     pub paraphrase: String,
-    /// A word on the log without an entry.
+    /// A remark about the log without an entry.
     pub neutral: String,
     pub echo: String,
     pub question: String,
@@ -120,7 +115,6 @@ pub struct Chat {
     pub news: Vec<String>,
     pub thanks: Vec<String>,
     pub welcomes: Vec<String>,
-    /// The user's small talk, of many lengths.
     pub remarks: Vec<String>,
     pub neutral: Vec<String>,
 }
@@ -135,7 +129,6 @@ pub struct Topic {
 }
 
 impl Texts {
-    /// The texts of this program; a file of them that is wrong is told.
     pub fn get() -> Result<&'static Texts, BuildError> {
         static TEXTS: OnceLock<Result<Texts, String>> = OnceLock::new();
         let texts = TEXTS.get_or_init(read).as_ref();
@@ -151,7 +144,7 @@ fn read() -> Result<Texts, String> {
     fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, String> {
         toml::from_str(text).map_err(|error| format!("{name}: {error}"))
     }
-    // A file of tables of one name.
+    // TOML with one array of tables.
     fn list<T: DeserializeOwned>(name: &str, text: &str) -> Result<Vec<T>, String> {
         Ok(parse::<BTreeMap<String, Vec<T>>>(name, text)?.into_values().flatten().collect())
     }
@@ -166,7 +159,7 @@ fn read() -> Result<Texts, String> {
     })
 }
 
-/// A pattern with its slots filled. A name or `The` at the beginning of a sentence stays as it is.
+/// Fills a pattern's slots. Names and `The` stay capitalised.
 pub fn fill(pattern: &str, slots: &[(&str, &str)]) -> String {
     let mut text = pattern.to_owned();
     for (name, value) in slots {

@@ -1,6 +1,4 @@
-//! The files of a build: data, `provenance.jsonl`, `build.json`.
-//!
-//! The data are written row by row beside their place and moved there when they are whole.
+//! Output files of a build: data, `provenance.jsonl`, `build.json`. Data go to a temporary file that is renamed when complete.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -28,16 +26,15 @@ pub struct Summary {
     pub kept: usize,
     pub rows: usize,
     pub tokens: usize,
-    /// Twins that are missing from kept items.
     pub twins_dropped: usize,
-    /// Reasons, with how often each: items and twins.
+    /// Count per reason, items and twins together.
     pub dropped: BTreeMap<String, usize>,
     pub left_out: Vec<(String, String)>,
 }
 
 pub trait Format {
     fn file(&self) -> &str;
-    /// Writes a row, or leaves it out.
+    /// Returns false if the row is left out.
     fn row(&mut self, built: &Built, out: &mut dyn Write) -> std::io::Result<bool>;
     fn end(&mut self, _: &mut dyn Write) -> std::io::Result<()> {
         Ok(())
@@ -58,7 +55,7 @@ impl Format for Lines {
     }
 }
 
-/// The tokenizer that lengths are counted by, with its name and digest for `build.json`.
+/// Tokenizer for lengths, with name and digest for `build.json`.
 #[derive(Clone, Copy)]
 pub struct Counter<'a> {
     pub name: &'a str,
@@ -66,7 +63,7 @@ pub struct Counter<'a> {
     pub tokens: &'a dyn CountTokens,
 }
 
-/// Builds all items of a spec into a folder; `on_item` is called behind each.
+/// `on_item` is called after each item.
 pub fn write_build(
     dir: &Path,
     spec: &Spec,
@@ -143,7 +140,7 @@ pub fn write_build(
     Ok(summary)
 }
 
-/// A reason without quotations and ids, so that equal ones are counted together.
+/// Strips quotations and ids, so that equal reasons are counted together.
 fn without_names(reason: &str) -> String {
     let quoted = reason.find('"').map_or(reason, |at| reason[..at].trim_end_matches([' ', ':']));
     match quoted.split_once(": ") {
@@ -162,14 +159,13 @@ struct Output<'a> {
 impl<'a> Output<'a> {
     fn new(dir: &'a Path, name: &'a str) -> Result<Self, BuildError> {
         let mut builder = tempfile::Builder::new();
-        // Temporary files are private by default; results are for whoever may read the folder, as the umask says.
+        // Temporary files are private by default; the output follows the umask.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(dir).map_err(BuildError::io("write", dir))?;
         Ok(Output { dir, name, file: BufWriter::new(file), hash: Sha256::new() })
     }
 
-    /// Writes what `write` does, which is also digested.
     fn with<T>(&mut self, write: impl FnOnce(&mut dyn Write) -> std::io::Result<T>) -> Result<T, BuildError> {
         let mut bytes = Vec::new();
         let done = write(&mut bytes).and_then(|value| self.file.write_all(&bytes).map(|()| value));
@@ -184,7 +180,7 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// Moves it to its place; SHA-256 of its bytes.
+    /// Renames to the final path; returns the SHA-256.
     fn finish(self) -> Result<String, BuildError> {
         let path = self.dir.join(self.name);
         let file = self.file.into_inner().map_err(|error| error.into_error());

@@ -1,13 +1,11 @@
-//! Tables of comma-separated values, made in memory: a row an item, declared column by column.
+//! In-memory CSV tables, declared column by column, one row per item.
 //!
-//! Spreadsheets take a cell that begins like a formula for one. Text cells that do get an apostrophe in front, which marks text, as
-//! [OWASP](https://owasp.org/www-community/attacks/CSV_Injection) recommends; numbers stay numbers.
+//! Text cells that look like a formula get an apostrophe: [CSV injection](https://owasp.org/www-community/attacks/CSV_Injection).
 
 use std::borrow::Cow;
 
 use csv::ByteRecord;
 
-/// Items, and the columns that are written of each.
 pub struct CsvTable<R> {
     items: Vec<R>,
     head: ByteRecord,
@@ -35,7 +33,7 @@ impl<R: Copy> CsvTable<R> {
         if wanted { self.column(name, cell) } else { self }
     }
 
-    /// A column of values that may be absent: an empty cell where one is.
+    /// An absent value is an empty cell.
     #[must_use]
     pub fn optional<T: ToString>(self, name: impl AsRef<str>, cell: impl Fn(R) -> Option<T>) -> Self {
         self.column(name, |item| cell(item).map(|value| value.to_string()).unwrap_or_default())
@@ -46,9 +44,9 @@ impl<R: Copy> CsvTable<R> {
     }
 }
 
-/// A text that a spreadsheet shows as it is.
+/// Escapes a text that a spreadsheet would evaluate as a formula.
 pub fn shown_as_text(text: &str) -> Cow<'_, str> {
-    // Before a sign some spreadsheets pass over what is not seen.
+    // Some spreadsheets skip invisible characters before the sign.
     let seen = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '\u{200B}'..='\u{200D}'));
     match text.starts_with(['\t', '\r', '\n'])
         || seen.starts_with(['=', '+', '-', '@', '＝', '＋', '－', '＠'])
@@ -58,8 +56,7 @@ pub fn shown_as_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A cell of any kind: [`shown_as_text`] unless it is a number, several numbers as [`list`] joins them, a number with its interval or
-/// count, or a sign alone.
+/// Like [`shown_as_text`], but leaves numbers alone: single, joined by [`list`], with an interval or a count; also a lone sign.
 pub fn cell(text: &str) -> Cow<'_, str> {
     let is_number = |text: &str| text.strip_suffix('%').unwrap_or(text).parse::<f64>().is_ok();
     let (numbers, rest) = text.split_once(' ').unwrap_or((text, ""));
@@ -74,7 +71,7 @@ pub fn cell(text: &str) -> Cow<'_, str> {
 pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
     let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
     for record in records {
-        // A flexible writer into memory has no way to fail.
+        // Writing to memory cannot fail, and a flexible writer accepts rows of any length.
         let _ = writer.write_record(record.iter().map(|bytes| match std::str::from_utf8(bytes) {
             Ok(text) => Cow::Owned(cell(text).into_owned().into_bytes()),
             Err(_) => Cow::Borrowed(bytes),
@@ -83,7 +80,6 @@ pub fn write(records: impl IntoIterator<Item = ByteRecord>) -> Vec<u8> {
     writer.into_inner().unwrap_or_default()
 }
 
-/// Values in one cell, with semicolons between.
 pub fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> String {
     values.into_iter().map(|value| value.to_string()).collect::<Vec<_>>().join(";")
 }

@@ -1,4 +1,4 @@
-//! Ids as parts of file names.
+//! Safe file names from ids.
 
 use palimpsest_core::digest::sha256;
 

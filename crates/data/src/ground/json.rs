@@ -1,13 +1,10 @@
-//! JSON as other programs write it: values that JSON does not have are named by their places, so that they cost their own row and no
-//! other.
-//!
-//! Python's `json` writes `NaN`, `Infinity` and lone surrogates, and people write line breaks and lone backslashes within strings. A text that JSON's own parser takes is read by it alone.
+//! Lenient JSON parser: reports invalid values with their path, so that one bad value costs only its own row. Python's `json` writes `NaN`,
+//! `Infinity` and lone surrogates; hand-edited files have raw line breaks and lone backslashes in strings.
 
 use std::borrow::Cow;
 
 use serde::de::DeserializeOwned;
 
-/// A value that JSON does not have, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     path: Vec<Step>,
@@ -17,13 +14,13 @@ pub struct Fault {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
-    /// Into an object; without a key where one is awaited.
+    /// Object key; `None` before the key is read.
     Key(Option<String>),
     At(usize),
 }
 
 impl Fault {
-    /// The place, as `answers[3].text`; `(row)` of the value itself.
+    /// Path such as `answers[3].text`; `(row)` for the root.
     pub fn field(&self) -> String {
         field(&self.path)
     }
@@ -33,7 +30,7 @@ impl Fault {
         of_key.then(|| Fault { path: self.path.into_iter().skip(1).collect(), ..self })
     }
 
-    /// The number of the array's element that the fault is in, and the fault within that element.
+    /// Splits the path into the top-level array index and the fault within that element.
     pub fn of_element(self) -> Option<(usize, Fault)> {
         let at = match self.path.first()? {
             Step::At(at) => *at,
@@ -56,7 +53,7 @@ fn field(path: &[Step]) -> String {
     if text.is_empty() { "(row)".to_owned() } else { text }
 }
 
-/// A value of a text, and what JSON does not have in it: there, null stands for a number and U+FFFD for a character.
+/// Parses a value. Invalid numbers become null and invalid characters U+FFFD; each is reported as a fault.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<(T, Vec<Fault>), serde_json::Error> {
     let error = match serde_json::from_slice(text) {
         Ok(value) => return Ok((value, Vec::new())),
@@ -69,7 +66,7 @@ pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<(T, Vec<Fault>), serde_j
     }
 }
 
-/// The text with JSON in the place of what is none, where that can be told value by value: not of one that is no UTF-8.
+/// Replaces invalid values by valid JSON. Returns the text unchanged if it is not UTF-8.
 pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
     if std::str::from_utf8(text).is_err() {
         return (text.to_vec(), Vec::new());
@@ -92,7 +89,6 @@ pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
                 None => {}
             },
             b'"' => {
-                // The text ends within it.
                 let Some(quote) = closing_quote(text, at) else { return (text.to_vec(), Vec::new()) };
                 end = quote + 1;
                 let (string, found) = sound_string(&text[at + 1..quote]);
@@ -141,7 +137,7 @@ fn closing_quote(text: &[u8], start: usize) -> Option<usize> {
     None
 }
 
-/// The inside of a string as JSON has it, and the first thing in it that JSON does not have, with its remedy.
+/// A string's content as valid JSON, and its first fault with the remedy.
 fn sound_string(raw: &[u8]) -> (String, Option<(String, &'static str)>) {
     let text = String::from_utf8_lossy(raw);
     let mut fault = None;

@@ -1,8 +1,5 @@
-//! Append-only files of JSON lines that survive a kill or a power loss at any byte.
-//!
-//! A row is one line; it counts once its newline is on the disk. A torn last line is cut off and its work redone; a
-//! broken line anywhere else means that something other than a crash happened, and is refused. Used by the run store and by
-//! the record of memory systems.
+//! Append-only JSON Lines files that survive a kill or a power loss at any byte. A row counts once its newline is on disk. A torn last line
+//! is truncated and its work redone; a broken line elsewhere is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -24,7 +21,6 @@ pub enum JsonlError {
 }
 
 impl JsonlError {
-    /// For `map_err`: wraps the file system's error of an `action` on `path`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> JsonlError {
         let path = path.to_owned();
         move |source| JsonlError::Io { action, path, source }
@@ -36,12 +32,11 @@ pub struct RowLog<T> {
     path: PathBuf,
     file: File,
     length: u64,
-    /// All rows of the file, superseded ones included, in file order.
     pub rows: Vec<T>,
 }
 
 impl<T: Serialize + DeserializeOwned> RowLog<T> {
-    /// Opens or creates `path`, cutting off a torn last line.
+    /// Opens or creates `path` and truncates a torn last line.
     pub fn open(path: PathBuf) -> Result<Self, JsonlError> {
         let Parsed { rows, length, torn } = parse(&path)?;
         let mut file = OpenOptions::new()
@@ -66,7 +61,7 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
         self.append_all(vec![row])
     }
 
-    /// Appends rows with one write and waits until they are on the disk.
+    /// Appends rows with one write and syncs.
     pub fn append_all(&mut self, rows: Vec<T>) -> Result<(), JsonlError> {
         let mut lines = Vec::new();
         for row in &rows {
@@ -74,8 +69,7 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
         }
         let written = self.file.write_all(&lines).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Part of the line may have reached the file (a full disk); without it, the folder stays whole. Should
-            // this fail too, opening the file again will cut the line off.
+            // A full disk may leave a partial line: truncate it. If this fails too, the next open truncates it.
             let _ = self.file.set_len(self.length);
             let _ = self.file.seek(SeekFrom::Start(self.length));
             return Err(JsonlError::io("append to", &self.path)(source));
@@ -85,7 +79,7 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
         Ok(())
     }
 
-    /// Makes the file hold exactly `rows`, in one step; leaves it alone where it already does.
+    /// Replaces the content atomically; no write if it is unchanged.
     pub fn rewrite(&mut self, rows: Vec<T>) -> Result<(), JsonlError>
     where
         T: PartialEq,
@@ -99,7 +93,7 @@ impl<T: Serialize + DeserializeOwned> RowLog<T> {
     }
 }
 
-/// Writes `rows` as the whole of `path`, in one step.
+/// Writes the whole file atomically.
 pub fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
     let mut bytes = Vec::new();
     for row in rows {
@@ -121,7 +115,7 @@ fn line<T: Serialize>(row: &T, path: &Path) -> Result<Vec<u8>, JsonlError> {
 
 struct Parsed<T> {
     rows: Vec<T>,
-    /// Bytes of the file that hold whole rows.
+    /// Bytes of complete rows.
     length: u64,
     torn: Option<String>,
 }
@@ -136,7 +130,7 @@ fn parse<T: DeserializeOwned>(path: &Path) -> Result<Parsed<T>, JsonlError> {
     for (number, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
         let last = parsed.length + line.len() as u64 == bytes.len() as u64;
         let row = match line.strip_suffix(b"\n") {
-            // Even if it parses: the write did not finish, so the bytes may not be all of it.
+            // Even if it parses, the write did not finish and bytes may be missing.
             None => Err("no newline".to_owned()),
             Some(line) => serde_json::from_slice(line).map_err(|e| e.to_string()),
         };
@@ -164,7 +158,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut log: RowLog<String> = RowLog::open(root.path().join("rows.jsonl")).unwrap();
         log.append("kept".to_owned()).unwrap();
-        // A device that takes no byte.
+        // /dev/full rejects every write.
         log.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let error = log.append("lost".to_owned()).unwrap_err().to_string();
         assert!(error.contains("rows.jsonl") && error.contains("free some space"), "{error}");
@@ -172,18 +166,18 @@ mod tests {
         assert_eq!(read_rows::<String>(&log.path).unwrap(), ["kept"]);
     }
 
-    /// JSON has all digits of a number, but reading them to the nearest f64 is a choice of the reader.
+    /// serde_json reads floats exactly only with its `float_roundtrip` feature.
     #[test]
     fn a_stored_number_is_read_back_bit_for_bit() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("numbers.jsonl");
-        // A linear congruential generator: its high bits make every exponent and sign.
+        // Linear congruential generator; the high bits cover all exponents and both signs.
         let step = |state: &u64| {
             Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
         };
         let states = std::iter::successors(Some(7), step).take(20_000);
         let any = states.clone().map(f64::from_bits).filter(|number| number.is_finite());
-        // As log-probabilities and effects are.
+        // The range of log-probabilities and effects.
         let small = states.map(|state| -((state >> 11) as f64) / (1_u64 << 50) as f64);
         let numbers: Vec<f64> = any.chain(small).collect();
         write_rows(&path, &numbers).unwrap();

@@ -1,4 +1,4 @@
-//! The ground floor: what any room may use and what knows none of them.
+//! Shared functions of every module; depends on none of them.
 
 pub mod csv;
 pub mod file_stem;

@@ -1,7 +1,6 @@
-//! Quantiles, and numbers as they are written.
+//! Quantiles and number formats.
 
-/// The quantile `q` in [0, 1] of ascending numbers, interpolated linearly between ranks as NumPy does by default (Hyndman and
-/// Fan's type 7); NaN of no numbers.
+/// Quantile `q` in [0, 1] of sorted numbers, linear interpolation (NumPy's default, Hyndman and Fan type 7); NaN if empty.
 pub fn quantile(ascending: &[f64], q: f64) -> f64 {
     let position = q.clamp(0.0, 1.0) * ascending.len().saturating_sub(1) as f64;
     let below = position.floor() as usize;
@@ -10,16 +9,14 @@ pub fn quantile(ascending: &[f64], q: f64) -> f64 {
     low + (high - low) * (position - below as f64)
 }
 
-/// A share in percent with one decimal, ties rounded away from zero as in most printed tables: 0.3125 is `31.3`.
-///
-/// Exact for every quotient of whole numbers below 500 million: only a tie comes so close to one.
+/// Percent with one decimal, ties away from zero: 0.3125 is `31.3`. Exact for ratios of integers below 500 million.
 pub fn percent(share: f64) -> String {
     let tenths = (share.abs() * 1000.0 + 0.5 + 1e-9).floor();
     let sign = if share < 0.0 && tenths > 0.0 { "-" } else { "" };
     format!("{sign}{:.1}", tenths / 10.0)
 }
 
-/// A number for JSON, a whole one without a decimal point: `4` and `4.5`; null of one that is not finite.
+/// JSON number, integers without a decimal point; null if not finite.
 pub fn in_json(number: f64) -> serde_json::Value {
     match number as i64 {
         whole if whole as f64 == number => whole.into(),
@@ -27,7 +24,7 @@ pub fn in_json(number: f64) -> serde_json::Value {
     }
 }
 
-/// A p-value as tables write it: `0.0312`, `1.9e-6`.
+/// Format of p-values in tables: `0.0312`, `1.9e-6`.
 pub fn p_value(p: f64) -> String {
     if p < 0.0001 { format!("{p:.1e}") } else { format!("{p:.4}") }
 }
@@ -44,7 +41,6 @@ mod tests {
 
     #[test]
     fn percentages_round_ties_up_and_nothing_else() {
-        // Every k of n against whole-number arithmetic.
         for n in 1..=400_u64 {
             for k in 0..=n {
                 let tenths = (2000 * k + n) / (2 * n);

@@ -1,4 +1,4 @@
-//! Lists of what differs, sorted or in order of first appearance.
+//! Distinct values, sorted or in order of first appearance.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,6 @@ pub fn sorted_unique<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     items.into_iter().collect::<BTreeSet<T>>().into_iter().collect()
 }
 
-/// The first entry that `is_it` takes, or a new one at the end.
 pub fn entry<T>(all: &mut Vec<T>, is_it: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let at = all.iter().position(is_it).unwrap_or_else(|| {
         all.push(new());

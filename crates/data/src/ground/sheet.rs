@@ -1,6 +1,4 @@
-//! Tables for people and their documents: aligned text, Markdown, LaTeX, CSV.
-//!
-//! A cell has one line or several (a number, and its count below it). Called by the commands that print tables.
+//! Printed tables: aligned text, Markdown, LaTeX, CSV. A cell may have several lines, such as a number and its count.
 
 use super::csv::cell as csv_cell;
 use super::table::aligned;
@@ -36,7 +34,7 @@ impl Format {
         }
     }
 
-    /// A table in this format; none but aligned columns where it is JSON, which a sheet has no names for.
+    /// JSON falls back to aligned text.
     pub fn of(self, sheet: &Sheet) -> Result<String, csv::Error> {
         Ok(match self {
             Format::Text | Format::Json => sheet.text(),
@@ -50,9 +48,9 @@ impl Format {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sheet {
     pub columns: Vec<Column>,
-    /// By row, the lines of each column's cell.
+    /// `[row][column][line]`
     pub rows: Vec<Vec<Vec<String>>>,
-    /// Below the table; CSV has none.
+    /// Omitted in CSV.
     pub notes: Vec<String>,
 }
 
@@ -72,7 +70,7 @@ impl Column {
         Column { name: name.into(), right: true, ..Column::default() }
     }
 
-    /// The same under a heading that it shares with its neighbours.
+    /// Adjacent columns with the same group share a heading.
     #[must_use]
     pub fn under(self, group: impl Into<String>) -> Self {
         Column { group: group.into(), ..self }
@@ -87,7 +85,6 @@ pub fn cell(text: impl Into<String>) -> Vec<String> {
     vec![text.into()]
 }
 
-/// Values that can be written into a cell.
 pub trait Cell {
     fn lines(self) -> Vec<String>;
 }
@@ -123,14 +120,13 @@ impl Cell for f64 {
     }
 }
 
-/// Empty where there is none.
 impl<C: Cell> Cell for Option<C> {
     fn lines(self) -> Vec<String> {
         self.map_or_else(|| cell(""), Cell::lines)
     }
 }
 
-/// A sheet that is declared column by column: a row an item.
+/// A sheet declared column by column, one row per item.
 pub struct Columns<R> {
     items: Vec<R>,
     sheet: Sheet,
@@ -143,7 +139,6 @@ impl<R: Copy> Columns<R> {
         Columns { items, sheet: Sheet { rows, ..Sheet::default() } }
     }
 
-    /// One more column at the right.
     #[must_use]
     pub fn column<C: Cell>(mut self, head: Column, of: impl Fn(R) -> C) -> Self {
         self.sheet.columns.push(head);
@@ -173,24 +168,21 @@ impl<R: Copy> Columns<R> {
         if wanted { self.number(name, of) } else { self }
     }
 
-    /// The table, with remarks below it.
     pub fn sheet(self, notes: Vec<String>) -> Sheet {
         Sheet { notes, ..self.sheet }
     }
 }
 
 impl Sheet {
-    /// The number of lines of the highest cell of a row.
     fn height(row: &[Vec<String>]) -> usize {
         row.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// Line `at` of every cell of a row, written by `write`.
     fn line(row: &[Vec<String>], at: usize, write: impl Fn(&str) -> String) -> Vec<String> {
         row.iter().map(|cell| cell.get(at).map_or(String::new(), |line| write(line))).collect()
     }
 
-    /// The groups that stand beside each other, with their columns.
+    /// Adjacent columns with the same group.
     fn groups(&self) -> Vec<(&str, std::ops::Range<usize>)> {
         let mut groups: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
         for (at, column) in self.columns.iter().enumerate() {
@@ -206,7 +198,6 @@ impl Sheet {
         self.columns.iter().any(|column| !column.group.is_empty())
     }
 
-    /// Aligned with spaces, for a terminal.
     pub fn text(&self) -> String {
         let mut lines: Vec<Vec<String>> = Vec::new();
         if self.has_groups() {
@@ -280,12 +271,12 @@ impl Sheet {
             }
         }
         text += "\\bottomrule\n\\end{tabular}\n";
-        // A line break would end the comment.
+        // A line break would end the LaTeX comment.
         let note = |note: &String| format!("% {}\n", note.split_whitespace().collect::<Vec<_>>().join(" "));
         text + &self.notes.iter().map(note).collect::<String>()
     }
 
-    /// Comma-separated, with a head; lines of a cell are joined by spaces.
+    /// Lines of a cell are joined by spaces.
     pub fn csv(&self) -> Result<String, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let shown = |text: String| csv_cell(&text).into_owned();

@@ -1,11 +1,10 @@
-//! Tables of text.
+//! Plain-text tables and line wrapping.
 
-/// Left-aligned columns, two spaces apart, a line a row.
 pub fn columns(rows: &[impl AsRef<[String]>]) -> String {
     aligned(rows, |_| false)
 }
 
-/// Columns two spaces apart, those that `right` says aligned to the right.
+/// Columns two spaces apart; `right` selects right-aligned ones.
 pub fn aligned(rows: &[impl AsRef<[String]>], right: impl Fn(usize) -> bool) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows.iter().map(AsRef::as_ref) {
@@ -26,8 +25,7 @@ pub fn aligned(rows: &[impl AsRef<[String]>], right: impl Fn(usize) -> bool) -> 
     text
 }
 
-/// [`aligned`] where its lines are at most `width` characters long. Wider tables go on in further blocks below, of as many columns as
-/// fit, each with the first `kept` columns again; a block has one column more at least.
+/// [`aligned`], but wide tables are split into blocks of columns that repeat the first `kept` columns and have at least one more.
 pub fn within(
     rows: &[impl AsRef<[String]>],
     right: impl Fn(usize) -> bool,
@@ -45,7 +43,6 @@ pub fn within(
     for column in kept.min(columns)..columns {
         let wide = widest(column) + 2;
         match blocks.last_mut() {
-            // No gap follows a line's last column.
             Some(block) if used + wide <= width + 2 => block.push(column),
             _ => {
                 blocks.push((0..kept).chain([column]).collect());
@@ -67,7 +64,7 @@ pub fn within(
     blocks.iter().map(of_block).collect::<Vec<_>>().join("\n")
 }
 
-/// A text in lines of at most `width` characters, broken between words; a longer word has a line of its own.
+/// Word wrap at `width` characters; longer words are not split.
 pub fn wrapped(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,7 +1,4 @@
-//! Text files that a user gives: in UTF-8, with a byte order mark or without.
-//!
-//! Editors and spreadsheets begin files with the mark, which is no part of the text, and save some in UTF-16. The first is passed over,
-//! the second refused by its name: every file of a user's is read through here.
+//! Reads text files given by users: UTF-8 with or without a byte order mark (BOM). Refuses UTF-16 by name.
 
 use std::io::{self, BufRead, ErrorKind};
 use std::path::Path;
@@ -30,12 +27,10 @@ impl From<NotUtf8> for io::Error {
     }
 }
 
-/// The text of a file, without a byte order mark.
 pub fn read(path: &Path) -> io::Result<String> {
     Ok(text(std::fs::read(path)?)?)
 }
 
-/// The text of bytes, without a byte order mark.
 pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
     refuse_others(&bytes)?;
     if bytes.starts_with(MARK) {
@@ -53,7 +48,6 @@ pub fn text(mut bytes: Vec<u8>) -> Result<String, NotUtf8> {
     })
 }
 
-/// Goes on behind the byte order mark that a reader begins with, if it does.
 pub fn skip_mark(reader: &mut impl BufRead) -> io::Result<()> {
     let beginning = reader.fill_buf()?;
     refuse_others(beginning)?;
@@ -67,7 +61,7 @@ fn refuse_others(beginning: &[u8]) -> Result<(), NotUtf8> {
     let name = match beginning {
         [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => "UTF-32",
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] => "UTF-16",
-        // Two letters of the Latin alphabet without a mark.
+        // No BOM: assume two ASCII characters.
         [1..=255, 0, 1..=255, 0, ..] => "UTF-16LE",
         [0, 1..=255, 0, 1..=255, ..] => "UTF-16BE",
         _ => return Ok(()),

@@ -1,12 +1,10 @@
-//! Words of a text in any language: the one rule of retrieval, of the checks of data and of what an answer names.
+//! Word segmentation for any language, used by retrieval, data checks and the matching of answers.
 //!
-//! A word is a run of letters, digits and their marks, in NFKC and with its case folded (Unicode's full folding). It ends where
-//! [UAX 29](https://www.unicode.org/reports/tr29/) ends it, and also at punctuation within it, so that `don't` is two words. Format
-//! characters such as soft hyphens and joiners are left out; a zero-width space ends a word. Scripts that are written without spaces
-//! between words (`SPACELESS`) have no such ends: their runs are cut into characters, a letter with its marks each, of which
-//! retrieval takes every two neighbours as a word.
+//! A word is a run of letters, digits and marks, NFKC-normalised and case-folded, bounded as in [UAX
+//! 29](https://www.unicode.org/reports/tr29/) and by punctuation (`don't` is two words). Format characters are dropped; a zero-width space
+//! is a boundary. Scripts without spaces (`SPACELESS`) are split into characters; retrieval uses bigrams.
 //!
-//! `adapters/plain.py` has the same rule, and `tests/fixtures/words.json` holds both to it. A change of the rule is a new [`VERSION`].
+//! `adapters/plain.py` implements the same rule; `tests/fixtures/words.json` tests both. Bump [`VERSION`] on any change.
 
 use std::ops::RangeInclusive;
 
@@ -15,10 +13,10 @@ use icu_properties::CodePointMapData;
 use icu_properties::props::{GeneralCategory, GeneralCategoryGroup};
 use unicase::UniCase;
 
-/// The version of the rule, for the identity of what is decided by it. Version 1 was runs of letters and digits in lower case.
+/// Part of the identity hash of results that depend on segmentation. Version 1 was lower-case runs of letters and digits.
 pub const VERSION: u32 = 2;
 
-/// Blocks of scripts that are written without spaces between words, or, as Hangul, with endings that words share.
+/// Scripts without spaces between words; Hangul is included because endings attach to words.
 const SPACELESS: [RangeInclusive<char>; 15] = [
     '\u{0E00}'..='\u{0EFF}',   // Thai, Lao
     '\u{1000}'..='\u{109F}',   // Myanmar
@@ -37,7 +35,7 @@ const SPACELESS: [RangeInclusive<char>; 15] = [
     '\u{20000}'..='\u{3FFFF}', // Han
 ];
 
-/// Choices of a letter's form, which make no other letter.
+/// Variation selectors.
 const SELECTORS: [RangeInclusive<char>; 2] = ['\u{FE00}'..='\u{FE0F}', '\u{E0100}'..='\u{E01EF}'];
 
 const ZERO_WIDTH_SPACE: char = '\u{200B}';
@@ -62,7 +60,7 @@ impl Kind {
             GeneralCategory::EnclosingMark => Kind::Ignored,
             GeneralCategory::NonspacingMark if within(&SELECTORS) => Kind::Ignored,
             GeneralCategory::NonspacingMark | GeneralCategory::SpacingMark => Kind::Mark,
-            // Digits stand together in every script.
+            // Digits of spaceless scripts are not split.
             GeneralCategory::DecimalNumber | GeneralCategory::OtherNumber => Kind::Letter,
             category
                 if category == GeneralCategory::LetterNumber
@@ -79,8 +77,7 @@ impl Kind {
     }
 }
 
-/// The words of a text in their order. Of scripts without spaces every two neighbouring characters are one; a character between two
-/// others that are none of such a script is one by itself.
+/// Words in order. Runs of spaceless scripts give character bigrams; a single character is a word.
 pub fn words(text: &str) -> Vec<String> {
     split(text, |characters, words| match characters {
         [one] => words.push((*one).to_owned()),
@@ -88,18 +85,17 @@ pub fn words(text: &str) -> Vec<String> {
     })
 }
 
-/// The words of a text in their order, of scripts without spaces each character: a phrase is in a text if its units stand there one
-/// behind another.
+/// Words in order; spaceless scripts give single characters. A text contains a phrase if it contains its units consecutively.
 pub fn units(text: &str) -> Vec<String> {
     split(text, |characters, words| words.extend(characters.iter().map(|&one| one.to_owned())))
 }
 
-/// [`units`], each between two spaces; of nothing two spaces.
+/// [`units`] joined by spaces, with a space at both ends, for substring search.
 pub fn phrase(text: &str) -> String {
     format!(" {} ", units(text).join(" "))
 }
 
-/// True if a character beside a word makes it another word.
+/// True for characters that extend an adjacent word.
 pub fn joins_words(c: char) -> bool {
     matches!(Kind::of(c), Kind::Letter | Kind::Mark)
 }
@@ -122,7 +118,7 @@ fn split(text: &str, of_spaceless: impl Fn(&[&str], &mut Vec<String>)) -> Vec<St
     words
 }
 
-/// The words of a run, which are several where scripts meet or a compatibility form stands for several (`½` is `1⁄2`).
+/// Splits a run at script boundaries and within compatibility forms (`½` is `1⁄2`).
 fn of_run(run: &str, of_spaceless: &impl Fn(&[&str], &mut Vec<String>), words: &mut Vec<String>) {
     let nfkc = |text: &str| ComposingNormalizerBorrowed::new_nfkc().normalize(text).into_owned();
     let folded = nfkc(&UniCase::new(nfkc(run)).to_folded_case());
@@ -145,7 +141,7 @@ fn of_run(run: &str, of_spaceless: &impl Fn(&[&str], &mut Vec<String>), words: &
     }
 }
 
-/// The text in lower case with single spaces for white space, and none around it.
+/// Lower case, white space collapsed.
 pub fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }

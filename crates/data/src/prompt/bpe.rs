@@ -1,8 +1,5 @@
-//! The byte-pair encodings of OpenAI's models, which need no model's files: `o200k_base`, in which the STALE paper counts
-//! tokens (appendix D.4), and `cl100k_base`.
-//!
-//! A thin layer over the crate `tiktoken-rs`, which ships the tables: the texts of the tables have the SHA-256 that OpenAI's own
-//! package pins. Called by `data stats`, and wherever prompts are counted for an endpoint whose tokeniser is not here.
+//! OpenAI's byte-pair encodings: `o200k_base`, which the STALE paper counts in (appendix D.4), and `cl100k_base`. Wraps `tiktoken-rs`,
+//! whose tables match the SHA-256 pinned by OpenAI's package.
 
 use palimpsest_core::text::{CountTokens, TextError, check_runs};
 
@@ -14,7 +11,7 @@ use table::Table;
 
 pub const ENCODINGS: [&str; 2] = ["o200k_base", "cl100k_base"];
 
-/// An encoding with its table. Opening one takes some tenths of a second and 40 MB.
+/// Loading takes some tenths of a second and 40 MB.
 pub struct BytePairEncoding {
     name: &'static str,
     table: Table,
@@ -36,8 +33,7 @@ impl BytePairEncoding {
 }
 
 impl CountTokens for BytePairEncoding {
-    /// Text that looks like a special token is text, as in a message to an endpoint. Fails on runs that the pre-tokeniser's expression
-    /// gives up on.
+    /// Special tokens count as plain text, as in an endpoint's messages. Fails on runs that the pre-tokeniser's regex gives up on.
     fn count(&self, text: &str) -> Result<usize, TextError> {
         check_runs(text)?;
         Ok(self.table.count(text))

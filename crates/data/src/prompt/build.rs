@@ -1,9 +1,7 @@
-//! A history and a probe become the text that the model reads, and the byte ranges of its parts.
+//! Renders a history and a probe to the prompt text and the byte ranges of its parts.
 //!
-//! Each template is rendered twice: once with short markers in place of what is put into it, which shows where the
-//! content goes and that it goes there exactly once, and once for real. The real text must equal the first with the
-//! markers replaced; so the places are exact even where a session quotes the query or the system text, and a template
-//! that alters its content is found out.
+//! Each template is rendered twice, with markers and with the content, and the results must agree. So spans are exact even if a session
+//! quotes the query, and a template that alters or repeats content is an error.
 
 use std::collections::HashSet;
 
@@ -19,13 +17,13 @@ use super::templates::SegmentText;
 use super::{PromptError, SegmentNumbers, Templates};
 use crate::case::{Case, Evidence, History, Probe, Segment, Stretch};
 
-// Private-use characters: no wording holds them, no template strips them.
+// Private-use characters: absent from wording, kept by templates.
 const SYSTEM_MARK: &str = "\u{F0001}system\u{F0001}";
 const USER_MARK: &str = "\u{F0002}user\u{F0002}";
 const HISTORY_MARK: &str = "\u{F0003}history\u{F0003}";
 const QUERY_MARK: &str = "\u{F0004}query\u{F0004}";
 
-/// Tokens that may appear at the borders between the fixed text and the segments when the two are joined.
+/// Upper bound of extra tokens at the borders between fixed text and segments.
 pub const BORDER_TOKENS: usize = 8;
 
 #[derive(Debug, Clone)]
@@ -36,13 +34,12 @@ pub struct PromptBuilder {
     special_tokens: SpecialTokens,
 }
 
-/// A labelled stretch of text on its way into a prompt.
 struct Piece {
     label: Label,
     text: String,
 }
 
-/// Labels of a history, none of which is shown.
+/// Labels of a history; never shown.
 #[derive(Clone, Copy)]
 struct Labels<'a> {
     evidence: &'a [Evidence],
@@ -61,7 +58,7 @@ enum Label {
 }
 
 impl PromptBuilder {
-    /// A builder for the model whose chat template is given. It numbers the segments shown consecutively.
+    /// Numbers the shown segments consecutively by default.
     pub fn new(templates: Templates, chat_template: ChatTemplate) -> Self {
         PromptBuilder {
             templates,
@@ -76,21 +73,16 @@ impl PromptBuilder {
         PromptBuilder { numbers, ..self }
     }
 
-    /// The same builder, for text of the data that spells a special token to be read so.
+    /// Sets how special tokens spelt in the data are tokenised.
     #[must_use]
     pub fn reading(self, special_tokens: SpecialTokens) -> Self {
         PromptBuilder { special_tokens, ..self }
     }
 
-    /// The prompt of `probe` on `history`. `evidence`, and the probe's own, labels spans and leaves the text untouched.
+    /// Renders `probe` on `history`. `evidence` only labels spans.
     ///
-    /// The probe's prefix begins the answer behind the generation prompt, past any thought. It is in the text and no part of the messages.
-    ///
-    /// The query and each template's output are trimmed, so that templates that trim and those that do not give the same
-    /// places. Text that spells a special token is left as it is; how it is read, [`Self::reading`] says. Spans stay exact
-    /// either way.
-    ///
-    /// A judge's notes have no way in:
+    /// The probe's prefix follows the generation prompt and any thought, outside the messages. The query and the templates' output are
+    /// trimmed. Special tokens in the data stay in the text; see [`Self::reading`]. Judge notes are not accepted:
     ///
     /// ```compile_fail
     /// # use palimpsest::{data::Case, prompt::{Prompt, PromptBuilder, PromptError}};
@@ -108,8 +100,7 @@ impl PromptBuilder {
         self.build_of(history, &texts, evidence, &[], probe)
     }
 
-    /// The prompts of all of a case's probes, in order, on `history`, which is the case's or what truncation left of it; with the
-    /// case's evidence and stretches.
+    /// Prompts of all probes on `history` (possibly truncated), with the case's evidence and stretches.
     pub fn build_all(&self, case: &Case, history: &History) -> Result<Vec<Prompt>, PromptError> {
         let texts = self.segment_texts(history)?;
         let of = |probe| self.build_of(history, &texts, &case.evidence, &case.stretches, probe);
@@ -130,11 +121,8 @@ impl PromptBuilder {
         self.assemble(history, texts, labels, probe)
     }
 
-    /// Tokens that each segment of `history` adds to a prompt, in order: what truncation weighs.
-    ///
-    /// Segments begin with a non-space character and end with a blank line, so for usual vocabularies the cost of one does not
-    /// depend on its neighbours. It can depend on its number, which may change when others go. Check the truncated prompt's true
-    /// length all the same, and drop one more segment if it does not fit.
+    /// Tokens that each segment adds, in order. With usual vocabularies they do not depend on neighbours, but may depend on segment
+    /// numbers: check the truncated prompt's length and drop another segment if needed.
     pub fn segment_costs(
         &self,
         history: &History,
@@ -145,8 +133,7 @@ impl PromptBuilder {
         Ok(tokens.count_each(&texts, self.special_tokens)?)
     }
 
-    /// Upper bound of the tokens of everything but the segments, over all of `probes`; [`BORDER_TOKENS`] of them are for the
-    /// borders.
+    /// Upper bound of the tokens outside the segments, over all `probes`, including [`BORDER_TOKENS`].
     pub fn fixed_cost(
         &self,
         history: &History,
@@ -161,7 +148,7 @@ impl PromptBuilder {
         Ok(most)
     }
 
-    /// `texts` are those of the first segments of `history` (all, or none for the fixed part alone).
+    /// `texts`: rendered segments, all or none (fixed part only).
     fn assemble(
         &self,
         history: &History,
@@ -196,7 +183,7 @@ impl PromptBuilder {
             .collect();
         let render = |messages: &[Message]| match probe.prefix.is_empty() {
             true => self.chat.render_on(messages, true, now),
-            // An answer that is begun is not thought about.
+            // A prefilled answer skips the thought.
             false => self.chat.render_past_thought_on(messages, now),
         };
         let skeleton = render(&markers)?;
@@ -213,7 +200,6 @@ impl PromptBuilder {
         Ok(Prompt { text, spans, overlays, special_tokens: self.special_tokens, messages })
     }
 
-    /// The user message: preamble, segments, instructions and query.
     fn user_pieces(
         &self,
         history: &History,
@@ -267,7 +253,7 @@ impl PromptBuilder {
         Ok(pieces)
     }
 
-    /// Today's date to the chat template: the file's query time, where it is told, else the last segment's that has one.
+    /// Date for the chat template: the query time if shown, else the last segment time.
     fn asked_at(&self, history: &History) -> DateTime {
         let last = || history.segments.iter().rev().find_map(|segment| segment.time);
         let told = history.query_time.filter(|_| self.templates.query_time());
@@ -314,8 +300,7 @@ fn check(history: &History, texts: &[SegmentText], labels: Labels<'_>) -> Result
     Ok(())
 }
 
-/// Replaces each slot's marker in `skeleton` by the slot's pieces; what lies between gets the label `own`. Empty pieces are
-/// left out.
+/// Replaces slot markers by their pieces; text between them gets the label `own`. Drops empty pieces.
 fn fill(
     name: &str,
     skeleton: &str,
@@ -343,7 +328,7 @@ fn fill(
     Ok(filled)
 }
 
-/// White space after the history belongs to the last segment, or one token of white space could straddle the border.
+/// Trailing white space joins the last segment; otherwise one token could straddle the border.
 fn give_space_to_last_segment(pieces: &mut Vec<Piece>) {
     let Some(last) = pieces.iter().rposition(|piece| matches!(piece.label, Label::Segment(_))) else {
         return;
@@ -364,8 +349,7 @@ fn equals(text: &str, pieces: &[Piece]) -> bool {
     rest == Some("")
 }
 
-/// Numbers the labels, cuts off `bos`, and gives segments their roles. Also where each segment's span is, by its place in the
-/// history.
+/// Numbers labels, strips `bos` and assigns roles. Also returns the span index of each segment.
 fn label(
     pieces: &[Piece],
     bos: &str,
@@ -409,7 +393,7 @@ fn label(
     (spans, segments)
 }
 
-/// The spans of evidence that is no whole segment, and of stretches. `starts` are the places of the segments' spans.
+/// Spans of sub-segment evidence and of stretches. `starts`: span index per segment.
 fn overlays(
     history: &History,
     texts: &[SegmentText],
@@ -430,14 +414,13 @@ fn overlays(
             let (segment, turns) = (place.segment, text.turns.len());
             return Err(PromptError::NoSuchTurn { segment, turn, turns });
         };
-        // Content is shown without the white space around it.
         let cut = said.content.len() - said.content.trim_start().len();
         let bytes = match &place.bytes {
             None => 0..shown.len(),
             Some(bytes) => bytes.start.saturating_sub(cut)..bytes.end.saturating_sub(cut).min(shown.len()),
         };
         let border = |at: usize| text.text.is_char_boundary(shown.start + at);
-        // Bytes beyond the content would be measured as less than was meant.
+        // Out-of-range bytes are an error: a shorter span would be measured.
         let beyond = place.bytes.as_ref().is_some_and(|bytes| bytes.end > said.content.len());
         if beyond || bytes.is_empty() || !border(bytes.start) || !border(bytes.end) {
             return Err(PromptError::NoSuchBytes { label: format!("{}{place}", span.label) });
@@ -451,7 +434,7 @@ fn overlays(
         });
     }
     for Stretch { label, first, last } in labels.stretches {
-        // Of what truncation left.
+        // Only segments left by truncation.
         let inside = history.segments.iter().zip(starts).filter(|(s, _)| (*first..=*last).contains(&s.index));
         let mut places = inside.filter_map(|(_, &at)| spans.get(at));
         let Some(one) = places.next() else { continue };
@@ -461,7 +444,7 @@ fn overlays(
     Ok(overlays)
 }
 
-/// The texts that stand in prompts as they are: every turn, and every probe's query and prefix.
+/// Texts that appear verbatim in prompts: turns, queries and prefixes.
 pub fn contents(case: &Case) -> impl Iterator<Item = &str> {
     let turns = case.history.segments.iter().flat_map(|segment| &segment.turns);
     let queries = case.probes.iter().flat_map(|probe| [probe.query.as_str(), probe.prefix.as_str()]);

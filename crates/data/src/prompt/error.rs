@@ -1,4 +1,4 @@
-//! Errors of prompt templates and of cases that no prompt can be made of.
+//! Errors of templates and prompts.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,5 @@
-//! A case and a probe become the text that a model reads, with labelled spans.
-//!
-//! Owns the prompts' wording ([`Templates`]), the bookkeeping of spans ([`PromptBuilder`]) and the encodings that hosted models are
-//! counted in ([`BytePairEncoding`]). It touches no tensors, and it never sees a case's judge-only fields:
-//! [`PromptBuilder::build`] takes the history, the evidence's positions and the probe, which is all that a model under test may be
-//! shown.
+//! Renders a case and a probe to the model's text with labelled spans. No tensors.
+//! [`PromptBuilder::build`] takes only model-visible data, never judge-only fields.
 
 mod bpe;
 mod build;

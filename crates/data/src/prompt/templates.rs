@@ -1,7 +1,4 @@
-//! The wording of the prompts: a benchmark's templates, each of which a file in a folder can replace.
-//!
-//! Owns the text around history and query, and nothing of a model's own format (that is the chat template's). Variables
-//! are documented at the head of each file and in `docs/prompts.md`.
+//! Prompt wording: a benchmark's templates, each replaceable by a file. Variables are documented in `docs/prompts.md`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,10 +17,10 @@ use crate::ground::text_file;
 
 const SYSTEM: &str = "system.j2";
 
-/// The judge's template. It may lie in the same folder; it is read by the judge, not here.
+/// Read by the judge; may be in the same folder.
 pub const JUDGE_FILE: &str = "judge.j2";
 
-/// The templates of memories, the same for every benchmark: where memory systems are shown.
+/// Shared templates for memory systems.
 const MEMORIES: [(&str, &str); 2] = [
     ("memory.j2", include_str!("templates/memory.j2")),
     ("context.j2", include_str!("templates/context.j2")),
@@ -39,14 +36,13 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// A benchmark's own templates; where `dir` is given, each file in it replaces the one of the same name. A file
-    /// of any other name is refused (hidden files, `judge.j2`, which belongs to the judge, and those of [`Self::with_memories`] are passed over).
+    /// The benchmark's templates, overridden by files in `dir`. Unknown file names are errors, except hidden, judge and memory files.
     pub fn load(benchmark: &Benchmark, dir: Option<&Path>) -> Result<Self, PromptError> {
         let files: Vec<&'static str> = benchmark.templates.iter().map(|(name, _)| *name).collect();
         if let Some(dir) = dir {
             refuse_unknown_files(dir, &files)?;
         }
-        // Strict: a misspelt variable in an override is an error, not a silent gap in every prompt.
+        // Strict: a misspelt variable in an override is an error.
         let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
         let mut hasher = Sha256::new();
         for &(name, embedded) in benchmark.templates {
@@ -62,8 +58,7 @@ impl Templates {
         Ok(Templates { env, digest, files, question_first, query_time })
     }
 
-    /// The same, which tell when the question is put where the data says so. Without it those of some benchmarks do not
-    /// ([`Benchmark::query_time_if_asked`]).
+    /// Always shows the query time if the data has one; some benchmarks omit it ([`Benchmark::query_time_if_asked`]).
     #[must_use]
     pub fn with_query_time(self, told: bool) -> Self {
         Templates { query_time: self.query_time || told, ..self }
@@ -73,7 +68,7 @@ impl Templates {
         self.query_time
     }
 
-    /// The same with the templates of memories, those of `dir` in the place of the built-in ones. They are part of the digest.
+    /// Adds the memory templates, overridden by those of `dir`; changes the digest.
     pub fn with_memories(mut self, dir: Option<&Path>) -> Result<Self, PromptError> {
         let mut hasher = Sha256::new();
         hasher.update(&self.digest);
@@ -90,12 +85,12 @@ impl Templates {
         Ok(self)
     }
 
-    /// SHA-256 (hexadecimal) over names and sources in the order of [`Benchmark::templates`]. Part of a run's identity.
+    /// SHA-256 (hex) over names and sources, in the order of [`Benchmark::templates`]. Part of the run identity.
     pub fn digest(&self) -> &str {
         &self.digest
     }
 
-    /// The system message before a probe of this form, trimmed; empty means that none is sent.
+    /// System message for this form, trimmed; empty if none is sent.
     pub(super) fn system(&self, form: &str) -> Result<String, PromptError> {
         Ok(sandbox::render(&self.env, SYSTEM, context! { form }, 0)?.trim().to_owned())
     }
@@ -112,8 +107,7 @@ impl Templates {
         })
     }
 
-    /// One segment, the one at `place` of what is shown. Begins with a non-space character and ends with a blank line, so that no
-    /// token of a usual vocabulary straddles the border between two segments.
+    /// `place` is among those shown. Starts with a non-space and ends with a blank line, so that tokens do not straddle segments.
     pub(super) fn segment(
         &self,
         segment: &Segment,
@@ -136,7 +130,7 @@ impl Templates {
         let rendered = match numbers.of(place, segment.index) {
             Some(number) => render(number.into())?,
             None => render(Value::UNDEFINED).map_err(|error| {
-                // Undefined variables are errors; whether it is this one shows in the same with a number.
+                // Retry with a number to find out whether it was the undefined variable.
                 if render(1.into()).is_err() {
                     return error;
                 }
@@ -151,7 +145,7 @@ impl Templates {
         if text.is_empty() {
             return Err(failed(format!("it renders {kind} {index} as nothing")).into());
         }
-        // A segment whose words are not all there would be measured as if they were.
+        // All content must appear, or missing words would be measured as shown.
         let mut turns = Vec::with_capacity(segment.turns.len());
         let mut reached = 0;
         for (place, turn) in segment.turns.iter().enumerate() {
@@ -190,11 +184,10 @@ impl Templates {
 #[derive(Debug, Clone)]
 pub(super) struct SegmentText {
     pub text: String,
-    /// Where each turn's content lies, trimmed.
+    /// Byte ranges of each turn's trimmed content.
     pub turns: Vec<Range<usize>>,
 }
 
-/// A template's text: the folder's, where there is one and it has it.
 fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, PromptError> {
     match dir.map(|dir| dir.join(name)) {
         Some(path) if path.exists() => {
@@ -238,7 +231,7 @@ pub enum SegmentNumbers {
 }
 
 impl SegmentNumbers {
-    /// The number of the segment at zero-based `place` of what is shown, which is at `index` of the whole history.
+    /// `place`: zero-based among those shown; `index`: zero-based in the whole history.
     pub fn of(self, place: usize, index: usize) -> Option<usize> {
         match self {
             SegmentNumbers::Consecutive => Some(place + 1),

@@ -1,15 +1,12 @@
-//! The percentile bootstrap of a mean of right and wrong answers, and of a mean of their paired differences.
-//!
-//! Units are drawn with replacement, within each stratum as many as it has. What a draw can give are whole numbers, so that the
-//! distribution of all resamples is computed instead of drawn: it is what resampling comes to with ever more resamples, and needs no seed.
+//! Stratified percentile bootstrap of the mean of binary outcomes or their paired differences.
+//! Computes the exact distribution of the resampled sum: no sampling, no seed.
 
 use super::{Interval, LEVEL};
 
-/// The interval at [`LEVEL`] of the mean over all units of `strata`, `[strata][units]`, each 0, 1 or -1; the ends are the resamples'
-/// percentiles. Absent without units, and of other numbers.
+/// Interval at [`LEVEL`] of the mean over `strata`, `[strata][units]`, of units 0, 1 or -1. `None` without units or for other values.
 pub fn percentile(strata: &[&[f64]]) -> Option<Interval> {
     let n: usize = strata.iter().map(|units| units.len()).sum();
-    // The probability of each sum of the units that have been drawn, from -n to n.
+    // Probability of each sum, from -n to n.
     let mut sums = vec![0.0; 2 * n + 1];
     *sums.get_mut(n)? = 1.0;
     let mut drawn = 0;
@@ -33,7 +30,7 @@ pub fn percentile(strata: &[&[f64]]) -> Option<Interval> {
         let mut below = 0.0;
         let at = sums.iter().position(|probability| {
             below += probability;
-            // Rounding must not move an end by a whole unit.
+            // Tolerance: rounding must not move an end by a whole unit.
             below > level - 1e-9
         });
         at.map(|at| (at as f64 - n as f64) / n as f64)
@@ -59,20 +56,18 @@ mod tests {
 
     #[test]
     fn few_answers_have_the_percentiles_of_the_binomial_distribution() {
-        // Two of four right: 0 and 4 of 4 come with 1/16 each.
+        // P(0 of 4) = P(4 of 4) = 1/16.
         assert_eq!(ends(&[[2, 2, 0]]), (0.0, 1.0));
-        // Of six, half of them right: 0 with 1/64 = 0.0156, at most 1 with 7/64.
+        // P(0 of 6) = 1/64 = 0.0156, P(at most 1) = 7/64.
         assert_eq!(ends(&[[3, 3, 0]]), (1.0 / 6.0, 5.0 / 6.0));
-        // All alike have no width, which is what the method says.
         assert_eq!((ends(&[[5, 0, 0]]), ends(&[[0, 5, 0]])), ((1.0, 1.0), (0.0, 0.0)));
-        // Strata keep their sizes: what is all right stays so.
         assert_eq!(ends(&[[4, 0, 0], [2, 2, 0]]), (0.5, 1.0));
         assert_eq!(ends(&[[1, 0, 1]]), (-1.0, 1.0));
         assert_eq!(percentile(&[]), None);
         assert_eq!(percentile(&[&[0.5, 1.0]]), None);
     }
 
-    /// By its definition: 10,000 resamples, sorted, with a seed.
+    /// Compares with 10,000 seeded resamples.
     #[test]
     fn the_ends_are_those_of_resampling() {
         let strata = [[40, 20, 5], [90, 12, 0], [10, 30, 24]];

@@ -1,8 +1,5 @@
-//! Intervals of means of numbers between two bounds: shares of right answers, scores, and differences of either.
-//!
-//! All right, all wrong and no difference at all are common in small samples, and say nothing of their spread. So a unit at either
-//! bound is added before Student's t is taken: Laplace's adjustment, as Bonett and Price have it for paired proportions (2012). The
-//! interval then has a width at the bounds too, and holds for units that weigh unequally, such as cases of several questions.
+//! Intervals of means of bounded numbers: accuracies, scores and their differences. Equal values are common in small samples and have zero
+//! variance, so a pseudo-observation is added at either bound before Student's t is taken: Laplace's adjustment (Bonett and Price 2012).
 
 use super::bootstrap::percentile;
 use super::means::t_quantile;
@@ -19,19 +16,15 @@ pub enum Intervals {
     Paper,
 }
 
-/// Units of one kind, of which the sample has as many by design.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stratum {
-    /// The weight of its units' mean in the whole; of all strata 1.
+    /// Stratum weight; weights sum to 1.
     pub weight: f64,
     pub units: Vec<f64>,
 }
 
-/// The interval at [`LEVEL`](super::LEVEL) of the weighted mean of strata whose units lie within `bounds`.
-///
-/// To each stratum its weight's share of one unit at either bound is added. The variance of its mean is then that of n units, and
-/// Student's t has n + 2 less the number of strata for its degrees of freedom. Absent where no stratum has two units: then
-/// nothing tells how far units differ.
+/// Interval at [`LEVEL`](super::LEVEL) of the weighted mean of strata whose units lie within `bounds`. Each stratum gets its weight's share
+/// of the two pseudo-observations; degrees of freedom are units + 2 - strata. `None` if no stratum has two units.
 pub fn adjusted_mean(strata: &[Stratum], bounds: (f64, f64)) -> Option<Interval> {
     let filled = || strata.iter().filter(|stratum| !stratum.units.is_empty());
     if !filled().any(|stratum| stratum.units.len() > 1) {
@@ -53,8 +46,7 @@ pub fn adjusted_mean(strata: &[Stratum], bounds: (f64, f64)) -> Option<Interval>
     Some(Interval { low: (mean - reach).max(bounds.0), high: (mean + reach).min(bounds.1) })
 }
 
-/// The interval of the mean of units that all weigh the same, within their strata: of answers that are right (1) or wrong (0), or within
-/// `bounds` of -1 and 1 of their paired differences.
+/// Interval of the mean of equally weighted units: binary outcomes (0, 1) or paired differences in [-1, 1].
 pub fn of_units(strata: &[Stratum], bounds: (f64, f64), intervals: Intervals) -> Option<Interval> {
     match (intervals, strata) {
         (Intervals::Paper, _) => {
@@ -65,7 +57,7 @@ pub fn of_units(strata: &[Stratum], bounds: (f64, f64), intervals: Intervals) ->
     }
 }
 
-/// The interval of a share of right answers that all weigh the same: Wilson's where each is a unit of its own.
+/// Interval of an accuracy: Wilson if units are binary.
 pub fn of_shares(units: &[f64]) -> Option<Interval> {
     let right = units.iter().filter(|x| **x == 1.0).count();
     if units.iter().all(|x| *x == 0.0 || *x == 1.0) {

@@ -1,40 +1,32 @@
-//! Controls of effects: random text of equal length. The rule is one for `causes`, `why`, the server and the Python package.
+//! Controls of effects: random text of equal length, chosen alike in `causes`, `why`, the server and the Python package.
 //!
-//! - **Drawn** by seed and name alone, so that all that is named alike (the answers of a case, a prompt) has the same stretches, from a
-//!   history and away from what the caller names: the evidence of a run. ([`stretches`], [`equal_sets`].)
-//! - **As long** as what they are held against. For single sessions a pool of stretches covers the sessions' lengths and serves all of
-//!   them: one stretch a session would double the readings, and may hold what decided the answer. For a set of sessions at once there are
-//!   sets of stretches of exactly their lengths.
-//! - **The control of a session** is the median effect of the stretches nearest to its length, of those that do not touch it
-//!   ([`control_of`]). One stretch that happens to hold what decided the answer does not move it.
+//! - Stretches are drawn by seed and name only, outside excluded ranges ([`stretches`], [`equal_sets`]); all answers of a case share them.
+//! - For single sessions, one pool covers the range of lengths; one stretch per session would double the forward passes.
+//! - A session's control is the median effect of the disjoint stretches nearest to its length ([`control_of`]).
 
 use std::ops::Range;
 
 use crate::case::draw::Draws;
 use crate::ground::numbers::quantile;
 
-/// Stretches of a pool, unless told otherwise.
+/// Default pool size.
 pub const STRETCHES: usize = 12;
 
-/// Stretches whose median is taken, at least.
+/// Minimum number of stretches in the median.
 pub const NEAREST: usize = 5;
 
-/// True if two ranges have no token in common.
 pub fn are_apart(one: &Range<usize>, other: &Range<usize>) -> bool {
     other.end <= one.start || one.end <= other.start
 }
 
-/// From the beginning of the first session to the end of the last.
 pub fn extent(sessions: &[Range<usize>]) -> Range<usize> {
     let start = sessions.iter().map(|session| session.start).min().unwrap_or(0);
     start..sessions.iter().map(|session| session.end).max().unwrap_or(start)
 }
 
-/// Up to `count` different stretches of `history`, none of which touches any of `taken`: drawn from `seed` and the name alone.
-///
-/// Lengths are evenly spaced quantiles of the sessions' lengths, from the shortest to the longest (of one stretch the median), in random
-/// order. The middle of the n-th lies in the n-th of `count` equal parts of the history where there is room, else anywhere. A length for which
-/// there is no room is left out.
+/// Up to `count` distinct stretches of `history` disjoint from `taken`, determined by `seed` and `name`. Lengths are evenly spaced
+/// quantiles of the session lengths (the median if `count` is 1), in random order; the n-th stretch is centred in the n-th of `count` equal
+/// parts of the history if it fits there, else anywhere. Lengths that fit nowhere are skipped.
 pub fn stretches(
     (count, seed): (usize, u64),
     name: &str,
@@ -70,8 +62,7 @@ pub fn stretches(
     found
 }
 
-/// The stretches of a prompt of one's own, whose named spans stand in the place of sessions: before the position `from` which they are
-/// hidden from on, but for the prompt's first token, on which many heads rest whatever it is.
+/// Stretches of a free-form prompt: after its first token (an attention sink) and before `from`, where hiding starts.
 pub fn stretches_of_prompt(
     counted: (usize, u64),
     spans: &[Range<usize>],
@@ -81,14 +72,14 @@ pub fn stretches_of_prompt(
     stretches(counted, "prompt", &(1..from.max(1)), spans, taken)
 }
 
-/// Where a stretch of this length can begin in `history`, away from all that is taken.
+/// Possible starts of a stretch in `history` that is disjoint from `taken`.
 fn places(length: usize, history: &Range<usize>, taken: &[Range<usize>]) -> Vec<usize> {
     let starts = history.start..(history.end + 1).saturating_sub(length);
     starts.filter(|start| taken.iter().all(|other| are_apart(other, &(*start..start + length)))).collect()
 }
 
-/// Up to `count` different sets of as many stretches as there are `lengths`, each of its length, in no particular place of `history`. None
-/// touches any of `taken` or another of its set. Drawn by seed and name alone. Fewer where the history has no room for so many.
+/// Up to `count` distinct sets of stretches with the given `lengths`. The stretches of a set are disjoint from each other and from
+/// `taken`. Determined by seed and name; fewer sets if the history is too short.
 pub fn equal_sets(
     (count, seed): (usize, u64),
     name: &str,
@@ -96,7 +87,7 @@ pub fn equal_sets(
     history: &Range<usize>,
     taken: &[Range<usize>],
 ) -> Vec<Vec<Range<usize>>> {
-    /// Draws in a row that may give a set a second time.
+    /// Limit of consecutive duplicate or failed draws.
     const TRIES: usize = 32;
     let mut draws = Draws::new("control sets", seed, name);
     let mut sets: Vec<Vec<Range<usize>>> = Vec::new();
@@ -130,8 +121,7 @@ fn one_set(
     Some(set)
 }
 
-/// The control of a session by the effects of a pool of stretches: those that touch the session are left out first; of the others it is
-/// the median effect of those nearest in length (`control_for`). `None` where none is left.
+/// Control of a session: median effect of the pool's stretches nearest in length, without those that overlap it. `None` if none is left.
 pub fn control_of<'a>(
     session: &Range<usize>,
     pool: impl IntoIterator<Item = (&'a Range<usize>, f64)>,
@@ -140,9 +130,7 @@ pub fn control_of<'a>(
     control_for(session.len(), &apart.map(|(stretch, effect)| (stretch.len(), effect)).collect::<Vec<_>>())
 }
 
-/// The control at `length` tokens by the lengths and effects of a pool of stretches: the median effect of the [`NEAREST`] stretches whose
-/// length's logarithm is nearest, and of all that are as near as the last of them. Effects that are not finite are left out; `None` where
-/// none is left.
+/// Median effect of the [`NEAREST`] stretches by log length, ties with the last included. Skips non-finite effects.
 fn control_for(length: usize, pool: &[(usize, f64)]) -> Option<f64> {
     let log = |tokens: usize| (tokens.max(1) as f64).ln();
     let known = pool.iter().filter(|(_, effect)| effect.is_finite());
@@ -153,7 +141,6 @@ fn control_for(length: usize, pool: &[(usize, f64)]) -> Option<f64> {
     median(known.into_iter().take_while(|(far, _)| *far <= reach).map(|(_, effect)| effect).collect())
 }
 
-/// The median; of an even number of values the mean of the middle two, `None` of none.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -167,7 +154,7 @@ mod tests {
 
     #[test]
     fn stretches_are_spread_over_the_history_cover_the_lengths_and_touch_no_evidence() {
-        // Twenty sessions of 50 to 240 tokens, of which the fourth and the last are evidence.
+        // Twenty sessions of 50 to 240 tokens; the fourth and the last are evidence.
         let mut sessions = Vec::new();
         let mut at = 7;
         for nth in 0..20 {
@@ -185,14 +172,13 @@ mod tests {
                     taken.iter().all(|t| t.end <= stretch.start || stretch.end <= t.start),
                     "{stretch:?}"
                 );
-                // The last part is evidence, and some part may be too narrow beside it.
+                // The last part is evidence, and a part beside evidence may be too narrow.
                 let part = 7 + nth * (at - 7) / 12..7 + (nth + 1) * (at - 7) / 12;
                 let inside = part.contains(&(stretch.start + stretch.len() / 2));
                 assert!(inside || nth == 11 || nth < 4, "{nth}: {stretch:?} is not in {part:?}");
             }
             let mut lengths: Vec<usize> = found.iter().map(Range::len).collect();
             lengths.sort_unstable();
-            // From 50 to 240 in eleven equal steps, rounded.
             let even = |nth: usize| (50.0 + 190.0 * nth as f64 / 11.0).round() as usize;
             assert_eq!(lengths, (0..12).map(even).collect::<Vec<_>>());
         }
@@ -200,7 +186,6 @@ mod tests {
         assert_ne!(drawn(12, 0, "case"), drawn(12, 1, "case"));
         assert_ne!(drawn(12, 0, "case"), drawn(12, 0, "other"));
         assert!(drawn(0, 0, "case").is_empty());
-        // One stretch has the median length.
         assert_eq!(drawn(1, 0, "case")[0].len(), 145);
     }
 
@@ -208,7 +193,7 @@ mod tests {
     fn where_there_is_no_room_there_are_fewer_stretches_and_none_twice() {
         let sessions = [0..10, 10..20, 20..30];
         let whole: &[Range<usize>] = &sessions;
-        // Only the last session is free, which one place alone has the length of.
+        // Only the last session is free; it fits one stretch of its own length.
         let drawn = |sessions: &[Range<usize>], taken: &[Range<usize>]| {
             stretches((12, 0), "case", &extent(sessions), sessions, taken)
         };
@@ -239,14 +224,13 @@ mod tests {
         }
         assert_eq!(draw(19, 3, &[40]), draw(19, 3, &[40]));
         assert_ne!(draw(19, 3, &[40]), draw(19, 4, &[40]));
-        // Room for few, and for none.
         assert_eq!(equal_sets((19, 0), "case", &[10], &(0..30), std::slice::from_ref(&(12..30))).len(), 3);
         assert!(equal_sets((19, 0), "case", &[31], &(0..30), &[]).is_empty());
     }
 
     #[test]
     fn stretches_that_touch_a_session_go_before_the_nearest_are_chosen() {
-        // Six stretches of the session's length, two of which touch it, and one that is twice as long.
+        // Six stretches of the session's length, two of which overlap it, and one of twice the length.
         let session = 100..150;
         let near = [
             (0..50, 1.0),
@@ -261,7 +245,7 @@ mod tests {
         let of = |pool: &[(Range<usize>, f64)]| {
             control_of(&session, pool.iter().map(|(stretch, effect)| (stretch, *effect)))
         };
-        // Five are left: 1, 2, 3, 4 and 50. The five nearest first, and then those that touch it dropped, would be 1, 2 and 3.
+        // Five are left: 1, 2, 3, 4 and 50. Selecting five before dropping overlaps would leave 1, 2 and 3.
         assert_eq!(of(&pool), Some(3.0));
         assert_eq!(of(&pool[1..3]), None);
         assert_eq!(of(&pool[..2]), Some(1.0));
@@ -285,17 +269,15 @@ mod tests {
 
     #[test]
     fn a_control_is_the_median_of_the_stretches_of_about_the_length() {
-        // Effects that grow with the length, a thousandth a token.
         let pool: Vec<(usize, f64)> = (1..=12).map(|nth| (100 * nth, 0.1 * nth as f64)).collect();
         // Nearest in ratio to 500: 500, 600, 400, 700, 800; then 300.
         assert_eq!(control_for(500, &pool), Some(0.1 * 6.0));
         assert_eq!(control_for(1, &pool), Some(0.1 * 3.0));
         assert_eq!(control_for(100_000, &pool), Some(0.1 * 10.0));
-        // A stretch that holds what decided the answer does not move it: the third largest of five becomes the next.
+        // An outlier does not move the control: the median becomes the next value.
         let mut struck = pool.clone();
         struck[4].1 = 22.0;
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
-        // As plainly: the definition over all orders of the pool.
         struck.rotate_left(5);
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
     }

@@ -1,7 +1,6 @@
-//! Holm's correction of p-values for several tests.
+//! Holm's correction for multiple tests.
 
-/// The adjusted p-values, in the order given: of the m tests the i-th smallest p becomes the largest (m - j + 1) p_j over all
-/// j <= i, at most 1 (Holm 1979). An adjusted p below a level rejects at that level over the whole family.
+/// Adjusted p-values in input order: for the i-th smallest of m, max over j <= i of (m - j + 1) p_j, at most 1 (Holm 1979).
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<(usize, f64)> = p_values.iter().copied().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| a.total_cmp(b));

@@ -1,17 +1,13 @@
-//! Cohen's kappa: how far two raters agree beyond chance, of any number of categories.
+//! Cohen's kappa for any number of categories.
 
-/// The weight of a disagreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weights {
     Plain,
-    /// By the square of the distance between the categories, which are on a scale of even steps: scores.
+    /// Squared distance between ordinal categories (scores).
     Quadratic,
 }
 
-/// Cohen's kappa of a square table: `table[i][j]` items are in category i by the one rater and in j by the other.
-///
-/// kappa = 1 - (observed disagreement) / (disagreement of independent raters with the same margins), each weighted. Absent for a
-/// table that is empty or not square, and where independent raters would never disagree.
+/// Cohen's weighted kappa: 1 - observed / expected disagreement. `None` if the table is empty or not square, or none is expected.
 pub fn kappa<R: AsRef<[usize]>>(table: &[R], weights: Weights) -> Option<f64> {
     let rows: Vec<&[usize]> = table.iter().map(AsRef::as_ref).collect();
     if rows.iter().any(|row| row.len() != rows.len()) {
@@ -36,7 +32,7 @@ pub fn kappa<R: AsRef<[usize]>>(table: &[R], weights: Weights) -> Option<f64> {
     kappa.is_finite().then_some(kappa)
 }
 
-/// The table of pairs of categories, each below `categories`; a pair with another one is left out.
+/// Confusion matrix; pairs with a category outside `categories` are skipped.
 pub fn confusion(pairs: impl IntoIterator<Item = (usize, usize)>, categories: usize) -> Vec<Vec<usize>> {
     let mut table = vec![vec![0; categories]; categories];
     for (one, other) in pairs {

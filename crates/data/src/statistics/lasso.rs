@@ -1,25 +1,18 @@
-//! The LASSO: least squares with a price on the size of the weights, so that most of them are 0.
-//!
-//! By coordinate descent (Friedman, Hastie and Tibshirani 2010), on columns of mean 0 and deviation 1, as scikit-learn's
-//! `make_pipeline(StandardScaler(), Lasso(alpha))` has it, with which a test compares it.
+//! LASSO by coordinate descent (Friedman, Hastie and Tibshirani 2010), tested against scikit-learn with `StandardScaler`.
 
-/// A fitted linear function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Linear {
-    /// By column, of the columns as they were given.
+    /// Per column, on the original scale.
     pub weights: Vec<f64>,
-    /// Its value where all columns are 0.
     pub intercept: f64,
 }
 
-/// Largest change of a weight, beside the spread of `y`, at which the descent ends.
+/// Convergence: largest change of a weight relative to the spread of `y`.
 const TOLERANCE: f64 = 1e-10;
-/// Rounds at most: a hundred columns take some dozens.
+/// A hundred columns take some dozens.
 const ROUNDS: usize = 10_000;
 
-/// Minimises 1/(2n) |y - b - Z w|^2 + `alpha` |w|_1 over w and b, with Z the rows of `x` brought to mean 0 and deviation 1, column by
-/// column; weights are given for the columns as they were. A column that does not vary has weight 0. Rows must be as long as each
-/// other and as many as `y`; without rows all is 0.
+/// Minimises 1/(2n) |y - b - Z w|^2 + `alpha` |w|_1 with Z the standardised `x` `[rows][columns]`. Constant columns get weight 0.
 pub fn lasso(x: &[Vec<f64>], y: &[f64], alpha: f64) -> Linear {
     let (n, columns) = (y.len() as f64, x.first().map_or(0, Vec::len));
     let mean = |values: &[f64]| if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / n };
@@ -41,7 +34,7 @@ pub fn lasso(x: &[Vec<f64>], y: &[f64], alpha: f64) -> Linear {
             if *deviation == 0.0 {
                 continue;
             }
-            // A column's sum of squares is n.
+            // A standardised column's sum of squares is n.
             let pull = unit.iter().zip(&left).map(|(z, r)| z * r).sum::<f64>() / n + *weight;
             let new = pull.signum() * (pull.abs() - alpha).max(0.0);
             let change = new - *weight;
@@ -69,7 +62,7 @@ impl Linear {
     }
 }
 
-/// The share of the variance of `y` that a fit explains; `None` where `y` does not vary.
+/// R^2 of a fit; `None` if `y` is constant.
 pub fn r2(fit: &Linear, x: &[Vec<f64>], y: &[f64]) -> Option<f64> {
     let mean = y.iter().sum::<f64>() / y.len().max(1) as f64;
     let all: f64 = y.iter().map(|y| (y - mean).powi(2)).sum();

@@ -1,6 +1,6 @@
-//! Logistic regression on one number, and how well held-out probabilities foretell.
+//! Logistic regression on one predictor, and scores of held-out probabilities.
 
-/// A fitted curve: the probability is 1 / (1 + exp(-(intercept + slope z))) at z = (x - centre) / scale.
+/// p = 1 / (1 + exp(-(intercept + slope z))) with z = (x - centre) / scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Logistic {
     centre: f64,
@@ -9,12 +9,11 @@ pub struct Logistic {
     slope: f64,
 }
 
-/// Newton steps; a problem of two parameters needs fewer than ten.
+/// Maximum Newton steps; two parameters need fewer than ten.
 const STEPS: usize = 50;
 
 impl Logistic {
-    /// The fit to outcomes by their numbers, with a standard normal prior on the slope, so that separated outcomes have a fit too; `None`
-    /// without both outcomes.
+    /// Standard normal prior on the slope, so that separable outcomes converge; `None` if all outcomes are equal.
     pub fn fit(x: &[f64], y: &[bool]) -> Option<Self> {
         let n = x.len() as f64;
         if !y.contains(&true) || !y.contains(&false) {
@@ -43,7 +42,7 @@ impl Logistic {
                 break;
             }
             let (d0, d1) = ((h11 * g0 - h01 * g1) / determinant, (h00 * g1 - h01 * g0) / determinant);
-            // A step that a far-off start would make too long.
+            // Cap the step length against overshooting.
             let length = (d0 * d0 + d1 * d1).sqrt().max(1.0);
             (intercept, slope) = (intercept - d0 / length, slope - d1 / length);
             if d0.abs().max(d1.abs()) < 1e-10 {
@@ -62,7 +61,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// The probability of each outcome by a fit to those of other groups; their share of true outcomes where these are all alike.
+/// Leave-one-group-out predictions; the base rate if the other groups' outcomes are all equal.
 pub fn held_out<G: PartialEq>(x: &[f64], y: &[bool], groups: &[G]) -> Vec<f64> {
     let of = |at: usize| {
         let others = (0..x.len()).filter(|other| groups[*other] != groups[at]);
@@ -75,7 +74,7 @@ pub fn held_out<G: PartialEq>(x: &[f64], y: &[bool], groups: &[G]) -> Vec<f64> {
     (0..x.len()).map(of).collect()
 }
 
-/// The share of true outcomes of other groups: what is foretold without a number.
+/// Leave-one-group-out share of true outcomes, the baseline.
 pub fn base_rates<G: PartialEq>(y: &[bool], groups: &[G]) -> Vec<f64> {
     let of = |at: usize| {
         let others = (0..y.len()).filter(|other| groups[*other] != groups[at]);
@@ -88,13 +87,13 @@ fn share(y: &[bool]) -> Option<f64> {
     (!y.is_empty()).then(|| y.iter().filter(|y| **y).count() as f64 / y.len() as f64)
 }
 
-/// Brier's score: the mean squared difference of probabilities and outcomes; 0 is best.
+/// Brier score: mean squared error of probabilities; 0 is best.
 pub fn brier(p: &[f64], y: &[bool]) -> f64 {
     let squares = p.iter().zip(y).map(|(p, y)| (p - f64::from(u8::from(*y))).powi(2));
     squares.sum::<f64>() / p.len().max(1) as f64
 }
 
-/// The chance that a true outcome has a higher number than a false one, ties counted half; `None` without both.
+/// Area under the ROC curve, ties counted half; `None` if all outcomes are equal.
 pub fn auc(x: &[f64], y: &[bool]) -> Option<f64> {
     let of = |outcome: bool| x.iter().zip(y).filter(move |(_, y)| **y == outcome).map(|(x, _)| *x);
     let pairs = of(true).count() * of(false).count();
@@ -113,7 +112,7 @@ pub struct Bin {
     pub count: usize,
 }
 
-/// Reliability in `count` equal ranges of probability; empty ones are left out.
+/// Reliability diagram with `count` equal-width bins; empty bins are left out.
 pub fn reliability(p: &[f64], y: &[bool], count: usize) -> Vec<Bin> {
     let place = |p: f64| ((p * count as f64) as usize).min(count.saturating_sub(1));
     let bin = |nth: usize| {
@@ -154,7 +153,7 @@ mod tests {
                 assert!(loss(fit.intercept + a, fit.slope + b) >= best - 1e-12);
             }
         }
-        // Separated outcomes have a fit, constant numbers the share, and one outcome alone none.
+        // Separable outcomes have a fit, a constant predictor gives the base rate, constant outcomes give none.
         assert!(Logistic::fit(&[0.0, 1.0], &[false, true]).unwrap().probability(1.0) > 0.5);
         let flat = Logistic::fit(&[2.0; 4], &[true, true, true, false]).unwrap();
         assert!((flat.probability(2.0) - 0.75).abs() < 1e-9);

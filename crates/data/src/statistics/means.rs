@@ -1,33 +1,28 @@
-//! Intervals of means of few numbers, by formula: nothing is drawn.
-//!
-//! A percentile bootstrap of five masses covers their mean in 80% of samples where it says 95%: it takes the sample's spread for the
-//! population's, and a skewed population's mean lies above most samples. Student's t mends the first. The second is mended where the
-//! numbers are skewed, by an interval that reaches further on the side of the long tail: that of the mean's logarithm where the numbers
-//! are positive. `docs/numbers.md` has how often each covers.
+//! Closed-form intervals of means of small samples. A percentile bootstrap of five masses covers the mean in 80% of samples at a nominal
+//! 95%. Student's t corrects for the sample size, a longer interval on the long tail's side for skewness. Coverage is in `docs/numbers.md`.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::spread::Spread;
 use super::{Interval, LEVEL};
 
-/// The growth of an estimate's error on the logarithmic scale with its own size. Chosen by simulation: the least whole number with
-/// which log-normal numbers whose logarithms deviate by 0.75 are covered in 93% of samples of 5 and of 20.
+/// Growth of the log-scale error with its size: the least integer with 93% coverage of log-normal numbers (sigma 0.75, n = 5 and 20).
 const GROWTH: f64 = 4.0;
-/// Numbers that differ by less than this share of their size are taken as equal: what is left is rounding.
+/// Relative difference below which numbers count as equal.
 const ROUNDING: f64 = 1e-12;
 
-/// The quantile of Student's t that an interval at [`LEVEL`] reaches, for so many degrees of freedom; absent below one.
+/// Two-sided quantile at [`LEVEL`]; `None` below one degree of freedom.
 pub fn t_quantile(freedom: f64) -> Option<f64> {
     let t = StudentsT::new(0.0, 1.0, freedom).ok().filter(|_| freedom >= 1.0)?;
     Some(t.inverse_cdf(0.5 + LEVEL / 2.0))
 }
 
-/// The error of the mean of numbers, on the scale of its logarithm, by a relative standard error.
+/// Half-width on the log scale from a relative standard error.
 fn reach(t: f64, error: f64) -> f64 {
     t * error * (1.0 + GROWTH * error * error).sqrt()
 }
 
-/// Several numbers that differ; absent of one, and of equal ones, which say nothing of how far others lie.
+/// At least two numbers that are not all equal.
 struct Sample {
     n: f64,
     mean: f64,
@@ -48,15 +43,15 @@ impl Sample {
     }
 }
 
-/// The interval of the mean of numbers that are 0 or above: m exp(-r) to m exp(r), with r = t e sqrt(1 + 4 e^2), e being the mean's
-/// relative standard error and t Student's quantile of n - 1 degrees. Absent of one number, of equal ones and where one is negative.
+/// Interval of the mean m of non-negative numbers: m exp(-r) to m exp(r) with r = t e sqrt(1 + 4 e^2), e the relative standard error and t
+/// Student's quantile for n - 1. `None` for one number, equal numbers or a negative one.
 pub fn positive(values: &[f64]) -> Option<Interval> {
     let sample = Sample::of(values).filter(|_| values.iter().all(|x| *x >= 0.0))?;
     let factor = reach(sample.t, sample.error() / sample.mean).exp();
     finite(sample.mean / factor, sample.mean * factor)
 }
 
-/// The interval of the mean of numbers between 0 and 1: that of [`positive`] numbers, of what is missing to 1 where that is less.
+/// Interval of the mean of numbers in [0, 1]: [`positive`] of x or of 1 - x, whichever has the smaller mean.
 pub fn parts(values: &[f64]) -> Option<Interval> {
     let within = |Interval { low, high }: Interval| Interval { low: low.max(0.0), high: high.min(1.0) };
     if values.iter().sum::<f64>() <= 0.5 * values.len() as f64 {
@@ -66,16 +61,15 @@ pub fn parts(values: &[f64]) -> Option<Interval> {
     positive(&missing).map(|Interval { low, high }| within(Interval { low: 1.0 - high, high: 1.0 - low }))
 }
 
-/// The interval of the mean of numbers of any sign: Student's t, which on the side of the longer tail reaches as far as
-/// [`positive`] does for numbers that are as skewed. Absent of one number and of equal ones.
+/// Interval of the mean of numbers of any sign: Student's t, extended on the long tail's side to [`positive`] at equal skewness.
 pub fn signed(values: &[f64]) -> Option<Interval> {
     let sample = Sample::of(values)?;
     let (n, plain) = (sample.n, sample.t * sample.error());
     let third: f64 = values.iter().map(|x| (x - sample.mean).powi(3)).sum::<f64>() / n;
     let second: f64 = values.iter().map(|x| (x - sample.mean).powi(2)).sum::<f64>() / n;
-    // The sample's skewness is too small; the factor is the usual correction, which needs three numbers.
+    // Bias-corrected sample skewness (needs three numbers).
     let skewness = if n > 2.0 { third / second.powf(1.5) * (n * (n - 1.0)).sqrt() / (n - 2.0) } else { 0.0 };
-    // Numbers whose logarithms are normal are about three times as skewed as their relative deviation.
+    // Log-normal numbers have a skewness of about three times their relative deviation.
     let relative = skewness.abs() / 3.0;
     let long = match relative > 1e-6 {
         true => sample.sd / relative * reach(sample.t, relative / n.sqrt()).exp_m1(),
@@ -85,9 +79,8 @@ pub fn signed(values: &[f64]) -> Option<Interval> {
     finite(sample.mean - below, sample.mean + above)
 }
 
-/// The interval of the ratio of two means of positive numbers, taken of the same things: r exp(-a) to r exp(a), with a as of
-/// [`positive`] numbers and e the standard error of log r by the delta method. Absent of one pair, where every pair has the same ratio,
-/// where a mean is 0 and where a number is negative.
+/// Interval of the ratio of two paired means of positive numbers: r exp(-a) to r exp(a), a as in [`positive`] with e the standard error of
+/// log r by the delta method. `None` for one pair, if all ratios are equal, a mean is 0 or a number is negative.
 pub fn ratio(numerator: &[f64], denominator: &[f64]) -> Option<Interval> {
     let n = numerator.len().min(denominator.len()) as f64;
     let t = t_quantile(n - 1.0)?;
@@ -102,9 +95,8 @@ pub fn ratio(numerator: &[f64], denominator: &[f64]) -> Option<Interval> {
     (error > ROUNDING).then(|| finite(over / under / factor, over / under * factor)).flatten()
 }
 
-/// The interval of the ratio of two means of numbers of any sign, taken of the same things: Fieller's, the ratios r for which the mean of
-/// numerator - r denominator may be 0 by Student's t. Absent of one pair, and where the denominator's mean may be 0 itself: then every
-/// ratio is possible, or all but those between two numbers. (Fieller 1954.)
+/// Fieller's interval (1954) of the ratio of two paired means of any sign: all r for which the mean of numerator - r denominator may be 0
+/// by Student's t. `None` for one pair, or if the denominator's mean may be 0 (the interval is unbounded).
 pub fn signed_ratio(numerator: &[f64], denominator: &[f64]) -> Option<Interval> {
     let n = numerator.len().min(denominator.len()) as f64;
     let t = t_quantile(n - 1.0)?;

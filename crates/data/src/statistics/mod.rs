@@ -1,9 +1,4 @@
-//! The uncertainty of counts: pure functions of numbers.
-//!
-//! Intervals of proportions are here ([`wilson`]), those of means of any numbers in [`means`] and of numbers between bounds, such as
-//! scores and paired differences, in [`bounded`]; papers' percentile bootstraps in [`bootstrap`]. Beside them tests ([`mcnemar`], [`holm`]), agreement of raters ([`mod@kappa`],
-//! [`agreement`]), spread over repetitions ([`spread`]), rank correlation ([`rank`]), ridge regression ([`ridge`]), sparse linear fits
-//! ([`mod@lasso`]), logistic regression on one number ([`logistic`]) and controls of effects ([`control`]). It knows no benchmark and no run: `results` counts those.
+//! Pure statistical functions; knows no benchmark and no run.
 
 pub mod agreement;
 pub mod bootstrap;
@@ -21,7 +16,6 @@ pub mod spread;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// The level of every interval in the reports.
 pub const LEVEL: f64 = 0.95;
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -30,8 +24,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Wilson's score interval for `successes` of `trials` at `level` (0.95 for 95%); absent without trials, or with more
-/// successes than trials. Ends lie in [0, 1]. (Wilson 1927; unlike the normal approximation it holds at 0 and n.)
+/// Wilson's score interval (1927) in [0, 1] at `level` (0.95 for 95%). `None` without trials or with more successes than trials.
 pub fn wilson(successes: usize, trials: usize, level: f64) -> Option<Interval> {
     if trials == 0 || successes > trials || !(level > 0.0 && level < 1.0) {
         return None;
@@ -40,7 +33,7 @@ pub fn wilson(successes: usize, trials: usize, level: f64) -> Option<Interval> {
     let (n, p) = (trials as f64, successes as f64 / trials as f64);
     let centre = (p + z * z / (2.0 * n)) / (1.0 + z * z / n);
     let half = z / (1.0 + z * z / n) * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    // At the borders the formula is exact but rounding is not.
+    // Exact ends at 0 and n, where rounding is not.
     let low = if successes == 0 { 0.0 } else { (centre - half).max(0.0) };
     let high = if successes == trials { 1.0 } else { (centre + half).min(1.0) };
     Some(Interval { low, high })

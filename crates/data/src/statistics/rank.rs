@@ -1,7 +1,6 @@
-//! Spearman's rank correlation.
+//! Rank correlation.
 
-/// The correlation of the ranks of two numbers of each of several things, ties at their mean rank; absent for fewer than three things,
-/// and where all numbers of a side are the same. Numbers that are not finite are left out with their partner.
+/// Spearman's rank correlation of finite pairs, ties at their mean rank. `None` for fewer than three pairs or a constant side.
 pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
     let pairs = first.iter().zip(second).filter(|(a, b)| a.is_finite() && b.is_finite());
     let (first, second): (Vec<f64>, Vec<f64>) = pairs.map(|(a, b)| (*a, *b)).unzip();
@@ -11,14 +10,13 @@ pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
     pearson(&ranks(&first), &ranks(&second))
 }
 
-/// Each number's place from 1 on in ascending order; equal ones share the mean of theirs.
+/// Ranks from 1, ties at their mean.
 pub fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
     let mut ranks = vec![0.0; numbers.len()];
     let mut before = 0;
     for equal in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
-        // Places before + 1 to before + n.
         let place = before as f64 + (equal.len() as f64 + 1.0) / 2.0;
         equal.iter().for_each(|&at| ranks[at] = place);
         before += equal.len();

@@ -1,8 +1,7 @@
-//! Ridge regression, in the smaller of its two forms.
+//! Ridge regression, primal or dual, whichever is smaller.
 
 use ndarray::{Array1, Array2, ArrayView1, Axis};
 
-/// A linear map that was fitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ridge {
     pub weights: Array1<f64>,
@@ -10,9 +9,7 @@ pub struct Ridge {
 }
 
 impl Ridge {
-    /// The weights w and the intercept b that make the sum of (y - x w - b)^2 plus `penalty` times the sum of w^2 least. `x` is
-    /// (things, features). Features are taken as they are: scale them beforehand. `None` without things, or where the numbers are
-    /// not finite or too alike for a penalty above 0.
+    /// Minimises sum (y - x w - b)^2 + `penalty` sum w^2; `x` is (samples, features), unscaled. `None` if singular, empty or not finite.
     pub fn fit(x: &Array2<f64>, y: &Array1<f64>, penalty: f64) -> Option<Self> {
         let (things, features) = x.dim();
         if things == 0 || things != y.len() {
@@ -23,7 +20,7 @@ impl Ridge {
         let weights = if features <= things {
             solve(x.t().dot(&x), x.t().dot(&y), penalty)?
         } else {
-            // As many equations as there are things: w = x^T (x x^T + penalty)^-1 y.
+            // Dual form: w = x^T (x x^T + penalty)^-1 y.
             x.t().dot(&solve(x.dot(&x.t()), y, penalty)?)
         };
         let intercept = mean_y - mean_x.dot(&weights);
@@ -36,11 +33,10 @@ impl Ridge {
     }
 }
 
-/// Solves (a + penalty) w = b for a positive definite sum, by Cholesky's decomposition.
+/// Solves (a + penalty I) w = b by Cholesky; a + penalty I must be positive definite.
 fn solve(mut a: Array2<f64>, mut b: Array1<f64>, penalty: f64) -> Option<Array1<f64>> {
     let n = b.len();
     a.diag_mut().iter_mut().for_each(|x| *x += penalty);
-    // The lower triangle of a becomes its factor.
     for j in 0..n {
         let row = a.row(j).to_owned();
         let pivot = a[[j, j]] - (0..j).map(|k| row[k] * row[k]).sum::<f64>();

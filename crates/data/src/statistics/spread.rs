@@ -2,17 +2,15 @@
 
 use serde::Serialize;
 
-/// The mean of a few numbers, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     pub n: usize,
     pub mean: f64,
-    /// Their sample standard deviation, with n - 1 in the denominator; absent of a single number.
+    /// Sample standard deviation (n - 1); `None` for one number.
     pub sd: Option<f64>,
 }
 
 impl Spread {
-    /// Of `numbers`; absent where there are none.
     pub fn of(numbers: &[f64]) -> Option<Self> {
         let mean = mean(numbers)?;
         let squares: f64 = numbers.iter().map(|x| (x - mean).powi(2)).sum();
@@ -21,7 +19,6 @@ impl Spread {
     }
 }
 
-/// The mean; absent where there are no numbers. Of the accuracies of cells that each weigh the same: table 2's Overall.
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }

@@ -1,4 +1,4 @@
-//! One row of `dose.jsonl`: every field checked, every problem listed, and a [`Case`] only if there is none.
+//! Validates a row of `dose.jsonl` and builds its [`Case`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Words from which values follow by world knowledge: what the generator says in a value's place, and the replay reads as the value.
+//! Words that imply values by world knowledge, used by the generator and the replay.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -15,21 +15,19 @@ struct Implied {
 
 fn table() -> &'static Implied {
     static TABLE: OnceLock<Implied> = OnceLock::new();
-    // A unit test reads the file, which is a part of the program.
+    // Embedded file; a unit test parses it.
     TABLE.get_or_init(|| toml::from_str(include_str!("implied.toml")).unwrap_or_default())
 }
 
-/// The word from which a value follows by one step.
 pub fn step1(value: &str) -> Option<String> {
     table().step1.get(value).cloned()
 }
 
-/// The word from which a value follows by two steps.
 pub fn step2(value: &str) -> Option<String> {
     table().step2.get(value).cloned()
 }
 
-/// True if a word or a phrase stands in a text by itself, in this case.
+/// Whole-word match, case-sensitive.
 pub fn holds(text: &str, phrase: &str) -> bool {
     text.match_indices(phrase).any(|(at, _)| {
         let before = text[..at].chars().next_back().is_some_and(joins_words);

@@ -1,7 +1,5 @@
-//! Dose: made histories in which one thing at a time is set, and what a model holds for current is read from log-probabilities.
-//!
-//! An item is a subject, an attribute and values of a closed set; its rows vary one factor (distance, depth, restatements, ...) and
-//! come in twins of equal length. `palimpsest build dose` writes them.
+//! Dose: synthetic histories that vary one factor (distance, depth, ...), in twins of equal length, written by `palimpsest build dose`. The
+//! value that the model considers current is read from log-probabilities.
 
 mod case;
 pub mod implied;
@@ -22,7 +20,7 @@ use terms::{
 
 pub use reader::FILE;
 
-/// The new sessions' look back, where the question and the prompt's last position look, and where the answer does.
+/// Attention from new sessions, the question, the last prompt position and the answer.
 const CURVES: [Curve; 13] = [
     Curve::new(QUERY, OLD),
     Curve::new(QUERY, NEW),
@@ -39,7 +37,7 @@ const CURVES: [Curve; 13] = [
     Curve::new("answer", NEW),
 ];
 
-/// No model judges: answers are read by rules ([`Benchmark::readings`]).
+/// Required but unused: answers are read by rules ([`Benchmark::readings`]).
 const RUBRICS: [Rubric; 1] = [Rubric {
     name: "values",
     about: "read by rules, put to nobody",
@@ -63,18 +61,17 @@ pub static DOSE: Benchmark = Benchmark {
     lens: LensSpec {
         curves: &CURVES,
         ratio: Some((CURVES[1], CURVES[0])),
-        // Roles repeat, so that there are no anchors.
+        // No anchors: roles repeat.
         sides: &[(OLD, Side::Older), (NEW, Side::Newer)],
         ..LensSpec::DEFAULT
     },
     recognises: reader::recognises,
     read: |files, _| reader::rows(files),
     reads: |name| name == FILE,
-    // Items share templates, twins nearly all of their text, and where place and date are crossed times do not ascend.
+    // Shared templates, near-identical twins, and crossed dates: these checks do not apply.
     scope: Scope { queries: false, copies: false, order: false },
     checks: state::checks,
     sample: sample_file,
-    // A value and what a sentence has behind it.
     max_new_tokens: 16,
     readings: readings::READINGS,
     ..Benchmark::DEFAULT

@@ -1,6 +1,4 @@
-//! The file of the benchmark: `dose.jsonl`, one row a line, alone or in the folder that `palimpsest build dose` wrote.
-//!
-//! Holds a row at a time.
+//! Reads `dose.jsonl` row by row, alone or in a folder written by `palimpsest build dose`.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -14,10 +12,9 @@ use crate::ground::json;
 
 pub const FILE: &str = "dose.jsonl";
 
-/// Keys with which a row begins: the sessions behind them may be longer than what is looked at.
+/// Leading keys; the sessions after them may exceed the detection window.
 const KEYS: [&str; 3] = ["\"item\"", "\"twin\"", "\"factors\""];
 
-/// True if it is such a file, or a folder that holds one under its name.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     let is_rows = |name: &str| {
         let beginning = files.beginning(name);
@@ -30,11 +27,10 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     }
 }
 
-/// The rows of a file.
 pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
     let mut reader = None;
     let (mut row, mut line) = (0, 0);
-    // id -> the row where it was first.
+    // id -> first row
     let mut ids: HashMap<String, usize> = HashMap::new();
     until_broken(move || {
         let at = row;

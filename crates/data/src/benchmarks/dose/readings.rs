@@ -1,7 +1,4 @@
-//! The value that an answer names, and the one that a model holds for likeliest: two rules, none of which asks a model.
-//!
-//! Both say which kind of value it is, so that wrong answers are told apart: one that was true before, or one that the history does
-//! not give.
+//! Rule-based readings: the named and the likeliest value, with its kind (current, stale, absent).
 
 use super::terms::{ABSENT, CURRENT, EXPECTS, NO_VALUE, OTHER_ANSWER, PREFIX, STALE};
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
@@ -13,11 +10,11 @@ pub(super) const READINGS: &[Reading] = &[
         name: "choice",
         about: "the likeliest of the values right after the prompt, without sampling",
         of_scores: true,
-        // Where no value is right (blind rows) the likeliest of them says nothing.
+        // Skips blind rows, where no value is right.
         asks: |notes| expected(notes) == CURRENT,
         read: choice,
     },
-    // The last one is shown unless another is named: it reads questions too to which no value is the answer.
+    // The last reading is shown by default; it also reads questions that expect no value.
     Reading {
         name: "exact",
         about: "the value with which the answer goes on behind its given beginning",
@@ -36,7 +33,6 @@ fn values(notes: &Notes) -> Vec<(&'static str, &str)> {
     current.into_iter().chain(list(STALE)).chain(list(ABSENT)).collect()
 }
 
-/// The kind of value that a right answer names.
 fn expected(notes: &Notes) -> &str {
     notes.get(EXPECTS).and_then(serde_json::Value::as_str).unwrap_or(CURRENT)
 }
@@ -44,12 +40,12 @@ fn expected(notes: &Notes) -> &str {
 fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
     let none = "there is no answer; start the run again to get it, then judge again";
     let said = units(given.answer.ok_or_else(|| NotRead(none.to_owned()))?);
-    // A model that was not given the beginning may have written it itself.
+    // The model may repeat the given prefix.
     let prefix = units(given.notes.get(PREFIX).and_then(serde_json::Value::as_str).unwrap_or_default());
     let said = said.strip_prefix(prefix.as_slice()).unwrap_or(&said);
     let values: Vec<(&str, Vec<String>)> =
         values(given.notes).into_iter().map(|(kind, value)| (kind, units(value))).collect();
-    // Of two values that the answer may begin with, the longer one is meant.
+    // Prefer the longest matching value.
     let begins = values.iter().filter(|(_, value)| said.starts_with(value));
     let named = |value: &[String]| said.windows(value.len().max(1)).any(|window| window == value);
     let kind = match begins.max_by_key(|(_, value)| value.len()) {
@@ -71,7 +67,7 @@ fn choice(given: &Given<'_>) -> Result<Told, NotRead> {
     let scored =
         values(given.notes).into_iter().filter_map(|(kind, value)| Some((kind, *scores.get(value)?)));
     let scored: Vec<(&str, f64)> = scored.collect();
-    // Of equal ones the first, which is the current one.
+    // Ties go to the first, the current value.
     let likeliest = scored.iter().rev().max_by(|a, b| a.1.total_cmp(&b.1));
     let &(kind, best) = likeliest.ok_or_else(|| NotRead("no value has a log-probability".to_owned()))?;
     let all: f64 = scored.iter().map(|(_, log_p)| (log_p - best).exp()).sum();

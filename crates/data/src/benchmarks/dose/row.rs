@@ -1,6 +1,4 @@
-//! A line of `dose.jsonl`: an item at one level of one factor, in one twin.
-//!
-//! Written by `palimpsest build dose` and read as a benchmark's data. The fields are those of the file.
+//! A row of `dose.jsonl`: an item, a factor level and a twin.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +11,12 @@ use crate::case::Turn;
 #[serde(deny_unknown_fields)]
 pub struct DoseRow {
     pub id: String,
-    /// The item: a subject, an attribute, its values and a template, the same at all levels and in all twins.
+    /// Same subject, attribute, values and template at all levels and twins.
     pub item: String,
-    /// The twin ([`super::terms`]): `ab`, `ba`, `no-update-ab`, ...
+    /// One of [`super::terms`]: `ab`, `ba`, `no-update-ab`, ...
     pub twin: String,
-    /// Every factor's level by name, and under `sweep` the name of the factor that is varied here: `base` where none is, two names
-    /// with `*` between them where two are.
+    /// Levels by factor; `sweep` names the varied factor: `base` if none, two joined by `*` for grids.
     pub factors: BTreeMap<String, Value>,
-    /// In the order in which they are shown.
     pub sessions: Vec<DoseSession>,
     pub query_time: String,
     pub probes: Vec<DoseProbe>,
@@ -29,10 +25,10 @@ pub struct DoseRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DoseSession {
-    /// When it took place: `2025-03-01 09:30`. Not in the order of place where place and date are crossed.
+    /// `2025-03-01 09:30`; not ascending if dates are crossed.
     pub time: String,
     pub turns: Vec<Turn>,
-    /// Its part, one of [`super::terms::ROLES`]; absent for fillers and neutral sessions.
+    /// One of [`super::terms::ROLES`]; absent for fillers and neutral sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
 }
@@ -42,16 +38,14 @@ pub struct DoseSession {
 pub struct DoseProbe {
     pub id: String,
     pub query: String,
-    /// The beginning of the answer, put behind the generation prompt; the values follow it. Ends without white space.
+    /// Answer prefix after the generation prompt; no trailing white space.
     pub prefix: String,
-    /// The value that holds now, as it follows the prefix: with a space before it where one is needed.
+    /// Follows the prefix, with a leading space if needed.
     pub current: String,
-    /// The values that held before, oldest first.
+    /// Oldest first.
     pub stale: Vec<String>,
-    /// Values of the same set that the history gives to nobody or to somebody else. Where nothing is stale the contrast is with the
-    /// first of them.
+    /// Unused values of the set, or another person's. The first is the contrast if nothing is stale.
     pub absent: Vec<String>,
-    /// The kind of value that a right answer names: `current`, or `none` where no value of the set holds (denied without replacement, or
-    /// the history gives none).
+    /// `current`, or `none` if no value holds (denied without replacement, or never stated).
     pub expects: String,
 }

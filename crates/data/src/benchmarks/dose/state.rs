@@ -1,7 +1,6 @@
-//! `data check` of this benchmark: a state machine replays a history and holds its gold against the state.
+//! `data check` for this benchmark: replays the sessions in date order and compares the resulting state with the gold.
 //!
-//! Values are read from the words of the sessions, in the order of their dates; nothing is taken from the row's gold but which words are
-//! values. A word from which a value follows ([`super::implied`]) is read as that value, and what stands behind "no longer" as denied.
+//! Implied words ([`super::implied`]) count as values; values after "no longer" are denied. The gold only supplies the vocabulary.
 
 use serde_json::Value;
 
@@ -20,11 +19,9 @@ static STRAY_VALUE: Check =
 static PLACE_AND_DATE: Check =
     Check::error("place-and-date", "histories whose dates are not in the order that the factor `order` says");
 
-/// Says that what follows in the sentence holds no more.
 const DENIES: &str = "no longer";
 const EXPECTS: &str = "expects";
 const NONE: &str = "none";
-/// Labels of factors, and a level.
 const CHAIN: &str = "chain";
 const ORDER: &str = "order";
 const TWIN: &str = "twin";
@@ -57,10 +54,10 @@ fn updates_of(case: &Case, kind: Option<&str>) -> Option<usize> {
 }
 
 struct Replay<'a> {
-    /// The values in the order in which they held, each as often as it did.
+    /// Values in the order held, with repetitions.
     held: Vec<&'a str>,
     holds: Option<&'a str>,
-    /// Changes of what holds, a denial included.
+    /// Includes denials.
     changes: usize,
     unclear: Vec<usize>,
 }
@@ -133,13 +130,11 @@ fn values(contrast: &Contrasted) -> impl Iterator<Item = &str> {
     all.map(|value| value.trim())
 }
 
-/// True if a text gives a value: by its word, or by one from which it follows.
 fn gives(text: &str, value: &str) -> bool {
     let words = [Some(value.to_owned()), step1(value), step2(value)];
     words.into_iter().flatten().any(|word| holds(text, &word))
 }
 
-/// The segments in one of these roles, in the order of place.
 fn segments<'a>(case: &'a Case, roles: &'a [&str]) -> impl Iterator<Item = &'a Segment> {
     case.history.segments.iter().filter(|segment| {
         let is_it = |index: usize| index == segment.index;
@@ -147,7 +142,7 @@ fn segments<'a>(case: &'a Case, roles: &'a [&str]) -> impl Iterator<Item = &'a S
     })
 }
 
-/// Sessions in no role that give a value, with the first.
+/// Sessions without a role that state a value, with the first value.
 fn stray<'a>(case: &'a Case, contrast: &'a Contrasted) -> impl Iterator<Item = (usize, &'a str)> {
     let free = |segment: &&Segment| case.evidence.iter().all(|e| e.place.segment != segment.index);
     case.history.segments.iter().filter(free).filter_map(|segment| {

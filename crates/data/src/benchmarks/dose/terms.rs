@@ -1,4 +1,4 @@
-//! The words of the benchmark: roles of sessions, twins, and labels.
+//! Names of roles, twins and labels.
 
 pub const TITLE: &str = "Dose";
 pub const SESSION: &str = "session";
@@ -6,48 +6,46 @@ pub const QUESTION: &str = "question";
 
 pub const ITEM: &str = "item";
 pub const TWIN: &str = "twin";
-/// Label of a case and factor: the name of the factor that is varied.
+/// Label and factor: the varied factor's name.
 pub const SWEEP: &str = "sweep";
 
 pub const CURRENT: &str = "current";
 pub const STALE: &str = "stale";
-/// Field and note of a probe: other values of the set.
 pub const ABSENT: &str = "absent";
-/// Field and note of a probe: the kind of value that a right answer names, [`CURRENT`] or [`NO_VALUE`].
+/// Field and note: expected kind, [`CURRENT`] or [`NO_VALUE`].
 pub const EXPECTS: &str = "expects";
 pub const PREFIX: &str = "prefix";
 pub const NO_VALUE: &str = "none";
-/// An answer that names a value of the set elsewhere than at its beginning.
+/// The answer names a value elsewhere than at its beginning.
 pub const OTHER_ANSWER: &str = "other";
 
-/// The session that states the value first, and those that state it again before it is replaced.
+/// States the first value, or restates it before the update.
 pub const OLD: &str = "old";
-/// A session of a chain between the first value and the last.
+/// Intermediate value of a chain.
 pub const MID: &str = "mid";
-/// The session that states the current value, and those that state it again.
+/// States or restates the current value.
 pub const NEW: &str = "new";
-/// A session with the same attribute of another person.
+/// Another person's attribute.
 pub const LURE: &str = "lure";
-/// A session after `new` that speaks of the old value as past.
+/// After `new`; mentions the old value as past.
 pub const ECHO: &str = "echo";
 
 pub const ROLES: [&str; 5] = [OLD, MID, NEW, LURE, ECHO];
 
-/// Kinds of twins. The name of a twin is the order of its values (`ab`, `ba`) for an update, else its kind, a hyphen and the order;
-/// [`BLIND`] has no order.
+/// Twin kinds. Update twins are named by order (`ab`, `ba`), others `kind-order`; [`BLIND`] has no order.
 pub const UPDATE: &str = "update";
-/// A neutral session in the place of the update: the first value still holds.
+/// Neutral session instead of the update.
 pub const NO_UPDATE: &str = "no-update";
-/// A neutral session in the place of the old one.
+/// Neutral session instead of the old one.
 pub const NO_OLD: &str = "no-old";
-/// Somebody else's update in the place of the update.
+/// Another person's update instead.
 pub const OTHER: &str = "other";
-/// The update by another template.
+/// Update with another template.
 pub const PARAPHRASE: &str = "paraphrase";
-/// Neutral sessions in the places of both.
+/// Neutral sessions instead of both.
 pub const BLIND: &str = "blind";
 
-/// The kind and the order of values of a twin's name; `None` where it is no twin's.
+/// Parses a twin's name into kind and order.
 ///
 /// ```
 /// use palimpsest::benchmarks::dose::terms::{NO_UPDATE, UPDATE, twin};

@@ -1,4 +1,4 @@
-//! A JSON array of objects, one a row, with the place of what is wrong in it.
+//! Rows of a JSON array of objects, with error locations.
 
 use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -6,21 +6,20 @@ use serde_json::Value;
 use crate::benchmarks::shape::Pairs;
 use crate::ground::json::Fault;
 
-/// A row's fields in file order, a key that stands twice twice; and what JSON does not have in them.
+/// (fields in file order with repeated keys, invalid JSON values)
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row(pub Vec<(String, Value)>, pub Vec<Fault>);
 
-/// Other names of fields, as data sets 2 and 3 write them.
+/// Field aliases in data sets 2 and 3.
 const ALSO: [(&str, &str); 2] = [("mind", "inner_thought"), ("evidence_ids", "evidence")];
 
-/// The name under which a key is known: in lower case, with `_` for spaces and hyphens.
+/// Normalised key: lower case, `_` for spaces and hyphens, aliases resolved.
 pub(super) fn known_as(key: &str) -> String {
     let plain = key.trim().to_lowercase().replace([' ', '-'], "_");
     ALSO.iter().find(|(other, _)| *other == plain).map_or(plain, |(_, name)| (*name).to_owned())
 }
 
 impl Row {
-    /// A field, whatever the case of its name; `None` where there is none or it is null.
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         let of_name = |(key, value): &&(String, Value)| !value.is_null() && known_as(key) == name;
         self.0.iter().find(of_name).map(|(_, value)| value)
@@ -30,7 +29,7 @@ impl Row {
         self.0.iter().any(|(key, _)| known_as(key) == name)
     }
 
-    /// A key that stands twice, or under two of its names of which each says something.
+    /// A repeated key, or two non-null aliases.
     pub(super) fn doubled(&self) -> Option<&str> {
         let fields = || self.0.iter().enumerate();
         let twice = |(at, (key, value)): &(usize, &(String, Value))| {

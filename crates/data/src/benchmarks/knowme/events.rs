@@ -1,6 +1,4 @@
-//! The events of a data set: rows of its input file become the segments of a history.
-//!
-//! File order is kept: it is the order of the narrative, which is not that of time.
+//! Parses events to history segments, in file order: the order of the narrative, not of time.
 
 use std::collections::HashMap;
 
@@ -16,8 +14,7 @@ static NO_DATE: Check = Check::warning("no-date", "timestamps that are no date; 
 static EMPTY_EVENT: Check =
     Check::warning("empty-event", "events that say nothing: all of their fields are empty");
 
-/// Known fields of an event's row. `category` (data set 3) only repeats which fields say
-/// something.
+/// Known event fields. `category` (data set 3) only lists the non-empty fields.
 const KNOWN: [&str; 9] = [
     "id",
     TIMESTAMP,
@@ -37,7 +34,6 @@ pub(super) struct Events {
     pub by_id: HashMap<String, usize>,
 }
 
-/// Reads the rows of an input file. Everything odd that leaves the events usable is flagged.
 pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     let mut events = Events::default();
     for (at, row) in rows.iter().enumerate() {
@@ -84,7 +80,6 @@ pub(super) fn read(rows: &[Row], mut to: FileFindings<'_>) -> Events {
     events
 }
 
-/// A time that exists, with seconds or without.
 fn time(text: &str) -> Option<DateTime> {
     let text = text.trim();
     FORMATS.iter().find_map(|format| DateTime::strptime(format, text).ok())

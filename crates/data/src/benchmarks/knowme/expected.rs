@@ -1,6 +1,4 @@
-//! The kind of answer that the reference of a trap question (T2) expects: an abstention, an order, or a fact.
-//!
-//! Data set 3 has orders under T2, and whoever judged these as traps would mark every right answer wrong.
+//! Kind of reference of a trap question (T2). Data set 3 has orders under T2; graded as traps, right answers would count as wrong.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
@@ -10,7 +8,7 @@ pub(super) enum Expected {
 }
 
 const ARROWS: [&str; 3] = ["->", "→", "=>"];
-/// Phrases of references that abstain, in lower case and with straight apostrophes.
+/// Lower case, straight apostrophes.
 const ABSTAINING: [&str; 24] = [
     "not mention",
     "unmentioned",
@@ -38,7 +36,7 @@ const ABSTAINING: [&str; 24] = [
     "unknown",
 ];
 
-/// References that abstain in so many words.
+/// Whole references that abstain.
 const NOTHING: [&str; 3] = ["none", "n/a", "unanswerable"];
 
 impl Expected {
@@ -54,7 +52,7 @@ impl Expected {
         }
     }
 
-    /// The facet of a probe whose rubric is not the trap's; `None` where the reference abstains.
+    /// Facet that selects a non-trap rubric; `None` if the reference abstains.
     pub(super) fn facet(self) -> Option<&'static str> {
         match self {
             Expected::Abstention => None,
@@ -74,7 +72,7 @@ fn is_order(reference: &str, arrow: &str) -> bool {
 mod tests {
     use super::Expected;
 
-    /// Data set 1 has the first, data set 2 the next two; data set 3 has these and orders, bare or with reasons.
+    /// Data set 1 has the first, data set 2 the next two; data set 3 adds orders, bare or with reasons.
     #[test]
     fn references_of_the_released_traps_abstain_or_are_orders() {
         let all = [

@@ -1,4 +1,4 @@
-//! Results of reading a data set: problems, which refuse it or one of its questions, and findings, which are told and kept.
+//! Collects problems, which reject a data set or a question, and findings, which are only reported.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Findings {
         Findings { case: case.to_owned(), ..Findings::default() }
     }
 
-    /// For the rows of a file. Ids are told with `prefix` in front.
+    /// `prefix` is put before ids in messages.
     pub(super) fn of_file<'a>(&'a mut self, file: &'a str, prefix: &'static str) -> FileFindings<'a> {
         FileFindings { file, prefix, all: self, found: Vec::new(), unknown: BTreeMap::new() }
     }
@@ -53,7 +53,6 @@ struct Unknown {
 
 pub(super) struct FileFindings<'a> {
     pub file: &'a str,
-    /// The prefix of ids in messages: the task's.
     prefix: &'static str,
     all: &'a mut Findings,
     found: Vec<Problem>,
@@ -79,7 +78,6 @@ impl FileFindings<'_> {
         });
     }
 
-    /// The problems since the last call: those of one row.
     pub(super) fn take(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.found)
     }
@@ -88,13 +86,11 @@ impl FileFindings<'_> {
         self.all.flags.push(finding.in_file(self.file));
     }
 
-    /// A finding of this data set, for [`Self::flag`].
     pub(super) fn finding(&self, check: &'static Check, what: impl Into<String>) -> Finding {
         Finding::new(check, &self.all.case, what)
     }
 
-    /// The row's id; reports one that is missing or cannot be read, keys that stand twice, and counts fields that are not in `known`
-    /// and say something.
+    /// Reads the row id; reports missing ids and repeated keys, and counts non-empty unknown fields.
     pub(super) fn id(&mut self, at: usize, row: &Row, known: &[&str]) -> Option<String> {
         let id = row.get("id").and_then(id);
         if id.is_none() {
@@ -116,7 +112,7 @@ impl FileFindings<'_> {
         id
     }
 
-    /// A field's text, trimmed of nothing; `None` where it is absent, null or blank. Reports what is no text.
+    /// Untrimmed text; `None` if absent, null or blank. Reports other types.
     pub(super) fn text(&mut self, at: usize, uid: Option<&str>, row: &Row, name: &str) -> Option<String> {
         match row.get(name)? {
             Value::String(text) if text.trim().is_empty() => None,
@@ -128,7 +124,6 @@ impl FileFindings<'_> {
         }
     }
 
-    /// As [`Self::text`], of a field that must say something.
     pub(super) fn needed(&mut self, at: usize, uid: Option<&str>, row: &Row, name: &str) -> Option<String> {
         let text = self.text(at, uid, row, name);
         if text.is_none() && row.get(name).is_none_or(Value::is_string) {
@@ -138,7 +133,7 @@ impl FileFindings<'_> {
         text
     }
 
-    /// Reports the fields that say something and are not known, each once: what they say would be lost.
+    /// Reports each non-empty unknown field once.
     pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
         for (field, Unknown { row, uid, rows }) in std::mem::take(&mut self.unknown) {
             let found = format!("a field that is not known and says something in {rows} rows");
@@ -148,7 +143,7 @@ impl FileFindings<'_> {
         }
     }
 
-    /// Hands over what was found. Problems left refuse the data set; fields that were not read are flagged.
+    /// Remaining problems reject the data set; unread fields are flagged.
     pub(super) fn done(mut self) {
         for (field, Unknown { rows, .. }) in std::mem::take(&mut self.unknown) {
             let finding = self.finding(&UNUSED_FIELD, format!("{} in {rows} rows", quote(&field)));
@@ -159,7 +154,7 @@ impl FileFindings<'_> {
     }
 }
 
-/// An id as one text, whether it is written as a number or as a text.
+/// Ids may be numbers or strings.
 pub(super) fn id(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),

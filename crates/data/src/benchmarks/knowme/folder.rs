@@ -1,6 +1,4 @@
-//! Which data sets lie in a folder, by the names of its files.
-//!
-//! A data set is a folder with `input/`, `question/` and `answer/` in it; several may lie beside each other. Nothing is opened here.
+//! Finds data sets by file names: folders with `input/`, `question/` and `answer/`. Opens no file.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +12,10 @@ pub(super) struct TaskFiles<'a> {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DatasetFiles<'a> {
-    /// Files of events; there must be one.
+    /// Exactly one is valid.
     pub inputs: Vec<&'a str>,
     pub tasks: BTreeMap<&'static str, TaskFiles<'a>>,
-    /// Files of questions or answers whose task is not known, and second ones of a task.
+    /// Unknown task, or a second file of a task.
     pub unknown: Vec<(&'a str, Unknown)>,
 }
 
@@ -28,7 +26,7 @@ pub(super) enum Unknown {
 }
 
 impl DatasetFiles<'_> {
-    /// The data set's id: the name of its file of events, or of its folder where that has none.
+    /// Stem of the event file, else the folder name.
     pub(super) fn id(&self, root: &str) -> String {
         let stem = |path: &str| {
             let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -39,7 +37,7 @@ impl DatasetFiles<'_> {
     }
 }
 
-/// The data sets among `names` by the folder that holds them (`` for the top, else with a slash behind), in the order of names.
+/// By containing folder (empty, or with a trailing slash), in name order.
 pub(super) fn datasets<'a>(names: &[&'a str]) -> BTreeMap<&'a str, DatasetFiles<'a>> {
     let mut found: BTreeMap<&str, DatasetFiles<'_>> = BTreeMap::new();
     for name in names {
@@ -63,7 +61,6 @@ pub(super) fn datasets<'a>(names: &[&'a str]) -> BTreeMap<&'a str, DatasetFiles<
     found
 }
 
-/// The content of a file, by its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Input,
@@ -71,7 +68,7 @@ pub(super) enum Kind {
     Answer,
 }
 
-/// The folder of the data set that a file belongs to, and what the file holds; absent for files that are none of its.
+/// (data set folder, kind); `None` for other files.
 pub(super) fn place(name: &str) -> Option<(&str, Kind)> {
     let (folders, file) = name.rsplit_once('/')?;
     let start = folders.rfind('/').map_or(0, |slash| slash + 1);

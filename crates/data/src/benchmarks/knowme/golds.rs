@@ -1,4 +1,4 @@
-//! The right answers, and durations that are worked out again from the times of events.
+//! Gold answers, and durations recomputed from event times.
 
 use std::collections::BTreeSet;
 
@@ -26,12 +26,10 @@ static GOLD_FORM: Check = Check::error(
 );
 static NO_EVIDENCE: Check = Check::warning("no-evidence", "questions without evidence in tasks that name it");
 
-/// The task whose answers are quotations or nearly so.
+/// Answers are near quotations.
 const QUOTED: &str = "T1";
-/// The tasks whose questions name evidence.
 const CITING: [&str; 5] = ["T1", TRAP, TIMES, "T5", "T6"];
 
-/// The right answer to each question, as far as it is known.
 pub(super) fn golds(case: &Case) -> Vec<Gold> {
     case.probes.iter().map(|probe| gold(case, probe)).collect()
 }
@@ -55,9 +53,8 @@ fn note<'a>(case: &'a Case, probe: &Probe, name: &str) -> Option<&'a Value> {
     case.judge.of_probes.get(&probe.id)?.get(name)
 }
 
-/// Findings of this benchmark's golds alone.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
-    // A question whose evidence is not there names some all the same.
+    // Skip questions already flagged for missing evidence.
     let told: BTreeSet<&str> = case.flags.iter().flat_map(|flag| &flag.probes).map(String::as_str).collect();
     let mut found = Vec::new();
     for probe in &case.probes {
@@ -97,13 +94,13 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// True if a text is so short that it says nothing beside that there is no answer.
+/// Short enough to be a bare abstention.
 fn is_short(text: &str) -> bool {
     const WORDS: usize = 20;
     text.split_whitespace().count() <= WORDS
 }
 
-/// True if a text has that word, which is part of the pseudonyms of data set 3.
+/// `unknown` is also part of data set 3's pseudonyms.
 fn is_unknown(text: &str) -> bool {
     text.to_lowercase().contains("unknown")
 }
@@ -115,7 +112,7 @@ enum Apart {
     Unknown,
 }
 
-/// Between the first and the last of the events named; where none is, between the two times of day that the gold states.
+/// Time span of the cited events, or between two times of day in the gold.
 fn apart(case: &Case, probe: &Probe, reference: &str, dangling: bool) -> Apart {
     if dangling {
         return Apart::Missing;
@@ -137,7 +134,7 @@ fn apart(case: &Case, probe: &Probe, reference: &str, dangling: bool) -> Apart {
     }
 }
 
-/// The times of day of a text, `14:01:20` or `14:01`, in its order, each once.
+/// Distinct `14:01:20` or `14:01`, in order.
 fn times_of_day(text: &str) -> Vec<Time> {
     let mut found: Vec<Time> = Vec::new();
     for piece in text.split(|c: char| !(c.is_ascii_digit() || c == ':')) {
@@ -147,7 +144,7 @@ fn times_of_day(text: &str) -> Vec<Time> {
     found
 }
 
-/// The seconds of a text that is a duration and nothing else but what it has in brackets: `1 hour 25 minutes`.
+/// Seconds of a pure duration such as `1 hour 25 minutes`, ignoring brackets.
 fn duration(text: &str) -> Option<i64> {
     let head = text.split(['(', ';']).next().unwrap_or_default().to_lowercase();
     let words = head.split(|c: char| !(c.is_alphanumeric() || c == '.')).map(|word| word.trim_matches('.'));
@@ -162,7 +159,7 @@ fn duration(text: &str) -> Option<i64> {
             "hour" | "hr" => 60 * 60,
             "day" => 24 * 60 * 60,
             "week" => 7 * 24 * 60 * 60,
-            // Months and years have no one length.
+            // Months and years vary in length.
             _ => return None,
         };
         seconds += number.checked_mul(unit)?;

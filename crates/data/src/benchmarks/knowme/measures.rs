@@ -1,5 +1,4 @@
-//! Measures of an answering model's attention: to the evidence, the two ends of a duration, and thoughts against what
-//! was to be seen.
+//! Attention measures: evidence, the ends of a duration, thoughts versus observable fields.
 
 use super::task::Task;
 use super::terms::{ANCHOR_END, ANCHOR_START, BEST, EVIDENCE, EXPECTS, INNER, OUTER, TASK, TYPE};
@@ -46,7 +45,7 @@ pub(super) const MEASURES: [Measure; 5] = [
 
 pub(super) const GROUPINGS: [Grouping; 2] = [BY_SCORE, BY_TYPE];
 
-/// Full marks of T2 are for abstaining alone (section 4.4); its questions that want something else have a row of their own.
+/// Full marks on T2 require abstention (section 4.4); its other questions have a row of their own.
 const BY_SCORE: Grouping = Grouping {
     key: "task",
     label: "task and score (full marks; of T2, whose answer is that there is none: abstained)",
@@ -63,7 +62,7 @@ const BY_SCORE: Grouping = Grouping {
     },
 };
 
-/// The kind of trigger (T5), a duration or an order (T3). A type that only repeats the task tells nothing apart.
+/// Trigger kind (T5), duration or order (T3); types that repeat the task are skipped.
 const BY_TYPE: Grouping = Grouping {
     key: "type",
     label: "task and type",

@@ -1,12 +1,8 @@
-//! KnowMe-Bench: does a model know a person from the record of that person's life?
+//! KnowMe-Bench: does a model know a person from their life record?
 //!
-//! A case is a data set: one life as thousands of events in the order in which it is told, and about a thousand questions on it in seven
-//! tasks, from facts (T1 to T3) over the logic of the telling (T4, T5) to what goes on in the person (T6, T7; section 4 of the paper).
-//! Answers are scored 0 to 5 by a rubric that differs by task (section 4.4); tables print percentages of 5 (table 1).
-//!
-//! Choices where the paper leaves room: a history that fits is shown whole (`full`), one that does not is searched for 50
-//! events (`rag`, by words; `rag-dense`, by embeddings), shown in file order; `full` is the base that others are compared with; an answer
-//! without a score counts as 0, and the mean without such answers, which is what the authors' script prints, stands beside it.
+//! A case is one life: thousands of events in narrative order, about a thousand questions in seven tasks: facts (T1 to T3), narrative logic
+//! (T4, T5), inner life (T6, T7; section 4). Judges score 0 to 5 (section 4.4); tables print percentages of 5 (table 1).
+//! Our choices: longer histories retrieve 50 events (`rag` by BM25, `rag-dense` by embeddings) in file order. Unscored answers count as 0.
 
 mod array;
 mod events;
@@ -32,7 +28,7 @@ use super::{
 };
 use crate::case::truncate::Truncation;
 
-/// Events that are retrieved for a question (section 5.1).
+/// Section 5.1.
 const MOST_RETRIEVED: usize = 50;
 
 const SETTINGS: [Setting; 3] = [
@@ -49,8 +45,7 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// From the question to its evidence; to the two ends of a duration (T3); to what was thought and what was to be seen in the same
-/// events (T6, T7).
+/// Query to evidence, to the ends of a duration (T3), to thoughts and observable fields of the same events (T6, T7).
 const CURVES: [Curve; 5] = [
     Curve::new(QUERY, EVIDENCE),
     Curve::new(QUERY, ANCHOR_START),
@@ -74,7 +69,7 @@ pub static KNOWME: Benchmark = Benchmark {
     rubrics: &rubrics::RUBRICS,
     lens: LensSpec {
         curves: &CURVES,
-        // Of the evidence events: the fields of an insight's events lie within them.
+        // Event level: insight fields are inside these events.
         evidence: Some((QUERY, &[EVIDENCE, ANCHOR_START, ANCHOR_END])),
         measures: &measures::MEASURES,
         groupings: &measures::GROUPINGS,
@@ -88,9 +83,8 @@ pub static KNOWME: Benchmark = Benchmark {
     settings: &SETTINGS,
     default_settings: &[FULL],
     default_settings_of_long: Some(&[RAG]),
-    // The paper says nothing of cutting. Nearly every event is evidence of some question, so what is kept must not depend on it.
+    // Not in the paper. Nearly every event is evidence, so truncation must ignore it.
     truncations: &[Truncation::Plain, Truncation::Evidence],
-    // The paper's unit; histories are far fewer.
     unit: Unit::Probe,
     dimension: Dimension::Facet(TASK),
     counts: |graded| Counts { tables: table::tables(graded), charts: Vec::new() },

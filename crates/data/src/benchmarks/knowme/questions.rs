@@ -1,4 +1,4 @@
-//! The questions of one task and their answers: rows of two files become probes and what a judge is told of them.
+//! Joins the questions and answers of a task to probes and judge notes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,12 +25,11 @@ static DANGLING_EVIDENCE: Check = Check::warning(
 static EMPTY_GOLD: Check =
     Check::error("empty-gold", "questions whose gold is empty; they are neither asked nor scored");
 
-/// Known fields of rows. `question_id`, which some have, repeats nothing that is needed.
+/// Known fields; `question_id` is redundant.
 const OF_QUESTION: [&str; 2] = ["id", "question"];
 const OF_ANSWER: [&str; 8] =
     ["id", "answer", EVIDENCE, TYPE, REASONING, STRATEGY, ENTITY_TYPE, "question_id"];
 
-/// A probe, and what only a judge may see of it.
 pub(super) type Question = (Probe, Notes);
 
 pub(super) struct TaskRows<'a> {
@@ -42,16 +41,15 @@ pub(super) struct TaskRows<'a> {
 #[derive(Default)]
 pub(super) struct Read {
     pub sound: Vec<Question>,
-    /// Those that cannot, each with all that is wrong with it.
     pub broken: Vec<Broken>,
-    /// The ids of those that have no gold: whatever is answered, nobody knows whether it is right.
+    /// No gold: not asked, because nobody can grade the answer.
     pub without_gold: Vec<String>,
 }
 
 pub(super) struct Broken {
     pub probe: BrokenProbe,
     pub problems: Vec<Problem>,
-    /// True if it lacks its answer: an answer without a question may be its.
+    /// Lacks an answer; a stray answer may belong to it.
     unanswered: bool,
 }
 
@@ -64,7 +62,7 @@ struct Answer {
     problems: Vec<Problem>,
 }
 
-/// The questions of a task, each with its answer. A broken row of either file costs its own question and no other.
+/// A broken row in either file costs only its own question.
 pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Findings) -> Read {
     let TaskRows { task, questions: (question_file, questions), answers: (answer_file, answers) } = files;
     let (mut answers, mut strays) = read_answers(answers, findings.of_file(answer_file, task.prefix));
@@ -136,7 +134,7 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
         to.flag(finding);
     }
     to.done();
-    // An answer that finds no question is told with a question that finds no answer, so that none is counted twice.
+    // Pair stray answers with unanswered questions, so that none is counted twice.
     for (at, (id, problems)) in strays.into_iter().enumerate() {
         match read.broken.iter_mut().find(|broken| broken.unanswered) {
             Some(broken) => {
@@ -157,10 +155,9 @@ fn broken(task: &Task, id: String) -> BrokenProbe {
     BrokenProbe { id, facets: BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]) }
 }
 
-/// The problems of an answer whose question is not known, with its id where it can be read.
+/// An answer without a known question: its id, if readable, and problems.
 type Stray = (Option<String>, Vec<Problem>);
 
-/// The answers by id, and what is wrong with rows that have none.
 fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answer>, Vec<Stray>) {
     let (mut read, mut strays): (HashMap<String, Answer>, Vec<Stray>) = (HashMap::new(), Vec::new());
     for (at, row) in rows.iter().enumerate() {
@@ -181,11 +178,11 @@ fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answ
         if let Some(first) = read.get_mut(&own) {
             let found = format!("the id of row {} again", first.row);
             to.problem(at, Some(&own), "id", found, "give every answer its own id");
-            // Which of the two is the question's is not known.
+            // Ambiguous, so both are problems.
             first.problems.extend(to.take());
             continue;
         }
-        // One without a reference is reported; its question is not to be reported again as unanswered.
+        // Insert it even without a reference, or its question would also be reported as unanswered.
         let (reference, problems) = (reference.unwrap_or_default(), to.take());
         read.insert(own, Answer { row: at, reference, reasoning, facets, evidence, problems });
     }
@@ -193,12 +190,12 @@ fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answ
     (read, strays)
 }
 
-/// The reference: a text, which may be empty, or a list of events in the order of their ranks.
+/// A text, possibly empty, or events in rank order.
 fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>) -> Option<Value> {
     const NAME: &str = "answer";
     let items = match row.get(NAME) {
         Some(Value::Array(items)) => items,
-        // The field says that there is nothing; without the field nothing is said.
+        // An explicit null is an empty reference; a missing field is an error.
         None if row.has(NAME) => return Some(Value::String(String::new())),
         Some(Value::String(text)) if text.trim().is_empty() => return Some(Value::String(String::new())),
         Some(Value::String(text)) => return Some(Value::String(text.clone())),
@@ -232,7 +229,7 @@ fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>)
     Some(ranked.into_iter().map(|(_, item)| item).collect())
 }
 
-/// The ids of evidence, each once, in the order given.
+/// Distinct evidence ids in file order.
 fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>) -> Vec<String> {
     let given = match row.get(EVIDENCE) {
         None => return Vec::new(),
@@ -256,7 +253,7 @@ fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'
 fn question(task: &Task, name: String, query: String, answer: Answer, events: &Events) -> Question {
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();
-    // Of traps that are none alone: plans of data without such rows stay as they are.
+    // Set only for non-abstaining traps, so that plans of other data do not change.
     let trap = reference.as_str().filter(|_| task.id == TRAP);
     let expects = trap.and_then(|reference| Expected::of(reference).facet());
     facets.extend(expects.map(|expects| (EXPECTS.to_owned(), expects.to_owned())));
@@ -268,11 +265,8 @@ fn question(task: &Task, name: String, query: String, answer: Answer, events: &E
     (Probe { id: name, form: task.form.to_owned(), query, evidence, facets, ..Probe::default() }, notes)
 }
 
-/// The evidence that exists, in its roles.
-///
-/// The two events of a duration (T3) are its start and its end, by time and else by file order. Where one of the two is missing, which
-/// one is left is not known, and it is plain evidence. Of an insight's (T6, T7) events, those that hold both a thought and something
-/// that others could witness have their fields as evidence too.
+/// Existing evidence with roles. The two events of a duration (T3) are start and end, by time, then file order; if one is missing, the
+/// other is plain evidence. Insight events (T6, T7) with both a thought and observable fields also have these fields as evidence.
 fn evidence_of(task: &Task, ids: &[String], events: &Events) -> Vec<Evidence> {
     let found: Vec<usize> = ids.iter().filter_map(|id| events.by_id.get(id).copied()).collect();
     if task.id == "T3"
@@ -293,7 +287,6 @@ fn evidence_of(task: &Task, ids: &[String], events: &Events) -> Vec<Evidence> {
     evidence
 }
 
-/// The thought and the outer fields of an event that has both.
 fn fields_of(at: usize, events: &Events) -> Vec<Evidence> {
     let Some(event) = events.segments.get(at) else { return Vec::new() };
     let field = |(turn, role): (usize, &str)| {

@@ -1,8 +1,5 @@
-//! A folder of data sets, each of which is a case: its events are the history, its questions the probes.
-//!
-//! Owns what a sound data set is. A broken row of questions or answers costs its question alone, which follows the case as a broken row
-//! of its own, with every problem of it named. A problem of the events or of a file refuses the data set whole, since every question
-//! stands on all of it. Oddities that change no figure silently are flags of the case. Called by [`crate::benchmarks::dataset`].
+//! Reads a folder of data sets, one case each: events are the history, questions the probes. A broken question costs only itself, as a
+//! broken row after the case; a problem in the events or a file rejects the data set. Harmless oddities become flags.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,12 +16,11 @@ use crate::benchmarks::{Cases, Files};
 use crate::case::finding::Check;
 use crate::case::{Case, History, JudgeOnly, Probe};
 
-/// A task that a data set does not ask.
 static NO_QUESTIONS: Check = Check::warning("no-questions", "tasks without questions");
 
 const LAYOUT: &str = "give the folder that holds input/, question/ and answer/";
 
-/// True if files are of this benchmark: events with these fields, or the three folders with files of its tasks.
+/// Events with the known fields, or the three folders with task files.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     let has_events = |name: &str| {
         let text = files.beginning(name).to_lowercase();
@@ -39,7 +35,6 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     found.values().any(|of| !of.tasks.is_empty() || of.inputs.iter().any(|name| has_events(name)))
 }
 
-/// The data sets of a folder, by the name of the folder that each lies in.
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let names = files.names();
     let found = datasets(&names);
@@ -49,7 +44,7 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
         findings.whole(first, &format!("no data set of {TITLE}"), LAYOUT);
         return Box::new(std::iter::once(Err(ReadError::Row(findings.problems.into()))));
     }
-    // id -> the data set that had it first
+    // id -> first data set
     let mut ids: HashMap<String, String> = HashMap::new();
     Box::new(found.into_iter().flat_map(move |(root, of)| {
         let id = of.id(root);
@@ -62,7 +57,7 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     }))
 }
 
-/// One data set: its case, where it can be asked at all, then the questions that cannot, each as a row of its own.
+/// The case, if it can be asked, then its broken questions.
 fn one(
     files: &Files<'_>,
     root: &str,
@@ -115,7 +110,7 @@ fn one(
         labels.insert(WITHOUT_GOLD.to_owned(), without_gold.join(" "));
     }
     if !findings.problems.is_empty() || !has_events {
-        // All of its questions stay in the denominators.
+        // All questions stay in the denominators.
         let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });
         let mut probes: Vec<BrokenProbe> = sound.collect();
         let mut problems = findings.problems;
@@ -149,7 +144,7 @@ fn one(
     Ok(rows)
 }
 
-/// The files of a task's questions and answers. A task that has neither is flagged; one of the two is a problem.
+/// A task without both files is flagged; with only one of them it is a problem.
 fn paired<'a>(
     task: &Task,
     files: Option<&TaskFiles<'a>>,

@@ -1,6 +1,4 @@
-//! The judge's instructions, by task: the scale of the authors' own judge, and one with a grade for each number, both in our words.
-//!
-//! Section 4.4: one call a question, a score with a reason.
+//! Judge instructions by task, in our words (section 4.4): the authors' scale, and one that defines every score. One call per question.
 
 use super::terms::{BEST, EXPECTS, TASK};
 use crate::benchmarks::{Grades, JudgeUnit, Rubric, VerdictKind};
@@ -18,10 +16,10 @@ macro_rules! judge {
     };
 }
 
-/// `released`: the authors' judge gives durations and triggers three scores.
+/// The authors' judge gives durations and triggers three scores.
 const RELEASED: [Grades; 2] =
     [Grades { facet: (TASK, "T3"), scores: &[0, 3, 5] }, Grades { facet: (TASK, "T5"), scores: &[0, 3, 5] }];
-/// `graded`: a trap that expects an order or a fact is scored as one.
+/// Traps that expect an order or a fact are scored as such.
 const GRADED: [Grades; 4] = [
     Grades { facet: (EXPECTS, "order"), scores: &[0, 1, 3, 4, 5] },
     Grades { facet: (EXPECTS, "fact"), scores: &[0, 1, 2, 3, 4, 5] },

@@ -1,7 +1,4 @@
-//! The built-in sample: a diary of 128 events with fourteen questions, written for this project in the shape of the released data.
-//!
-//! Every prompt of it has fewer than 6,000 tokens of SmolLM2's tokeniser. One memory is told where it comes
-//! up, and so before its time, as in the released data.
+//! Built-in sample: a diary of 128 events and fourteen questions in the released format; prompts have fewer than 6,000 SmolLM2 tokens.
 
 use crate::benchmarks::{SampleError, SampleSpec};
 
@@ -29,7 +26,6 @@ const FILES: [(&str, &[u8]); 15] = [
     file!("question/Temporal Reasoning_questions.json"),
 ];
 
-/// The files of the sample. Nothing of it is drawn.
 pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
     if spec.segments.is_some() {
         return Err(SampleError("the sample is one diary of fixed length; leave out --sessions".to_owned()));

@@ -1,11 +1,7 @@
-//! Table 1: scores in percent by task, and what a setting adds to the base (KnowMe-Bench, section 5.2).
+//! Table 1: scores in percent by task, and differences to the base (KnowMe-Bench, section 5.2).
 //!
-//! A task's score is `100 * mean / 5` over its questions. The paper's table 1(a) pools the questions of all data sets, which weighs each data
-//! set by its number of them; 1(b) to 1(d) are the same by data set. Here columns are called by the tasks' ids; the paper's columns are
-//! other tasks than their heads say, and a note tells which ([`super::task::Task::printed`]).
-//!
-//! There are two means. An answer without a score (no answer, a judge's error, a reply without a verdict) counts as 0 in the one that
-//! leads. The other leaves it out, as the authors' script does, and is printed where the two differ.
+//! Table 1(a) pools data sets; 1(b) to 1(d) are per data set. A note maps the paper's headings, which denote other tasks
+//! ([`super::task::Task::printed`]). The leading mean counts unscored answers as 0; the authors' mean skips them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +11,7 @@ use crate::benchmarks::{Context, CutCount, Graded, Retriever, Table};
 use crate::ground::order::{entry, unique};
 use crate::ground::sheet::{Column, Sheet, cell};
 
-/// Marks a number that is not set against the base.
+/// Marks numbers that are not compared with the base.
 const OTHER_QUESTIONS: &str = "*";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +24,8 @@ enum Mean {
 struct Scores<'a> {
     sum: f64,
     scored: usize,
-    /// Which questions: data set, case, probe, repetition.
+    /// (data set, case, probe, repetition)
     questions: BTreeSet<Question<'a>>,
-    /// The answers to histories that were cut.
     cuts: CutCount,
 }
 
@@ -50,12 +45,12 @@ impl Scores<'_> {
     }
 }
 
-/// Answering model and judge: rows of one backbone stand together, the base first.
+/// Rows of one backbone are adjacent, the base first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Backbone<'a> {
     model: &'a str,
     judge: Option<&'a str>,
-    /// The run, where several of one name asked the same.
+    /// Set only if runs of the same name asked the same questions.
     run: Option<&'a str>,
 }
 
@@ -66,7 +61,6 @@ struct System<'a> {
     scores: BTreeMap<&'a str, Scores<'a>>,
 }
 
-/// All tables: of all data sets pooled where there are several, and of each.
 pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
     let datasets: BTreeSet<&str> = graded.iter().map(dataset_of).collect();
     let mut tables = Vec::new();
@@ -81,7 +75,7 @@ pub(super) fn tables(graded: &[Graded<'_>]) -> Vec<Table> {
     tables
 }
 
-/// A table with errors as 0, and where there are errors, the same without them.
+/// With errors as 0, and without errors if there are any.
 fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<Table> {
     let systems = systems(graded, dataset);
     let unscored = without_gold(graded, dataset);
@@ -98,7 +92,6 @@ fn both(key: &str, title: &str, graded: &[Graded<'_>], dataset: Option<&str>) ->
     tables
 }
 
-/// The questions that have no gold, a line a data set.
 fn without_gold(graded: &[Graded<'_>], dataset: Option<&str>) -> Vec<String> {
     let rows = graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
     let of: BTreeMap<&str, &String> =
@@ -123,10 +116,9 @@ fn dataset_of<'a>(row: &Graded<'a>) -> &'a str {
     row.labels.get(DATASET).map_or(row.dataset, String::as_str)
 }
 
-/// The rows of a table in their order: backbones as they come, of each the base first.
 fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> {
     let rows = || graded.iter().filter(|row| dataset.is_none_or(|name| dataset_of(row) == name));
-    // Runs of one model are one backbone, on several data sets; but the same question twice is two runs.
+    // Runs of a model on different data sets merge; a repeated question means separate runs.
     let mut asked: BTreeMap<_, &str> = BTreeMap::new();
     let mut twice: BTreeSet<(&str, Option<&str>)> = BTreeSet::new();
     for row in rows() {
@@ -155,7 +147,7 @@ fn systems<'a>(graded: &[Graded<'a>], dataset: Option<&str>) -> Vec<System<'a>> 
         }
     }
     let order = unique(found.iter().map(|system| system.backbone));
-    // Stable: conditions other than the base stay as they come.
+    // Stable sort: keeps the order of other conditions.
     found.sort_by_key(|system| {
         (order.iter().position(|of| *of == system.backbone), !is_base(system.condition))
     });
@@ -166,7 +158,6 @@ fn question_of<'a>(row: &Graded<'a>) -> Question<'a> {
     (dataset_of(row), row.case, row.probe, row.repetition)
 }
 
-/// The whole history, nothing between it and the model; the plain condition is that, too.
 fn is_base(condition: &str) -> bool {
     condition == FULL || condition.is_empty()
 }
@@ -197,7 +188,7 @@ fn sheet(systems: &[System<'_>], mean: Mean) -> Sheet {
             let of_base = base.and_then(|base| base.scores.get(task.id));
             let mut lines = score_cell(own, of_base, mean);
             starred |= lines.iter().any(|line| line.ends_with(OTHER_QUESTIONS));
-            // A difference rests on the base, too.
+            // A difference also depends on the base's cuts.
             let compared = of_base.filter(|_| lines.len() > 1);
             let numbered = own.filter(|own| own.percent(mean).is_some());
             let mut marks = numbered.into_iter().chain(compared).map(|scores| scores.cuts.mark());
@@ -211,7 +202,7 @@ fn sheet(systems: &[System<'_>], mean: Mean) -> Sheet {
     Sheet { columns, rows, notes: notes(systems, mean, starred) }
 }
 
-/// The score in percent; beside a base on the same questions, what it adds to that, and the score below it.
+/// Score in percent; with a base on the same questions, the difference and the score below it.
 fn score_cell(own: Option<&Scores<'_>>, base: Option<&Scores<'_>>, mean: Mean) -> Vec<String> {
     let Some((own, percent)) = own.and_then(|own| Some((own, own.percent(mean)?))) else { return cell("-") };
     match base.and_then(|base| Some((base, base.percent(mean)?))) {

@@ -1,4 +1,4 @@
-//! The seven tasks: their names, their files, and how their questions are put (KnowMe-Bench, sections 4.1 to 4.3).
+//! The seven tasks (KnowMe-Bench, sections 4.1 to 4.3).
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
@@ -7,7 +7,7 @@ pub struct Task {
     pub title: &'static str,
     pub form: &'static str,
     pub level: &'static str,
-    /// The column of the paper's table 1 that holds it.
+    /// Column in the paper's table 1.
     pub printed: &'static str,
 }
 
@@ -20,20 +20,16 @@ const fn task(
     Task { id, prefix, title, form, level, printed }
 }
 
-/// The task whose questions are traps.
 pub(super) const TRAP: &str = "T2";
-/// The task that asks for durations and orders.
 pub(super) const TIMES: &str = "T3";
 
 const FACTS: &str = "Level I";
 const LOGIC: &str = "Level II";
 const INSIGHT: &str = "Level III";
 
-/// All of them, in order. T2 is asked as T1 is: a form of its own would give away that it wants no answer.
-///
-/// T3 is of level I, as section 4.1 has it; section 5.3 counts it to level II. The heads of table 1 disagree with section 4 and with the
-/// names of the released files: pooled by the released numbers of questions, the columns of tables 1(b) to 1(d) give those of 1(a) for one
-/// task each, which is not the one of the same number from T3 on.
+/// T2 uses T1's prompt, which must not reveal that it expects an abstention. T3 is level I by section 4.1, level II by section 5.3.
+/// Headings of table 1 contradict section 4 and the file names: by question counts, columns of 1(b) to 1(d) match other columns of 1(a)
+/// from T3 on.
 pub static TASKS: [Task; 7] = [
     task(["T1", "T1-"], "Information Extraction", "question", [FACTS, "T1 (Det.)"]),
     task(["T2", "T2-"], "Adversarial Abstention", "question", [FACTS, "T2 (Ent.)"]),
@@ -45,8 +41,7 @@ pub static TASKS: [Task; 7] = [
 ];
 
 impl Task {
-    /// The task of a file of questions or answers by its name, `Temporal Reasoning_answers.json`: with `_questions`, `_question`,
-    /// `_answers`, `_answer` or nothing behind the task, whatever the case and the marks between its words.
+    /// By file name such as `Temporal Reasoning_answers.json`; the suffix is optional, case and separators are ignored.
     pub fn of_file(name: &str) -> Option<&'static Task> {
         let stem = name.rsplit('/').next()?.strip_suffix(".json")?.to_lowercase();
         let endings = ["_questions", "_question", "_answers", "_answer"];

@@ -1,7 +1,4 @@
-//! The rows of a Parquet file, a few at a time.
-//!
-//! Columns are read by themselves: those that no pair needs are not, and a damaged file is an error and no panic.
-//! Pages may be plain or compressed with Snappy, which is what writers choose by default; other compressions are refused by name.
+//! Streams rows of a Parquet file (plain or Snappy pages; others are errors). Damaged files are errors, not panics.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -39,9 +36,8 @@ pub(super) enum ColumnsError {
 }
 
 pub(super) const MAGIC: &str = "PAR1";
-/// ParquetRows that are in memory at a time.
 const BATCH: usize = 8;
-/// The columns of a file, and whether a file has to have them.
+/// (name, required)
 const COLUMNS: [(&str, bool); 7] = [
     ("index", false),
     ("task", true),
@@ -62,14 +58,13 @@ pub(super) struct ParquetRows {
     file: SerializedFileReader<Bytes>,
     columns: [Option<Column>; COLUMNS.len()],
     group: usize,
-    /// Its columns, and how many of its rows are still to come.
     open: Option<(Vec<Option<ColumnReader>>, usize)>,
-    /// ParquetRows that were read and not handed out, the next one last.
+    /// Decoded rows in reverse order.
     ready: Vec<RawRow>,
 }
 
 impl ParquetRows {
-    /// Reads the end of a file, which says what it holds.
+    /// Reads the footer.
     pub fn open(bytes: Vec<u8>) -> Result<Self, ColumnsError> {
         guarded(|| ParquetRows::opened(bytes))
     }
@@ -109,7 +104,7 @@ impl ParquetRows {
                     continue;
                 };
                 let compression = chunk.compression();
-                // `ZSTD(ZstdLevel(1))`, of which a file does not tell the level.
+                // Strips the level of `ZSTD(ZstdLevel(1))`, which files do not record.
                 let named = compression.to_string();
                 let named = named.split('(').next().unwrap_or_default();
                 if !matches!(compression, Compression::UNCOMPRESSED | Compression::SNAPPY) {
@@ -158,12 +153,10 @@ impl ParquetRows {
 }
 
 thread_local! {
-    /// True if this thread is inside [`guarded`].
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The result of `read`; where the library panics, which it does on some damaged pages, an error. Nothing is printed of such a panic;
-/// others are told as ever.
+/// Turns panics of the parquet library on damaged pages into errors, without printing them.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, ColumnsError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -175,7 +168,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, ColumnsError>) -> Result<T, Colum
         }));
     });
     GUARDED.set(true);
-    // The data that was being read is given up with the file.
+    // Unwind-safe: the reader is dropped on error.
     let outcome = panic::catch_unwind(AssertUnwindSafe(read));
     GUARDED.set(false);
     outcome.unwrap_or(Err(ColumnsError::Page))
@@ -199,7 +192,7 @@ fn values(
 ) -> Result<Vec<Option<Value>>, ColumnsError> {
     let damaged = |problem: String| ColumnsError::Column { name, problem };
     let mut levels: Vec<i16> = Vec::new();
-    // All of a batch, whose rows may lie in several pages.
+    // Reads the whole batch, possibly over several pages.
     macro_rules! read {
         ($reader:expr) => {{
             let mut values = Vec::new();

@@ -1,17 +1,10 @@
-//! The constraints of a long-form question, and the question with a part of them (MemoryRewardBench, appendix D.4).
+//! Constraints of long-form questions, and questions with a share of them (MemoryRewardBench, appendix D.4). Sources by form:
 //!
-//! Questions come from three data sets, told by their form, and each has constraints of its own ([`super::outlines`] reads the lists):
+//! - **LongProc**: known routes of the problem, after `[PROBLEM]` if present. Notes, format, example and reminders always stay.
+//! - **LongEval**: the plan for a `Title:`: list items, JSON entries, else lines; without them nothing is removed.
+//! - **LongGenBench** and others: items `1)`, `2)`, ..., bullets and `1.` lines, or their sub-items; a parent goes with the last of them.
 //!
-//! - **LongProc**: the known routes of the problem itself, which stands behind the mark `[PROBLEM]` where there is one: a city's sentence
-//!   with its route. Notes, the format, the worked example and the reminders stay at every density.
-//! - **LongEval**: what is planned for the text of a `Title:`: list items, the entries of a JSON block, else lines. Without any of them the
-//!   topic is left alone.
-//! - **LongGenBench** and any other question: items `1)`, `2)`, ... numbered in order, and lines that begin with a bullet or with a number
-//!   and a full stop. Where items stand below an item, or inside it as a list of brackets, they are the constraints, and it is their
-//!   head, which goes with the last of them. An example in brackets belongs to its item, whatever is numbered in it.
-//!
-//! All other text is left as it is. At 100% the question is unchanged. The first constraints are kept, as in the paper's example
-//! (figure 21), so that what is kept at one density is kept at every higher one. Nothing is drawn.
+//! The first constraints are kept (figure 21), so densities are nested and deterministic.
 
 use super::outlines::{Constraints, Piece, items, plan};
 use super::terms::Source;
@@ -20,7 +13,7 @@ const PROBLEM: &str = "[PROBLEM]";
 const ROUTE: &str = "You can travel from ";
 const TITLE: &str = "title:";
 
-/// The data set that a long-form question comes from; absent where its form is none of theirs.
+/// `None` for unknown forms.
 pub(super) fn source(question: &str) -> Option<Source> {
     let begins = question.trim_start().get(..TITLE.len()).map(str::to_ascii_lowercase);
     if problem(question).1.contains(ROUTE) {
@@ -40,13 +33,13 @@ pub(super) fn constraints(question: &str) -> Constraints {
     }
 }
 
-/// Where the problem of a path puzzle begins, and its text.
+/// Offset and text of a path puzzle's problem.
 fn problem(question: &str) -> (usize, &str) {
     let start = question.rfind(PROBLEM).map_or(0, |at| at + PROBLEM.len());
     (start, question.get(start..).unwrap_or_default())
 }
 
-/// The known routes: each with the sentence before it, where that is of the same city.
+/// Known routes, with the preceding sentence if it is about the same city.
 fn routes(question: &str) -> Constraints {
     let mut found = Constraints::default();
     let (mut start, text) = problem(question);
@@ -57,7 +50,6 @@ fn routes(question: &str) -> Constraints {
             let rest = shown.get(at..).unwrap_or_default();
             let city = rest.get(ROUTE.len()..).and_then(|rest| rest.split(" to ").next()).unwrap_or_default();
             let before = shown.get(reached..at).unwrap_or_default();
-            // The sentence before is of the same city where it begins with its name.
             let begins = |own: usize| {
                 let before = before.get(..own).unwrap_or_default().trim_end();
                 before.is_empty() || before.ends_with(['.', ':'])
@@ -65,7 +57,7 @@ fn routes(question: &str) -> Constraints {
             let mut names = before.rmatch_indices(city).map(|(own, _)| own);
             let own = names.find(|own| !city.is_empty() && begins(*own));
             let from = own.map_or(at, |own| reached + own);
-            // Names have full stops of their own: the sentence ends behind the means of transport.
+            // Names contain full stops: search after the means of transport.
             let by = rest.find(" by ").unwrap_or(0);
             let end = rest.get(by..).and_then(|rest| rest.find('.'));
             reached = at + end.map_or(rest.len(), |end| by + end + 1);
@@ -76,7 +68,6 @@ fn routes(question: &str) -> Constraints {
     found
 }
 
-/// The question with the first `percent` of its constraints, rounded half up to whole ones.
 pub(super) fn thinned(question: &str, percent: u32) -> String {
     let Constraints { all, heads } = constraints(question);
     let keep = (all.len() * percent.min(100) as usize + 50) / 100;
@@ -85,12 +76,12 @@ pub(super) fn thinned(question: &str, percent: u32) -> String {
     }
     let of_heads = heads.iter().filter(|head| !head.of.is_empty() && head.of.start >= keep);
     let mut gone: Vec<&Piece> = all.iter().skip(keep).chain(of_heads.map(|head| &head.piece)).collect();
-    // A piece that holds others comes before them.
+    // Outer pieces first.
     gone.sort_by_key(|piece| (piece.bytes.start, std::cmp::Reverse(piece.bytes.end)));
     without(question, &gone)
 }
 
-/// The text without some pieces, and without the commas and empty lines that they leave behind.
+/// Removes pieces with their commas and empty lines.
 fn without(text: &str, gone: &[&Piece]) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut reached = 0;
@@ -106,12 +97,12 @@ fn without(text: &str, gone: &[&Piece]) -> String {
                 reached = text.len() - after.trim_start().len();
                 continue;
             }
-            // The last of its list: the comma before it goes.
+            // Last in its list: drop the preceding comma.
             if kept.trim_end().ends_with(',') {
                 kept.truncate(kept.trim_end().len() - 1);
             }
         }
-        // A line of which nothing is left goes with its end, and of two spaces one does.
+        // Drop an emptied line, and one of two spaces.
         let line_is_gone = (kept.is_empty() || kept.ends_with('\n')) && rest.starts_with('\n');
         if line_is_gone || kept.ends_with(' ') && rest.starts_with(' ') {
             reached += 1;
@@ -126,10 +117,9 @@ mod tests {
     use super::*;
     use crate::case::draw::Draws;
 
-    /// On texts made of everything that lists are made of: what is left is in the text in its order.
+    /// Fuzz over list fragments: the result is a subsequence of the text.
     #[test]
     fn no_text_is_too_odd_and_what_is_left_of_it_stood_there_before() {
-        // Parts stand between bars.
         let parts: Vec<&str> =
             "1) |2) |3) |- |* |  |\n|\\n|(e.g. |(|)|), |: |, |; |[|]|{\"k\": |}|\"v\"|['|', '|```json\n|bullet points: |é|\
              You can travel from A to B by bus."

@@ -1,7 +1,5 @@
-//! Counts of graded pairs: of right verdicts, and of the verdicts on both orders of a pair.
-//!
-//! Every planned pair is in a denominator; what could not be read counts as wrong (MemoryRewardBench, section 4.1), and so does what did
-//! not fit the context, which is counted apart. Each repetition is counted by itself.
+//! Counts right verdicts, and verdicts in both orders of a pair. Denominators are the planned pairs; unparsed and overlong ones count as
+//! wrong (MemoryRewardBench, section 4.1).
 
 use std::collections::BTreeMap;
 
@@ -13,11 +11,11 @@ use crate::ground::order::{entry, sorted_unique};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// True if the chosen trajectory was preferred; `None` where nothing could be read.
+    /// Preferred the chosen trajectory; `None` if unparsed.
     pub right: Option<bool>,
-    /// True if the one shown first was; `None` where nothing could be read.
+    /// Preferred the first one shown; `None` if unparsed.
     pub first: Option<bool>,
-    /// True if the prompt fitted the context; where it did not, nothing could be read.
+    /// False if the prompt exceeded the context.
     pub fits: bool,
 }
 
@@ -26,12 +24,11 @@ pub struct Compared {
     pub task: Option<Task>,
     pub setting: Option<Setting>,
     pub length: Option<Length>,
-    /// The data set that a pair of long-form generation was made from, where its question tells.
+    /// Source dataset of long-form generation, if recognised.
     pub source: Option<Source>,
     pub verdicts: BTreeMap<(Order, Variant), Verdict>,
 }
 
-/// The pairs of one repetition of a run by one judge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted<'a> {
     pub run: &'a str,
@@ -40,7 +37,7 @@ pub struct Counted<'a> {
     pub pairs: BTreeMap<&'a str, Compared>,
 }
 
-/// Groups graded probes by run, judge and repetition, in the order in which they come.
+/// Groups by run, judge and repetition, in order of appearance.
 pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
     let mut all: Vec<Counted<'a>> = Vec::new();
     for row in graded {
@@ -71,7 +68,6 @@ impl Counted<'_> {
         sorted_unique(self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()))
     }
 
-    /// Right verdicts among the pairs that `wanted` takes.
     pub fn accuracy(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> Share {
         let pairs = self.pairs.values().filter(|pair| wanted(pair));
         Share::of(
@@ -79,13 +75,13 @@ impl Counted<'_> {
         )
     }
 
-    /// Prompts of the pairs that `wanted` takes that did not fit the context: each is wrong in [`Counted::accuracy`].
+    /// Overlong prompts; they count as wrong in [`Counted::accuracy`].
     pub fn overlong(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> usize {
         let pairs = self.pairs.values().filter(|pair| wanted(pair));
         pairs.filter_map(|pair| pair.verdicts.get(&asked)).filter(|verdict| !verdict.fits).count()
     }
 
-    /// The agreement of both orders on the pairs that `wanted` takes; `None` where not both were asked.
+    /// `None` unless both orders were asked.
     pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
         let mut found = Consistency::default();
         for pair in self.pairs.values().filter(|pair| wanted(pair)) {
@@ -117,32 +113,27 @@ impl Counted<'_> {
     }
 }
 
-/// The agreement of both orders of the same pairs (section 5.2).
+/// Agreement between both orders (section 5.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Consistency {
-    /// Right in the random order, where that was asked too.
+    /// Right in the random order, if asked.
     pub random: Share,
     pub chosen_first: Share,
-    /// Right with it second.
     pub rejected_first: Share,
-    /// The same trajectory preferred in both orders.
+    /// Same trajectory preferred in both orders.
     pub stable: Share,
     pub stable_right: Share,
-    /// Right with the chosen trajectory first alone.
     pub only_chosen_first: usize,
-    /// Right with it second alone.
     pub only_rejected_first: usize,
-    /// The first one, of all verdicts that could be read.
+    /// First trajectory preferred, among parsed verdicts.
     pub first_position: Share,
-    /// Verdicts that could not be read, of both orders; a prompt that did not fit the context has none to be read.
+    /// Over both orders, overlong prompts included.
     pub unparsed: Share,
-    /// Pairs that did not fit the context, in one order at least.
     pub overlong: usize,
 }
 
 impl Consistency {
-    /// True if it is consistent: no more pairs are stable and right than are right in either order, and no more are stable than the
-    /// difference of both orders leaves.
+    /// Consistency check: stable-and-right is at most either order's count, and stable at most what their difference allows.
     pub fn holds(&self) -> bool {
         let (chosen, rejected) = (self.chosen_first.count, self.rejected_first.count);
         let least = chosen.min(rejected);

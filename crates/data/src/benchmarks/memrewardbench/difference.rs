@@ -1,17 +1,12 @@
-//! Lines that one of two texts has alone.
-//!
-//! Lines that occur once in both texts and keep their order anchor the comparison, again between each two anchors; where there
-//! are none, a longest common subsequence of the lines is taken, or in blocks too large for that the first one that a single
-//! walk finds. Lines are compared without the white space around them. Called for the spans of text that a trajectory has alone.
+//! Patience diff of two texts by trimmed lines, for spans unique to a trajectory. Between anchors (unique common lines) it uses a longest
+//! common subsequence, or a greedy match for large blocks.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Most cells of the table of a longest common subsequence.
 const CELLS: usize = 1 << 20;
 
-/// The stretches of bytes that `a` has alone, and those that `b` has: neighbouring lines together, without the white space around
-/// them and without lines of nothing but white space.
+/// Byte ranges unique to `a` and to `b`: runs of adjacent lines, trimmed, without blank ones.
 pub(super) fn alone(a: &str, b: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let (of_a, of_b) = (lines(a), lines(b));
     let mut common = (vec![false; of_a.len()], vec![false; of_b.len()]);
@@ -35,7 +30,7 @@ fn lines(text: &str) -> Vec<Range<usize>> {
     text.split_inclusive('\n').map(of).collect()
 }
 
-/// Lines that are not common, neighbours together. Blank lines neither begin nor end a stretch.
+/// Runs of unmatched lines. Blank lines neither start nor end a run.
 fn stretches(text: &str, lines: &[Range<usize>], common: &[bool]) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     let mut open = false;
@@ -61,7 +56,7 @@ fn stretches(text: &str, lines: &[Range<usize>], common: &[bool]) -> Vec<Range<u
 
 fn matches(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
-    // Blocks to be compared, by their first lines and lengths; a stack, so that depth costs no recursion.
+    // Explicit stack instead of recursion.
     let mut blocks = vec![(0..a.len(), 0..b.len())];
     while let Some((mut of_a, mut of_b)) = blocks.pop() {
         while let (Some(x), Some(y)) = (a.get(of_a.start), b.get(of_b.start))
@@ -98,7 +93,7 @@ fn matches(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Lines that occur once in both, as many as keep their order.
+/// Longest increasing sequence of lines unique in both.
 fn anchors(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let mut seen: HashMap<&str, (Vec<usize>, Vec<usize>)> = HashMap::new();
     a.iter().enumerate().for_each(|(i, line)| seen.entry(line).or_default().0.push(i));
@@ -111,9 +106,9 @@ fn anchors(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     longest_increasing(&pairs)
 }
 
-/// Of pairs that ascend in their first number, as many as ascend in their second one too.
+/// Pairs are sorted by first; increasing in second.
 fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    // By length, the pair that ends such a run with the least second number; and what comes before each pair.
+    // By length: the index of the run's smallest end; and each pair's predecessor.
     let mut ends: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(pairs.len());
     for (at, &(_, second)) in pairs.iter().enumerate() {
@@ -134,7 +129,6 @@ fn longest_increasing(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     run
 }
 
-/// A common subsequence: a longest one where the table for it is small enough.
 fn within(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
     let width = b.len() + 1;
     if (a.len() + 1).saturating_mul(width) > CELLS {
@@ -148,7 +142,6 @@ fn within(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
         }
         return found;
     }
-    // Lengths of the longest common subsequences of what is left of both.
     let mut longest = vec![0u32; (a.len() + 1) * width];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
@@ -201,7 +194,7 @@ mod tests {
         assert_eq!(shown(a, &only_a).join("\n").lines().count(), 2);
     }
 
-    /// The common part of both is one sequence, and as long as the plain table says for every short pair of texts.
+    /// Compares with the plain LCS on short texts.
     #[test]
     fn what_is_left_of_both_is_the_same_and_what_has_no_counterpart_is_alone() {
         let mut draws = crate::case::draw::Draws::new("difference", 7, "lines");
@@ -213,7 +206,6 @@ mod tests {
             let found = matches(&a, &b);
             assert!(found.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 < w[1].1), "{a:?} {b:?}");
             assert!(found.iter().all(|&(i, j)| a[i] == b[j]));
-            // Nothing more could be matched where it stands.
             let plain = within(&a, &b).len();
             assert!(found.len() <= plain && (plain == 0 || !found.is_empty()), "{a:?} {b:?}");
         }

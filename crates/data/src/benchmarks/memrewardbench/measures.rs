@@ -1,8 +1,5 @@
-//! Measures of a judging model's attention: by a trajectory's place, and by its content.
-//!
-//! A pair is put in both orders. What the first trajectory gets of both is a matter of the place, what the better one gets a matter of
-//! the text; over both orders the mean of either beyond one half is the effect of the place and that of the content, since the other
-//! cancels (both trajectories are first once). All from the generation prompt and from the token that decides.
+//! Judge attention by position and by content. Pairs are asked in both orders: averaged over them, the excess over one half of the first
+//! trajectory is the position effect, that of the better one the content effect.
 
 use super::terms::{CHOSEN, FIRST, LENGTH, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, TASK, VERDICT};
 use crate::benchmarks::{Axis, GENERATION, Grouping, Measure, Seen};
@@ -12,7 +9,7 @@ const BOTH: [&str; 2] = [CHOSEN, REJECTED];
 
 const SHARE: Measure = Measure { axis: Axis::Linear(0.3, 0.7), ..Measure::SHARE };
 
-/// Its excess over one half, over both orders.
+/// Excess over one half, over both orders.
 const EFFECT: Measure =
     Measure { reference: Some(0.0), axis: Axis::Linear(-0.05, 0.05), paired: &ORDERS, ..SHARE };
 
@@ -121,7 +118,6 @@ pub(super) const GROUPINGS: [Grouping; 3] = [
     },
 ];
 
-/// The pattern of a pair's two verdicts.
 fn verdicts(seen: &Seen<'_>) -> Option<String> {
     let [first, second] = ORDERS.map(|order| seen.under(order).and_then(|judged| judged.correct));
     let word = match (first, second) {

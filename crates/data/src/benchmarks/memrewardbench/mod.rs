@@ -1,8 +1,5 @@
-//! MemoryRewardBench: can a model tell which of two agents managed its memory better?
-//!
-//! A case is a pair: a task with its long context and two trajectories, one of them the better one (section 3 of the paper). The
-//! model is shown all three and begins its reply with `[[A]]` or `[[B]]`. Which trajectory stands first is a setting, so that a
-//! preference for a place can be told from one for a text (section 5.2).
+//! MemoryRewardBench: can a model tell which agent managed its memory better? A case is a long-context task with two trajectories, one
+//! better (section 3). The reply begins with `[[A]]` or `[[B]]`; the order is a setting (position bias, section 5.2).
 
 #[cfg_attr(not(feature = "parquet"), path = "no_columns.rs")]
 mod columns;
@@ -33,8 +30,7 @@ use terms::{
     BLOCK, CHOSEN, FIRST, ONLY_CHOSEN, ONLY_REJECTED, REJECTED, SECOND, SETTING, TASK, TITLE, TRAJECTORY,
 };
 
-/// Where the attention of the generation prompt goes, and of the position that predicted the letter; and what the second trajectory
-/// reads of the first.
+/// Attention of the generation prompt and of the position that predicts the letter, and from the second trajectory to the first.
 const CURVES: [Curve; 11] = [
     Curve::new(GENERATION, CHOSEN),
     Curve::new(GENERATION, REJECTED),
@@ -49,7 +45,7 @@ const CURVES: [Curve; 11] = [
     Curve::new(SECOND, FIRST),
 ];
 
-/// No model judges: answers say what they choose ([`Benchmark::readings`]).
+/// Required but unused: answers are read by rules ([`Benchmark::readings`]).
 const RUBRICS: [Rubric; 1] = [Rubric {
     name: "letters",
     about: "read by rules, put to nobody",
@@ -59,7 +55,7 @@ const RUBRICS: [Rubric; 1] = [Rubric {
     earlier: &[],
 }];
 
-/// The cut of the authors' code in a prompt of 131,072 tokens and more.
+/// The authors' cut of prompts of 131,072 tokens and more.
 const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
 
 pub static MEMREWARDBENCH: Benchmark = Benchmark {
@@ -94,7 +90,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     recognises: reader::recognises,
     read: |files, _| reader::pairs(files),
     reads: reader::reads,
-    // The query is our own instruction, and the trajectories of a pair differ by little.
+    // Fixed query, and near-identical trajectories by design.
     scope: Scope { queries: false, copies: false, ..Scope::ALL },
     sample: sample_file,
     settings: orders::SETTINGS,
@@ -102,7 +98,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     arrange: orders::arrange,
     // Section C.2.
     max_new_tokens: 16_384,
-    // A pair is shown whole or not at all, or as the authors' code cuts. No segment of it can go as a whole.
+    // No segment can be dropped: show the pair whole, or cut as the authors do.
     truncations: &[Truncation::Evidence, Truncation::Middle(MIDDLE)],
     readings: verdicts::READINGS,
     decisive: |answer| verdicts::first_verdict(answer).map(|(_, at)| at),
@@ -116,8 +112,7 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     ..Benchmark::DEFAULT
 };
 
-/// Twenty invented pairs, two of each setting. They are far shorter than their `ctx_length` says, which is dealt out so that every table
-/// has all its columns.
+/// Twenty invented pairs, two per setting. Much shorter than their `ctx_length`, which is assigned to fill every table column.
 fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
     if let Some(segments) = spec.segments {
         let why = format!(

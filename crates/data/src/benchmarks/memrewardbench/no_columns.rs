@@ -1,4 +1,4 @@
-//! The rows of a Parquet file in a build without the feature `parquet`: it reads none.
+//! Stub for builds without the feature `parquet`.
 
 use super::row::RawRow;
 

@@ -1,7 +1,4 @@
-//! The settings of pairs: the order of the trajectories, and changes of the text.
-//!
-//! Owns the names of the settings and what each does to a case. Called when a case is arranged for its prompt, and by the
-//! readings of answers, which must know which letter is right. The random order is drawn by the seed and the case alone.
+//! Settings of pairs: trajectory order and text variants. The random order depends only on seed and case.
 
 use std::ops::Range;
 
@@ -15,7 +12,6 @@ use crate::case::{Case, Evidence, History, Location, Segment, Turn};
 
 pub(super) const LETTERS: [&str; 2] = ["A", "B"];
 
-/// Which trajectory stands first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
     ChosenFirst,
@@ -34,7 +30,6 @@ impl Order {
         }
     }
 
-    /// True if the chosen trajectory of a case is shown first.
     pub fn chosen_first(self, case: &str, seed: u64) -> bool {
         match self {
             Order::ChosenFirst => true,
@@ -48,7 +43,7 @@ impl Order {
 pub enum Variant {
     Plain,
     Untagged,
-    /// Questions of long-form generation keep this percentage of their constraints.
+    /// Long-form questions keep this percentage of their constraints.
     Density(u32),
 }
 
@@ -175,7 +170,7 @@ impl Pair {
         evidence
     }
 
-    /// The end of the question, as long as the two trajectories are on average, or all of it.
+    /// End of the question, as long as the mean trajectory.
     fn block(&self) -> Range<usize> {
         let shown = self.question.trim_end().len();
         let length = (self.chosen.trim().len() + self.rejected.trim().len()) / 2;
@@ -188,7 +183,7 @@ impl Pair {
     }
 }
 
-/// The case as it is put under a setting; as it is where the setting is none of ours.
+/// Applies a setting; unknown settings return the case unchanged.
 pub(super) fn arrange(case: &Case, setting: &str, seed: u64) -> Case {
     let (Some((order, variant)), Some(mut pair)) = (parse(setting), Pair::of(case)) else {
         return case.clone();

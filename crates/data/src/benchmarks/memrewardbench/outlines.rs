@@ -1,51 +1,44 @@
-//! Lists in the text of a question: numbered items, bullets, items below and inside items, and the plan of an article with its JSON.
-//!
-//! Called by the constraints of questions, which say what becomes of them.
+//! Parses lists in question texts: numbered items, bullets, sub-items, inline lists, article plans and JSON.
 
 use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
 const EXAMPLES: [&str; 2] = ["(e.g.", "(for example"];
-/// The words that name the plan of an article, in lower case.
 const BULLET_POINT: &str = "bullet point";
-/// The beginning of its clause, in lower case.
 const BASED_ON: &str = " based on";
-/// Inside one bullet, behind its colon, what parts the items of a list.
+/// Separators of inline lists after a bullet's colon.
 const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
 
-/// A question's constraints, and what goes with them.
+/// Constraints, and parents that go with their last one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Constraints {
     pub(super) all: Vec<Piece>,
     pub(super) heads: Vec<Head>,
 }
 
-/// A constraint: it goes or stays as a whole.
+/// Removed or kept as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) bytes: Range<usize>,
-    /// True if a comma parts it from its neighbours.
     pub(super) listed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) piece: Piece,
-    /// By their places in [`Constraints::all`].
+    /// Range in [`Constraints::all`].
     pub(super) of: Range<usize>,
 }
 
-/// A piece of a list before it is known whether it is a constraint or the head of others.
 struct Item {
     bytes: Range<usize>,
-    /// Items below it have a greater one.
     depth: usize,
-    /// True if other text parts it from the item before.
+    /// Separated from the previous item by other text.
     apart: bool,
 }
 
-/// The items of a question: numbered ones wherever they stand, and lines that begin like those of a list.
+/// Numbered items anywhere, and list-like lines.
 pub(super) fn items(text: &str) -> Constraints {
     let examples = examples(text);
     let mut found: Vec<Item> = Vec::new();
@@ -56,7 +49,7 @@ pub(super) fn items(text: &str) -> Constraints {
         if examples.iter().any(|example| example.contains(&from)) || shown.is_empty() {
             continue;
         }
-        // An example that begins here may end in another line, which then belongs to this one.
+        // An example may span lines, which then belong to this item.
         let shown_end = from + shown.len();
         let open = examples.iter().find(|example| example.contains(&shown_end));
         let end = open.map_or(shown_end, |example| line_end(text, example.end));
@@ -74,12 +67,12 @@ pub(super) fn items(text: &str) -> Constraints {
     constraints
 }
 
-/// The items of one line: those at its marks, or the line itself where it begins like one of a list.
+/// Items at a line's marks, or the line itself if list-like.
 fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usize>, Vec<usize>, bool)) {
     let shown = text.get(line.clone()).unwrap_or_default();
     let depth = depth(shown);
     let first = match (marks.first(), depth) {
-        // The text before the marks of a bullet is their head.
+        // Text before a bullet's marks is their head.
         (Some(mark), Some(depth)) if *mark > line.start + leading(shown) => {
             found.push(Item { bytes: line.start..*mark, depth, apart });
             depth + 1
@@ -100,7 +93,7 @@ fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usiz
     found.extend(items);
 }
 
-/// Constraints of items: those without others below them, or what is listed inside one. The others are heads.
+/// Leaves and inline members are constraints, other items heads.
 fn build(found: &mut Constraints, text: &str, items: &[Item]) {
     let mut at = 0;
     while let Some(item) = items.get(at) {
@@ -124,7 +117,7 @@ fn build(found: &mut Constraints, text: &str, items: &[Item]) {
     }
 }
 
-/// Members listed inside an item behind its colon, each with brackets behind it: `birthdays: wife (21 May), son (2 June)`.
+/// Bracketed members after a colon: `birthdays: wife (21 May), son (2 June)`.
 fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
     let shown = text.get(item.clone()).unwrap_or_default();
     let Some(colon) = shown.find(':') else { return Vec::new() };
@@ -149,7 +142,7 @@ fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
     if found.len() > 1 && all_of_it { found } else { Vec::new() }
 }
 
-/// The depth in a list of a line that begins like one of its items; bullets below a number of their own indent.
+/// Depth by indentation; `None` if not list-like. Bullets are below numbers of equal indent.
 fn depth(line: &str) -> Option<usize> {
     let shown = line.trim_start();
     let bullet = ["- ", "* ", "+ ", "• "].iter().any(|mark| shown.starts_with(mark));
@@ -158,8 +151,7 @@ fn depth(line: &str) -> Option<usize> {
     (bullet || numbered).then(|| 1 + leading(line) / 2 * 2 + usize::from(bullet))
 }
 
-/// Where the items `1)`, `2)`, ... of a line begin. `number` is the last one so far, over all lines. A new list begins at the beginning of
-/// a line, or `anywhere`.
+/// Offsets of `1)`, `2)`, ... in a line, continuing from `number`. New lists start at the line start, or `anywhere`.
 fn marks(line: &str, number: &mut usize, anywhere: bool) -> Vec<usize> {
     let mut found = Vec::new();
     for (close, _) in line.match_indices(')') {
@@ -177,7 +169,7 @@ fn marks(line: &str, number: &mut usize, anywhere: bool) -> Vec<usize> {
     found
 }
 
-/// Examples in brackets, with all that is numbered in them; one that does not end goes to the end of its line.
+/// Bracketed examples; unclosed ones end with the line.
 fn examples(text: &str) -> Vec<Range<usize>> {
     let lower = text.to_ascii_lowercase();
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -190,7 +182,7 @@ fn examples(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The end of the brackets that open at `start`. A number's bracket (`1)`) closes nothing.
+/// Matching bracket of `start`; the bracket of `1)` is ignored.
 fn closing(text: &str, start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in text.get(start..)?.char_indices() {
@@ -213,16 +205,14 @@ fn closing(text: &str, start: usize) -> Option<usize> {
     None
 }
 
-/// The end of the line that holds a place, without its white space.
 fn line_end(text: &str, at: usize) -> usize {
     let line = text.get(at..).unwrap_or_default().split('\n').next().unwrap_or_default();
     at + line.trim_end().len()
 }
 
-/// The plan of an article: all that stands behind the words that announce it, which go when all of it has gone. Where none do, the items.
+/// The plan after its announcement, which goes with the last item; without one, JSON or items.
 pub(super) fn plan(text: &str) -> Constraints {
     let Some((clause, start)) = announced(text) else {
-        // JSON may stand where items would.
         let json = text.match_indices(['{', '[']).find_map(|(at, _)| json_end(text, at).map(|end| at..end));
         let mut found = Constraints::default();
         match json {
@@ -258,7 +248,7 @@ pub(super) fn plan(text: &str) -> Constraints {
     found
 }
 
-/// Where the clause begins that announces a plan by its bullet points, and where the plan does.
+/// Offsets of the announcing clause and of the plan.
 fn announced(text: &str) -> Option<(usize, usize)> {
     let lower = text.to_ascii_lowercase();
     let at = lower.find(BULLET_POINT)?;
@@ -270,7 +260,7 @@ fn announced(text: &str) -> Option<(usize, usize)> {
     Some((clause, colon.map_or(word, |colon| word + colon + 1)))
 }
 
-/// The line that begins at a place, with its end: a line break, one written as `\n`, or in a `written` list what parts its texts.
+/// Next line; breaks are a newline, a literal `\n`, or separators of a `written` list.
 fn next_line(text: &str, start: usize, written: bool) -> Option<Range<usize>> {
     const BREAKS: [&str; 2] = ["\n", "\\n"];
     const OF_LISTS: [&str; 4] = ["', '", "\", \"", "', \"", "\", '"];
@@ -280,7 +270,7 @@ fn next_line(text: &str, start: usize, written: bool) -> Option<Range<usize>> {
     Some(start..ends.min().unwrap_or(text.len()))
 }
 
-/// The items of a plan's line: its list, what is listed inside a bullet, or the line; in a `written` list without quotes and brackets.
+/// Items of a plan line; a `written` list is stripped of quotes and brackets.
 fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: bool) {
     const AROUND: [char; 5] = ['[', ']', '\'', '"', ','];
     let quoted = |c: char| written && AROUND.contains(&c);
@@ -289,7 +279,7 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
     let end = line.start + shown.trim_end_matches(|c: char| c.is_whitespace() || quoted(c)).len();
     let blank = leading(shown);
     let opened = shown.trim_start();
-    // The indent of a line counts where no bracket or quote stands before it.
+    // Indentation counts only without a leading bracket or quote.
     let start = match opened.len() - opened.trim_start_matches(quoted).len() {
         0 => line.start,
         marks => line.start + blank + marks,
@@ -304,7 +294,6 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
         (_, 2.., _) => {
             let before = found.len();
             add_line(found, text, (start..end, marks, false));
-            // Text before the first mark that is no bullet is their head, too.
             if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
                 let (from, depth) = (first.bytes.start, first.depth);
                 found.iter_mut().skip(before).for_each(|item| item.depth += 1);
@@ -333,7 +322,7 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
     }
 }
 
-/// The items that are listed inside one bullet behind its colon; none where there are not two.
+/// Inline list after a bullet's colon, of at least two items.
 fn inline(bullet: &str) -> Vec<Range<usize>> {
     let Some(colon) = bullet.find(": ").map(|at| at + 1) else { return Vec::new() };
     let rest = bullet.get(colon..).unwrap_or_default();
@@ -360,8 +349,7 @@ fn json_end(text: &str, at: usize) -> Option<usize> {
     Some(at + values.byte_offset())
 }
 
-/// Adds the entries of a sound JSON object or array at a place: every value that holds no others, with its name. What holds others is
-/// their head. Returns its end.
+/// Adds the leaves of a JSON value with their keys; containers are heads. Returns the end.
 fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
     let mut place = skip_space(text, at + 1);
     while let Some(c) = text.get(place..).and_then(|rest| rest.chars().next()) {
@@ -373,7 +361,7 @@ fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
                 let mut end = json_end_of_entry(found, text, place);
                 let after = skip_space(text, end);
                 if text.get(after..).is_some_and(|rest| rest.starts_with(':')) {
-                    // A name was read: the entry is the name with its value.
+                    // Key: the entry spans key and value.
                     found.all.truncate(first);
                     end = json_end_of_entry(found, text, skip_space(text, after + 1));
                 }
@@ -391,7 +379,7 @@ fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
     text.len()
 }
 
-/// Adds a value: its entries, or the value itself where it has none. Returns its end.
+/// Adds a value's entries, or the value if it is a leaf. Returns the end.
 fn json_end_of_entry(found: &mut Constraints, text: &str, at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     let end = match rest.chars().next() {

@@ -1,7 +1,4 @@
-//! The files of the benchmark: JSONL or Parquet, known by content, alone or in a folder.
-//!
-//! Owns the row shape (MemoryRewardBench, section 3) and every check that keeps a wrong file from becoming a wrong figure. Holds a
-//! row or a few of them at a time; of a Parquet file also its bytes, which cannot be read from front to back.
+//! Reads JSONL or Parquet, detected by content, alone or in a folder (MemoryRewardBench, section 3). Streams rows.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,8 +13,7 @@ use crate::ground::json::{self, Fault};
 
 const KEYS: [&str; 4] = ["\"subtask\"", "\"ctx_length\"", "\"chosen\"", "\"rejected\""];
 
-/// True if one of the files is the benchmark's: Parquet, or JSON lines with its keys. Quotes inside a text are escaped, so that a
-/// key is not found there.
+/// Parquet, or JSON Lines with the benchmark's keys. Quotes inside strings are escaped, so texts do not match.
 pub(super) fn recognises(files: &Files<'_>) -> bool {
     files.names().iter().filter(|name| reads(name)).any(|name| {
         let beginning = files.beginning(name);
@@ -27,17 +23,15 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     })
 }
 
-/// True if a file of a folder is data: texts about data are not.
+/// Skips READMEs and licences.
 pub(super) fn reads(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let about = name.starts_with("readme") || name.starts_with("license");
     !about && ![".md", ".txt", ".py", ".png"].iter().any(|end| name.ends_with(end))
 }
 
-/// A row and what JSON does not have in it, or why a line is none.
 type Read = Result<(RawRow, Vec<Fault>), String>;
 
-/// The rows of all files, in the order of their names.
 pub(super) fn pairs(files: Files<'_>) -> Cases<'_> {
     let folder = files.is_folder();
     let names: Vec<&str> = files.names().into_iter().filter(|name| !folder || reads(name)).collect();
@@ -46,7 +40,7 @@ pub(super) fn pairs(files: Files<'_>) -> Cases<'_> {
         let rows = rows_of(&files, file, name).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))));
         rows.enumerate().map(move |(row, read)| (file, row, read))
     });
-    // id -> where it was first.
+    // id -> first place
     let mut ids: HashMap<String, String> = HashMap::new();
     let mut any = false;
     until_broken(move || {
@@ -80,7 +74,6 @@ pub(super) fn pairs(files: Files<'_>) -> Cases<'_> {
 
 type Rows<'a> = Box<dyn Iterator<Item = Result<Read, ReadError>> + 'a>;
 
-/// The rows of one file, told by `file`.
 fn rows_of<'a>(files: &Files<'a>, file: Option<&'a str>, name: &str) -> Result<Rows<'a>, ReadError> {
     let failed = move |row, source| ReadError::Read { file: file.map(str::to_owned), row, source };
     let invalid = |error: ColumnsError| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -115,7 +108,7 @@ fn rows_of<'a>(files: &Files<'a>, file: Option<&'a str>, name: &str) -> Result<R
             let file = file.map(str::to_owned);
             return Some(Err(ReadError::Syntax { file, row: 0, line, column: 1, what }));
         }
-        // The parser's place is in the line, and the line is the row.
+        // serde's position is within the line, which is the row.
         Some(Ok(json::read(bare).map_err(|error| format!("line {line}, which is no row: {error}"))))
     })))
 }

@@ -1,6 +1,4 @@
-//! One row of a file: every field checked, every problem listed, and a [`Case`] only if there is none.
-//!
-//! Fields that are not named here are passed over: published files may say more about where a pair comes from.
+//! Validates a row and builds its [`Case`]. Unknown fields are ignored: published files may add provenance.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +15,9 @@ use crate::benchmarks::reading::RowProblems;
 use crate::benchmarks::shape::{Checker, quote};
 use crate::case::{Case, Probe};
 
-/// The closing instruction, which is the query of every pair.
 const QUERY: &str = "Which agent managed its memory better? Begin your reply with the verdict alone, [[A]] if agent A did or [[B]] if \
                      agent B did, and then give your reasons.";
 
-/// The answers that a model may give: its probabilities are weighed against each other.
 pub(super) const OPTIONS: [&str; 2] = ["[[A]]", "[[B]]"];
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -88,11 +84,11 @@ pub(super) fn case_of(raw: RawRow, row: Checker<'_>) -> Result<Case, RowProblems
     Ok(Case { id, labels, history, evidence, probes: vec![probe], ..Case::default() })
 }
 
-/// Takes the fields of a pair apart. A `None` from its methods always comes with a problem.
+/// A `None` from its methods always comes with a problem.
 struct PairChecker<'a>(Checker<'a>);
 
 impl PairChecker<'_> {
-    /// `index`, or the row's number where there is none; of a folder's file after the file's name.
+    /// `index` or the row number, prefixed by the file name in folders.
     fn id(&mut self, index: Option<Value>) -> Option<String> {
         let own = match index {
             None | Some(Value::Null) => format!("row-{}", self.0.row),

@@ -1,9 +1,5 @@
-//! The tables of the paper, of graded pairs of any number of runs.
-//!
-//! Numbers are percentages of pairs, ties rounded up, with as many decimals as the paper's table has; below a number stand the pairs.
-//! The mean of several settings is the share of all their pairs, as the paper's is. Nothing here corrects what the paper prints: its
-//! tables contradict each other in places, which the tests keep as printed.
-
+//! The paper's tables: percentages of pairs with the paper's decimals, ties rounded up, pair counts below. Means over settings pool pairs.
+//! The paper's tables contradict each other in places; tests keep the printed numbers.
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::counts::{Compared, Consistency, Counted};
@@ -48,12 +44,11 @@ pub(super) fn all(graded: &[Graded<'_>], counted: &[Counted<'_>]) -> Vec<Table> 
     tables
 }
 
-/// Marks the conditions in which prompts were cut, and says below each table how many and by how much.
 fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
     let mut cuts: BTreeMap<(&str, String), CutCount> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for row in graded.iter().filter(|row| row.answered) {
-        // An answer stands there once a judge.
+        // Count each answer once, not once per judge.
         if seen.insert((row.run, row.condition, row.repetition, row.case)) {
             let condition = repeated(row.condition, row.repetition);
             cuts.entry((row.run, condition)).or_default().add(row.history_cut);
@@ -79,7 +74,6 @@ fn mark_cuts(tables: &mut [Table], graded: &[Graded<'_>]) {
     }
 }
 
-/// A table: run and judge, columns of `texts`, and the `numbers`.
 fn table(
     (key, title): (&str, &str),
     texts: &[&str],
@@ -92,7 +86,6 @@ fn table(
     Table::new(key, title, columns, rows, notes.iter().map(|&note| note.to_owned()).collect())
 }
 
-/// The cells of a row: run, judge and texts, of which the first names a condition, an order or a variant.
 fn row(counted: &Counted<'_>, texts: &[&str], numbers: impl IntoIterator<Item = Vec<String>>) -> Row {
     let mut row = vec![cell(counted.run), cell(counted.judge.unwrap_or("none"))];
     let names = texts.iter().enumerate().map(|(at, text)| match at {
@@ -104,7 +97,7 @@ fn row(counted: &Counted<'_>, texts: &[&str], numbers: impl IntoIterator<Item = 
     row
 }
 
-/// The name of a condition, an order or a variant under one repetition: `random`, then `random-repeat-2`, as runs name conditions.
+/// `random`, then `random-repeat-2`, like run conditions.
 fn repeated(name: &str, repetition: u32) -> String {
     if repetition == 0 { name.to_owned() } else { format!("{name}-repeat-{}", repetition + 1) }
 }
@@ -155,12 +148,10 @@ pub(super) fn tasks() -> Vec<(&'static str, Wanted)> {
     tasks.into_iter().chain([("all", every())]).collect()
 }
 
-/// Pairs of one length of those that `wanted` takes.
 pub(super) fn at(length: Length, wanted: &Wanted) -> impl Fn(&Compared) -> bool {
     move |pair| pair.length == Some(length) && wanted(pair)
 }
 
-/// Rows for every order and variant that was asked.
 pub(super) fn each_asked<'a>(
     counted: &'a [Counted<'a>],
 ) -> impl Iterator<Item = (&'a Counted<'a>, (Order, Variant), String)> {
@@ -180,7 +171,7 @@ pub(super) fn both_orders<'a>(
     })
 }
 
-/// The columns of tables 3 and 7: the settings of each task and their mean, and the mean of all.
+/// Columns of tables 3 and 7: settings and mean per task, then the overall mean.
 fn by_setting() -> Vec<(Column, Wanted)> {
     let mut columns: Vec<(Column, Wanted)> = Vec::new();
     for task in Task::ALL {
@@ -193,7 +184,7 @@ fn by_setting() -> Vec<(Column, Wanted)> {
     columns
 }
 
-/// A row an order and variant: the accuracy of each column's pairs, and the prompts of any of them that did not fit.
+/// Accuracy per column and overlong prompts, one row per order and variant.
 fn accuracies(
     names: (&str, &str),
     columns: Vec<(Column, Wanted)>,
@@ -284,7 +275,7 @@ fn consistency_by_length(counted: &[Counted<'_>]) -> Table {
 
 type OfBoth = fn(&Consistency) -> Share;
 
-/// A row a variant of which both orders were asked: a share of each column's pairs, and those of any of them that did not fit.
+/// Shares per column and overlong pairs, one row per variant with both orders.
 fn of_both_orders(
     names: (&str, &str),
     columns: Vec<(Column, Wanted, OfBoth)>,
@@ -372,7 +363,7 @@ fn tags(counted: &[Counted<'_>]) -> Table {
             if with.of == 0 || without.of == 0 {
                 continue;
             }
-            // The plain mean of both, as the paper's.
+            // Unweighted mean, as in the paper.
             let (sum, of) = (with.count * without.of + without.count * with.of, 2 * with.of * without.of);
             let mean = cell(Share { count: sum, of }.percent(FINE));
             let overlong = both.iter().map(|asked| counted.overlong(*asked, tagged)).sum();
@@ -409,7 +400,6 @@ fn density(counted: &[Counted<'_>]) -> Table {
 
 pub(super) const DENSITIES: [u32; 5] = [0, 25, 50, 75, 100];
 
-/// The parts of long-form generation by name: its settings, its sources, and all.
 pub(super) fn of_generation() -> Vec<(&'static str, Wanted)> {
     let settings = [Setting::Sequential, Setting::Parallel];
     let mut parts = Vec::from(settings.map(|setting| (setting.short(), of_setting(setting))));

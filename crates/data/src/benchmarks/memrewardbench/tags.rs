@@ -1,12 +1,8 @@
-//! The tags of A-Mem's notes, and trajectories without them (MemoryRewardBench, section 5.4 and appendix D.5).
-//!
-//! The definition of tags, which the paper leaves open: a line whose first word is `Tags` or `Tag`, followed by a colon, whatever
-//! bullets, quotes or stars are around it, with the lines of a list that it opens; and inside a line an entry `'tags': [...]` of a
-//! written dictionary, with one comma beside it.
+//! Removes the tags of A-Mem's notes (MemoryRewardBench, section 5.4, appendix D.5): lines whose first word is `Tags` or `Tag` and a colon,
+//! with the list that they open, and inline dictionary entries `'tags': [...]`. The definition is ours.
 
 pub(super) fn untagged(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
-    // Inside a list that a line of tags has opened.
     let mut inside = false;
     for line in text.split_inclusive('\n') {
         if inside {
@@ -34,7 +30,6 @@ fn after_tags(line: &str) -> Option<&str> {
     rest.trim_start_matches(AROUND).strip_prefix(':')
 }
 
-/// A line without the entries `'tags': ...` of dictionaries written in it.
 fn without_entries(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some((start, after)) = entry(&text) {
@@ -43,7 +38,7 @@ fn without_entries(line: &str) -> String {
             true => value.find(']').map(|at| at + 1),
             false => value.find([',', '}']),
         };
-        // Up to the end of the line where the list is not closed in it.
+        // An unclosed list ends with the line.
         let mut end = after + ends.unwrap_or(value.trim_end().len());
         let before = text.get(..start).unwrap_or_default().trim_end();
         let start = match before.strip_suffix(',') {

@@ -1,6 +1,4 @@
-//! The tasks, settings and lengths of the benchmark (MemoryRewardBench, table 2), with the spellings under which files name them.
-//!
-//! Spellings are compared without case and without anything that is no letter or digit. What is in no list is refused by name.
+//! Tasks, settings and lengths (MemoryRewardBench, table 2). Spellings are compared by letters and digits only, ignoring case.
 
 use std::fmt;
 
@@ -13,24 +11,22 @@ pub(super) const LENGTH: &str = "length";
 pub(super) const SOURCE: &str = "source";
 
 pub(super) const VERDICT: &str = "verdict";
-/// Form of the prompts of the two tasks in which something is to be understood.
 pub(super) const UNDERSTANDING: &str = "understanding";
-/// Form of those in which something is written.
 pub(super) const GENERATION: &str = "generation";
 
 pub(super) const CHOSEN: &str = "chosen";
 pub(super) const REJECTED: &str = "rejected";
 pub(super) const ONLY_CHOSEN: &str = "only_chosen";
 pub(super) const ONLY_REJECTED: &str = "only_rejected";
-/// Role, and kind of segment: the question with its long context.
+/// Role and segment kind: the question with its long context.
 pub(super) const QUESTION: &str = "question";
-/// Role: the end of the question, about as long as a trajectory: what attention to a trajectory is compared with.
+/// Role: the question's end, about as long as a trajectory; the baseline.
 pub(super) const BLOCK: &str = "block";
 pub(super) const FIRST: &str = "first";
 pub(super) const SECOND: &str = "second";
 pub(super) const TRAJECTORY: &str = "trajectory";
 
-/// A term, as the published files write it, as the heads of tables do, and its other spellings.
+/// (term, name in files, table heading, aliases)
 type Terms<T, const N: usize> = [(T, &'static str, &'static str, &'static [&'static str]); N];
 
 const fn all<T: Copy, const N: usize>(terms: &Terms<T, N>) -> [T; N] {
@@ -54,7 +50,6 @@ fn spelt<T: Copy>(text: &str, terms: &[(T, &str, &str, &[&str])]) -> Option<T> {
     terms.iter().find(is).map(|(term, ..)| *term)
 }
 
-/// One of the three tasks, in the paper's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     Reasoning,
@@ -89,7 +84,7 @@ impl Task {
     }
 }
 
-/// One of the ten settings, in the order of table 2.
+/// In the order of table 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Setting {
     SequentialNoise,
@@ -109,7 +104,7 @@ use Setting::{
     SequentialNoise,
 };
 
-/// The names of the perturbations in table 4 and in the caption of table 7 are spellings too.
+/// Aliases include the names in table 4 and in the caption of table 7.
 const SETTINGS: Terms<Setting, 10> = [
     (SequentialNoise, "Sequential-Noise", "S-Noise", &["seqnoise", "sequentialselfcorrect", "ssc"]),
     (
@@ -157,7 +152,7 @@ impl Setting {
         }
     }
 
-    /// True if its trajectories are notes of A-Mem, which have tags (section 5.4).
+    /// Trajectories are A-Mem notes (section 5.4).
     pub fn has_tags(self) -> bool {
         matches!(self, AMemOut | AMemMem)
     }
@@ -173,7 +168,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// One of the three data sets that long-form questions come from (appendix B.3). Rows do not name it; their form tells it.
+/// Source datasets of long-form questions (appendix B.3), detected by form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     LongProc,
@@ -197,7 +192,7 @@ impl Source {
     }
 }
 
-/// One of the five lengths of context. Files also say so many tokens, in thousands of 1,000 or of 1,024.
+/// Context length; files also give token counts in units of 1,000 or 1,024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Length {
     K8,

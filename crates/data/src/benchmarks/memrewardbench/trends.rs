@@ -1,4 +1,4 @@
-//! Pictures of accuracy and consistency over the length of the context and the density of constraints: figures 5, 6, 19 and 20.
+//! Accuracy and consistency by context length and constraint density: figures 5, 6, 19 and 20.
 
 use super::counts::{Counted, Share};
 use super::orders::{Order, Variant};
@@ -8,7 +8,7 @@ use crate::benchmarks::{Chart, TrendChart, TrendLine, TrendPanel};
 
 const BESIDE: usize = 5;
 
-/// The pictures that the rows give. A line is of the first repetition: its whiskers are those of single answers.
+/// Draws the first repetition, so whiskers are those of single answers.
 pub(super) fn charts(counted: &[Counted<'_>]) -> Vec<Chart> {
     let first: Vec<Counted<'_>> = counted.iter().filter(|counted| counted.repetition == 0).cloned().collect();
     let repeats = if first.len() < counted.len() { " Of repetitions the first is drawn." } else { "" };
@@ -20,7 +20,6 @@ pub(super) fn charts(counted: &[Counted<'_>]) -> Vec<Chart> {
     charts.map(|chart| Chart::Trends(TrendChart { caption: chart.caption + repeats, ..chart })).collect()
 }
 
-/// A line, named by the run where there are several, the judge, and what was asked.
 fn line<K>(
     all: &[Counted<'_>],
     counted: &Counted<'_>,
@@ -43,7 +42,7 @@ fn rows(panels: Vec<TrendPanel>, beside: usize) -> impl Iterator<Item = Vec<Tren
     panels.chunks(beside).map(<[TrendPanel]>::to_vec).collect::<Vec<_>>().into_iter()
 }
 
-/// Accuracy, and below it consistency where both orders were asked: by setting (figure 19) or by task (figure 6).
+/// Accuracy, and consistency if both orders were asked, by setting (figure 19) or task (figure 6).
 fn by_length(
     all: &[Counted<'_>],
     (key, title): (&str, &str),
@@ -79,7 +78,6 @@ fn by_length(
 }
 
 fn density(all: &[Counted<'_>]) -> TrendChart {
-    // All of them first, then the patterns; the sources have a row of their own.
     let mut parts = of_generation();
     parts.rotate_right(1);
     let panels = parts.into_iter().filter_map(|(part, wanted)| {

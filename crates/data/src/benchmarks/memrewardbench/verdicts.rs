@@ -1,16 +1,11 @@
-//! The verdict of an answer: A or B, by three rules, none of which asks a model.
-//!
-//! Answers are to begin with `[[A]]` or `[[B]]`. Two readings stand side by side: `strict`, the authors' script, looks at the first five
-//! characters of the reply and at nothing else, so that a bold mark or a thought before the verdict makes it none; `lenient` takes
-//! the first verdict anywhere behind a thought. A third one, `scored`, reads no text: it compares what the model would have given to
-//! either verdict right after its prompt. What cannot be read counts as wrong.
+//! Rule-based verdicts, A or B. `strict` (the authors' script) reads the first five characters; `lenient` takes the first verdict after any
+//! thought; `scored` compares the probabilities of both verdicts after the prompt. Unparsed answers count as wrong.
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
 use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
 
-/// Behind which a thought has ended, where it was left in an answer.
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
@@ -41,7 +36,7 @@ pub(super) const READINGS: &[Reading] = &[
     },
 ];
 
-/// The first verdict of an answer and the byte of its letter.
+/// Also returns the byte offset of its letter.
 pub(super) fn first_verdict(answer: &str) -> Option<(&'static str, usize)> {
     let start = match answer.rfind(THOUGHT_ENDS) {
         Some(at) => at + THOUGHT_ENDS.len(),
@@ -87,7 +82,7 @@ fn scored(given: &Given<'_>) -> Result<Told, NotRead> {
         let why = "there are no scores of [[A]] and [[B]]; only models on this machine give them";
         return Err(NotRead(why.to_owned()));
     };
-    // A tie is the first one's.
+    // Ties go to the first.
     let (letter, best, other) = if a >= b { (LETTERS[0], a, b) } else { (LETTERS[1], b, a) };
     told(given, letter, Some(1.0 / (1.0 + (other - best).exp())))
 }
@@ -97,7 +92,6 @@ fn answer<'a>(given: &Given<'a>) -> Result<&'a str, NotRead> {
     given.answer.ok_or_else(|| NotRead(none.to_owned()))
 }
 
-/// A verdict, which is right where its letter is that of the chosen trajectory.
 fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, NotRead> {
     let Some((order, _)) = parse(given.setting) else {
         return Err(NotRead(format!("`{}` does not say which trajectory stood first", given.setting)));

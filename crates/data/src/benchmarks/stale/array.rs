@@ -1,15 +1,12 @@
-//! Cuts the text of a JSON array, alone or as the `data` of an object, into the texts of its elements, without holding more than one.
-//!
-//! A serde visitor over the array would push rows at a callback and end at the first bad one; cutting first lets the caller
-//! pull rows and go on behind a row that is sound JSON of the wrong shape. Only brackets, strings and commas are
-//! understood here; whether an element is valid JSON is the parser's to say.
+//! Splits a JSON array, alone or under `data` of an object, into element texts, one in memory at a time. Unlike a serde visitor, it can
+//! continue after an element of the wrong shape. Elements are validated by the JSON parser.
 
 use std::io::{self, BufRead};
 
 use crate::benchmarks::arrays::without_place;
 use crate::benchmarks::reading::ReadError;
 
-/// The longest row read. The published rows have 0.8 MB; a text that is no row stops here instead of filling the memory.
+/// Limit against runaway input; published rows have 0.8 MB.
 const MAX_ROW_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +25,12 @@ pub(super) struct RowStart {
 }
 
 impl RowStart {
-    /// A parser's complaint about this row's text, with its place moved from the row to the file.
+    /// Maps the parser's position from the row to the file.
     pub(super) fn error(self, error: &serde_json::Error) -> ReadError {
         let (line, column) = match error.line() {
             0 | 1 => (self.line, self.column + error.column().saturating_sub(1)),
             line => (self.line + line - 1, error.column()),
         };
-        // The parser's own place is relative to the row.
         RowStart { line, column, ..self }.syntax(format!("not valid JSON: {}", without_place(error)))
     }
 
@@ -44,12 +40,10 @@ impl RowStart {
     }
 }
 
-/// The texts of an array's elements, one after another.
 #[derive(Debug)]
 pub(super) struct RowSplitter<R> {
     reader: R,
     state: State,
-    /// True if the array stands in an object.
     in_object: bool,
     rows: usize,
     line: usize,
@@ -65,7 +59,7 @@ impl<R: BufRead> RowSplitter<R> {
         RowStart { row: self.rows, line: self.line, column: self.column }
     }
 
-    /// Puts the next element's text into `text`; `None` at the end of a sound array.
+    /// Reads the next element into `text`; `None` at the end.
     pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, ReadError> {
         text.clear();
         if self.state == State::BeforeArray {
@@ -112,7 +106,7 @@ impl<R: BufRead> RowSplitter<R> {
         Ok(Some(start))
     }
 
-    /// Goes on to behind the `[` of the object's `data`, past the other keys and their values, which go through `text`.
+    /// Skips other keys up to the `[` of `data`; `text` is scratch.
     fn enter_data(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         const REMEDY: &str = "the object that a STALE file may be has the array of rows under the key `data`";
         loop {
@@ -136,7 +130,6 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// Consumes what the object has behind its `data`, its `}` with it.
     fn leave_object(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         loop {
             match self.peek_after_space()? {
@@ -160,7 +153,6 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// Consumes a key with its colon; whether it is `data`.
     fn key(&mut self, text: &mut Vec<u8>) -> Result<bool, ReadError> {
         self.skip_value(text)?;
         match self.peek_after_space()? {
@@ -170,13 +162,12 @@ impl<R: BufRead> RowSplitter<R> {
         Ok(text.as_slice() == b"\"data\"")
     }
 
-    /// Consumes a value, which `text` then holds.
     fn skip_value(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         text.clear();
         self.copy_element(self.here(), text)
     }
 
-    /// Consumes `]`, and the rest of the object that the array may stand in, and makes sure that nothing follows.
+    /// Consumes `]`, the rest of the object, and checks for trailing data.
     fn end_of_array(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
         self.bump();
         self.state = State::AfterArray;
@@ -190,7 +181,7 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// Copies one element: up to its closing bracket or quote, or, for a bare word, up to what ends it.
+    /// Up to the closing bracket or quote, or the end of a bare word.
     fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), ReadError> {
         if let found @ (Some(b'}' | b']' | b',' | b':') | None) = self.peek()? {
             return Err(self.unexpected(found, "a row must stand here"));
@@ -226,7 +217,6 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
-    /// The next byte that is not white space, not consumed; `None` at the end of the file.
     fn peek_after_space(&mut self) -> Result<Option<u8>, ReadError> {
         loop {
             match self.peek()? {
@@ -258,7 +248,7 @@ impl<R: BufRead> RowSplitter<R> {
     }
 }
 
-/// `fill_buf` that a signal cannot end.
+/// Retries on EINTR.
 fn fill<R: BufRead>(reader: &mut R) -> io::Result<&[u8]> {
     loop {
         match reader.fill_buf() {
@@ -267,7 +257,7 @@ fn fill<R: BufRead>(reader: &mut R) -> io::Result<&[u8]> {
             Err(error) => return Err(error),
         }
     }
-    // A second call returns the same bytes; returning the first call's from inside the loop does not pass the borrow checker.
+    // Returns the same bytes; the borrow checker rejects returning from inside the loop.
     reader.fill_buf()
 }
 
@@ -280,7 +270,6 @@ fn step(line: &mut usize, column: &mut usize, byte: u8) {
     }
 }
 
-/// State of a scan inside an element; survives from one buffer to the next.
 #[derive(Debug, Default)]
 struct Scan {
     depth: usize,
@@ -294,7 +283,7 @@ impl Scan {
         self.begun && self.depth == 0 && !self.in_string
     }
 
-    /// Number of bytes of `chunk` that belong to the element; true if it ends with them.
+    /// (bytes of `chunk` in the element, whether it ends there)
     fn advance(&mut self, chunk: &[u8]) -> (usize, bool) {
         for (i, &byte) in chunk.iter().enumerate() {
             if self.in_string {

@@ -1,7 +1,5 @@
-//! Answers in the exchange format of STALE's authors, so that their judge can score ours and ours theirs.
-//!
-//! A JSON array of `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}`, or an object whose `data`
-//! is one; the dimensions are SR, PR and IPA. A call that failed has [`FAILED`] in the place of its answer. Called by `palimpsest export` and `palimpsest import`.
+//! Exchange format of STALE's authors: `{"uid", "target_model_responses": {"dim1_response", "dim2_response", "dim3_response"}}` in a JSON
+//! array, optionally under `data`; dimensions are SR, PR and IPA. [`FAILED`] replaces the answer of a failed call.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +15,6 @@ pub struct StaleAnswers {
     pub target_model_responses: StaleResponses,
 }
 
-/// The responses to a case's three queries. A missing one is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleResponses {
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -43,8 +40,7 @@ struct Wrapped {
     data: Vec<StaleAnswers>,
 }
 
-/// The answers of a file; an empty one counts as missing, one that failed as an error, and so do those of an entry with something that
-/// JSON does not have.
+/// Empty answers are missing; failed ones and entries with invalid JSON values are errors.
 pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
     let (mut entries, faults) = match text.trim_ascii_start().first() {
         Some(b'{') => {
@@ -75,12 +71,11 @@ pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
     Ok(entries.into_iter().map(exchanged).collect())
 }
 
-/// True if an answer is the text of a call that failed, with or without its full stop.
 fn has_failed(response: &str) -> bool {
     response.trim().trim_end_matches('.') == FAILED.trim_end_matches('.')
 }
 
-/// The same, to be written; a missing answer is an empty string, which is what the authors' judge can read.
+/// Missing answers become empty strings, which the authors' judge accepts.
 pub fn format(answers: Vec<Exchanged>) -> Vec<StaleAnswers> {
     let format = |Exchanged { case, mut answers, .. }| {
         let [dim1_response, dim2_response, dim3_response] =

@@ -1,5 +1,4 @@
-//! Findings of the texts of a case: whether the probes and the new statement give away what a model is to find
-//! out, and whether the facts are told where they should be and nowhere else.
+//! Checks whether probes and the new statement leak the answer, and whether facts are stated in their own session only.
 
 use std::collections::BTreeSet;
 
@@ -25,17 +24,17 @@ static FACT_NOT_TOLD: Check =
 static FACT_TOLD_AGAIN: Check =
     Check::warning("fact-told-again", "facts of which a user turn of another session has 60% of the words");
 
-/// Words of negation and change, for the check `marked-update`. `docs/data-check.md` states them.
+/// Words of negation and change for `marked-update`, documented in `docs/data-check.md`.
 pub const CHANGE_WORDS: &str =
     "anymore changed instead longer never no not nothing now quit replaced stopped switched t used";
 
-/// The least part of a fact's content words that a turn has which tells it.
+/// Minimum share of a fact's content words in a turn that states it.
 const TOLD: f64 = 0.6;
-/// Fewest content words of a fact that is looked for in other sessions: one or two words stand anywhere.
+/// Minimum content words to search for a fact elsewhere; shorter ones match anywhere.
 const FEWEST: usize = 3;
 const USER: &str = "user";
 
-/// The most of the other sessions that use a word, as a part of them, for it to give anything away.
+/// Maximum share of other sessions with a word for it to count as revealing.
 const RARE: f64 = 0.1;
 
 struct Said {
@@ -57,7 +56,7 @@ impl Said {
         Said { index: segment.index, all, by_turn }
     }
 
-    /// The most that one of its user turns has of a fact, as a part of the fact's words.
+    /// Maximum share of the fact's words in one user turn.
     fn told(&self, fact: &BTreeSet<String>) -> f64 {
         self.by_turn.iter().map(|turn| part_said(fact, turn)).fold(0.0, f64::max)
     }
@@ -69,7 +68,6 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
     let said: Vec<Said> = case.history.segments.iter().map(Said::of).collect();
     let cited: BTreeSet<usize> = case.evidence.iter().map(|evidence| evidence.place.segment).collect();
     let others: Vec<&Said> = said.iter().filter(|said| !cited.contains(&said.index)).collect();
-    // Of what everybody says nothing is given away.
     let is_rare = |word: &str| {
         let using = others.iter().filter(|said| said.all.contains(word)).count();
         !is_of_time(word) && using as f64 <= RARE * others.len() as f64
@@ -115,7 +113,7 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
     found
 }
 
-/// Findings of a fact that its own session does not tell, or that another one does.
+/// Facts missing from their own session, or stated in another.
 fn places(case: &Case, role: &str, fact: &BTreeSet<String>, said: &[Said]) -> Vec<Finding> {
     let Some(own) = case.evidence.iter().find(|evidence| evidence.role == role) else { return Vec::new() };
     let own = own.place.segment;

@@ -1,19 +1,9 @@
-//! Assembles a scenario and distractor sessions into a dated history of any length.
+//! Assembles a scenario and distractors into a dated history for the built-in sample. Stable across machines and releases. Draw order:
 //!
-//! Called for the built-in sample. Pure and deterministic: a seed, a scenario and a pool give the same case on every
-//! machine and in every release, and a scenario's case does not depend on which other scenarios there are.
-//!
-//! The algorithm, in the order of its draws from the scenario's own stream (see `draw`):
-//!
-//! 1. **Positions.** A pair old < new, uniform over all pairs that are not adjacent and leave a distractor on either side
-//!    of each (five sessions or more). With three or four sessions the pair is not adjacent but may stand at an end; with
-//!    two it is the whole history.
-//! 2. **Distractors.** The pool in a shuffled order, without replacement. A history longer than the pool goes through it
-//!    again in a new order, never with the same distractor twice in a row.
-//! 3. **Times.** They lie on an axis of waking hours, 08:00 to 22:00, so that nobody chats at four in the morning. The new
-//!    observation is dated, the old one lies `gap_days` before it and the query `query_gap_days` after it, each with up to
-//!    an hour of jitter. Sessions between two of these are spread evenly with jitter; sessions before the old one are half
-//!    a day to two and a half days apart. All times are strictly increasing.
+//! 1. **Positions**: old < new, not adjacent, a distractor on either side (five or more sessions). With fewer they may be at an end.
+//! 2. **Distractors**: a shuffled pool without replacement, reshuffled when exhausted, never the same twice in a row.
+//! 3. **Times**: 08:00 to 22:00, strictly increasing. `gap_days` and `query_gap_days` with up to an hour of jitter; sessions between evenly
+//!    spaced with jitter; earlier ones half a day to two and a half days apart.
 
 use std::collections::BTreeMap;
 
@@ -28,24 +18,22 @@ use crate::case::{Case, Evidence, History, Segment, Turn};
 
 pub const MAX_SESSIONS: usize = 10_000;
 
-/// The longest gap between old and new, and between new and query, in days: a hundred years.
+/// A hundred years; limits both gaps.
 pub const MAX_GAP_DAYS: u32 = 36_525;
 
 const DAY: i64 = 14 * 3600;
 
-/// The hour at which the waking day begins.
 const WAKING: i64 = 8 * 3600;
 
-/// The first day on which a new observation can be made, and the number of days to choose from.
+/// First day and range of days for the new observation.
 const FIRST_DAY: Date = date(2025, 3, 1);
 const DAYS: u64 = 180;
 
-/// The input of a case: two sessions of evidence, the days between them, and the probes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     pub uid: String,
-    /// `T1` (the same attribute changes) or `T2` (an upstream one does).
+    /// `T1` (same attribute changes) or `T2` (an upstream one does).
     pub r#type: String,
     pub category: String,
     pub attribute: String,
@@ -53,22 +41,21 @@ pub struct Scenario {
     pub old: String,
     #[serde(rename = "M_new")]
     pub new: String,
-    /// Why the new one invalidates the old one, for the judge.
     pub explanation: String,
-    /// Days from the old to the new session, at least 1.
+    /// Old to new, at least 1.
     pub gap_days: u32,
-    /// Days from the new session to the query, at least 1.
+    /// New to query, at least 1.
     pub query_gap_days: u32,
     pub old_session: Vec<Turn>,
     pub new_session: Vec<Turn>,
     pub probing_queries: ProbingQueries,
 }
 
-/// A session on an everyday topic that updates no attribute of any scenario.
+/// An everyday session that updates no scenario's attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distractor {
-    /// Its topic; unique in its pool and never shown to a model.
+    /// Unique in the pool; never shown to a model.
     pub topic: String,
     pub turns: Vec<Turn>,
 }
@@ -85,9 +72,7 @@ pub enum HaystackError {
     Calendar { uid: String, source: jiff::Error },
 }
 
-/// The case of `scenario` among distractors of `pool`, `sessions` sessions in all (2 to [`MAX_SESSIONS`]).
-///
-/// The case's id is the scenario's uid; its labels hold `type` alone, as a row of a STALE file would.
+/// `sessions` is 2 to [`MAX_SESSIONS`]. The id is the scenario's uid; the only label is `type`.
 pub fn assemble(
     scenario: &Scenario,
     pool: &[Distractor],
@@ -123,7 +108,7 @@ pub fn assemble(
         } else if index == new {
             &scenario.new_session
         } else {
-            // `distractor_order` gave one for each of the other positions.
+            // `distractor_order` has one per remaining position.
             distractors
                 .next()
                 .and_then(|i| pool.get(i))
@@ -153,13 +138,12 @@ pub fn assemble(
     })
 }
 
-/// Step 1: where the old and the new session stand.
+/// Step 1.
 fn positions(draws: &mut Draws, sessions: usize) -> (usize, usize) {
     if sessions == 2 {
         return (0, 1);
     }
-    // Pairs of places that are not adjacent, out of the `places` from `first` on, correspond one to one to pairs of
-    // distinct places out of one fewer: move the later one up by one.
+    // Non-adjacent pairs of `places` map one to one to distinct pairs of `places - 1`: shift the later one by one.
     let (first, places) = if sessions >= 5 { (1, sessions - 2) } else { (0, sessions) };
     let a = draws.index(places - 1);
     let b = draws.index(places - 2);
@@ -167,7 +151,7 @@ fn positions(draws: &mut Draws, sessions: usize) -> (usize, usize) {
     (first + a.min(b), first + a.max(b) + 1)
 }
 
-/// Step 2: indices into a pool of `pool`, `needed` of them.
+/// Step 2: `needed` indices into the pool.
 fn distractor_order(draws: &mut Draws, pool: usize, needed: usize) -> Vec<usize> {
     let mut order: Vec<usize> = Vec::with_capacity(needed + pool);
     while order.len() < needed {
@@ -183,7 +167,7 @@ fn distractor_order(draws: &mut Draws, pool: usize, needed: usize) -> Vec<usize>
     order
 }
 
-/// Step 3: the times of the sessions and of the query, in waking seconds from the beginning of [`FIRST_DAY`].
+/// Step 3: waking seconds since [`FIRST_DAY`].
 fn waking_seconds(
     draws: &mut Draws,
     scenario: &Scenario,
@@ -192,7 +176,7 @@ fn waking_seconds(
     new: usize,
 ) -> (Vec<i64>, i64) {
     const HOUR: i64 = 3600;
-    // The hour leaves room for an hour of jitter on either side, so days are counted as the scenario says.
+    // Leaves an hour on both sides for jitter, so that days match the scenario.
     let day = draws.below(DAYS) as i64;
     let hour = HOUR + draws.below((DAY - 2 * HOUR) as u64) as i64;
     let mut jittered = |day: i64| day * DAY + hour - HOUR + draws.below(2 * HOUR as u64) as i64;
@@ -207,7 +191,7 @@ fn waking_seconds(
         *slot = at;
     }
     let mut spread = |slots: &mut [i64], from: i64, to: i64| {
-        // Each in the middle of its share of the interval, moved by up to a quarter of the share.
+        // Centre of its share, jittered by up to a quarter of it.
         let share = (to - from) / (slots.len() as i64 + 1);
         for (i, slot) in slots.iter_mut().enumerate() {
             *slot = from + share * (i as i64 + 1) - share / 4 + draws.below((share / 2) as u64 + 1) as i64;
@@ -227,7 +211,6 @@ fn waking_seconds(
     (seconds, query_at)
 }
 
-/// A point on the axis of waking seconds as a date and time.
 fn civil_time(seconds: i64) -> Result<DateTime, jiff::Error> {
     let days = i32::try_from(seconds.div_euclid(DAY)).unwrap_or(i32::MAX);
     let clock = WAKING + seconds.rem_euclid(DAY);

@@ -1,8 +1,8 @@
-//! Table 5 of the STALE paper (appendix D.4): the lengths of the published file's contexts in tokens of `o200k_base`.
+//! Table 5 of the STALE paper (appendix D.4): context lengths in `o200k_base` tokens.
 
 use crate::case::lengths::{PrintedLengths, TokenCounts};
 
-/// As printed. The mean of sessions is stated to be exactly 50.
+/// Printed values; the mean session count is stated to be exactly 50.
 pub(super) const TABLE_5: [PrintedLengths; 3] = [
     row("T1", 200, 593.37, [151_705.0, 151_505.0, 157_639.0], 162_693, 149_483.0),
     row("T2", 200, 593.42, [151_862.0, 152_264.0, 158_992.0], 164_919, 149_641.0),

@@ -1,8 +1,7 @@
-//! STALE: does a model notice that a later session has made an earlier one out of date, without saying so?
+//! STALE: does a model notice that a later session silently invalidates an earlier one?
 //!
-//! A case is a history of dated sessions, two of which are evidence: `old`, and `new`, which overwrites it. Three probes ask
-//! about the state itself (SR), take the earlier one for granted (PR), or need it for something else (IPA; section 3.3 of the
-//! paper). Cases of type T1 change the same attribute, those of T2 an upstream one.
+//! A history has two evidence sessions: `old`, and `new`, which overwrites it. Probes ask about the state (SR), presuppose the old one
+//! (PR), or need it for another task (IPA; section 3.3). T1 changes the same attribute, T2 an upstream one.
 
 mod array;
 pub mod exchange;
@@ -29,17 +28,15 @@ use super::{
 };
 use crate::case::truncate::{Phases, Truncation};
 
-/// SHA-256 of the published `T1_T2_400_FULL.json`, in lower-case hexadecimal.
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
 const TITLE: &str = "STALE";
-/// The curves of figures 6 and 7: the first is the new session's look back, the others are the query's.
+/// Figures 6 and 7: the new session's look back, then the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
 const PROBE_IDS: [&str; 3] = [row::PROBES[0].1, row::PROBES[1].1, row::PROBES[2].1];
 
-/// The cut of the authors' code: 128,000 tokens in all, of which it keeps 512 free; two sessions from either end, then some between the
-/// old one and the new.
+/// The authors' cut: 128,000 tokens, 512 reserved; two sessions from either end, then between old and new.
 const PHASES: Phases = Phases { first: OLD, last: NEW, ends: 2, context: 128_000, reserved: 512 };
 
 pub static STALE: Benchmark = Benchmark {
@@ -57,7 +54,7 @@ pub static STALE: Benchmark = Benchmark {
     rubrics: &rubrics::RUBRICS,
     lens: LensSpec {
         curves: &CURVES,
-        // PR is passed too seldom for a stable comparison by verdict (section 4.3).
+        // PR is passed too rarely to compare by verdict (section 4.3).
         pooled: Some(&["SR", "IPA"]),
         // Query to new over query to old (figures 3 and 8).
         ratio: Some((CURVES[2], CURVES[1])),
@@ -67,17 +64,17 @@ pub static STALE: Benchmark = Benchmark {
     },
     recognises,
     read,
-    // The rows of the construction's own files have no `type`.
+    // Files of the construction have no `type`.
     splits: &TYPES,
     checks: |case| Checks { findings: findings::findings(case), ..Checks::default() },
     published: &[(PUBLISHED_SHA256, "T1_T2_400_FULL.json")],
     printed_lengths: &lengths::TABLE_5,
     sample: sample_file,
-    // As the paper says (section 4.1), as the authors' code cuts where it is asked to, and without a look at the evidence.
+    // The paper's (section 4.1), the authors' code's, and one that ignores evidence.
     truncations: &[Truncation::Evidence, Truncation::Phases(PHASES), Truncation::Plain],
     stated: &[OLD, NEW],
     probes: &PROBE_IDS,
-    // The mean of the six cells (table 2).
+    // Mean of the six cells (table 2).
     overall: Overall::Cells,
     ..Benchmark::DEFAULT
 };

@@ -1,4 +1,4 @@
-//! A case of two statements at set places, made elsewhere: what [`super::write_stale`] writes as a row.
+//! A synthetic two-statement case, written by [`super::write_stale`].
 
 use jiff::civil::DateTime;
 
@@ -6,18 +6,17 @@ use super::row::PROBES;
 use super::terms::{NEW, OLD, SESSION, SPLIT, TYPES, judge_only, probe};
 use crate::case::{Case, Evidence, History, Segment, Turn};
 
-/// An update and the history that it stands in.
 #[derive(Debug, Clone)]
 pub struct Pair {
     pub id: String,
-    /// True if the update is of an upstream attribute (T2), false if it is of the same (T1).
+    /// Upstream attribute (T2) or the same one (T1).
     pub is_upstream: bool,
     pub old: String,
     pub new: String,
     pub explanation: String,
     pub sessions: Vec<(DateTime, Vec<Turn>)>,
     pub places: [usize; 2],
-    /// The questions: whether the old state holds, one that takes it for granted, and one that needs the state.
+    /// SR, PR and IPA questions.
     pub questions: [String; 3],
     pub query_time: DateTime,
 }

@@ -1,21 +1,10 @@
-//! The STALE file: a JSON array of rows, read one row at a time, checked in full, and written back.
+//! Streams rows of the STALE file, a JSON array of 306 MB, and validates them (STALE, section 3, appendix D). Choices:
 //!
-//! Owns the row shape of the benchmark (STALE, section 3 and appendix D) and every check that keeps a wrong
-//! file from becoming a wrong figure. Called by [`crate::benchmarks::dataset`]. Must not know how a
-//! history is shown to a model, nor hold more than one row: the published file is 306 MB.
-//!
-//! Choices where the format leaves room:
-//!
-//! - Neighbouring sessions may carry equal timestamps (files with minute resolution do), but never decreasing ones, and the
-//!   new session is strictly later than the old one.
-//! - `query_time`, where present, is not before the last session. Equal is legal: the benchmark's construction lets the
-//!   last session's time match the time of the query.
-//! - A text of nothing but white space is empty.
-//! - A value that JSON does not have ([`crate::ground::json`]) costs its row and no other.
-//! - A session without a turn is skipped, as the authors' code does that shows sessions; the others keep their indices. The old and the
-//!   new one must have turns.
-//! - The rows may stand in an object under `data`; its other keys are passed over. `old_info` is another name of `M_old`.
-//! - Rows without a `type`, as the construction writes them, are of the type that the user gives. Their `time_gap` is a label.
+//! - Session times may repeat (minute resolution) but not decrease; new is strictly after old. `query_time` may equal the last session's.
+//! - Blank texts count as empty. Invalid JSON values ([`crate::ground::json`]) cost only their row.
+//! - Sessions without turns are skipped, as in the authors' code; indices are kept. Old and new must have turns.
+//! - Rows may be under `data`; other keys are ignored. `old_info` is an alias of `M_old`.
+//! - Rows without `type` (construction files) get the user's. Their `time_gap` is a label.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -28,10 +17,7 @@ use crate::benchmarks::shape::{Checker, Node};
 use crate::case::Case;
 use crate::ground::json;
 
-/// The rows of a whole STALE file as [`Case`]s, in file order, one in memory at a time; `split` is the type of rows that do not
-/// say it.
-///
-/// After [`ReadError::Row`] the next call goes on with the next row; after any other error the iterator ends.
+/// Streams cases in file order; `split` is the type of rows without one. Continues after [`ReadError::Row`], ends after any other error.
 pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
     let mut reader =
         StaleReader { rows: RowSplitter::new(text), text: Vec::new(), uids: HashMap::new(), split };
@@ -41,7 +27,7 @@ pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> C
 struct StaleReader<R> {
     rows: RowSplitter<R>,
     text: Vec<u8>,
-    /// uid -> the row that had it first.
+    /// uid -> first row
     uids: HashMap<String, usize>,
     split: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! One row: every field checked, every problem listed, and a [`Case`] only if there is none; and the row of a case.
+//! Validates a row and builds its [`Case`]; also converts a case to a row.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,17 @@ use crate::benchmarks::shape::{
 };
 use crate::case::{Case, Evidence, History, Segment, Turn};
 
-/// The field of the old state, and another name for it.
 const OLD_FIELD: &str = "M_old";
 const OLD_ALSO: &str = "old_info";
 
-/// The field that some derived files and the construction's own add.
+/// Only in derived and construction files.
 const QUERY_TIME: &str = "query_time";
 const RELEVANT: &str = "relevant_session_index";
 
-/// The fields by which derived files label what changes (the paper's figure 5 counts categories of attributes). Each is a label
-/// of the case by the same name.
+/// Labels of derived files (figure 5 counts attribute categories), copied to the case.
 pub(super) const LABELS: [&str; 4] = ["category", "attribute", "topic", "domain"];
 
-/// The three probes: field, id (section 3.3 of the paper), framing (appendix E.1).
+/// (field, id (section 3.3), form (appendix E.1))
 pub(super) const PROBES: [(&str, &str, &str); 3] =
     [("dim1_query", "SR", QUESTION), ("dim2_query", "PR", QUESTION), ("dim3_query", "IPA", REQUEST)];
 
@@ -68,7 +66,6 @@ const INDEX: Shape = Shape::Where(
     "write a session's zero-based index, a whole number",
 );
 
-/// A row as it stands in a file, in the field order of the published one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub uid: String,
@@ -96,7 +93,7 @@ pub struct ProbingQueries {
     pub dim3_query: String,
 }
 
-/// The case of a row, or all that is wrong with it. `split` is its type where it does not say it.
+/// `split` is the type if the row has none.
 pub(super) fn case_from_row(
     node: Node,
     mut row: Checker<'_>,
@@ -119,7 +116,7 @@ pub(super) fn case_from_row(
     }
 }
 
-/// The row under the names that the published file has: the other name of the old state, and the type that is given.
+/// Resolves the alias of the old state and the default type.
 fn with_usual_names(node: Node, split: Option<&'static str>) -> Node {
     let Node::Object(Pairs(mut fields)) = node else { return node };
     let has = |fields: &[(String, Node)], name: &str| fields.iter().any(|(other, _)| other == name);
@@ -136,7 +133,6 @@ fn with_usual_names(node: Node, split: Option<&'static str>) -> Node {
     Node::Object(Pairs(fields))
 }
 
-/// Two indices, the old session's before the new one's.
 fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
     let pair = match node {
         Node::Array(items) => items.as_slice(),
@@ -164,7 +160,6 @@ fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
     old < new
 }
 
-/// The case of a row whose fields are sound, with the problems between its fields.
 fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     let [old_at, new_at] = read.relevant_session_index;
     let count = read.haystack_session.len();
@@ -189,7 +184,7 @@ fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     let query_time = read.query_time.as_deref().and_then(parse_time);
     order_of_times(row, &times, (old_at, new_at), query_time);
 
-    // A session without a turn is skipped, as the authors' formatter does; the others keep their indices.
+    // Sessions without turns are skipped, as in the authors' formatter; indices are kept.
     let sessions = read.haystack_session.into_iter().zip(times).enumerate();
     let segment =
         |(index, (turns, time))| Segment { kind: SESSION.to_owned(), index, time: Some(time), turns };
@@ -214,7 +209,7 @@ fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     })
 }
 
-/// Never decreasing; old strictly before new; the query not before the last session.
+/// Non-decreasing; old strictly before new; the query not before the last session.
 fn order_of_times(
     row: &mut Checker<'_>,
     times: &[DateTime],
@@ -251,7 +246,7 @@ pub(super) fn shown(time: DateTime) -> String {
     time.strftime(TIME).to_string()
 }
 
-/// Exactly `YYYY-MM-DD HH:MM` or `YYYY-MM-DD HH:MM:SS`, and a time that exists.
+/// Exactly `YYYY-MM-DD HH:MM` or `YYYY-MM-DD HH:MM:SS`.
 fn parse_time(text: &str) -> Option<DateTime> {
     ["%Y-%m-%d %H:%M", TIME].iter().find_map(|format| {
         let time = DateTime::strptime(format, text).ok()?;

@@ -1,10 +1,8 @@
-//! The judge's instructions: the criteria of the authors' own judge, and stricter ones, both in our words.
-//!
-//! Appendices E.1 and E.3: one call a case, a boolean with a reason for each probe.
+//! Judge instructions in our words: the authors' criteria and stricter ones (appendices E.1, E.3). One call per case.
 
 use crate::benchmarks::{JudgeUnit, Rubric, VerdictKind};
 
-/// A rubric whose rules by probe stand in a file of their own; what is asked and how to reply are the same for all.
+/// Combines rules from a file with the shared question and reply format.
 macro_rules! judge {
     ($rules:literal) => {
         concat!(
@@ -15,7 +13,6 @@ macro_rules! judge {
     };
 }
 
-/// The default first.
 pub(super) const RUBRICS: [Rubric; 2] = [
     Rubric {
         name: "released",

@@ -1,21 +1,20 @@
-//! The names of the roles, notes and forms of this benchmark, and the parts of a case that are made of them.
+//! Names of roles, notes and forms.
 
 use crate::case::{JudgeOnly, Notes, Probe};
 
-/// The role of the session that is overwritten, and the judge's note of what it says.
+/// Role and judge note of the overwritten session.
 pub(super) const OLD: &str = "old";
-/// The role of the session that overwrites it, and the judge's note of what it says.
+/// Role and judge note of the overwriting session.
 pub(super) const NEW: &str = "new";
-/// The judge's note of why the new observation invalidates the old one.
 pub(super) const EXPLANATION: &str = "explanation";
 pub(super) const SESSION: &str = "session";
 pub(super) const SPLIT: &str = "type";
 pub(super) const TYPES: [&str; 2] = ["T1", "T2"];
-/// The label of how far apart the two statements are, in the construction's own words.
+/// Label: the construction's wording of the distance between statements.
 pub(super) const TIME_GAP: &str = "time_gap";
-/// The form of an explicit question about the history (appendix E.1).
+/// Form of explicit questions (appendix E.1).
 pub(super) const QUESTION: &str = "question";
-/// The form of the user's latest request (appendix E.1).
+/// Form of user requests (appendix E.1).
 pub(super) const REQUEST: &str = "request";
 
 pub(super) fn judge_only(

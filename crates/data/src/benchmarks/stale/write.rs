@@ -1,4 +1,4 @@
-//! Cases written as STALE rows: what [`super::read_stale`] reads back as the same cases.
+//! Writes cases as STALE rows; inverse of [`super::read_stale`].
 
 use std::io::{self, Write};
 
@@ -6,7 +6,6 @@ use super::row::{LABELS, PROBES, ProbingQueries, Row, shown};
 use super::terms::{EXPLANATION, NEW, OLD, SPLIT, TIME_GAP};
 use crate::case::{Case, Segment};
 
-/// Why a case could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error("case {id:?} is no STALE row: {what}")]
@@ -15,10 +14,7 @@ pub enum WriteError {
     Io(#[from] io::Error),
 }
 
-/// Writes cases as a STALE file, one row a line, in the field order of the published file.
-///
-/// Times are written to the second. Session indices become positions, so a truncated history is written, and read back,
-/// as a whole one. The bytes depend on the cases alone.
+/// One row per line, fields in the published order. Session indices become positions: a truncated history reads back as whole.
 pub fn write_stale<'a>(
     out: &mut impl Write,
     cases: impl IntoIterator<Item = &'a Case>,

@@ -1,31 +1,29 @@
-//! Counts on sets of question ids: accuracy, the stages of the waterfall, and questions that one of two systems gets right alone.
-//!
-//! Pure functions, called by the tables of this benchmark.
+//! Counts over sets of question ids: accuracy, waterfall stages, discordant pairs.
 
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     pub questions: usize,
-    /// |S_O|: right in the setting `oracle`.
+    /// |S_O|: right in `oracle`.
     pub oracle: usize,
-    /// |S_P|: of these, right under perfect retrieval too.
+    /// |S_P|: also right under perfect retrieval.
     pub preserved: usize,
-    /// |S_D|: of these, right by default too.
+    /// |S_D|: also right by default.
     pub retrieved: usize,
-    /// Right by default, whatever they were before.
+    /// Right by default, regardless of earlier stages.
     pub default: usize,
     pub alone: usize,
 }
 
 impl Stages {
-    /// Right by default outside S_P: what the two shares, whose product is no accuracy, leave out.
+    /// Right by default outside S_P, which the product of the shares misses.
     pub fn outside(&self) -> usize {
         self.default.saturating_sub(self.retrieved)
     }
 }
 
-/// The stages of the questions `asked`; each of the other sets holds those that are right in a setting, and may hold others too.
+/// The other sets hold the questions right in each setting and may exceed `asked`.
 pub fn stages<Q: Ord>(
     asked: &BTreeSet<Q>,
     oracle: &BTreeSet<Q>,
@@ -46,12 +44,12 @@ pub fn stages<Q: Ord>(
     stages
 }
 
-/// Number of questions that only the first system gets right, and that only the second does: b and c of McNemar's test.
+/// b and c of McNemar's test.
 pub fn discordant<Q: Ord>(one: &BTreeSet<Q>, other: &BTreeSet<Q>) -> (usize, usize) {
     (one.difference(other).count(), other.difference(one).count())
 }
 
-/// A difference of shares in percentage points with its sign.
+/// Signed percentage points.
 pub fn points(difference: f64) -> String {
     let points = format!("{:+.2}", 100.0 * difference);
     if points == "-0.00" { "+0.00".to_owned() } else { points }

@@ -1,4 +1,4 @@
-//! Findings of the sets of a history: facts without a session of their own, and facts that no session tells.
+//! Checks for facts without a session of their own, or told by none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ static FACTS_AND_SESSIONS: Check =
 static FACT_NOT_TOLD: Check =
     Check::warning("fact-not-told", "facts of which no target session of their set has half of the words");
 
-/// The least part of a fact's content words that a session has which tells it: facts are hidden, not quoted.
+/// Minimum share of a fact's content words in its session; facts are paraphrased.
 const TOLD: f64 = 0.5;
 
 pub(super) fn golds(case: &Case) -> Vec<Gold> {
@@ -30,7 +30,7 @@ fn texts(notes: &Notes, name: &str) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The findings of a history: a set at a time, by the first of its questions.
+/// One set at a time, reported under its first question.
 pub(super) fn findings(case: &Case) -> Vec<Finding> {
     let mut sets: BTreeMap<&str, Vec<&Probe>> = BTreeMap::new();
     for probe in &case.probes {

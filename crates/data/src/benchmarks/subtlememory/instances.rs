@@ -1,7 +1,4 @@
-//! `bench_instances.json`: sets of related memories, each with its questions, checked against the history.
-//!
-//! `persona_str`, the long made-up profile, goes to the judge alone, with questions about the user: the model under test never sees it,
-//! and no error quotes it.
+//! Parses `bench_instances.json`: sets of related memories with questions. `persona_str` goes only to the judge, never into errors.
 
 use std::collections::BTreeMap;
 
@@ -58,10 +55,10 @@ struct Qa {
     incorrect_answers: Vec<String>,
 }
 
-/// The form of a question under the rules of the main results.
+/// Form under the rules of the main results.
 pub(super) const STRONG: &str = "strong";
 
-/// The most questions that a broken row may claim to have. The published sets have at most 5.
+/// Limit for broken rows; published sets have at most 5.
 const MOST_QUESTIONS: usize = 100;
 
 pub(super) type Question = (Probe, Notes);
@@ -70,7 +67,6 @@ fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
 
-/// The questions of a row that need not be sound.
 pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
     let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);
@@ -88,7 +84,6 @@ pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
     (0..count).map(probe).collect()
 }
 
-/// A row's questions in order, or all that is wrong with it.
 pub(super) fn instance(
     mut row: Checker<'_>,
     node: Node,
@@ -154,8 +149,7 @@ fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
     }
 }
 
-/// The parts that the target sessions play, in the order of the history: of a contradictory set the earliest and the later ones; of a nuanced one the
-/// selected session, where it can be told.
+/// Target roles in history order: earliest and later of a contradictory set; the selected session of a nuanced set if it is identifiable.
 fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Sessions) -> Vec<Evidence> {
     let selected = match relation {
         NUANCED => selected(&history.segments, targets, correct),
@@ -171,7 +165,6 @@ fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Ses
     targets.iter().enumerate().map(of).collect()
 }
 
-/// Relation and subtype, which must go together.
 fn kind(row: &mut Checker<'_>, relation: &str, subtype: &str) -> Option<(&'static str, &'static str)> {
     let known = terms::relation(relation);
     if known.is_none() {
@@ -212,8 +205,7 @@ fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<
     (places.len() == ids.len()).then_some(places)
 }
 
-/// The session of a nuanced set that governs a question, which no field of the data says: the one target in whose text a right answer
-/// stands word for word, letter case and punctuation aside, where exactly one does.
+/// The governing session of a nuanced set, inferred: the only target that contains a right answer verbatim, ignoring case and punctuation.
 fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
     let answers: Vec<String> = correct.iter().map(|answer| phrase(answer)).filter(|a| a.len() > 2).collect();
     let holds = |at: &&usize| {

@@ -1,4 +1,4 @@
-//! Measures of an answering model's attention: to both sides of a conflict, all parts of a set, the one that is enough.
+//! Attention measures: both sides of a conflict, all parts of a set, the sufficient one.
 
 use std::collections::BTreeMap;
 
@@ -89,16 +89,13 @@ pub(super) const GROUPINGS: [Grouping; 2] = [
     },
 ];
 
-/// The relation, with its subtype where it has several.
 fn kind(facets: &BTreeMap<String, String>) -> Option<String> {
     let relation = facets.get(RELATION)?;
     let subtype = facets.get(SUBTYPE).filter(|subtype| *subtype != relation);
     Some(subtype.map_or(relation.clone(), |subtype| format!("{relation}, {}", subtype.replace('_', " "))))
 }
 
-/// The cell of the waterfall (section 4), of verdicts under the wording that the example was asked in. Where `perfect` was not asked it
-/// is `oracle`, which shows the same of a memory that stores whole sessions; where `default` was not, the last step is the whole
-/// history.
+/// Waterfall cell (section 4). `oracle` stands in for a missing `perfect` (equal for whole-session memories), `full` for `default`.
 fn cell(seen: &Seen<'_>) -> Option<&'static str> {
     let soft = seen.condition.is_some_and(|condition| condition.ends_with(SOFT));
     let right = |setting: &str| match soft {
@@ -126,7 +123,6 @@ mod tests {
     use super::*;
     use crate::benchmarks::Judged;
 
-    /// The cell of a question asked under `condition`, by its verdicts.
     fn of(condition: &str, verdicts: &[(&str, bool)]) -> Option<&'static str> {
         let judged = verdicts.iter().map(|(condition, right)| {
             ((*condition).to_owned(), Judged { correct: Some(*right), ..Judged::default() })

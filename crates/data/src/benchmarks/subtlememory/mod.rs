@@ -1,10 +1,6 @@
-//! SubtleMemory: does a model tell memories that add to each other from memories that differ by time or occasion, and both from
-//! memories that conflict?
-//!
-//! A case is one long history of dated sessions; its probes ask about sets of related memories, each in sessions of its own, which are
-//! the probe's evidence. A set is complementary (combine, or any one suffices), nuanced (the time or the occasion decides) or
-//! contradictory (say so; section 2.1 of the paper). Questions are put in three evidence settings, and how far they get through them
-//! is the diagnosis (section 4): [`counts`] has its numbers.
+//! SubtleMemory: does a model distinguish complementary, nuanced and contradictory memories? Each probe on a long history asks about a set
+//! of related memories: complementary (combine, or any suffices), nuanced (time or occasion decides) or contradictory (say so; section
+//! 2.1). Three evidence settings give the diagnosis (section 4, [`counts`]).
 
 pub mod counts;
 mod findings;
@@ -27,25 +23,25 @@ use reader::{HISTORY_FILE, INSTANCES_FILE};
 use terms::{CONFLICT_EARLY, CONFLICT_LATE, RELATION, SELECTED, TARGET, TITLE};
 
 const SOFT_FORM: &str = "soft";
-/// The query's looks at the parts of a set, and the later sessions' look back at the earlier ones, which no question changes.
+/// From the query to parts of a set, and question-independent look-back from later sessions.
 const CURVES: [Curve; 6] = [
     Curve::new(QUERY, CONFLICT_EARLY),
     Curve::new(QUERY, CONFLICT_LATE),
     Curve::new(QUERY, TARGET),
     Curve::new(QUERY, SELECTED),
     Curve::new(CONFLICT_LATE, CONFLICT_EARLY),
-    // For the rows: what targets pay to each other is a measure.
+    // Records rows for the target-to-target measure.
     Curve::new(TARGET, TARGET),
 ];
 
-/// Section 2.2 and appendix C.1.3: one call a question, one word with a short reason.
+/// Section 2.2 and appendix C.1.3: one call per question, one word and a short reason.
 const RUBRICS: [Rubric; 1] = [Rubric {
     name: "paper",
     about: "the guidance by relation of section 2.2 and appendix C.1.3",
     template: include_str!("templates/judge.j2"),
     unit: JudgeUnit::Probe,
     verdict: VerdictKind::Label { right: "CORRECT", wrong: "WRONG" },
-    // The last three: with right answers settled word for word.
+    // The last three: references graded without a judge.
     earlier: &[
         "ea79c8650ff8b5da51caedffa50a58f20386af9fcb20bb5026c6734ebcebe66d",
         "9427e383a33468496f0640468cf4c8085ff2c32183def0429148b8809c39f00a",
@@ -60,7 +56,7 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
     name: "subtlememory",
     title: TITLE,
     segment: sessions::SESSION,
-    // No label of a case parts the questions: their facets do.
+    // Cases have no split label; questions have facets.
     split: "history",
     templates: &[
         ("system.j2", include_str!("templates/system.j2")),
@@ -90,17 +86,16 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
         }
         case
     },
-    // The paper has no full history to cut. Nearly every session is evidence of some question, so what is kept must not depend on it.
+    // The paper never truncates. Nearly every session is evidence, so truncation must ignore it.
     truncations: &[Truncation::Plain, Truncation::Evidence],
     references: Some(References { right: terms::CORRECT_ANSWERS, wrong: terms::INCORRECT_ANSWERS }),
-    // From the facts alone: what the set is about often gives the relation away.
+    // Facts only: the topic would often reveal the relation.
     label_check: Some(LabelCheck {
         facet: RELATION,
         values: &terms::RELATIONS,
         unit: terms::INSTANCE,
         template: include_str!("templates/relation.j2"),
     }),
-    // The paper's unit; histories are far fewer.
     unit: Unit::Probe,
     // Appendix C.3.
     strata: Some(RELATION),
@@ -110,7 +105,7 @@ pub static SUBTLEMEMORY: Benchmark = Benchmark {
     ..Benchmark::DEFAULT
 };
 
-/// By content: a history's file begins with a session, the questions' with an instance.
+/// By content: history files begin with a session, question files with an instance.
 fn recognises(files: &Files<'_>) -> bool {
     let has = |name: &str, words: [&str; 2]| {
         let beginning = files.beginning(name);

@@ -1,14 +1,9 @@
-//! The folders of SubtleMemory: a history and the questions on it, two files each.
+//! Reads SubtleMemory folders: a history file and a questions file make one case. Choices:
 //!
-//! Called by [`crate::benchmarks::dataset`]. A history is one case, a question one of its probes: all questions share what precedes
-//! them. What is decided here where the format leaves room:
-//!
-//! - A folder of several histories has a folder each, whose name is the case's id (`persona_0`). The folder of a single history is not
-//!   told its own name: its session ids hold it (`related-persona_0-...`), else the field `persona_id` makes it.
-//! - A broken set of memories does not refuse its history. It follows the case as a broken row of its own, named by its
-//!   `instance_id`, with the questions that it has and the relation that can be read, so that it stays in every denominator.
-//! - A broken session does refuse its history, since every question stands on all of it: one broken row with all of its questions.
-//! - A file that is missing, or is no JSON array, ends the reading: nobody knows how many questions there are.
+//! - Folder names are case ids (`persona_0`); a single history's id is in its session ids (`related-persona_0-...`) or `persona_id`.
+//! - A broken set becomes a broken row named by `instance_id`, with its questions and relation, and stays in all denominators.
+//! - A broken session rejects the history: one broken row with all questions.
+//! - A missing file, or one that is not a JSON array, ends reading: the number of questions is unknown.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -47,8 +42,7 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     }))
 }
 
-/// The folders that hold either file, each ending with `/` but for the data set's own, which is empty; in the order of the numbers in
-/// their names.
+/// Folders with either file, with a trailing `/` (empty for the root), in natural order.
 fn folders(files: &Files<'_>) -> Vec<String> {
     let folder = |name: &str| {
         let folder = name.strip_suffix(HISTORY_FILE).or_else(|| name.strip_suffix(INSTANCES_FILE))?;
@@ -60,7 +54,7 @@ fn folders(files: &Files<'_>) -> Vec<String> {
     folders
 }
 
-/// A name in pieces that sort as people count: `persona_10` behind `persona_9`.
+/// Natural sort key: `persona_10` after `persona_9`.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut pieces: Vec<(String, String)> = vec![Default::default()];
     for c in name.chars() {
@@ -103,7 +97,7 @@ impl Folder {
         Ok(Folder { history_file, instances_file, case, sessions, instances })
     }
 
-    /// The case, where any of its questions can be asked, then what is broken.
+    /// The case, if any question is valid, then broken rows.
     fn cases(self) -> Vec<Result<Case, ReadError>> {
         let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
         let mut row = Checker::new(Some(&history_file), 0, Some(&case));

@@ -1,4 +1,4 @@
-//! `history_sessions.json`: the sessions of one history, checked and put in their order.
+//! Parses and sorts `history_sessions.json`.
 
 use std::collections::HashMap;
 
@@ -45,11 +45,7 @@ struct Session {
     history: Vec<Turn>,
 }
 
-/// The sessions of the rows of `file`, or all that is wrong with them: problems name the history by `case`, and the session beside the
-/// field.
-///
-/// Sessions are put in the order of their field `order`, equal ones in that of their ids, as the authors' code does. In sound data that is
-/// the order of their timestamps; the checks of all benchmarks name those of which it is not.
+/// Sorted by `order`, then id, as in the authors' code. In sound data this is chronological, which the general checks verify.
 pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessions, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut found: Vec<Session> = Vec::new();
@@ -85,7 +81,7 @@ pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessio
     Ok(Sessions { segments: segments.collect(), places })
 }
 
-/// Local time of the session: ISO 8601 with date, time and offset, which together must be a moment.
+/// Local time; ISO 8601 with date, time and offset.
 fn parse_time(text: &str) -> Option<DateTime> {
     let pieces = Pieces::parse(text).ok()?;
     let local = pieces.date().to_datetime(pieces.time()?);

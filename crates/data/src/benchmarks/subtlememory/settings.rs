@@ -1,4 +1,4 @@
-//! The evidence settings (SubtleMemory, appendix C.1.5), each under the strong and the soft wording.
+//! Evidence settings (SubtleMemory, appendix C.1.5), each with strong and soft wording.
 
 use crate::benchmarks::{Context, Retriever, Setting};
 
@@ -8,11 +8,11 @@ pub(super) const DEFAULT: &str = "default";
 pub(super) const FULL: &str = "full";
 pub(super) const SOFT: &str = "-soft";
 
-/// Sessions that BM25 may find. Our choice: rather more than twice the mean number of target sessions of a set (2.17).
+/// Our choice: more than twice the mean number of target sessions per set (2.17).
 const FOUND: usize = 5;
 const BM25: Context = Context::Retrieved { by: Retriever::Bm25, most: FOUND };
 
-/// BM25 over sessions is the first memory system. It stores the sessions themselves, so its `perfect` shows what `oracle` does.
+/// BM25 over sessions is the first memory system; it stores whole sessions, so its `perfect` equals `oracle`.
 pub(super) const SETTINGS: [Setting; 8] = [
     Setting { name: ORACLE, about: "the target sessions alone", context: Context::Evidence },
     Setting {

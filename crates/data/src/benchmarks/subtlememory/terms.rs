@@ -1,18 +1,18 @@
-//! The names of relations, subtypes, roles, facets and notes, and the other names that files have for them.
+//! Names of relations, subtypes, roles, facets and notes, with aliases.
 
 pub(super) const TITLE: &str = "SubtleMemory";
 
-/// The facet of what relation a question's memories are in (SubtleMemory, section 2.1).
+/// Facet: relation between the memories (SubtleMemory, section 2.1).
 pub(super) const RELATION: &str = "relation";
 pub(super) const SUBTYPE: &str = "subtype";
-/// The facet of the set of memories that a question asks about; only nuanced sets have several questions.
+/// Facet: the set of memories; only nuanced sets have several questions.
 pub(super) const INSTANCE: &str = "instance";
-/// The facet of what the memories are about: the user, or something else.
+/// Facet: about the user or something else.
 pub(super) const SOURCE: &str = "source";
 pub(super) const TOPIC: &str = "topic";
 
 pub(super) const TARGET: &str = "target";
-/// The role of the one target that holds the right answer's value, where exactly one does.
+/// Role: the only target that contains the right answer, if unique.
 pub(super) const SELECTED: &str = "selected";
 pub(super) const CONFLICT_EARLY: &str = "conflict_early";
 pub(super) const CONFLICT_LATE: &str = "conflict_late";
@@ -21,17 +21,14 @@ pub(super) const CORRECT_ANSWERS: &str = "correct_answers";
 pub(super) const INCORRECT_ANSWERS: &str = "incorrect_answers";
 pub(super) const FACTS: &str = "facts";
 pub(super) const CASE: &str = "case";
-/// The judge's note of the user's profile, of questions about the user alone.
+/// Judge note: the user's profile, for questions about the user only.
 pub(super) const PERSONA: &str = "persona";
 
-/// The source of sets about the user, as files write it.
 pub(super) const OF_USER: &str = "user-related";
 
-/// The relation of memories that add to each other.
 pub(super) const COMPLEMENTARY: &str = "complementary";
-/// The relation of memories each of which holds at its own time or on its own occasion.
+/// Each memory holds at its own time or occasion.
 pub(super) const NUANCED: &str = "nuanced";
-/// The relation of memories that exclude each other, and the name of its one subtype.
 pub(super) const CONTRADICTORY: &str = "contradictory";
 pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 
@@ -39,13 +36,11 @@ pub(super) const RELATIONS: [&str; 3] = [COMPLEMENTARY, NUANCED, CONTRADICTORY];
 pub(super) struct Subtype {
     pub(super) name: &'static str,
     pub(super) relation: &'static str,
-    /// Other names, in lower case with `_` for spaces and hyphens: the paper's, and those of the files and the schema that the authors
-    /// publish.
+    /// Aliases in lower case with `_`: the paper's, the files' and the authors' schema's.
     also: &'static [&'static str],
 }
 
-/// The subtype of complementary sets of which one memory decides and the others are background. It stands in the authors' schema and in
-/// their judge's rules, and in neither the paper nor the released files.
+/// One memory decides, others are background. In the authors' schema and judge rules, but not in the paper or released files.
 pub(super) const SINGLE_EVIDENCE: &str = "single_evidence";
 
 pub(super) const SUBTYPES: [Subtype; 6] = [
@@ -61,7 +56,6 @@ pub(super) const SUBTYPES: [Subtype; 6] = [
     },
 ];
 
-/// A name in lower case with `_` for spaces and hyphens.
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' '], "_")
 }
@@ -71,7 +65,7 @@ pub(super) fn relation(name: &str) -> Option<&'static str> {
     RELATIONS.into_iter().find(|relation| *relation == name)
 }
 
-/// The subtype of that name, or of another name for it, in whatever case.
+/// By name or alias, in any case.
 pub(super) fn subtype(name: &str) -> Option<&'static Subtype> {
     let name = plain(name);
     SUBTYPES.iter().find(|subtype| subtype.name == name || subtype.also.contains(&name.as_str()))

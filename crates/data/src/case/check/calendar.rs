@@ -1,8 +1,5 @@
-//! Words for days and months that do not fit the dates beside them.
-//!
-//! Looked for are a weekday with a date (`Monday, March 3, 2025`, `Monday the 3rd of March`, `2025-03-03 (Monday)`; a date without a
-//! year is that nearest to the text's own), and, where the text has a time of its own, what it says of that day: `today is Monday`,
-//! `it's Monday morning`, `happy Monday`, `today is March 3`, `it's already March`. Other wording is not looked at.
+//! Check for weekdays and months that contradict dates: a weekday with a date (`Monday, March 3, 2025`, `2025-03-03 (Monday)`; a missing
+//! year is the one nearest to the text's time), or statements about the text's own day (`today is Monday`, `it's already March`).
 
 use std::ops::Range;
 
@@ -11,16 +8,15 @@ use jiff::civil::{Date, DateTime, Weekday};
 const WEEKDAYS: &str = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday";
 const MONTHS: &str = "January February March April May June July August September October November December";
 
-/// Fewest letters of a weekday's or a month's name that are taken for it, where it begins with a capital.
+/// Minimum letters of an abbreviated, capitalised day or month.
 const SHORTEST: usize = 3;
-/// Words that may follow the name of a day after `it is`, beside the end of the sentence.
+/// Words allowed after a day in `it is ...`, beside the end of the sentence.
 const OF_DAY: [&str; 6] = ["today", "morning", "afternoon", "evening", "night", "already"];
-/// Words that may stand before the name of a day or month after `it is`.
+/// Words allowed before a day or month in `it is ...`.
 const BEFORE: [&str; 8] = ["a", "already", "now", "only", "still", "early", "mid", "late"];
 
-/// Wrong statements of a text on days and months, in words. `at`: time of the text, where known.
+/// Contradictions in `text`. `at`: its time, if known.
 pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
-    // Most texts have none of these.
     let lower = text.to_lowercase();
     let mut names = WEEKDAYS.split(' ').chain(MONTHS.split(' '));
     if !names.any(|name| name.get(..SHORTEST).is_some_and(|short| lower.contains(&short.to_lowercase()))) {
@@ -37,7 +33,6 @@ pub(super) fn misfits(text: &str, at: Option<DateTime>) -> Vec<String> {
         .collect()
 }
 
-/// A date as it is written: the year may be missing.
 #[derive(Clone, Copy)]
 struct Written {
     year: Option<i16>,
@@ -68,12 +63,11 @@ impl Scan<'_> {
         self.text.get(token.end..next.start).unwrap_or(".")
     }
 
-    /// True if a token and the next one belong together: nothing but spaces and commas between them.
+    /// Only spaces and commas between this token and the next.
     fn joined(&self, place: usize) -> bool {
         !self.gap(place).is_empty() && self.gap(place).chars().all(|c| c == ' ' || c == ',')
     }
 
-    /// The piece of text from one token to before another.
     fn piece(&self, from: usize, to: usize) -> &str {
         let (Some(first), Some(last)) = (self.tokens.get(from), self.tokens.get(to.saturating_sub(1))) else {
             return "";
@@ -81,7 +75,7 @@ impl Scan<'_> {
         self.text.get(first.start..last.end).unwrap_or_default()
     }
 
-    /// The place of a token among names: a name in full, in any case, or its beginning with a capital.
+    /// Index in `names`: full names in any case, or capitalised abbreviations.
     fn name_among(&self, place: usize, names: &str) -> Option<i8> {
         let word = self.word(place);
         let is =
@@ -90,7 +84,7 @@ impl Scan<'_> {
     }
 
     fn weekday(&self, place: usize) -> Option<Weekday> {
-        // `Monday's` is about what somebody owns on that day.
+        // Skip the possessive `Monday's`.
         let owns = self.is(place + 1, "s") && self.gap(place).starts_with(['\'', '’']);
         let day = self.name_among(place, WEEKDAYS).filter(|_| !owns)?;
         Weekday::from_monday_zero_offset(day).ok()
@@ -132,7 +126,7 @@ impl Scan<'_> {
         Some(with_year(month, day, of + 1))
     }
 
-    /// The day that a date means: of one without a year that which is nearest to the text's own.
+    /// Resolves a missing year to the nearest one.
     fn meant(&self, written: Written) -> Option<Date> {
         let Written { year, month, day, .. } = written;
         if let Some(year) = year {
@@ -143,7 +137,6 @@ impl Scan<'_> {
         near.min_by_key(|date| (date.duration_since(at).as_hours().abs(), *date))
     }
 
-    /// A weekday beside a date that falls on another one.
     fn dated(&self, place: usize) -> Option<String> {
         let (weekday, written, from, to) = match self.weekday(place) {
             Some(weekday) => {
@@ -229,7 +222,7 @@ mod tests {
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             assert!(found[0].ends_with("is a Monday"), "{text}: {found:?}");
         }
-        // Without a year it is the one nearest to the text's own day: December 30 of the year before was a Monday.
+        // Missing year, nearest date: December 30 of the year before was a Monday.
         assert_eq!(said("Tuesday, December 30"), ["\"Tuesday, December 30\" 2024 is a Monday"]);
         assert_eq!(misfits("Tuesday, March 3", None), Vec::<String>::new(), "no year, and nothing to go by");
         assert_eq!(misfits("Tuesday, March 3, 2025", None).len(), 1);

@@ -1,7 +1,4 @@
-//! Checks of data that need no model, for the cases of every benchmark: the table of [`CHECKS`], a function each, and [`Checker`], which
-//! puts them to a case at a time.
-//!
-//! A benchmark's own checks stand in its folder and make the same findings. Called for `palimpsest data check`. Nothing here refuses a case.
+//! Model-free data checks for all benchmarks: the table [`CHECKS`] and the [`Checker`] that applies them. Never rejects a case.
 
 mod calendar;
 pub mod near;
@@ -47,7 +44,7 @@ static SAME_EVIDENCE: Check = Check::warning(
 static SAME_HISTORY: Check =
     Check::warning("same-history", "cases whose history and questions are those of an earlier case");
 
-/// Every check of this module, in the order in which findings are told.
+/// In report order.
 pub static CHECKS: [&Check; 13] = [
     &STRAY_TEXT,
     &TIME_ORDER,
@@ -64,18 +61,18 @@ pub static CHECKS: [&Check; 13] = [
     &SAME_HISTORY,
 ];
 
-/// Prefix of an error message that a generator wrote in the place of a text.
+/// Error message written by a generator in place of a text.
 const FAILURE: &str = "ERROR:";
-/// The least part of a gold's content words that its evidence has.
+/// Minimum share of a gold's content words found in its evidence.
 const LEAST: f64 = 0.5;
-/// Fewest words of a segment that is held against others: short ones are alike by chance.
+/// Minimum segment length for near-duplicate checks; shorter ones match by chance.
 const FEWEST_WORDS: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
-    /// True if queries are texts of the data. Otherwise they are a benchmark's own instruction, the same for every case.
+    /// Queries are data, not the benchmark's fixed instruction.
     pub queries: bool,
-    /// True if segments that are alike are copies. Otherwise they are alike by design.
+    /// Similar segments are copies, not similar by design.
     pub copies: bool,
     pub order: bool,
 }
@@ -84,19 +81,19 @@ impl Scope {
     pub const ALL: Self = Scope { queries: true, copies: true, order: true };
 }
 
-/// A segment's original index and its shingles.
+/// (original index, shingles)
 type Said = (usize, Shingles);
 
-/// The checks, a case at a time. Keeps hashes of questions, evidence and histories, never the cases.
+/// Applies the checks case by case. Keeps hashes, never the cases.
 #[derive(Debug)]
 pub struct Checker {
     scope: Scope,
     findings: Vec<Finding>,
     asked: Asked,
-    /// Of each segment of evidence its case, its index and its shingles.
+    /// (case, segment index); `texts` has the shingles.
     evidence: Vec<(String, usize)>,
     texts: Vec<Vec<u64>>,
-    /// The first case of each history with its questions.
+    /// First case per hash of history and questions.
     histories: HashMap<u64, String>,
     same_histories: Vec<Finding>,
 }
@@ -114,7 +111,7 @@ impl Checker {
         }
     }
 
-    /// Looks at a case. `golds` has what is known of the right answer to each of its probes, in their order.
+    /// `golds` are in the order of the probes.
     pub fn case(&mut self, case: &Case, golds: &[Gold]) {
         let Scope { queries, copies, order } = self.scope;
         self.findings.extend(stray(case));
@@ -140,7 +137,6 @@ impl Checker {
         self.remember(case, &said);
     }
 
-    /// Keeps a case's history and its evidence, to be held against those of the cases that follow.
     fn remember(&mut self, case: &Case, said: &[Said]) {
         let queries = case.probes.iter().map(|probe| Shingles::of(&probe.query).digest);
         let all: Vec<u64> = said.iter().map(|(_, text)| text.digest).chain(queries).collect();
@@ -148,7 +144,6 @@ impl Checker {
         if let Some(earlier) = self.histories.get(&whole) {
             let what = format!("history and questions are those of case `{earlier}`");
             self.same_histories.push(Finding::new(&SAME_HISTORY, &case.id, what));
-            // Its evidence is the same, of course.
             return;
         }
         self.histories.insert(whole, case.id.clone());
@@ -165,7 +160,6 @@ impl Checker {
         }
     }
 
-    /// All that was found, and what only shows when all cases have been seen.
     pub fn finish(self) -> Vec<Finding> {
         let Checker { mut findings, asked, evidence, texts, same_histories, .. } = self;
         findings.extend(asked.alike());
@@ -196,11 +190,11 @@ fn stray(case: &Case) -> Vec<Finding> {
 
 fn is_stray(text: &str) -> bool {
     let bare = text.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    // Signs alone can be an answer (`?`, an emoji), nothing at all cannot.
+    // Symbols (`?`, an emoji) can be an answer; an empty text cannot.
     text.trim().is_empty() || STRAY_TEXTS.contains(&bare.as_str()) || text.trim_start().starts_with(FAILURE)
 }
 
-/// Segments out of the order of times, and those without a time among others.
+/// Segments out of chronological order, or without a time among dated ones.
 fn times(case: &Case) -> Vec<Finding> {
     let segments = &case.history.segments;
     let mut found = Vec::new();
@@ -241,7 +235,7 @@ fn day_words(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     found
 }
 
-/// A gold whose words the evidence lacks. Words that the question has itself prove nothing and are left out.
+/// Golds whose words the evidence lacks. Words of the question do not count.
 fn not_in_evidence(case: &Case, probe: &Probe, gold: &Gold) -> Option<Finding> {
     if !gold.quoted {
         return None;

@@ -1,32 +1,29 @@
-//! Texts that say nearly the same: pairs of sets of word bigrams by their Jaccard similarity, exactly and without comparing every pair.
-//!
-//! Two sets whose similarity is at least t share one of the first (1 - t)|a| + 1 elements of either, where elements are put in one
-//! order (prefix filtering). Rare elements come first, so that few pairs are left to compare.
+//! Exact near-duplicate search: Jaccard similarity of word bigrams with prefix filtering (sets with similarity at least t share one of the
+//! first (1 - t)|a| + 1 elements of either, under any fixed order).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::ground::words::{phrase, units};
 
-/// The least similarity of texts that are told as alike.
+/// Minimum similarity of reported near-duplicates.
 pub const ALIKE: f64 = 0.7;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
     pub first: usize,
     pub second: usize,
-    /// Elements of both by elements of either, in [0, 1].
+    /// Jaccard similarity in [0, 1].
     pub similarity: f64,
 }
 
-/// Shingles of a text, for comparisons. Letter case, punctuation and white space make no difference.
+/// Ignores case, punctuation and white space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shingles {
-    /// Number of words; of scripts without spaces, of characters.
+    /// Words; characters in scripts without spaces.
     pub words: usize,
-    /// The hash of all of them in their order.
     pub digest: u64,
-    /// The hashes of its pairs of neighbouring words, sorted, each once; of a single word its own.
+    /// Sorted, distinct hashes of bigrams; a single word hashes alone.
     pub pairs: Vec<u64>,
 }
 
@@ -43,14 +40,14 @@ impl Shingles {
     }
 }
 
-/// The same for ever, as `DefaultHasher::new` has fixed keys.
+/// Stable: `DefaultHasher::new` has fixed keys.
 fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The Jaccard similarity of two sorted sets; 0 of two empty ones.
+/// Jaccard similarity of sorted sets; 0 if both are empty.
 pub fn similarity(a: &[u64], b: &[u64]) -> f64 {
     let (mut i, mut j, mut common) = (0, 0, 0usize);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
@@ -61,7 +58,7 @@ pub fn similarity(a: &[u64], b: &[u64]) -> f64 {
     if either == 0 { 0.0 } else { common as f64 / either as f64 }
 }
 
-/// All pairs of sets whose similarity is at least `least`, which is in (0, 1], in order. Each set is sorted and has no element twice.
+/// All pairs with similarity at least `least`, in (0, 1]. Sets are sorted and distinct.
 pub fn pairs(sets: &[Vec<u64>], least: f64) -> Vec<Alike> {
     let mut often: HashMap<u64, usize> = HashMap::new();
     for element in sets.iter().flatten() {
@@ -72,7 +69,7 @@ pub fn pairs(sets: &[Vec<u64>], least: f64) -> Vec<Alike> {
     for (second, set) in sets.iter().enumerate() {
         let mut rare_first = set.clone();
         rare_first.sort_unstable_by_key(|element| (often.get(element).copied(), *element));
-        // Rounded down a hair, so that a product that should be whole does not shorten the prefix.
+        // Tolerance for rounding in the product.
         let needed = (least * set.len() as f64 - 1e-9).ceil().max(0.0) as usize;
         let prefix = (set.len() + 1).saturating_sub(needed).min(set.len());
         let mut candidates: Vec<usize> = Vec::new();

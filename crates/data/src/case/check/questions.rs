@@ -1,4 +1,4 @@
-//! Checks of the texts of questions, alone and in pairs.
+//! Checks of question texts, single and in pairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -18,16 +18,15 @@ pub(super) static SAME_QUESTION: Check =
 pub(super) static LIKE_QUESTION: Check =
     Check::warning("like-question", "pairs of questions that are nearly the same");
 
-/// Fewest words of a question that is held against others: short ones are alike by chance.
+/// Minimum words for near-duplicate checks; shorter questions match by chance.
 const FEWEST_WORDS: usize = 5;
-/// Fewest neighbouring letters, from A on, that are taken for a list of options where no word says so.
+/// Minimum run of letters from A that counts as a list of options without an option word.
 const LETTERS: usize = 3;
-/// Words before two letters that make them options.
 const OPTION_WORDS: [&str; 8] =
     ["options", "events", "statements", "choices", "items", "answers", "option", "between"];
 const NAMED: usize = 6;
 
-/// Questions that name options by letters which no option and no part of their text stands behind.
+/// Questions that refer to lettered options which are not given.
 pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, probe) in case.probes.iter().enumerate() {
@@ -47,14 +46,14 @@ pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     found
 }
 
-/// Capital letters that stand alone, by their places in bytes.
+/// Standalone capital letters with byte offsets.
 fn single_letters(text: &str) -> Vec<(usize, char)> {
     let mut found = Vec::new();
     let mut before = ' ';
     let mut letters = text.char_indices().peekable();
     while let Some((at, c)) = letters.next() {
         let next = letters.peek().map_or(' ', |(_, next)| *next);
-        // An apostrophe makes it a part of a word.
+        // An apostrophe joins it to a word.
         let alone = |c: char| !c.is_alphanumeric() && !"'’_".contains(c);
         if c.is_ascii_uppercase() && alone(before) && alone(next) {
             found.push((at, c));
@@ -64,7 +63,7 @@ fn single_letters(text: &str) -> Vec<(usize, char)> {
     found
 }
 
-/// The letters of a list such as `A, B and C`: from A on, each next to the one before, with nothing but marks and a word between.
+/// Letters of a list from A on, such as `A, B and C`.
 fn named_letters(text: &str) -> BTreeSet<char> {
     let singles = single_letters(text);
     let mut found = BTreeSet::new();
@@ -94,7 +93,7 @@ fn named_letters(text: &str) -> BTreeSet<char> {
     found
 }
 
-/// The letters of an order such as `B -> C -> A`, with which the text begins, in that order; none where it begins otherwise.
+/// Letters of a leading order such as `B -> C -> A`; empty if there is none.
 fn ordered_letters(text: &str) -> Vec<char> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();
@@ -112,20 +111,20 @@ fn ordered_letters(text: &str) -> Vec<char> {
     }
 }
 
-/// Key by which two golds are the same: the order that they begin with, whatever reasons follow, or else their words.
+/// Comparison key of a gold: its leading order, else its words.
 fn essence(text: &str) -> String {
     let order = ordered_letters(text);
     if order.is_empty() { phrase(text) } else { order.into_iter().collect() }
 }
 
-/// True if a text says what a letter stands for: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
+/// True if the text defines the letter: `A. the fire`, `(A) the fire`, `A: the fire`, `**A** the fire`, `A = the fire`.
 fn is_defined(text: &str, letter: char) -> bool {
     single_letters(text).iter().filter(|(_, other)| *other == letter).any(|(at, _)| {
         let behind = text.get(at + 1..).unwrap_or_default();
         let marks: &[char] = &['.', ')', ':', ']', '=', '*', '-', '–', '—'];
         let said = behind.trim_start_matches([' ', '*']).strip_prefix(marks);
         let said = said.or_else(|| behind.strip_prefix("**"));
-        // An arrow leads to another letter.
+        // `A -> B` is an order.
         let said = said.filter(|said| !said.starts_with('>'));
         said.is_some_and(|said| {
             said.trim_start_matches([' ', '*', '"', '“']).starts_with(char::is_alphanumeric)
@@ -133,7 +132,7 @@ fn is_defined(text: &str, letter: char) -> bool {
     })
 }
 
-/// Questions of a case that have one text, and those among them whose golds differ.
+/// Duplicate questions within a case, and those with different golds.
 pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, probe) in case.probes.iter().enumerate() {
@@ -183,7 +182,6 @@ struct Question {
 }
 
 impl Asked {
-    /// Adds a case's questions; of those with one text the first.
     pub(super) fn add(&mut self, case: &Case) {
         let mut seen = BTreeSet::new();
         for probe in &case.probes {
@@ -196,7 +194,7 @@ impl Asked {
         }
     }
 
-    /// Texts that several cases ask, and pairs of questions that are nearly the same, wherever they stand.
+    /// Duplicates across cases and near-duplicates anywhere.
     pub(super) fn alike(self) -> Vec<Finding> {
         let Asked { questions, texts } = self;
         let mut found = Vec::new();

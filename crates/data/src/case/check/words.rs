@@ -1,11 +1,11 @@
-//! Content words, and the lists of words that checks go by. `docs/data-check.md` states them.
+//! Content words and the word lists of the checks, documented in `docs/data-check.md`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
 use crate::ground::words::words;
 
-/// Words that say nothing of a text's subject, and what contractions leave of them.
+/// Function words and fragments of contractions.
 pub const STOP_WORDS: &str = "a about after again ain all also always am an and any are aren as at be because been before being \
                               both but by can cannot could couldn d did didn do does doesn doing don down during each either else \
                               ever every few for from further get gets getting go goes going got had hadn has hasn have haven \
@@ -17,13 +17,13 @@ pub const STOP_WORDS: &str = "a about after again ain all also always am an and 
                               want wants was wasn way we were weren what when where which while who whom whose why will with \
                               within without won would wouldn yet you your yours yourself";
 
-/// Words for times, which any two texts may share.
+/// Time words, which unrelated texts share.
 pub const TIME_WORDS: &str = "afternoon april august daily date day december early evening february friday hour january july june \
                               late march minute monday month monthly morning night november october saturday second september \
                               sunday thursday time today tomorrow tonight tuesday wednesday week weekday weekend weekly year \
                               yearly yesterday";
 
-/// Whole texts that a generator leaves where a turn should be, in lower case and without punctuation.
+/// Whole texts left by a failed generator, lower case, without punctuation.
 pub const STRAY_TEXTS: [&str; 3] = ["stop", "error", "continue"];
 
 static STOPS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_ascii_whitespace().collect());
@@ -34,14 +34,12 @@ pub fn is_of_time(stem: &str) -> bool {
     TIMES.contains(stem)
 }
 
-/// The words of a text that say something of its subject, each once, as stems.
 pub fn content_words(text: &str) -> BTreeSet<String> {
     let said = words(text).into_iter().filter(|word| !STOPS.contains(word.as_str()));
     said.map(|word| stem(&word)).collect()
 }
 
-/// Stem of an English word, without the endings of plurals and of verbs' forms, so that `hikes`, `hiked` and `hiking` are one. It
-/// is no dictionary: some words are cut too far, and others not at all.
+/// Heuristic English stemmer for plurals and verb forms (`hikes`, `hiked`, `hiking`); over- and understems some words.
 pub fn stem(word: &str) -> String {
     let long = |text: &str, least: usize| text.chars().count() >= least;
     let mut stem = word.to_owned();
@@ -67,7 +65,7 @@ pub fn stem(word: &str) -> String {
     stem
 }
 
-/// Without the second of two equal letters at the end, but for those that words end with.
+/// Undoubles a final consonant.
 fn undoubled(mut stem: String) -> String {
     let mut back = stem.chars().rev();
     if let (Some(last), Some(before)) = (back.next(), back.next())
@@ -79,7 +77,7 @@ fn undoubled(mut stem: String) -> String {
     stem
 }
 
-/// The part of a text's content words, in [0, 1], that another text has; 1 of a text without any.
+/// Share of `of` found in `in_text`, in [0, 1]; 1 if `of` is empty.
 pub fn part_said(of: &BTreeSet<String>, in_text: &BTreeSet<String>) -> f64 {
     if of.is_empty() { 1.0 } else { of.intersection(in_text).count() as f64 / of.len() as f64 }
 }

@@ -1,4 +1,4 @@
-//! The tables of a build without the feature `o200k`: there are none.
+//! Stub for builds without the feature `o200k`.
 
 use palimpsest_core::text::TextError;
 

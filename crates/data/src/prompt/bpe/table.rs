@@ -1,4 +1,4 @@
-//! The tables of the encodings, by tiktoken-rs.
+//! Encoding tables of tiktoken-rs.
 
 use palimpsest_core::text::TextError;
 use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
@@ -6,7 +6,6 @@ use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
 pub(super) struct Table(CoreBPE);
 
 impl Table {
-    /// `o200k_base` by that name, else `cl100k_base`.
     pub fn named(name: &str) -> Result<Self, TextError> {
         let table = if name == "o200k_base" { o200k_base() } else { cl100k_base() };
         let failed = |reason: String| TextError::Tokenizer { name: name.to_owned(), reason };

@@ -1,7 +1,4 @@
-//! The built-in sample: scenarios and distractor sessions written for this project in the shape of STALE.
-//!
-//! Owns the texts. Put together with
-//! [`super::haystack`]. The categories and attributes are those of the seed ontology (STALE, table 4).
+//! Built-in sample in STALE's format, assembled by [`super::haystack`]. Categories follow the seed ontology (STALE, table 4).
 
 use std::sync::LazyLock;
 
@@ -11,14 +8,12 @@ use crate::case::Case;
 
 pub(super) const FILE: &str = "stale-sample.json";
 
-/// Sessions of a sample case unless asked otherwise. The history alone then has 3,800 to 4,150 tokens of SmolLM2's
-/// tokeniser (4,000 on average), so that a context of 4,096 tokens, which also holds the question and the answer, shows
-/// truncation at work.
+/// Default: 3,800 to 4,150 SmolLM2 tokens (4,000 on average), so that a 4,096-token context truncates.
 pub const DEFAULT_SESSIONS: usize = 16;
 
 pub fn scenarios() -> &'static [Scenario] {
     static PARSED: LazyLock<Vec<Scenario>> = LazyLock::new(|| {
-        // Part of the program, not input; a test reads it.
+        // Embedded; a test parses it.
         serde_json::from_str(include_str!("scenarios.json")).unwrap_or_default()
     });
     &PARSED
@@ -26,7 +21,7 @@ pub fn scenarios() -> &'static [Scenario] {
 
 pub fn distractors() -> &'static [Distractor] {
     static PARSED: LazyLock<Vec<Distractor>> = LazyLock::new(|| {
-        // Part of the program, not input; a test reads it.
+        // Embedded; a test parses it.
         serde_json::from_str(include_str!("distractors.json")).unwrap_or_default()
     });
     &PARSED

@@ -1,11 +1,11 @@
-//! The built-in sample: one history of an invented person, with questions over every relation and subtype, in the released shape.
+//! Built-in sample: one invented history with questions on every relation and subtype, in the released format.
 
 use super::reader::{HISTORY_FILE, INSTANCES_FILE};
 use crate::benchmarks::{SampleError, SampleSpec};
 
 pub(super) const SESSIONS: usize = 24;
 
-/// The files of a folder, sorted. Nothing is drawn, so every seed gives the same.
+/// Sorted; independent of the seed.
 pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
     if let Some(asked) = spec.segments.filter(|asked| *asked != SESSIONS) {
         return Err(SampleError(format!(

@@ -1,4 +1,4 @@
-//! Accuracy by relation and subtype: tables 1 and 13, and their intervals, table 11.
+//! Accuracy by relation and subtype: tables 1 and 13; intervals: table 11.
 
 use super::super::settings::{FULL, PERFECT};
 use super::columns::{Column, shares};
@@ -20,8 +20,7 @@ pub(super) fn table_1(systems: &[System<'_>]) -> Option<Table> {
     Some(Table { key: "accuracy".to_owned(), title, sheet })
 }
 
-/// The systems that are better on contextual questions than on temporal ones, of those by one answer model, judge and wording. One that was
-/// run several times is one.
+/// Systems per answer model, judge and wording that score higher on contextual than on temporal questions. Repetitions are pooled.
 fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
     let systems = || rows.iter().filter(|row| row.is_memory() && row.repetition == 0);
     let share = |system: &System<'_>, name: &'static str| {
@@ -65,7 +64,7 @@ fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
     Some(sheet)
 }
 
-/// Remarks on questions that have no verdict and count as wrong, and on those without a relation.
+/// Notes on unjudged questions, which count as wrong, and on those without a relation.
 fn remarks(row: &System<'_>) -> Vec<String> {
     let count = |holds: fn(&Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
     let (unjudged, unknown) = (count(|o| !o.judged), count(|o| o.relation.is_none()));

@@ -1,4 +1,4 @@
-//! The columns of the tables: which run, model and setting a row is of, then all questions, the relations, and their subtypes.
+//! Table columns: run, model and setting, then all questions, relations and subtypes.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ pub(super) const DECIMALS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
-    /// All: the micro average, not the mean of the relations.
+    /// Micro average.
     All,
     Relation(&'static str),
     Subtype(&'static str),
 }
 
-/// In the paper's order. Sets of single evidence, which the paper has not, have their column where there are any.
+/// In the paper's order. Single evidence, absent from the paper, is shown only if present.
 const COLUMNS: [Column; 9] = [
     Column::All,
     Column::Relation(COMPLEMENTARY),
@@ -58,8 +58,7 @@ impl Column {
         Share::of(own.map(|outcome| outcome.right))
     }
 
-    /// The numbers of some of its questions by what an interval holds fixed: of all questions the relations, and what a broken row does
-    /// not tell; else the column itself.
+    /// Strata for intervals: relations (or unknown) for all questions, else the column itself.
     pub(super) fn strata<'s, 'a: 's>(
         self,
         questions: impl Iterator<Item = (&'s Outcome<'a>, f64)>,
@@ -76,14 +75,13 @@ impl Column {
     }
 }
 
-/// The first columns of every table; data and judge where they differ.
+/// Leading columns; data and judge only if they differ.
 pub(super) struct Heads {
     datasets: bool,
     judges: bool,
 }
 
 impl Heads {
-    /// The columns that some rows need; absent without rows.
     pub(super) fn of(rows: &[&System<'_>]) -> Option<Self> {
         let first = rows.first()?.group;
         let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| rows.iter().any(|r| !same(&r.group, &first));
@@ -99,7 +97,6 @@ impl Heads {
         columns
     }
 
-    /// Data and judge, where they differ.
     pub(super) fn of_groups(&self) -> Vec<sheet::Column> {
         let names = self.datasets.then_some("data").into_iter().chain(self.judges.then_some("judge"));
         names.map(sheet::Column::text).collect()
@@ -121,7 +118,7 @@ impl Heads {
     }
 }
 
-/// A row a system: of each column the share in percent, marked where it rests on histories that were cut, and a line below it.
+/// One row per system: percent per column, marked if histories were truncated, and a second line.
 pub(super) fn shares(
     rows: &[&System<'_>],
     below: impl Fn(&System<'_>, Column, Share) -> String,

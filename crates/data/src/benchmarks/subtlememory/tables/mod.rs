@@ -1,4 +1,4 @@
-//! The paper's tables of results, from the graded questions of any number of runs: 1, 3, 11, 12 and 13, and figure 3.
+//! The paper's result tables 1, 3, 11, 12 and 13, and figure 3, over all runs.
 
 mod accuracy;
 mod columns;
@@ -9,7 +9,6 @@ mod waterfall;
 use crate::benchmarks::{CUT_MARK, Counts, Graded, Table};
 use crate::statistics::bounded::Intervals;
 
-/// The tables that the rows give, and figure 3 where any run has what it needs.
 pub(super) fn counts(graded: &[Graded<'_>], intervals: Intervals) -> Counts {
     let systems = systems::systems(graded);
     let tables = [

@@ -1,5 +1,4 @@
-//! Differences on the same questions: a plugin against its standalone system (table 3), and the oracle against the best system
-//! (table 12).
+//! Paired differences: plugin versus standalone (table 3), oracle versus the best system (table 12).
 
 use super::super::counts::{discordant, points};
 use super::super::settings::ORACLE;
@@ -13,12 +12,11 @@ use crate::statistics::bounded::{Intervals, of_units};
 use crate::statistics::holm::holm;
 use crate::statistics::mcnemar::mcnemar;
 
-/// The words of a run's name that say that its memory is plugged into an agent.
+/// Words in run names that mark a plugged-in memory.
 const PLUGIN: [&str; 3] = ["plugin", "openclaw", "metaclaw"];
-/// The word of a run's name that says that it is not.
 const STANDALONE: &str = "standalone";
 
-/// Table 3: what integration changes. Where no run's name tells a plugin, the differences of the runs to the first one.
+/// Table 3: effect of integration. Without plugin runs, differences to the first run.
 pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
     let own: Vec<&System<'_>> = systems.iter().filter(|s| s.is_system() && s.repetition == 0).collect();
     let comparable = |a: &System<'_>, b: &System<'_>| {
@@ -77,7 +75,6 @@ fn words(name: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// The name of the memory that a run plugs into an agent, where the run's name says that it does.
 fn memory_of_plugin(run: &str) -> Option<Vec<String>> {
     let all = words(run);
     let memory: Vec<String> = all.iter().filter(|word| !PLUGIN.contains(&word.as_str())).cloned().collect();
@@ -90,8 +87,7 @@ fn memory_alone(run: &str) -> Option<Vec<String>> {
     (!plugged).then(|| all.into_iter().filter(|word| word != STANDALONE).collect())
 }
 
-/// Table 12: the oracle against the best memory system of each answer model, on the same questions. Holm's families are the answer
-/// models of one wording, judge and data set.
+/// Table 12: oracle versus the best memory system per answer model. Holm families: answer models with the same wording, judge and data.
 pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<Table> {
     let mut pairs: Vec<(&System<'_>, &System<'_>)> = Vec::new();
     let mut notes = Vec::new();
@@ -102,7 +98,7 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
         let of_group =
             systems.iter().filter(|s| s.group == oracle.group && s.is_memory() && s.repetition == 0);
         let right = |system: &System<'_>| Column::All.share(system).share().unwrap_or(0.0);
-        // The first of equally good ones.
+        // Ties go to the first.
         let best = of_group.reduce(|best, other| if right(other) > right(best) { other } else { best });
         let Some(best) = best else { continue };
         let unpaired = oracle.unpaired(best);
@@ -172,7 +168,7 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
     Some(Table::new("oracle-gap", title, columns, rows, notes))
 }
 
-/// Holm's correction of tests of groups, among those that differ in the answer model alone.
+/// Holm's correction within groups that differ only in the answer model.
 fn within_families(groups: &[Group<'_>], p_values: &[f64]) -> Vec<f64> {
     let family = |at: &usize| groups.get(*at).map(|group| Group { model: "", ..*group });
     let mut adjusted = p_values.to_vec();

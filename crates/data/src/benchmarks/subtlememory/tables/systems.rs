@@ -1,4 +1,4 @@
-//! The graded probes of any number of runs, arranged by what answered in which setting.
+//! Groups graded probes by answering system and setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,6 @@ use crate::ground::order::entry;
 
 pub(super) type Question<'a> = (&'a str, &'a str);
 
-/// The properties that two systems must share to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) dataset: &'a str,
@@ -18,15 +17,14 @@ pub(super) struct Group<'a> {
     pub(super) soft: bool,
 }
 
-/// A run in one of its settings, by one judge: a row of table 1.
+/// A run, setting and judge: a row of table 1.
 #[derive(Debug, Clone)]
 pub(super) struct System<'a> {
     pub(super) group: Group<'a>,
     pub(super) run: &'a str,
-    /// The memory system that was asked; `None` of settings of the benchmark's own.
+    /// `None` for the benchmark's own settings.
     pub(super) memory: Option<&'a str>,
-    /// Without the wording. Of a memory system [`settings::DEFAULT`] for the first k of its search, [`settings::PERFECT`], or how else its
-    /// memories are shown.
+    /// Without the wording. For memory systems: [`settings::DEFAULT`] (first k of the search), [`settings::PERFECT`] or another display.
     pub(super) setting: &'a str,
     context: Context,
     pub(super) repetition: u32,
@@ -46,7 +44,7 @@ pub(super) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
-    /// True if both answers are the same word for word, so that only the judge can tell them apart.
+    /// Identical answers: only the judge can differ.
     pub(super) fn same_answer(&self, other: &Self) -> bool {
         self.answer.is_some() && self.answer == other.answer
     }
@@ -98,7 +96,6 @@ impl<'a> System<'a> {
         self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
     }
 
-    /// The answers that `holds` takes whose histories were cut.
     pub(super) fn cuts(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> CutCount {
         let answered = self.outcomes.values().filter(|outcome| outcome.answered && holds(outcome));
         CutCount::of(answered.map(|outcome| outcome.history_cut))
@@ -112,7 +109,6 @@ impl<'a> System<'a> {
         self.questions(|outcome| outcome.right)
     }
 
-    /// The name that tells a plugged-in memory from its standalone system: the memory system's, or the run's.
     pub(super) fn named(&self) -> &'a str {
         self.memory.unwrap_or(self.run)
     }
@@ -136,12 +132,12 @@ impl<'a> System<'a> {
         text
     }
 
-    /// True if it is neither the reference nor the diagnosis of a memory.
+    /// Neither oracle nor perfect.
     pub(super) fn is_system(&self) -> bool {
         !matches!(self.setting, settings::ORACLE | settings::PERFECT)
     }
 
-    /// True if it is a system of the paper's: it answers from a memory, and not from the full history.
+    /// A system in the paper's sense: answers from a memory, not the full history.
     pub(super) fn is_memory(&self) -> bool {
         self.is_system() && self.setting != settings::FULL
     }
@@ -151,7 +147,7 @@ impl<'a> System<'a> {
             && (self.run, self.memory, self.setting) == (other.run, other.memory, other.setting)
     }
 
-    /// Questions that have an outcome in one of two systems only; empty where they can be paired.
+    /// Questions with an outcome in only one system; empty if they can be paired.
     pub(super) fn unpaired(&self, other: &System<'a>) -> Vec<Question<'a>> {
         let lacks = |of: &System<'a>, question: &Question<'a>| !of.outcomes.contains_key(question);
         let mine = self.outcomes.keys().filter(|question| lacks(other, question));

@@ -1,4 +1,4 @@
-//! The waterfall of figure 3: of what is right with the target sessions alone, what survives storing and finding.
+//! Figure 3: of the questions right under oracle, how many survive storage and retrieval.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,19 @@ const ROWS: [Column; 4] = [
     Column::Relation(CONTRADICTORY),
 ];
 
-/// A system with the settings that its stages are told by.
 struct Traced<'s, 'a> {
     system: &'s System<'a>,
     stages: [Stages; 4],
-    /// The same, of the steps from oracle to perfect and from there to the system's setting.
+    /// Unexplained losses of oracle to perfect, and perfect to the setting.
     losses: [[Loss; 2]; 4],
 }
 
-/// Questions that one step loses although it changed nothing that a memory could answer for.
+/// Losses that the memory cannot explain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Loss {
-    /// The answer is the same word for word before and after: the judge alone differs.
+    /// Same answer before and after: judge noise.
     same_answer: usize,
-    /// The answers differ, but the same model was shown the same segments with the same prompt: sampling and the judge differ.
+    /// Different answers to the same prompt: sampling and judge noise.
     same_context: usize,
 }
 
@@ -40,13 +39,12 @@ fn percent(count: usize, of: usize) -> String {
 
 type Lost = fn(&Stages) -> usize;
 
-/// The steps by name, with how many questions each loses.
 const STEPS: [(&str, Lost); 2] = [
     ("O to P", |stages| stages.oracle - stages.preserved),
     ("P to D", |stages| stages.preserved - stages.retrieved),
 ];
 
-/// The systems that have both diagnoses, the best first, four rows each.
+/// Systems with both diagnoses, best first, four rows each.
 pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
     let (traced, mut notes) = traced(systems);
     let rows: Vec<&System<'_>> = traced.iter().map(|one| one.system).collect();
@@ -93,12 +91,12 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
     Some(Table::new("waterfall", "the waterfall of diagnosis (figure 3)", columns, sheet_rows, notes))
 }
 
-/// The systems that have both diagnoses, the best first, and why others have not.
+/// Also returns notes on the systems left out.
 fn traced<'s, 'a>(systems: &'s [System<'a>]) -> (Vec<Traced<'s, 'a>>, Vec<String>) {
     let mut notes = Vec::new();
     let mut traced: Vec<Traced<'_, '_>> =
         systems.iter().filter(|s| s.is_system()).filter_map(|s| trace(s, systems, &mut notes)).collect();
-    // The sort is stable: equally good ones stay in their order.
+    // Stable sort keeps ties in order.
     let accuracy = |one: &Traced<'_, '_>| {
         let [all, ..] = &one.stages;
         (all.default * 1_000_000).checked_div(all.questions)
@@ -107,7 +105,7 @@ fn traced<'s, 'a>(systems: &'s [System<'a>]) -> (Vec<Traced<'s, 'a>>, Vec<String
     (traced, notes)
 }
 
-/// The same as a picture: of each bar what is kept, where the rest of S_O is lost, and what was wrong under oracle.
+/// Stacked bars: kept, lost per step, wrong under oracle.
 pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     let (traced, _) = traced(systems);
     let rows: Vec<&System<'_>> = traced.iter().map(|one| one.system).collect();
@@ -146,10 +144,7 @@ pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     }))
 }
 
-/// The stages of a system; absent, with a note, where a diagnosis is missing or on other questions.
-///
-/// Perfect retrieval is the run's own: it is the memory's. The oracle knows no memory: where the run has none, any run of the same model
-/// will do.
+/// `None` and a note if a diagnosis is missing or covers other questions. `oracle` may come from another run of the model.
 fn trace<'s, 'a>(
     system: &'s System<'a>,
     all: &[System<'a>],
@@ -186,7 +181,6 @@ fn trace<'s, 'a>(
     Some(Traced { system, stages, losses })
 }
 
-/// Of the questions `held` before a step, those that it loses without having changed what a memory decides.
 fn loss<'q, 'a: 'q>(
     (before, after): (&System<'a>, &System<'a>),
     held: impl Iterator<Item = &'q Question<'a>>,
