@@ -1,4 +1,4 @@
-//! The flags of an estimate.
+//! Flags of the estimate.
 
 use crate::cards::NamedCard;
 use crate::runs::setup::WrongUsage;
@@ -31,7 +31,6 @@ pub struct EstimateArgs {
 }
 
 impl EstimateArgs {
-    /// Refuses values that mean nothing.
     pub(super) fn check(&self) -> Result<(), WrongUsage> {
         let prices = [("--price-in", self.price_in), ("--price-out", self.price_out)];
         let seconds = ("--estimate-seconds", Some(self.estimate_seconds));
