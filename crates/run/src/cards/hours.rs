@@ -15,7 +15,6 @@ use palimpsest_core::model::{DecoderSpec, ModelDescription};
 /// Seconds of an exposed kernel launch.
 pub const LAUNCH: f64 = 5e-6;
 
-/// One history and its questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseShape {
     pub shared: usize,
@@ -37,7 +36,6 @@ impl Expected {
         self.prefill + self.recording + self.decoding
     }
 
-    /// `self + times * other`.
     #[must_use]
     pub fn plus(self, other: Expected, times: f64) -> Expected {
         Expected {
@@ -55,7 +53,6 @@ pub struct Forecast<'a> {
     /// Bytes per number: 2 in half precision, 4 in f32.
     pub size: usize,
     pub kernel: Kernel,
-    /// Maximum answers decoded together.
     pub batch: usize,
 }
 
@@ -88,7 +85,6 @@ impl Forecast<'_> {
         self.seconds(read + token_head(self.spec, self.size)).max(launches * LAUNCH)
     }
 
-    /// Assumes answers of full length.
     pub fn case(&self, case: &CaseShape) -> Expected {
         let longest = case.own.iter().copied().max().unwrap_or(0);
         let own: f64 = case.own.iter().map(|&own| self.prefill(case.shared, own)).sum();
@@ -133,7 +129,6 @@ pub struct Hours {
     card: NamedCard,
     half: bool,
     all: Expected,
-    /// Number of cases; shards hold whole cases.
     cases: f64,
 }
 

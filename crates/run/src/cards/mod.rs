@@ -11,14 +11,12 @@ mod work;
 pub use hours::{CaseShape, Expected, Forecast, Hours, LAUNCH, duration, fewest_cards};
 pub use work::{Kernel, LayerWork, Recording, Work, head, token_head};
 
-/// Rates per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peaks {
     /// Dense bf16 or f16 operations, accumulated in f32.
     pub half: f64,
     /// f32 operations without TF32, which Candle disables.
     pub f32: f64,
-    /// Bytes read and written.
     pub bandwidth: f64,
 }
 
@@ -58,7 +56,6 @@ pub const NAMED: [NamedCard; 6] = [
     named("rtx-4090", "RTX 4090 24 GB", 24, [165.2, 82.6, 1.008], "NVIDIA Ada architecture white paper"),
 ];
 
-/// TFLOP/s in half precision and f32, TB/s.
 const fn named(
     name: &'static str,
     title: &'static str,
@@ -71,7 +68,6 @@ const fn named(
 }
 
 impl NamedCard {
-    /// Bytes available to a model.
     pub fn usable(&self) -> u64 {
         self.memory - RESERVED_MEMORY
     }

@@ -33,7 +33,6 @@ pub struct Work {
     pub products: f64,
     /// Product operations that are always f32.
     pub products_f32: f64,
-    /// Bytes read and written besides the products.
     pub bytes: f64,
 }
 
@@ -61,7 +60,6 @@ impl Sum for Work {
     }
 }
 
-/// Number of recorded rows and key spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recording {
     /// Rows at the end of the prompt, each attending to all of it.
@@ -185,7 +183,6 @@ impl<'a> LayerWork<'a> {
         }
     }
 
-    /// KV-cache bytes per token.
     fn cached(&self, a: &AttentionSpec) -> f64 {
         2.0 * self.size * (a.kv_heads * a.head_dim) as f64
     }
@@ -195,7 +192,6 @@ impl<'a> LayerWork<'a> {
     }
 }
 
-/// The output head for one position.
 pub fn head(spec: &DecoderSpec) -> Work {
     Work { products: 2.0 * (spec.hidden * spec.vocab) as f64, ..Work::default() }
 }

@@ -35,7 +35,6 @@ pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 const QUOTED: usize = 300;
 
-/// Maximum reply size, bytes.
 const LONGEST_REPLY: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,7 +73,6 @@ pub struct Endpoint {
     proxy: Option<Between>,
     /// Parameters the server rejects, shared by clones.
     left_out: LeftOut,
-    /// Token usage since last read.
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
     stops: Vec<String>,
@@ -86,7 +84,6 @@ pub struct Endpoint {
 pub struct EndpointThinking {
     /// The model was told to think; a truncated reply without a marker then counts as thought.
     pub on: bool,
-    /// Sent as `chat_template_kwargs` if not empty.
     pub chat_template_kwargs: Map<String, Value>,
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Maximum thinking tokens, added to the request's limit.
@@ -125,7 +122,6 @@ impl Endpoint {
         let config = Agent::config_builder()
             .timeout_global(Some(patience.timeout))
             .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
-            // Keep error bodies for messages.
             .http_status_as_error(false)
             // A redirected POST becomes a GET, possibly sending the key to another host.
             .max_redirects(0)
@@ -204,7 +200,6 @@ impl Endpoint {
         Request { model: &self.model, messages, parameters }
     }
 
-    /// One request: POST with a body, otherwise GET.
     fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         let key = self.key.as_ref().map(|key| (AUTHORIZATION, key.header.clone()));
         let sent = match body {
@@ -215,7 +210,6 @@ impl Endpoint {
             None => {
                 let request = self.agent.get(url);
                 let request = key.into_iter().fold(request, |request, (name, key)| request.header(name, key));
-                // A GET is cheap; limit its timeout.
                 let timeout = self.patience.timeout.min(Duration::from_secs(30));
                 request.config().timeout_global(Some(timeout)).build().call()
             }
@@ -235,7 +229,6 @@ impl Endpoint {
         error_in(&bytes, retry_after).map_or(Ok(bytes), Err)
     }
 
-    /// Retries until success, a permanent failure or exhausted retries.
     fn send(
         &self,
         messages: &[Message],
@@ -250,7 +243,6 @@ impl Endpoint {
         if !left_out.contains(&Parameter::Stop) || reply.stop == StopReason::Refused {
             return Ok(reply);
         }
-        // The stop strings were not sent to the server.
         match before_stop(&reply.text, &self.stops) {
             text if text.len() < reply.text.len() => {
                 Ok(Reply { text: text.to_owned(), stop: StopReason::EndOfTurn, ..reply })
@@ -386,7 +378,6 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Key {
-    /// `source` names the key in errors.
     pub fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
         let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
             ChatError::from(format!(

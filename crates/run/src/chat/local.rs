@@ -1,4 +1,4 @@
-//! Runs a local model as a [`ChatModel`](super::ChatModel) and a [`ScoringModel`](super::ScoringModel).
+//! Runs a local model as a `ChatModel` and a `ScoringModel`.
 
 use std::sync::Arc;
 
@@ -28,7 +28,6 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
         thinker: model.text().thinker(),
         ..Generate::new(*sampling, model.stop_tokens().to_vec())
     };
-    // No reuse of earlier prompts.
     let request = Request {
         reuse: Reuse::Prefix,
         ..Request::of(tokens, Observe::default(), Task::Generate(Box::new(generate)))
@@ -115,7 +114,6 @@ fn continue_from(
         return Err(error.into());
     }
     match done {
-        // Interrupted by the closure above at `until`.
         Ok(_) | Err(RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted)) => {}
         Err(error) => return Err(error.into()),
     }

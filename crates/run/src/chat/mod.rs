@@ -42,7 +42,6 @@ pub struct CallTokens {
 }
 
 pub trait ChatModel {
-    /// For logs and reports, for example `local:smollm2-135m`.
     fn name(&self) -> String;
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
@@ -52,7 +51,6 @@ pub trait ChatModel {
         Vec::new()
     }
 
-    /// Token usage since last read, if counted.
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()
     }

@@ -52,7 +52,6 @@ impl Embedder {
         tokenizer
             .with_truncation(Some(truncation))
             .map_err(|error| broken("tokenizer.json", error.to_string()))?;
-        // Batches are padded to their longest text below.
         tokenizer.with_padding(None);
         let weights = read(&at("model.safetensors"))?;
         let weights = VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu)
@@ -62,7 +61,6 @@ impl Embedder {
         Ok(Embedder { model, tokenizer, vocab: config.vocab_size, limit })
     }
 
-    /// Vocabulary size.
     pub fn vocab(&self) -> usize {
         self.vocab
     }

@@ -1,5 +1,3 @@
-//! Flags of the estimate.
-
 use crate::cards::NamedCard;
 use crate::runs::setup::WrongUsage;
 use palimpsest_data::benchmarks::PAPER_ENCODING;

@@ -22,14 +22,11 @@ use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
 
 enum Reader {
-    /// The model's tokenizer and chat template.
     Model(Box<TextSide>),
-    /// An encoding, without a chat template.
     Encoding(Box<BytePairEncoding>),
 }
 
 impl Reader {
-    /// The model's own if its files are present.
     fn open(model: &str) -> anyhow::Result<Self> {
         let files = match model.ends_with(".json") {
             true => None,

@@ -15,7 +15,7 @@ use palimpsest_data::case::length_table::BY_CASE;
 use palimpsest_data::case::lengths::GroupBy;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder, Templates};
 
-/// The groups to count. Rejects a label that no case has and lists the existing ones; by default the benchmark's own label, else one group.
+/// The groups to count; by default the benchmark's own label, otherwise one group. Rejects unknown labels and lists the existing ones.
 pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<GroupBy<'a>> {
     if by == Some(BY_CASE) {
         return Ok(GroupBy::Case);
@@ -43,7 +43,6 @@ pub struct LengthCounter {
 }
 
 impl LengthCounter {
-    /// An encoding with the plain layout, without a beginning-of-sequence token.
     pub fn of_encoding(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let tokens = BytePairEncoding::named(name).map_err(|error| WrongUsage(error.to_string()))?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, ChatTemplate::plain(None)?);

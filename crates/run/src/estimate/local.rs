@@ -28,7 +28,6 @@ use palimpsest_core::text::TokenizedPrompt;
 use palimpsest_data::benchmarks::row_roles;
 use palimpsest_data::prompt::PromptBuilder;
 
-/// Decode steps per measured length.
 const STEPS: usize = 9;
 /// Timed prefill chunk, tokens; the engine's default, since shorter chunks are slower.
 const CHUNK: usize = engine::DEFAULT_CHUNK;
@@ -175,17 +174,14 @@ fn measure(
     let tokens = &prompt.tokens;
     // Leave own tokens for each branch and room for decoding.
     let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
-    // Split a prompt of one chunk.
     let chunk = CHUNK.min(end.div_ceil(4));
-    // 1. Warm-up: maps pages, starts threads.
+    // Warm-up: maps pages, starts threads.
     read(model, &tokens[..end.min(CHUNK)], (&[], &[]), Reuse::Prefix, &mut |_, _| true)?;
-    // 2. Prefill chunk by chunk within the time limit.
     let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
     let (mut chunks, mut took): (Vec<(usize, usize, f64)>, f64) = (Vec::new(), 0.0);
     let mut done = 0;
     read(model, &tokens[..end], (rows, &keys), Reuse::Prefix, &mut |read, now| {
         let (from, last) = chunks.last().map_or((0, 0.0), |&(_, to, _)| (to, took));
-        // Merge partial chunks.
         if done + read - from >= chunk || done + read == end {
             chunks.push((from, done + read, now - last));
             took = now;
@@ -193,7 +189,6 @@ fn measure(
         done += read;
         chunks.len() < 3 || took < seconds
     })?;
-    // 3. Decode steps at the end of the cache and after the first chunk.
     let long = (done, step(model, tokens, done, batch)?);
     let short = match chunks.first() {
         Some(&(_, first, _)) if first < done => (first, step(model, tokens, first, batch)?),

@@ -66,7 +66,6 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Tokens of a question in the hours of `--card`.
 const QUESTION: usize = 64;
 /// Recording in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
@@ -95,7 +94,6 @@ pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
             grouped(limit as u64)
         ));
     }
-    // The default of `run`.
     let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens);
     let mut request = MemoryRequest {
         chunk: args.chunk,

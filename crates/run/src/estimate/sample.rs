@@ -13,7 +13,6 @@ use palimpsest_core::model::{DecoderSpec, LayerSpec};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::case::Case;
 
-/// Number of sampled cases.
 const SAMPLE: usize = 8;
 
 /// Evenly spaced cases; broken rows are skipped.
@@ -62,7 +61,6 @@ pub(super) fn each_sampled(
     Ok(wanted.len())
 }
 
-/// Prompts of the asked probes.
 pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
     let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
     probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
@@ -73,13 +71,11 @@ pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
 }
 
-/// Costs of one sampled context with its questions.
 pub(super) struct SampledContext {
     /// Tokens of the common prefix.
     pub shared: usize,
     /// Further tokens of each asked prompt.
     pub own: Vec<usize>,
-    /// Size of its attention files.
     pub bytes: usize,
 }
 

@@ -17,7 +17,6 @@ pub struct AnewJudge {
     instructions: Instructions,
 }
 
-/// The instructions behind the judge's verdicts in the run.
 pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
     let benchmark = folder.benchmark()?;
     let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);

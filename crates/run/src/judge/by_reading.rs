@@ -15,7 +15,6 @@ use palimpsest_data::benchmarks::{Benchmark, Given, Reading, Said, Told};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadSummary {
-    /// The reading's name, used as the judge's name.
     pub reading: &'static str,
     pub about: &'static str,
     pub planned: usize,
@@ -29,7 +28,6 @@ pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
     sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name, reading.name, reading.about))
 }
 
-/// Applies a benchmark's readings to all answers. Readings of scores are skipped if no answer has scores.
 pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<ReadSummary>, RunError> {
     let plan = store.plan().to_vec();
     let identity = store.header().identity.clone();
@@ -145,7 +143,6 @@ pub(super) fn with_said(
     }
 }
 
-/// Log-probabilities of the options or of contrasted values.
 fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
     match &row.contrast {
         Some(contrast) if row.scores.is_empty() => {
@@ -155,5 +152,4 @@ fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
     }
 }
 
-/// Probe note that holds the right choice.
 const EXPECTED: &str = "expected";

@@ -95,7 +95,6 @@ fn decide(
     Ok((verdict, text))
 }
 
-/// Generates the reason after `text` and appends it as JSON.
 fn written_reason(
     model: &mut dyn ScoringModel,
     messages: &[Message],
@@ -104,7 +103,6 @@ fn written_reason(
 ) -> Result<String, JudgeError> {
     text.push_str("\"reason\": \"");
     let reason = clean_reason(&model.continue_from(messages, text, "\"", most)?);
-    // `text` already ends with the opening quote.
     text.push_str(json_string(&reason).get(1..).unwrap_or("\""));
     Ok(reason)
 }

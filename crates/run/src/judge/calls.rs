@@ -42,7 +42,6 @@ pub(super) fn make_calls<T: Send>(
     Ok(!whole)
 }
 
-/// Consecutive failed calls, and consecutive calls without a verdict.
 pub(super) struct Failures<'a> {
     conduct: &'a Conduct,
     failed: usize,
@@ -68,7 +67,6 @@ impl<'a> Failures<'a> {
         )))
     }
 
-    /// `why` is the reason for a missing verdict.
     pub fn count(&mut self, judge: &str, what: &str, why: Option<&str>) -> Result<(), RunError> {
         let Some(why) = why else {
             self.unreadable = 0;

@@ -36,7 +36,6 @@ impl Judge<'_> {
         }
     }
 
-    /// As in verdict rows.
     pub fn name(&self) -> String {
         self.model().map(ChatModel::name).unwrap_or_default()
     }

@@ -16,7 +16,6 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
     Instructions::of_choice("labels", check.template, check.values, reasons)
 }
 
-/// Judges whatever has no clean row of this judge and instructions.
 pub fn check_labels(
     log: &mut LabelLog,
     plan: &[PlannedCase],

@@ -1,7 +1,6 @@
 //! A lenient JSON parser for model output: both quotes, unescaped quotes, bare words and keys, trailing commas, raw newlines, truncation.
 //! Duplicate keys are kept, because two verdicts under one key contradict each other. `reply` interprets the values.
 
-/// Maximum nesting; deeper values are rejected.
 const DEEPEST: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +60,6 @@ impl Reader<'_> {
         found
     }
 
-    /// True at the end of the text, inside a value.
     fn ends(&mut self) -> bool {
         let ends = self.peek().is_none();
         self.finished &= !ends;

@@ -21,17 +21,14 @@ use palimpsest_data::benchmarks::{Benchmark, Said};
 use palimpsest_data::case::Notes;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
-/// Choices: the memory states the fact, or something else.
 const WORDS: [&str; 2] = ["states", "other"];
 
-/// A row and the folder it belongs to.
 type Asked = (PathBuf, StatedRow);
 
 pub fn memory_instructions(reasons: Reasons) -> Instructions {
     Instructions::of_choice("memories", include_str!("memory.j2"), &WORDS, reasons)
 }
 
-/// Judges every memory in `dir` that has no row of this judge yet.
 pub fn judge_memories(
     dir: &Path,
     (plan, benchmark): (&[PlannedCase], &Benchmark),

@@ -50,10 +50,8 @@ pub use verdict::{NoVerdict, Verdict};
 use by_reading::with_said;
 use calls::{Failures, make_calls};
 
-/// A query and its response, as shown to the judge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
-    /// Includes judge-only notes.
     pub probe: PlannedProbe,
     pub answer: Option<String>,
     pub cut: bool,
@@ -124,7 +122,6 @@ pub fn run(
         let rendered = instructions.prompt(call.case, &call.exchanges);
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
-    // Before the first verdict that refers to it.
     store.append_rubric(instructions.row())?;
     let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
     let summary = Summary { planned, skipped, left_out, ..Summary::default() };
@@ -264,7 +261,6 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Writes the rows of one call; `seconds` if made now.
     fn file(&mut self, rows: Vec<VerdictRow>, seconds: Option<f64>) -> Result<(), RunError> {
         let mut before = seconds;
         if !rows.is_empty() {
@@ -286,7 +282,6 @@ impl Desk<'_> {
     }
 }
 
-/// The verdict of an answer equal to a reference answer.
 fn by_reference(right: bool) -> Verdict {
     let which = if right { "right" } else { "known wrong" };
     let reason = format!("equals a {which} reference answer; the judge was not asked");
@@ -306,7 +301,6 @@ fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> Ver
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// One per exchange, in order.
     pub verdicts: Vec<Result<Verdict, NoVerdict>>,
     pub replies: Vec<String>,
 }

@@ -47,7 +47,6 @@ pub struct JudgeOptions {
     pub on: DeviceArgs,
     pub in_dtype: DtypeArgs,
     pub thinking: Thinking,
-    /// Maximum tokens of a reply, without its thought.
     pub max_new_tokens: usize,
     pub parallel: usize,
     pub patience: Patience,
@@ -75,7 +74,6 @@ pub struct OpenJudge {
 enum Model {
     Scoring(Box<LocalModel>),
     Reply(Box<LocalModel>),
-    /// One clone per parallel call.
     Endpoint(Vec<Endpoint>),
 }
 

@@ -1,20 +1,20 @@
 //! Parses verdicts from a judge's JSON reply.
 //!
-//! Models wrap JSON in prose and code fences, use apostrophes, trailing commas or Python words, flatten keys, write one object per probe, and
-//! draft verdicts before deciding. Unambiguous replies are parsed; anything else is a missing verdict, never a guess.
+//! Models wrap JSON in prose and code fences, use apostrophes, trailing commas or Python words, flatten keys, write one object per probe,
+//! and draft verdicts before deciding. Unambiguous replies are parsed; anything else is a missing verdict, never a guess.
 //!
-//! **Groups.** Objects are top-level JSON objects and lists that hold objects. Two neighbours are in one group if every line between them is a
-//! separator:
+//! **Groups.** Objects are top-level JSON objects and lists that hold objects. Two neighbours are in one group if every line between them is
+//! a separator:
 //!
 //! - no letters or digits: white space, commas, bullets, rules;
 //! - a code fence with at most one word after it (```` ```json ````);
 //! - a number of at most three digits: `2.`, `(3)`;
 //! - a label: an id alone, or at most four words with an id among them that start with `#` or end with `:`, `-` or `=` (`Verdict on PR:`).
 //!
-//! Anything else is prose and separates groups. Only the last group with a verdict counts: earlier ones are drafts, as is everything before the
-//! end of a thought (`</think>`). If the last group disagrees and stands inside a sentence, it may be an example (`{"score": 5} would need
-//! more`), and nothing is read. Verdicts in a group are merged by id. In a truncated reply an unfinished final object is the last group even
-//! without a verdict.
+//! Anything else is prose and separates groups. Only the last group with a verdict counts: earlier ones are drafts, as is everything before
+//! the end of a thought (`</think>`). If the last group disagrees and stands inside a sentence, it may be an example
+//! (`{"score": 5} would need more`), and nothing is read. Verdicts in a group are merged by id. In a truncated reply an unfinished final
+//! object is the last group even without a verdict.
 //!
 //! **Verdicts.** A verdict stands under the requested key, or under the first of the usual alternatives that holds one. An invalid value of
 //! the requested key (a score of another scale, `"partly"`) is reported as such. An object's own verdict outranks those of its parts.
@@ -38,7 +38,6 @@ const THOUGHTS: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 pub enum Found {
     Verdict(Verdict),
     Differing(Said, Said),
-    /// The value in the verdict's place is invalid.
     Unread(String),
     Missing,
 }
@@ -126,7 +125,6 @@ fn objects(text: &str) -> Vec<Object> {
     found
 }
 
-/// End of the last thought; `None` if it does not end.
 fn after_thoughts(text: &str) -> Option<usize> {
     let closed = THOUGHTS.iter().filter_map(|name| {
         let tag = format!("</{name}>");
@@ -157,7 +155,6 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
-/// Index of the id in `words`.
 fn id_among(words: &[&str], ids: &[&str]) -> Option<usize> {
     let is = |id: &&str| {
         (1..=words.len()).any(|length| words.windows(length).any(|words| same(&words.concat(), id)))
@@ -213,7 +210,6 @@ fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind
     }
 }
 
-/// A verdict, or the invalid value in its place.
 type Stated<T> = Result<T, String>;
 
 struct Search<'a> {
@@ -316,7 +312,6 @@ const WORDS: &str =
 const SCORES: &str = "rating grade total overall final verdict decision result judgement judgment";
 /// Keys of a total score, equivalent to the requested one.
 const TOTALS: [&str; 3] = ["finalscore", "totalscore", "overallscore"];
-/// Keys of a scale's maximum.
 const BEST: [&str; 7] = ["outof", "max", "maxscore", "maximum", "maximumscore", "scoremax", "scale"];
 const REASONS: [&str; 5] = ["reason", "reasoning", "explanation", "rationale", "why"];
 
@@ -419,7 +414,6 @@ fn said(value: &Node, kind: VerdictKind) -> Option<Said> {
     }
 }
 
-/// Strips bold and code markup.
 fn unmarked(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '_' | '`' | '"' | '\''))
 }

@@ -48,7 +48,6 @@ impl DtypeArgs {
         self.dtype.as_deref().map(engine::parse_dtype).transpose()
     }
 
-    /// The dtype of keys and values.
     pub fn cache(&self) -> Result<Option<DType>, DeviceError> {
         self.cache_dtype.as_deref().map(engine::parse_dtype).transpose()
     }

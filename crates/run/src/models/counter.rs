@@ -13,7 +13,6 @@ use super::{ModelStore, ModelsError};
 use palimpsest_data::prompt::{BytePairEncoding, ENCODINGS};
 
 pub struct TokenCounter {
-    /// As given, a path without its folder.
     pub name: String,
     /// Lower-case hex SHA-256 of `tokenizer.json`, of a GGUF vocabulary, or of the encoding's name.
     pub digest: String,
@@ -36,7 +35,6 @@ impl TokenCounter {
         if path.extension().is_some_and(|ending| ending == "json") {
             return Self::json(name, path);
         }
-        // The folder may hold only a tokeniser.
         if path.join(TOKENIZER).is_file() {
             return Self::json(name, &path.join(TOKENIZER));
         }

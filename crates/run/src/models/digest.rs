@@ -12,7 +12,6 @@ use sha2::{Digest, Sha256};
 use crate::progress;
 use palimpsest_core::digest::{hex, sha256};
 
-/// A file's digest, with its size and time when it was computed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     path: String,
@@ -50,7 +49,6 @@ impl Digests {
         Ok(sha256)
     }
 
-    /// Caches a digest computed while writing.
     pub(super) fn remember(&self, path: &Path, sha256: &str) {
         let kept = path.canonicalize().and_then(|path| {
             let (size, modified_ns) = stamp(&path)?;

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
-/// Compiled-in manifest: file name (for messages) and text.
 const BUILT_IN: (&str, &str) = (
     "models/embedders/all-minilm-l6-v2.toml",
     include_str!("../../../../models/embedders/all-minilm-l6-v2.toml"),
@@ -55,7 +54,6 @@ pub struct EmbedderFiles {
 }
 
 impl ModelStore {
-    /// Fetches the files if missing or changed.
     pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
@@ -66,7 +64,6 @@ impl ModelStore {
         Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
     }
 
-    /// True if every file matches the manifest.
     fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);

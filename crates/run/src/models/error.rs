@@ -85,7 +85,6 @@ impl ModelsError {
     }
 }
 
-/// Error and causes on one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

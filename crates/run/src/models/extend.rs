@@ -14,7 +14,6 @@ use palimpsest_core::model::{ModelDescription, ModelError};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
     pub factor: f64,
-    /// Context before scaling, tokens.
     pub original: usize,
 }
 
@@ -68,7 +67,6 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), Mod
         std::fs::write(&config, &text).map_err(at("write", &config))
     };
     filled().inspect_err(|_| {
-        // Newly created; holds only links.
         let _ = std::fs::remove_dir_all(out);
     })
 }

@@ -69,7 +69,6 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
             std::fs::create_dir_all(&unfinished).map_err(at)?;
             let bar = Bar(progress::bytes(0, &file));
             let fetched = pinned.download_with_progress(&file, bar).map_err(|error| fail(&file, error))?;
-            // Resolve the symlink to the blob.
             let fetched = std::fs::canonicalize(&fetched).map_err(at)?;
             if let Some(folder) = target.parent() {
                 std::fs::create_dir_all(folder).map_err(at)?;
@@ -80,7 +79,6 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
             waiting.extend(shards(&target)?.into_iter().rev());
         }
     }
-    // Contains only download bookkeeping.
     let _ = std::fs::remove_dir_all(&unfinished);
     Ok(Fetched { dir, commit, names: names.into_iter().collect() })
 }

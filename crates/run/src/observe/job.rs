@@ -18,7 +18,6 @@ pub struct TraceJob {
     /// With default rows filled in.
     pub request: ObserveRequest,
     pub generate: usize,
-    /// Stop tokens; empty to generate the full length.
     pub stop: Vec<u32>,
     /// Spans that rows and knock-outs may refer to.
     names: Vec<Span>,
@@ -127,7 +126,6 @@ impl TraceJob {
         &self.request.knockouts
     }
 
-    /// Tokens of prompt and answer.
     pub fn room(&self) -> usize {
         self.tokens.len().saturating_add(self.generate)
     }

@@ -27,7 +27,6 @@ pub struct Traced {
     pub masses: Masses,
     pub largest: Option<LargestKeys>,
     pub generated: Vec<u32>,
-    /// Prefill time.
     pub seconds: f64,
 }
 
@@ -96,14 +95,12 @@ impl TraceJob {
         let mut generated = measured.generated.tokens.clone();
         generated.truncate(self.generate);
         let masses = measured.measurement.finish(generated.len())?;
-        // Prompt rows only.
         let largest = measured.measurement.finish_top_keys(0)?;
         Ok(Traced { measured, masses, largest, generated, seconds: seconds.unwrap_or_default() })
     }
 }
 
 impl Traced {
-    /// `dtype` is the model's, for the metadata.
     pub fn tensors(&self, job: &TraceJob, dtype: String) -> TraceTensors {
         let Traced { measured, generated, largest, .. } = self;
         let Masses { layers, rows, mass, uniform, sink, delta, each } = &self.masses;

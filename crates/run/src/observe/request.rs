@@ -56,7 +56,6 @@ impl Measure {
 
     pub const USUAL: [Measure; 2] = [Measure::Mass, Measure::Share];
 
-    /// True for measures of prompt rows only.
     pub fn is_length(self) -> bool {
         matches!(self, Measure::ValueNorm | Measure::OutputNorm)
     }
@@ -85,7 +84,6 @@ impl TryFrom<String> for Measure {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenTarget {
-    /// Default: the last position.
     pub position: Option<usize>,
     pub token: TokenName,
     /// Token whose logit is subtracted.
@@ -124,7 +122,6 @@ impl TokenName {
 }
 
 impl TokenTarget {
-    /// For a prompt of `tokens` tokens.
     pub fn resolved(
         &self,
         tokens: usize,

@@ -13,7 +13,6 @@ use palimpsest_core::text::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Characters quoted in errors.
 const QUOTED: usize = 60;
 
 /// A model's tokeniser and templates; the model need not be open.
@@ -177,7 +176,6 @@ pub struct NamedPrompt {
     pub names: Vec<Span>,
 }
 
-/// A text to search for spans.
 struct Searched {
     content: String,
     /// Byte range in the prompt.
@@ -241,7 +239,6 @@ pub fn prompt(
     let encoded = side.tokenizer.encode_with_offsets(&text)?;
     let borders = Borders::new(&encoded, &text);
     let tokens = |label: &str, bytes: &Range<usize>| Span::new(label, borders.tokens(bytes));
-    // 1. Messages and their parts; those dropped by the template get no name.
     let of_part = |(label, i, bytes): &(String, usize, Range<usize>)| {
         let place = searched.get(*i).map(|message| message.place(bytes)).unwrap_or_default();
         tokens(label, &place)
@@ -249,7 +246,6 @@ pub fn prompt(
     let mut names: Vec<Span> = parts.iter().map(of_part).filter(|span| !span.is_empty()).collect();
     let of_user = |span: &&Span| user_named.contains(&span.label.as_str());
     let mut keys: Vec<Span> = names.iter().filter(of_user).cloned().collect();
-    // 2. Further named spans.
     for span in named {
         let NamedSpan { label, .. } = span;
         ensure!(!label.is_empty(), "{place}: a span has no name; write LABEL=TEXT or LABEL=START..END");
@@ -275,7 +271,6 @@ pub fn prompt(
     Ok(NamedPrompt { text, encoded, keys, names })
 }
 
-/// Byte range of a span in the prompt.
 fn find(span: &NamedSpan, searched: &[Searched], place: &str) -> anyhow::Result<Range<usize>> {
     let label = &span.label;
     let (message, range) = match &span.place {
@@ -313,7 +308,6 @@ fn find(span: &NamedSpan, searched: &[Searched], place: &str) -> anyhow::Result<
     }
 }
 
-/// Fails unless the text occurs exactly once.
 fn find_text(label: &str, text: &str, searched: &[Searched], place: &str) -> anyhow::Result<Range<usize>> {
     ensure!(
         !text.is_empty(),

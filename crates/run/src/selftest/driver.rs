@@ -13,7 +13,6 @@ fn context(device: &Device) -> Option<Arc<CudaContext>> {
     Some(Arc::clone(device.as_cuda_device().ok()?.cuda_stream().context()))
 }
 
-/// `None` for the CPU.
 pub(super) fn facts(device: &Device) -> Option<DeviceFacts> {
     let context = context(device)?;
     let (free, total) = context.mem_get_info().ok()?;

@@ -86,7 +86,6 @@ fn of_memory(all: Option<u64>, free: Option<u64>) -> String {
     })
 }
 
-/// CPU model name, from Linux's cpuinfo.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -131,7 +130,6 @@ impl DeviceFacts {
         DeviceFacts { device: DeviceName::of(device).to_string(), ..told }
     }
 
-    /// Empty for the CPU, which the host line describes.
     pub fn text(&self) -> String {
         let DeviceFacts { device, card: Some(card), .. } = self else {
             return match self.device.as_str() {
@@ -179,7 +177,6 @@ impl How {
     }
 }
 
-/// Peak bytes on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Peak {
     pub device: String,

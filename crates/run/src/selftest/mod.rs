@@ -50,7 +50,6 @@ pub fn run(
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
 
-    // 1. Small models of every architecture.
     let mut parity = Vec::new();
     for shape in &small {
         status.begin(shape.name, "comparing with the CPU");
@@ -66,7 +65,6 @@ pub fn run(
         steps.step(shape.name, wrong.as_deref());
     }
 
-    // 2. Single layers.
     let mut layers = Vec::new();
     for shape in &single {
         let found = schedule.try_layer(shape, &status, going)?;

@@ -21,7 +21,6 @@ use palimpsest_core::model::DecoderSpec;
 const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
 const CPU: On<'_> = (&[Device::Cpu], AttentionKernel::Auto);
-/// Generated tokens.
 const GREEDY: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,7 +28,6 @@ pub struct Parity {
     pub checkpoint: &'static str,
     pub architecture: &'static str,
     pub dtype: &'static str,
-    /// The worst comparison per kind of number.
     pub compared: Vec<Compared>,
     /// Greedy tokens that match the f32 reference before the first mismatch.
     pub greedy: usize,
@@ -198,7 +196,6 @@ impl Schedule {
             sound: false,
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
-        // Large weights: load one at a time.
         let read = |on, dtype, ends: &[usize]| read(&load(spec, dtype, false, on)?, ends, going);
         let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
             let found = read((devices, *kernel), *dtype, &in_steps())?.numbers;
@@ -214,7 +211,6 @@ impl Schedule {
         Ok(result.judged())
     }
 
-    /// Runs the chosen kernel, then each other kernel that supports the layer.
     fn try_kernels(
         &self,
         result: &mut LayerResult,

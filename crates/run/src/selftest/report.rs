@@ -103,7 +103,6 @@ impl Report {
                 let tokens = grouped(trial.tokens as u64);
                 [kernel, tokens, prefill, recording, token, gigabytes(planned), taken]
             });
-            // Skipped layers have a row too.
             let none = layer.trials.is_empty().then(<[String; 7]>::default);
             let row = |figures: [String; 7]| [&start[..], &figures, std::slice::from_ref(&wrong)].concat();
             rows.extend(figures.chain(none).map(row));
@@ -134,7 +133,6 @@ impl Report {
         let names = self.names();
         let (mut said, mut usable, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
 
-        // 1. Parity failures and errors.
         for dtype in ["f32", "bf16", "f16"] {
             let of: Vec<&Parity> = self.parity.iter().filter(|parity| parity.dtype == dtype).collect();
             let (failed, wrong): (Vec<&Parity>, Vec<&Parity>) =
@@ -160,12 +158,10 @@ impl Report {
                 self.parity.len() / usable.len().max(1),
                 listed(usable.into_iter())
             ),
-            // An f32 failure is not a rounding issue.
             ["f32", ..] => format!("Do not trust what {names} computes: use --device cpu."),
             _ => format!("Use --dtype {} there.", usable.join(" or ")),
         });
 
-        // 2. Single layers.
         let wrong: Vec<&LayerResult> = self.layers.iter().filter(|layer| !layer.sound).collect();
         for layer in &wrong {
             let what = format!("The layer `{}` at the widths of {}", layer.name, layer.of);
@@ -186,7 +182,6 @@ impl Report {
         }
         let sound = unusable.is_empty() && wrong.is_empty();
 
-        // 3. Notes.
         for layer in self.layers.iter().filter(|_| !self.quick) {
             for (planned, taken) in layer.trials.iter().map(bytes) {
                 let taken = taken.map_or(0, |(taken, _)| taken);
@@ -224,7 +219,6 @@ fn bytes(trial: &Trial) -> (u64, Option<(u64, How)>) {
     (trial.memory.first().map_or(0, |memory| memory.planned), taken)
 }
 
-/// The comparison closest to its limit, formatted.
 fn cells<'a>(compared: impl Iterator<Item = &'a Compared>) -> [String; 2] {
     match compared.max_by(|a, b| a.used().total_cmp(&b.used())) {
         None => [String::new(), String::new()],

@@ -31,7 +31,6 @@ impl Compared {
         self.found <= self.allowed
     }
 
-    /// `found / allowed`; fails above 1.
     pub fn used(&self) -> f64 {
         let used = self.found / self.allowed;
         if used.is_nan() { f64::INFINITY } else { used }

@@ -40,7 +40,6 @@ pub enum SelfTestError {
 }
 
 impl From<EngineError> for SelfTestError {
-    /// An interruption is no failure.
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Interrupted => SelfTestError::Interrupted,
@@ -90,7 +89,6 @@ impl Setting {
     }
 }
 
-/// Planned and measured bytes of a device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
     pub device: String,
@@ -101,7 +99,7 @@ pub struct Memory {
 /// Times exclude loading and end after synchronisation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
-    /// The attention kernel, where there is a choice.
+    /// Absent if there is only one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<AttentionKernel>,
     pub tokens: usize,
@@ -135,7 +133,6 @@ pub struct Measured {
 pub struct Subject {
     engine: Engine,
     setting: Setting,
-    /// Free bytes on each device before loading.
     free: Vec<Option<u64>>,
     gauge: Gauge,
     loading: Duration,
@@ -163,7 +160,6 @@ impl Subject {
         self.engine.decoder().spec()
     }
 
-    /// Per layer: its work, and the kernels of forward and recording.
     fn layers(&self) -> impl Iterator<Item = (LayerWork<'_>, Kernel, Kernel)> {
         let Setting { dtype, devices, .. } = &self.setting;
         let streams = devices.iter().all(Device::is_cpu) && *dtype == DType::F32;
@@ -198,7 +194,7 @@ impl Subject {
         let mut cache = decoder.cache(tokens + generate)?;
         let mut observer = Timed { inner: observer(tokens, recording)?, devices, spent: Duration::ZERO };
 
-        // 1. Prefill; the recording timer runs inside the total.
+        // The recording timer runs inside the total.
         synchronize(devices)?;
         let start = Instant::now();
         let mut done = 0;
@@ -218,7 +214,6 @@ impl Subject {
         let logits = Tensor::cat(&logits, 0)?;
         let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
 
-        // 2. Generate. The last step yields one extra token.
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
         let (first, mut on_token) = (logits.get(last - 1)?, |_| progress(tokens));
@@ -227,7 +222,6 @@ impl Subject {
         synchronize(devices)?;
         let decode = start.elapsed();
 
-        // 3. Count work and measure memory.
         let of =
             |work: &dyn Fn((LayerWork, Kernel, Kernel)) -> Work| -> Work { self.layers().map(work).sum() };
         let steps = greedy.len().saturating_sub(1);

@@ -36,14 +36,12 @@ const PASSING: [&str; 15] = [
     "disconnected",
 ];
 
-/// The standard library's error prefix for an unresolved host name.
 const UNRESOLVED: &str = "failed to lookup address information";
 
 const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
 
 pub(super) enum Failure {
     Transport(ureq::Error),
-    /// An error status, in the HTTP head or the body.
     Status {
         status: u16,
         body: String,
@@ -53,7 +51,6 @@ pub(super) enum Failure {
         body: String,
         retry_after: Option<Duration>,
     },
-    /// Status 200 without a chat completion.
     Unreadable {
         reason: String,
         body: String,
@@ -66,7 +63,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// True if a retry may succeed.
     pub fn is_passing(&self) -> bool {
         match self {
             Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
@@ -87,7 +83,6 @@ impl Failure {
         }
     }
 
-    /// The body of a rejected request.
     pub fn refusal(&self) -> Option<&str> {
         match self {
             // LiteLLM rejects with 500.
@@ -142,9 +137,7 @@ impl Failure {
     }
 }
 
-/// The error in the body of a success reply, if any.
 pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Failure> {
-    // Cheap test first: avoids parsing most replies twice.
     bytes.windows(7).any(|part| part == b"\"error\"").then_some(())?;
     let text = String::from_utf8_lossy(bytes).into_owned();
     let body = parsed(&text).ok()?;
@@ -160,7 +153,6 @@ pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Fa
     let code = status(error).or_else(|| fields.iter().find_map(under));
     Some(match code {
         Some(status) => Failure::Status { status, body: text, retry_after },
-        // The answer had begun.
         None if of_choice => Failure::Cut { how: "the server broke the reply off".to_owned(), body: text },
         None => Failure::Told { body: text, retry_after },
     })
@@ -228,7 +220,6 @@ fn innermost(error: &ureq::Error) -> String {
     inner.to_string()
 }
 
-/// True if the message reports an exceeded context.
 pub(super) fn says_too_long(message: &str) -> bool {
     let said = message.to_lowercase();
     TOO_LONG.iter().any(|words| said.contains(words))

@@ -59,7 +59,6 @@ fn mended(text: &str) -> String {
     strict
 }
 
-/// The code unit of a leading `\uXXXX`.
 fn unit(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }

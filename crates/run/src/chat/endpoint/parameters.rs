@@ -13,7 +13,6 @@ pub(super) enum Parameter {
     Temperature,
     TopP,
     Seed,
-    /// Answers are then cut locally.
     Stop,
     ReasoningEffort,
     ChatTemplateKwargs,
@@ -125,7 +124,6 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the new ones.
     pub fn add(&self, parameters: &[Parameter]) -> Vec<Parameter> {
         let mut left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<Parameter> =

@@ -9,7 +9,6 @@ const VARIABLES: [&str; 6] =
 
 #[derive(Clone)]
 pub(super) struct Between {
-    /// Host and port, without credentials.
     address: String,
     variable: &'static str,
     /// False for SOCKS, which is not supported; requests go direct.

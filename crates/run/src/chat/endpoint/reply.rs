@@ -7,7 +7,6 @@ use super::json::{is_blank, parsed};
 use crate::chat::{Reply, StopReason};
 use palimpsest_core::text::Split;
 
-/// Replaces a withheld answer.
 const FILTERED: &str = "(the server's content filter withheld the answer)";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -15,7 +14,6 @@ enum Finish {
     Turn,
     Limit,
     Filter,
-    /// The server aborted mid-answer.
     Broken,
     Call,
 }
@@ -87,7 +85,6 @@ pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
         _ => {}
     }
     let (content, of_parts) = split(&message["content"]);
-    // vLLM and SGLang; newer versions and OpenRouter.
     let fields = [&message["reasoning_content"], &message["reasoning"]].map(Value::as_str);
     let own = fields.into_iter().flatten().chain([&*of_parts]).map(str::trim).find(|text| !text.is_empty());
     // The template may have opened the thought, so a truncated thought has no marker.

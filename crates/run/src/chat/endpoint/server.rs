@@ -31,7 +31,6 @@ use crate::chat::parallel::in_order;
 /// Model description from `/v1/models` and `/tokenizer_info`.
 #[derive(Deserialize)]
 pub struct ServerCard {
-    /// Maximum tokens of prompt and answer.
     pub context: usize,
     pub dtype: String,
     /// KV-cache dtype if different; absent from earlier servers.
@@ -89,7 +88,6 @@ impl Endpoint {
         self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
     }
 
-    /// Fetches a path outside `/v1`.
     fn root_file<T, E: Display>(
         &self,
         name: &str,
@@ -137,17 +135,11 @@ struct Call {
     branch: usize,
     task: usize,
     prompt: Arc<[u32]>,
-    /// Err: the unsupported part of the request.
     wire: Result<Wire, &'static str>,
 }
 
 enum Wire {
-    Measure {
-        fields: Map<String, Value>,
-        rows: Vec<Span>,
-        keys: usize,
-    },
-    /// Log-probabilities of these continuations.
+    Measure { fields: Map<String, Value>, rows: Vec<Span>, keys: usize },
     Score(Vec<Vec<u32>>),
 }
 
@@ -189,7 +181,6 @@ struct AttentionReply {
 }
 
 impl ServerModel {
-    /// Makes `parallel` calls at once.
     pub fn new(endpoint: Endpoint, card: ServerCard, parallel: usize) -> Self {
         ServerModel { endpoint, card, parallel: parallel.max(1) }
     }
@@ -284,7 +275,6 @@ impl ServerModel {
         Ok(Wire::Measure { fields, rows: rows_told, keys: observe.keys.len() })
     }
 
-    /// Spans and knock-outs for hidden keys.
     fn on_wire(&self, holes: &LayerHoles, prompt: usize) -> Result<(Vec<Value>, Vec<String>), &'static str> {
         if self.has_delta() {
             return Err("knock-outs in a model with linear-attention layers");
@@ -379,7 +369,6 @@ impl ServerModel {
         (rows, keys): (&[Span], usize),
         told: &AttentionReply,
     ) -> Result<Masses, RequestError> {
-        // 1. Rows; a mean over no tokens is absent.
         let first = prompt.saturating_sub(1);
         let has_answer = told.rows.iter().any(|row| row == "answer");
         let named = |row: &Span| match row.label == "answer" && row.is_empty() {
@@ -397,14 +386,12 @@ impl ServerModel {
                 windows.len()
             )));
         }
-        // 2. Key columns.
         let column = |nth| {
             let of_key = |span: &Span| span.overlay && span.label == name(nth);
             let found = told.spans.iter().position(of_key);
             found.ok_or_else(|| self.unusable(format_args!("it has no span {nth}")))
         };
         let columns = (0..keys).map(column).collect::<Result<Vec<_>, _>>()?;
-        // 3. Numbers.
         let bytes = STANDARD.decode(&told.data).map_err(|error| self.unusable(error))?;
         let file = SafeTensors::deserialize(&bytes).map_err(|error| self.unusable(error))?;
         let tensor = |name: &str| -> Result<ArrayD<f32>, RequestError> {
@@ -412,7 +399,6 @@ impl ServerModel {
             let numbers = view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
             ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|error| self.unusable(error))
         };
-        // Drop rows that were not requested.
         let of_rows = |x: ArrayD<f32>, axis: usize| match x.shape().get(axis) {
             Some(&count) if count >= rows.len() => {
                 Ok(x.select(Axis(axis), &(0..rows.len()).collect::<Vec<_>>()))

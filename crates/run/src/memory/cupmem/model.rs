@@ -52,7 +52,6 @@ impl fmt::Display for Step {
 }
 
 pub trait StepModel: Send {
-    /// Part of the system's identity.
     fn name(&self) -> String;
 
     /// Replies to `messages` with a JSON object of `schema`; `None` leaves the reply unconstrained.

@@ -50,7 +50,6 @@ impl fmt::Display for Switch {
 pub struct Settings {
     pub variant: Variant,
     pub without: BTreeSet<Switch>,
-    /// Sampling seed; only W5 samples.
     pub seed: u64,
     /// Maximum tokens of a reply. The default fits two spans' candidates or three proposals with reasons.
     pub max_new_tokens: usize,

@@ -9,7 +9,6 @@ use crate::memory::bm25::Bm25Ranker;
 use palimpsest_data::ground::order::sorted_unique;
 
 pub trait Similarity: Send {
-    /// Part of the system's identity.
     fn name(&self) -> String;
 
     /// One score per text; greater is nearer.

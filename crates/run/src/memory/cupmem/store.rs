@@ -166,7 +166,6 @@ impl Marker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Relation {
-    /// Further grounds why the item no longer holds.
     Support,
     Successor,
 }

@@ -379,6 +379,7 @@ impl SystemRun {
         Err(self.driver.error(op, FailureKind::Nonsense, message))
     }
 
+    /// The failure to record for session `at`; `None` if ingestion must restart.
     fn note_failure(
         &mut self,
         open: &mut OpenCase,
@@ -455,7 +456,7 @@ impl SystemRun {
         let as_of = case.history.query_time.map(|time| time.to_string());
         let as_of = as_of.as_deref();
         let before = self.fingerprint(open, about)?;
-        // 1. Search with the largest k; smaller ones truncate it.
+        // Search with the largest k; smaller ones truncate it.
         let found = self.ask(open, "search", about, |system, scope| system.search(scope, query, k, as_of))?;
         let mut memories = found.memories;
         if memories.len() > k {
@@ -467,13 +468,13 @@ impl SystemRun {
         }
         self.check(open, "search", memories.iter().map(|memory| &memory.sources))?;
         let provenance = open.sources.complete(&mut memories);
-        // 2. The system's own answer, before it learns the evidence.
+        // Ask for the system's own answer before it learns the evidence.
         let answer = |system: &mut dyn MemorySystem, scope: &str| system.answer(scope, query, as_of);
         let answer = wanted.answer.then(|| self.ask(open, "answer", about, answer));
         let (answer, answer_failed) = parted(answer)?;
         let readback = wanted.readback.then(|| self.readback(open, case, probe));
         let (readback, readback_failed) = parted(readback)?;
-        // 4. Detect writes during reading.
+        // Detect writes during reading.
         let after = self.fingerprint(open, about)?;
         open.fingerprint.clone_from(&after);
         Ok(SearchRow {

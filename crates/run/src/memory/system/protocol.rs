@@ -78,7 +78,7 @@ pub enum Unit {
     Session,
 }
 
-/// How a system knows the sources of its memories.
+/// The system's claim about the sources of its memories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProvenanceClaim {
@@ -142,7 +142,7 @@ pub enum Op {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAt {
     pub memory: String,
-    /// Whether it passed the gate before the decision (for instance a similarity threshold); absent if unknown or there is no gate.
+    /// True if it passed the gate before the decision (for instance a similarity threshold); absent if unknown or there is no gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gated: Option<bool>,
 }

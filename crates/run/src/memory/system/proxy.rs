@@ -29,7 +29,7 @@ const LONGEST_REPLY: u64 = 256 << 20;
 
 const BETWEEN: &str = "between";
 
-/// Where a model is served. Clones share a local model's server.
+/// Address of a model. Clones share a local model's server.
 #[derive(Debug, Clone)]
 pub enum Upstream {
     Endpoint {

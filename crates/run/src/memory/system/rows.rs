@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::protocol::{ContextPiece, Failure, LookedAt, Memory, WriteEvent};
 
-/// How a memory's sources were found, best first.
+/// Method that found a memory's sources, best first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {

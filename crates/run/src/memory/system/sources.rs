@@ -13,7 +13,7 @@ use super::rows::{EventRow, Provenance};
 
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// How the system's own sources are known.
+    /// Provenance of sources that the system reports itself.
     own: Option<Provenance>,
     known: BTreeMap<String, Known>,
     times: BTreeMap<DateTime, Vec<String>>,

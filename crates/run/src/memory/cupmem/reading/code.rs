@@ -36,7 +36,6 @@ const AGAIN: usize = 6;
 const WHOLE: usize = 6;
 const NEAR: usize = 3;
 const UNSETTLED: usize = 2;
-/// Active and stale values in a slot's search text.
 const VALUES: usize = 2;
 /// Entries of R4's two searches, and bundles it takes.
 const RECOVERED_FORMER: usize = 5;
@@ -78,7 +77,6 @@ impl Reading<'_, '_> {
         let grounds = plans || (!self.parsed.options.is_empty() && unsettled);
         let grounding = grounds.then(|| self.ground(&verdict, &recovered)).transpose()?;
         let constraints = plans.then(|| self.constrain(&verdict, grounding.as_ref())).transpose()?;
-        // The answer's context names recovered entries that are not current.
         for entry in recovered.iter().filter_map(|hit| entry(store, &hit.id)) {
             let (list, name) = match entry {
                 Entry::Marker(marker) => (&mut verdict.unknown_slots, marker.slot.to_string()),

@@ -124,7 +124,6 @@ pub fn add(hits: &mut Vec<Hit>, entry: Entry<'_>) {
     }
 }
 
-/// True with a marker, or a retrieved stale entry beside an active item.
 fn in_conflict(store: &Store, slot: &Slot, found: &[Entry<'_>]) -> bool {
     let stale = found.iter().any(|entry| entry.slot() == slot && entry.standing() == 2);
     store.marker(slot).is_some() || (stale && !store.active_in(slot).is_empty())

@@ -51,7 +51,6 @@ impl Session<'_, '_> {
             holds = Some(if slot.is_single() { "one state at a time" } else { "several states at once" });
         } else {
             hint = known;
-            // The item itself first.
             let others = of_slot.into_iter().chain(of_domain);
             let others = others.filter(|item| proposal.item.as_ref() != Some(&item.id));
             candidates = hint.into_iter().chain(others).collect();

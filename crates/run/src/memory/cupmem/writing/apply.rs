@@ -63,7 +63,6 @@ impl Session<'_, '_> {
         let marks = !self.asker.settings.lacks(Switch::NoUnknown);
         // Updates with an effect, or behind an applied verdict.
         let mut accepted = BTreeSet::new();
-        // Targets of verdicts (also suppressed ones) that were stale when processed.
         let mut fresh: Vec<String> = Vec::new();
         let at = self.at.clone();
         let mut applying = Applying { store: after, at: &at, events: Vec::new() };

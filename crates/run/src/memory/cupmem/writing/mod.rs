@@ -68,7 +68,6 @@ struct Local {
 
 struct Session<'a, 'm> {
     asker: &'a mut Asker<'m>,
-    /// The store before the session.
     store: &'a Store,
     at: Moment,
     notes: Vec<Note>,

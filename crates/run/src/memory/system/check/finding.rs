@@ -25,7 +25,7 @@ impl Outcome {
 pub struct Finding {
     pub check: &'static str,
     pub outcome: Outcome,
-    /// Whether a failure violates the protocol.
+    /// True if a failure violates the protocol.
     pub required: bool,
     pub detail: String,
 }
