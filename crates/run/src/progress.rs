@@ -1,6 +1,5 @@
-//! How far long work is, told to the person who waits: bars, spinners and notes on standard error, so that standard
-//! output stays for results. Every room with long work uses it; it knows none of them. Nothing here fails: a terminal that
-//! went away is no reason to stop a job.
+//! Progress on standard error: bars, spinners and notes; standard output is for results. Never fails, since a closed terminal must not stop
+//! a job. Knows none of its callers.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -11,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
-/// Without a terminal, a step under way is heard of at most once in this time.
+/// Minimum interval of status lines without a terminal.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// A line for the person who waits. Unlike `eprintln!` it does not panic where nobody reads.
+/// Prints a line; unlike `eprintln!`, does not panic on a closed stderr.
 pub fn note(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }
 
-/// `12,288`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -32,17 +30,15 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A bar over a known number of bytes. Bars and spinners draw nothing where stderr is no terminal.
+/// A bar over bytes. Bars and spinners draw nothing if stderr is not a terminal.
 pub fn bytes(total: u64, message: &str) -> ProgressBar {
     bar(total, message, "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left")
 }
 
-/// A bar over a known number of texts.
 pub fn texts(total: u64, message: &str) -> ProgressBar {
     bar(total, message, "{msg} [{wide_bar}] {human_pos}/{human_len} {eta} left")
 }
 
-/// A bar over a known number of tokens.
 pub fn tokens(total: u64, message: &str) -> ProgressBar {
     bar(total, message, "{msg} [{wide_bar}] {human_pos}/{human_len} tokens {per_sec} {eta} left")
 }
@@ -53,14 +49,14 @@ fn bar(total: u64, message: &str, template: &str) -> ProgressBar {
     bar
 }
 
-/// A wrong template falls back to indicatif's own style: a bar's look is no reason to stop.
+/// An invalid template falls back to indicatif's default style.
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
 }
 
-/// A spinner with the elapsed time, for work whose length is unknown.
+/// A spinner with elapsed time.
 pub fn spinner(message: &str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message.to_owned());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -70,36 +66,34 @@ pub fn spinner(message: &str) -> ProgressBar {
     bar
 }
 
-/// How many failed steps are told one by one where steps have no lines.
+/// Errors printed individually in brief mode.
 const ERRORS_TOLD: usize = 3;
 
-/// Progress over a known number of steps that take long each: a bar with the time left on a terminal, a line a step
-/// elsewhere.
+/// Progress over long steps: a bar with the remaining time on a terminal, otherwise one line per step.
 pub struct Steps {
     what: &'static str,
     done: usize,
     total: usize,
     errors: usize,
-    /// Whether there is a line now and then in the place of one a step.
+    /// Occasional lines instead of one per step.
     brief: bool,
     start: Instant,
     forecast: Forecast,
-    /// When all will be done, as the bar reads it.
+    /// Estimated end, read by the bar.
     end: Arc<Mutex<Option<Instant>>>,
     status: Rc<Status>,
 }
 
 impl Steps {
-    /// `total` steps of `what` lie ahead.
     pub fn new(what: &'static str, total: usize, show: bool) -> Self {
         let end = Arc::new(Mutex::new(None));
         let status = if !show || total == 0 {
             Status::silent()
         } else if std::io::stderr().is_terminal() {
-            // The message has a line of its own: it is long, and changes while the bar stands still.
+            // The message has its own line: it is long and changes often.
             let bar = bar(total as u64, "", "{prefix} [{wide_bar}] {pos}/{len} {left}\n{msg}");
             let known = Arc::clone(&end);
-            // Nothing can be said before the first step is done.
+            // Nothing to show before the first step.
             let style =
                 bar.style().with_key("left", move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
                     let end: Option<Instant> = *known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,30 +114,27 @@ impl Steps {
         Steps { what, done: 0, total, errors: 0, brief: false, start, forecast, end, status }
     }
 
-    /// With a line now and then in the place of one a step, and the first few errors.
     #[must_use]
     pub fn brief(mut self, brief: bool) -> Self {
         self.brief = brief;
         self
     }
 
-    /// What says how far the step under way is.
+    /// Reports progress within the current step.
     pub fn status(&self) -> Rc<Status> {
         Rc::clone(&self.status)
     }
 
-    /// The next `size` steps share work that the first of them begins with, such as the reading of a history. Steps outside a group
-    /// are groups of one.
+    /// The next `size` steps share initial work, such as prefilling a history. Other steps form groups of one.
     pub fn begin_group(&mut self, size: usize) {
         self.forecast.begin_group(size);
     }
 
-    /// The step called `name` is done, or failed for a reason.
     pub fn step(&mut self, name: &str, error: Option<&str>) {
         self.measured_step(name, error, None);
     }
 
-    /// The same, with what it took, where that was measured. Without it the time since the last step counts.
+    /// Like `step`, with measured times; otherwise the time since the last step counts.
     pub fn measured_step(&mut self, name: &str, error: Option<&str>, took: Option<StepSeconds>) {
         self.done += 1;
         let now = self.start.elapsed().as_secs_f64();
@@ -184,7 +175,6 @@ impl Steps {
 }
 
 impl Drop for Steps {
-    /// Takes the bar away.
     fn drop(&mut self) {
         if let Out::Bar(bar) = &self.status.out {
             bar.finish_and_clear();
@@ -192,10 +182,9 @@ impl Drop for Steps {
     }
 }
 
-/// Seconds of a step, as its doer measured them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepSeconds {
-    /// Before its own work: of the first step of a group what the group shares too.
+    /// Before its own work; for the first step of a group, includes the shared work.
     pub before: f64,
     pub own: f64,
 }
@@ -217,28 +206,25 @@ impl Mean {
     }
 }
 
-/// How much time is left of steps of which some, in groups, share the work that the first of them begins with: the answers to a case
-/// share the reading of its history, and come all at once where they are decoded as one batch. Seconds of the shared work and of each
-/// step's own are averaged apart, so that the first step of a group does not stand for all.
+/// Estimates the remaining time of grouped steps. Shared work (prefilling a history) and own work are averaged separately, so that the
+/// first step of a group does not stand for all; answers decoded as one batch end together.
 #[derive(Debug, Default)]
 struct Forecast {
     left: usize,
-    /// Groups that were begun, and how many steps they have.
+    /// Groups begun, and their total steps.
     groups: (usize, usize),
-    /// Steps of the group under way that are to come.
+    /// Remaining steps of the current group.
     in_group: usize,
-    /// Whether the next step is the first of its group.
     is_first: bool,
-    /// Seconds of steps before their own work: of the first of a group, and of the others.
+    /// Seconds before own work: first steps of groups, other steps.
     before: (Mean, Mean),
     own: Mean,
-    /// Seconds that steps say they took.
+    /// Sum of measured seconds.
     measured: f64,
-    /// Seconds of the clock for a second that is measured, over the groups that have ended: more where work is done between steps, less
-    /// where several are under way at once.
+    /// Wall-clock per measured second over finished groups: above 1 with work between steps, below 1 with parallel steps.
     pace: Option<f64>,
     last: f64,
-    /// Seconds from step to step of those that were not measured; they count only where none was, since what is refused takes none.
+    /// Intervals of unmeasured steps; used only without any measured step, since rejected steps take no time.
     unmeasured: Mean,
 }
 
@@ -247,7 +233,6 @@ impl Forecast {
         Forecast { left: total, ..Forecast::default() }
     }
 
-    /// The next `size` steps share what the first of them begins with.
     fn begin_group(&mut self, size: usize) {
         self.groups.0 += 1;
         self.groups.1 += size;
@@ -255,7 +240,7 @@ impl Forecast {
         self.is_first = true;
     }
 
-    /// A step has ended `now` seconds after the beginning of all.
+    /// `now`: seconds since the start.
     fn step(&mut self, now: f64, took: Option<StepSeconds>) {
         if self.in_group == 0 {
             self.begin_group(1);
@@ -277,7 +262,7 @@ impl Forecast {
         }
     }
 
-    /// Seconds left; `None` before anything is known.
+    /// `None` before any data.
     fn seconds_left(&self) -> Option<f64> {
         if self.left == 0 {
             return Some(0.0);
@@ -288,7 +273,7 @@ impl Forecast {
         let (groups, sizes) = self.groups;
         let in_group = self.in_group.min(self.left);
         let beyond = (self.left - in_group) as f64;
-        // Groups to come are taken to be as large as those so far.
+        // Assume future groups of average size.
         let to_come = beyond * groups as f64 / sizes.max(1) as f64;
         let firsts = to_come + if self.is_first && in_group > 0 { 1.0 } else { 0.0 };
         let others = (self.left as f64 - firsts).max(0.0);
@@ -298,15 +283,14 @@ impl Forecast {
     }
 }
 
-/// How far a step under way is. Cheap to tell: a terminal is redrawn a few times a second at most, and elsewhere a line
-/// comes only after fifteen quiet seconds.
+/// Progress of the current step. Cheap: a terminal is redrawn a few times a second, otherwise a line is printed after fifteen quiet
+/// seconds.
 #[derive(Debug)]
 pub struct Status {
     out: Out,
     step: RefCell<String>,
-    /// When the last line came, where there are lines.
     said: Cell<Instant>,
-    /// Steps that a stop has cut off.
+    /// Steps cut off by a stop.
     lost: Cell<usize>,
 }
 
@@ -323,33 +307,29 @@ impl Status {
         Status { out, step, said, lost }
     }
 
-    /// A status that nobody sees.
     pub fn silent() -> Self {
         Status::new(Out::Silent)
     }
 
-    /// The step called `name` begins; it is `doing` something of unknown length.
+    /// `doing` is work of unknown length.
     pub fn begin(&self, name: &str, doing: &str) {
         name.clone_into(&mut self.step.borrow_mut());
         self.tell(|| doing.to_owned());
     }
 
-    /// `done` of the prompt's `total` tokens are in the cache.
+    /// Prompt tokens in the cache.
     pub fn prefill(&self, done: usize, total: usize) {
         self.tell(|| format!("prefill, {} of {} tokens", grouped(done as u64), grouped(total as u64)));
     }
 
-    /// `tokens` of the answer are generated.
     pub fn decode(&self, tokens: usize) {
         self.tell(|| format!("decode, {tokens} token{}", if tokens == 1 { "" } else { "s" }));
     }
 
-    /// A stop has cut off `steps` that were under way.
     pub fn lose(&self, steps: usize) {
         self.lost.set(steps);
     }
 
-    /// How many steps a stop has cut off.
     pub fn lost(&self) -> usize {
         self.lost.get()
     }
@@ -390,14 +370,14 @@ mod tests {
         Some(StepSeconds { before, own })
     }
 
-    /// Two histories of six answers each: 30 s of reading, then six answers as one batch in 6 s.
+    /// Two histories of six answers each: 30 s of prefill, then six answers as one batch in 6 s.
     #[test]
     fn the_first_answer_of_a_batch_does_not_stand_for_all() {
         let mut forecast = Forecast::new(12);
         assert_eq!(forecast.seconds_left(), None);
         forecast.begin_group(6);
         forecast.step(36.0, took(30.0, 1.0));
-        // Five more at 1 s, then a reading and six answers. A mean over steps would say 36 x 11 = 396 s.
+        // Five more at 1 s, then a prefill and six answers. A mean over steps would give 36 x 11 = 396 s.
         assert_eq!(forecast.seconds_left(), Some(5.0 + 36.0));
         for _ in 1..6 {
             forecast.step(36.0, took(0.0, 1.0));
@@ -418,12 +398,12 @@ mod tests {
         forecast.begin_group(2);
         forecast.step(11.0, took(10.0, 1.0));
         forecast.step(16.0, took(2.0, 3.0));
-        // Three groups of 10 + 2 s of reading and 2 x 2 s of answering; all of the clock was measured.
+        // Three groups of 10 + 2 s of prefill and 2 x 2 s of answers; all time was measured.
         assert_eq!(forecast.seconds_left(), Some(3.0 * 16.0));
         forecast.begin_group(2);
         forecast.step(27.0, took(10.0, 1.0));
         forecast.step(64.0, took(2.0, 3.0));
-        // Half of the clock's time went into other things, as it is taken to go on.
+        // Half of the wall-clock time was unmeasured; assume it continues.
         assert_eq!(forecast.seconds_left(), Some(2.0 * 16.0 * 2.0));
     }
 

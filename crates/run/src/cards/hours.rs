@@ -1,8 +1,5 @@
-//! Seconds that a run should take on a named card: what [`super::work`] counts, by the card's published rates, as `model plan --card`
-//! and `run --estimate --card` print them.
-//!
-//! It assumes the parts of the peaks of [`REACHED`] and [`LAUNCH`] seconds a kernel, and leaves out norms, activations,
-//! gates, tokenising, files and the loading of the model.
+//! Estimated seconds of a run on a named card: the counts of [`super::work`] by published rates, for `model plan --card` and
+//! `run --estimate --card`. Assumes [`REACHED`] and [`LAUNCH`]; omits norms, activations, gates, tokenising, files and model loading.
 
 use std::fmt::Write as _;
 
@@ -15,16 +12,15 @@ use palimpsest_core::engine::DeviceName;
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest};
 use palimpsest_core::model::{DecoderSpec, ModelDescription};
 
-/// Seconds of a kernel launch that nothing hides.
+/// Seconds of an exposed kernel launch.
 pub const LAUNCH: f64 = 5e-6;
 
-/// One history, and what is asked about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseShape {
     pub shared: usize,
     pub own: Vec<usize>,
     pub answer: usize,
-    /// Rows whose attention is recorded, and the spans that it is summed into; no rows where nothing is recorded.
+    /// No rows if nothing is recorded.
     pub recording: Recording,
 }
 
@@ -40,7 +36,6 @@ impl Expected {
         self.prefill + self.recording + self.decoding
     }
 
-    /// These, and others so many times.
     #[must_use]
     pub fn plus(self, other: Expected, times: f64) -> Expected {
         Expected {
@@ -55,10 +50,9 @@ impl Expected {
 pub struct Forecast<'a> {
     pub spec: &'a DecoderSpec,
     pub peaks: Peaks,
-    /// Bytes of a number: 2 in half precision, 4 in f32.
+    /// Bytes per number: 2 in half precision, 4 in f32.
     pub size: usize,
     pub kernel: Kernel,
-    /// Most answers that are decoded together.
     pub batch: usize,
 }
 
@@ -71,32 +65,31 @@ impl Forecast<'_> {
         self.peaks.seconds(&work, self.size < 4)
     }
 
-    /// Seconds of reading `tokens` after `before` others.
+    /// Seconds of prefilling `tokens` after `before` others.
     pub fn prefill(&self, before: usize, tokens: usize) -> f64 {
         let upto = |end| self.seconds(self.work(|layer| layer.prefill(end, self.kernel)));
-        // A few tokens are read no faster than the weights and the cache.
+        // At least one read of the weights and the cache.
         (upto(before + tokens) - upto(before)).max(self.step(before, tokens, 1))
     }
 
-    /// Seconds of recording rows that see `tokens`.
+    /// Seconds of recording rows that attend to `tokens`.
     pub fn recording(&self, tokens: usize, recording: Recording) -> f64 {
         self.seconds(self.work(|layer| layer.recorded(tokens, recording, self.kernel)))
     }
 
-    /// Seconds of a step of `answers`, each after `own` tokens beyond the `shared` ones: of reading, or of launching kernels where
-    /// that takes longer.
+    /// Seconds of a decode step of `answers`, each with `own` tokens after `shared` ones: memory reads or kernel launches, whichever takes
+    /// longer.
     pub fn step(&self, shared: usize, own: usize, answers: usize) -> f64 {
         let launches: f64 = LayerWork::all(self.spec, self.size).map(|layer| layer.launches()).sum();
         let read = self.work(|layer| layer.step(shared, own, answers, self.kernel));
         self.seconds(read + token_head(self.spec, self.size)).max(launches * LAUNCH)
     }
 
-    /// Seconds of a case whose answers all have their full length.
     pub fn case(&self, case: &CaseShape) -> Expected {
         let longest = case.own.iter().copied().max().unwrap_or(0);
         let own: f64 = case.own.iter().map(|&own| self.prefill(case.shared, own)).sum();
         let steps = case.own.chunks(self.batch.max(1)).map(|answers| {
-            // On the average half of the answer is there.
+            // On average half of the answer is in the cache.
             case.answer as f64 * self.step(case.shared, longest + case.answer / 2, answers.len())
         });
         Expected {
@@ -107,13 +100,12 @@ impl Forecast<'_> {
     }
 }
 
-/// Layers are split between 1, 2, 4 or at most so many cards.
+/// Layers are split over 1, 2, 4 or 8 cards.
 const MOST_CARDS: usize = 8;
-/// Parts of a run that are spelt out.
+/// Numbers of shards listed.
 const PARTS: [usize; 3] = [2, 4, 8];
 
-/// The fewest cards with so many usable bytes that hold what is asked for, or the most that are tried, and the plan on them, which
-/// says whether it fits. The request is left with these devices.
+/// The fewest cards with `usable` bytes each that hold the request (or the maximum), and the plan. Sets the request's devices.
 pub fn fewest_cards(
     description: &ModelDescription,
     request: &mut MemoryRequest,
@@ -131,18 +123,17 @@ pub fn fewest_cards(
     }
 }
 
-/// Expected seconds of a run on one card, or on the few that hold the model: these take turns.
+/// Seconds on one card, or on the few that hold the model, which work in turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Hours {
     card: NamedCard,
     half: bool,
     all: Expected,
-    /// Cases, which parts of a run are whole numbers of.
     cases: f64,
 }
 
 impl Hours {
-    /// Of cases, each with how many of the run it stands for.
+    /// `cases`: shapes with the number of cases each represents.
     pub fn new(
         spec: &DecoderSpec,
         request: &MemoryRequest,
@@ -152,7 +143,7 @@ impl Hours {
         let size = request.dtype.size_in_bytes();
         let kernel = match request.kernel {
             AttentionKernel::Products => Kernel::Blocks,
-            // Half precision alone has kernels of ours.
+            // The fused kernels exist in half precision only.
             _ if size < 4 => Kernel::Fused,
             _ => Kernel::Blocks,
         };
@@ -164,7 +155,7 @@ impl Hours {
         Hours { card, half: size < 4, all, cases: cases.iter().map(|(_, times)| times).sum() }
     }
 
-    /// A line for all of `asked` on one card or as many as hold the model, one for its parts, and what was assumed.
+    /// One line for `asked`, one for shards, one for the assumptions.
     pub fn text(&self, asked: &str, cards: usize) -> String {
         let Hours { card, all, .. } = self;
         let on = match cards {
@@ -225,7 +216,6 @@ impl Hours {
     }
 }
 
-/// `42 s`, `12 min`, `3.4 h`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         0.0..10.0 => format!("{seconds:.1} s"),

@@ -1,8 +1,7 @@
-//! Cards that need not be here (`--card`): their memory, and an estimate of the seconds that a run takes there.
+//! Memory and estimated run times of cards that need not be present (`--card`).
 //!
-//! `work` counts operations and bytes of a decoder's layers, `hours` divides them by the published rates of this
-//! table and says it in words. An estimate, never a measurement. Called by `model plan --card` and
-//! `run --estimate --card`; `model try` shows what is counted beside what it measures.
+//! `work` counts a decoder's operations and bytes, `hours` divides them by published rates. Estimates, never measurements. Called by
+//! `model plan --card` and `run --estimate --card`; `model try` prints the counts beside its measurements.
 
 use std::str::FromStr;
 
@@ -12,23 +11,20 @@ mod work;
 pub use hours::{CaseShape, Expected, Forecast, Hours, LAUNCH, duration, fewest_cards};
 pub use work::{Kernel, LayerWork, Recording, Work, head, token_head};
 
-/// Rates of a device, a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peaks {
-    /// Operations of dense products in bf16 or f16, summed in f32.
+    /// Dense bf16 or f16 operations, accumulated in f32.
     pub half: f64,
-    /// Operations in f32, without TF32, which Candle leaves off.
+    /// f32 operations without TF32, which Candle disables.
     pub f32: f64,
-    /// Bytes read and written.
     pub bandwidth: f64,
 }
 
-/// The parts of the peaks that are assumed to be reached: of products in half precision, in f32, and of the bandwidth by what
-/// only moves bytes.
+/// Assumed fraction of the peaks: half-precision and f32 products, and bandwidth of memory-bound work.
 pub const REACHED: Peaks = Peaks { half: 0.5, f32: 0.3, bandwidth: 0.75 };
 
 impl Peaks {
-    /// Seconds that work should take where [`REACHED`] is reached, with products in half precision or in f32.
+    /// Seconds of `work` at [`REACHED`], with products in half precision or f32.
     pub fn seconds(&self, work: &Work, half: bool) -> f64 {
         let f32 = self.f32 * REACHED.f32;
         let products = if half { self.half * REACHED.half } else { f32 };
@@ -40,17 +36,17 @@ impl Peaks {
 pub struct NamedCard {
     pub name: &'static str,
     pub title: &'static str,
-    /// Bytes of its memory by the data sheet, 10^9 a gigabyte.
+    /// Data-sheet memory, with 10^9 bytes per GB.
     pub memory: u64,
     pub peaks: Peaks,
-    /// The maker's publication that says so. Rates with sparsity are halved.
+    /// Data sheet of the rates. Rates with sparsity are halved.
     pub source: &'static str,
 }
 
-/// Memory of a card that no model gets: the CUDA context, cuBLAS's workspaces, what the allocator cannot use.
+/// Memory unavailable to models: CUDA context, cuBLAS workspaces, allocator overhead.
 const RESERVED_MEMORY: u64 = 2_000_000_000;
 
-/// The cards of `--card`. A100, H100 and H200 are those for SXM sockets.
+/// The cards of `--card`. A100, H100 and H200 are the SXM versions.
 pub const NAMED: [NamedCard; 6] = [
     named("a100-40", "A100 40 GB", 40, [312.0, 19.5, 1.555], "NVIDIA A100 data sheet"),
     named("a100-80", "A100 80 GB", 80, [312.0, 19.5, 2.04], "NVIDIA A100 data sheet"),
@@ -60,7 +56,6 @@ pub const NAMED: [NamedCard; 6] = [
     named("rtx-4090", "RTX 4090 24 GB", 24, [165.2, 82.6, 1.008], "NVIDIA Ada architecture white paper"),
 ];
 
-/// Rates are in TFLOP/s of half precision and of f32, and in TB/s.
 const fn named(
     name: &'static str,
     title: &'static str,
@@ -73,7 +68,6 @@ const fn named(
 }
 
 impl NamedCard {
-    /// Bytes that a model can have.
     pub fn usable(&self) -> u64 {
         self.memory - RESERVED_MEMORY
     }

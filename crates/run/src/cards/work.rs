@@ -1,42 +1,38 @@
-//! Operations and bytes of a decoder layer's work, counted from its description.
-//!
-//! Counted are products, the traffic of score blocks and the recurrence of delta nets. Left out are norms, activations, gates
-//! and convolutions, and the reading of weights in a prefill, which its products hide.
+//! Counts operations and bytes of a decoder layer from its description: products, score traffic and the delta-net recurrence. Omits norms,
+//! activations, gates, convolutions, and weight reads in prefill, which the products hide.
 
 use std::iter::Sum;
 use std::ops::Add;
 
 use palimpsest_core::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MixerSpec};
 
-/// Rows of a block of the attention that is made of matrix products.
+/// Rows per block of attention by matrix products.
 const BLOCK_ROWS: usize = 512;
-/// Bytes read and written for a score of it in half precision, on a CUDA card: the product, in f32, 4, maximum and sum 4, the
-/// weight 4 and, in half precision, 2, the product with values 2.
+/// Bytes per score in half precision on CUDA: product in f32 4, maximum and sum 4, weight 4 and 2 (half), product with values 2.
 const SCORE_BYTES: f64 = 16.0;
-/// The same in f32, as the observer's scores always are: product 4, maximum and sum 4, weight 8, product 4.
+/// The same in f32, which the observer always uses: product 4, maximum and sum 4, weight 8, product 4.
 const SCORE_BYTES_F32: f64 = 20.0;
-/// Tokens of a block of the delta rule, and operations a token and head of its triangle's inverse: of a block 2 products of 32
-/// by 32, twice 2 of 16 by 16, and four times 6 of 16 by 16 under masks.
+/// Tokens per block of the delta rule; operations per token and head of its triangular inverse: 2 products of 32 by 32, twice 2 of 16 by
+/// 16, four times 6 of 16 by 16 under masks per block.
 const RULE_BLOCK: f64 = 64.0;
 const INVERSE: f64 = (2.0 * 65_536.0 + 28.0 * 8_192.0) / RULE_BLOCK;
-/// Bytes of a number of a delta net's state that a token takes: decayed 8, read by the key 4, added to 8, read by the query 4.
+/// Bytes per number of a delta net's state and token: decay 8, read by key 4, update 8, read by query 4.
 const STATE_BYTES: f64 = 24.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
-    /// As matrix products over blocks of 512 rows, whose scores go through memory.
+    /// Matrix products over blocks of 512 rows, with scores in memory.
     Blocks,
-    /// In one kernel that keeps scores on the chip: the CPU's, our own on CUDA, or FlashAttention.
+    /// One kernel with scores on chip: the CPU's, ours on CUDA, or FlashAttention.
     Fused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
 pub struct Work {
-    /// Operations of products in the model's dtype.
+    /// Product operations in the model's dtype.
     pub products: f64,
-    /// Operations of products that are in f32 whatever the dtype.
+    /// Product operations that are always f32.
     pub products_f32: f64,
-    /// Bytes read and written beside those products.
     pub bytes: f64,
 }
 
@@ -64,16 +60,15 @@ impl Sum for Work {
     }
 }
 
-/// Rows that an observer reads, and the spans that it sums them into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recording {
-    /// Rows at the end of the prompt, so that each sees all of it.
+    /// Rows at the end of the prompt, each attending to all of it.
     pub rows: usize,
     pub spans: usize,
 }
 
 impl Recording {
-    /// As much of it as a prompt of `tokens` has, and at least one row and span.
+    /// Limited to a prompt of `tokens`, at least one row and span.
     #[must_use]
     pub fn within(self, tokens: usize) -> Self {
         let within = |number: usize| number.clamp(1, tokens.max(1));
@@ -81,7 +76,6 @@ impl Recording {
     }
 }
 
-/// One layer of a decoder, in a dtype of so many bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct LayerWork<'a> {
     layer: &'a LayerSpec,
@@ -90,13 +84,12 @@ pub struct LayerWork<'a> {
 }
 
 impl<'a> LayerWork<'a> {
-    /// All layers of a decoder, in a dtype of `size` bytes.
+    /// `size`: bytes of the dtype.
     pub fn all(spec: &'a DecoderSpec, size: usize) -> impl Iterator<Item = Self> {
         spec.layers.iter().map(move |layer| LayerWork { layer, hidden: spec.hidden, size: size as f64 })
     }
 
-    /// Weights that `tokens` go through in one step: of experts, those that they are sent to, where no two are sent to the same
-    /// one while there are others.
+    /// Weights used by `tokens` in one step; experts are assumed to be distinct until all are used.
     pub fn weights(&self, tokens: usize) -> f64 {
         let idle = match &self.layer.feed_forward {
             FeedForwardSpec::Dense(_) => 0,
@@ -108,7 +101,6 @@ impl<'a> LayerWork<'a> {
         (self.layer.parameters(self.hidden) - idle) as f64
     }
 
-    /// A prefill of `tokens` from the beginning.
     pub fn prefill(&self, tokens: usize, kernel: Kernel) -> Work {
         let linear = 2.0 * self.weights(1) * tokens as f64;
         match &self.layer.mixer {
@@ -116,7 +108,7 @@ impl<'a> LayerWork<'a> {
                 let pairs = pairs(tokens, a.window, kernel);
                 let products = linear + 4.0 * (a.head_dim * a.heads) as f64 * pairs;
                 let bytes = match kernel {
-                    // The scores, and the cache once for every block of rows.
+                    // Scores, and one read of the cache per block of rows.
                     Kernel::Blocks => {
                         self.score_bytes() * a.heads as f64 * pairs
                             + self.cached(a) * pairs / BLOCK_ROWS as f64
@@ -136,8 +128,8 @@ impl<'a> LayerWork<'a> {
         }
     }
 
-    /// An observer's work in a prefill of `tokens`. Products sum weights into spans by a product with a table of which key is in
-    /// which span; a fused kernel adds them up where they are. A delta rule takes the rows back through all tokens.
+    /// An observer's work in a prefill of `tokens`. Blocks sum weights into spans by a product with a key-span table; a fused kernel
+    /// accumulates them directly. The delta rule propagates the rows back through all tokens.
     pub fn recorded(&self, tokens: usize, Recording { rows, spans }: Recording, kernel: Kernel) -> Work {
         match &self.layer.mixer {
             MixerSpec::Attention(a) => {
@@ -145,7 +137,7 @@ impl<'a> LayerWork<'a> {
                 let scores = (rows * seen) as f64 * a.heads as f64;
                 let (columns, bytes) = match kernel {
                     Kernel::Blocks => (a.head_dim + spans, SCORE_BYTES_F32),
-                    // On tensor cores, and twice: for each row's whole, and for what is paid to each key.
+                    // On tensor cores, in two passes: row sums, then mass per key.
                     Kernel::Fused if self.size < 4.0 => {
                         return Work { products: 4.0 * a.head_dim as f64 * scores, ..Work::default() };
                     }
@@ -161,8 +153,7 @@ impl<'a> LayerWork<'a> {
         }
     }
 
-    /// One step of `answers` that are decoded together, each after `own` tokens beyond the `shared` ones, whose keys and values are
-    /// read once for all.
+    /// One decode step of `answers`, each with `own` tokens after `shared` ones whose keys and values are read once.
     pub fn step(&self, shared: usize, own: usize, answers: usize, kernel: Kernel) -> Work {
         let each = answers as f64;
         let mixed = match &self.layer.mixer {
@@ -173,7 +164,7 @@ impl<'a> LayerWork<'a> {
                 };
                 let read = |tokens| (self.cached(a) + scores) * tokens as f64;
                 match a.window {
-                    // Every answer has a window of its own.
+                    // Each answer has its own window.
                     Some(window) => each * read(window.min(shared + own)),
                     None => read(shared) + each * read(own),
                 }
@@ -183,7 +174,7 @@ impl<'a> LayerWork<'a> {
         Work { bytes: self.weights(answers) * self.size + mixed, ..Work::default() }
     }
 
-    /// Kernels that one more token launches: about as many as the pretend device counts (docs/gpu.md).
+    /// Kernel launches per decoded token, about as counted by the pretend device (docs/gpu.md).
     pub fn launches(&self) -> f64 {
         match (&self.layer.feed_forward, self.layer.delta_net()) {
             (_, Some(_)) => 31.0,
@@ -192,7 +183,6 @@ impl<'a> LayerWork<'a> {
         }
     }
 
-    /// Bytes a token of keys and values.
     fn cached(&self, a: &AttentionSpec) -> f64 {
         2.0 * self.size * (a.kv_heads * a.head_dim) as f64
     }
@@ -202,18 +192,16 @@ impl<'a> LayerWork<'a> {
     }
 }
 
-/// The output head for one position of a decoder.
 pub fn head(spec: &DecoderSpec) -> Work {
     Work { products: 2.0 * (spec.hidden * spec.vocab) as f64, ..Work::default() }
 }
 
-/// Reading the output head for one more token, in a dtype of `size` bytes.
+/// Reading the output head's weights for one token; `size`: bytes of the dtype.
 pub fn token_head(spec: &DecoderSpec, size: usize) -> Work {
     Work { bytes: (spec.hidden * spec.vocab * size) as f64, ..Work::default() }
 }
 
-/// Queries times the keys that they are multiplied with: by blocks, those that the block of rows sees; else half the square of
-/// both, less what a window hides.
+/// Query-key pairs: by blocks, all keys visible to the block; fused, half the square less what the window masks.
 fn pairs(tokens: usize, window: Option<usize>, kernel: Kernel) -> f64 {
     if kernel == Kernel::Blocks {
         let blocks = (0..tokens).step_by(BLOCK_ROWS).map(|start| {
@@ -247,7 +235,7 @@ mod tests {
             }
             assert_eq!(pairs(tokens, window, Kernel::Blocks), blocks as f64, "{tokens} {window:?}");
             let visible = pairs(tokens, window, Kernel::Fused);
-            // Half a row more or less for every query.
+            // Half a row of rounding per query.
             assert!((visible - rows as f64).abs() <= tokens as f64 / 2.0, "{tokens} {window:?}: {visible}");
         }
     }

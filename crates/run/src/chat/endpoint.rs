@@ -1,8 +1,7 @@
-//! A [`ChatModel`] behind an OpenAI-compatible HTTP endpoint: vLLM, SGLang, llama.cpp, a hosted model.
+//! A [`ChatModel`] over an OpenAI-compatible HTTP endpoint: vLLM, SGLang, llama.cpp, hosted models.
 //!
-//! Owns the address, the key, the retries and the wording of what can go wrong on the wire. Requests and replies have the few
-//! fields that are needed, because servers differ in the others. Calls block; nothing here needs an event loop. The key comes
-//! from the environment and is put into no error, log or file.
+//! Owns the address, key, retries and error messages. Uses only the fields it needs, since servers differ in the others. Calls block. The
+//! key comes from the environment and never appears in errors, logs or files.
 
 use std::time::Duration;
 
@@ -31,22 +30,21 @@ use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
 use parameters::{LeftOut, Parameter};
 use proxy::Between;
 
-/// Where the key is looked for, in this order.
+/// Environment variables of the key, in order of precedence.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 const QUOTED: usize = 300;
 
-/// Most bytes of a reply: far more than any answer has.
 const LONGEST_REPLY: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
-    /// For one attempt, from connecting to the reply's last byte.
+    /// Per attempt, from connect to last byte.
     pub timeout: Duration,
     pub retries: usize,
-    /// Before the first retry; doubled for each further one, with jitter.
+    /// Before the first retry; doubles each time, with jitter.
     pub first_delay: Duration,
-    /// Most that is waited between attempts, whatever the server's `Retry-After` says.
+    /// Maximum delay between attempts; caps `Retry-After`.
     pub longest_delay: Duration,
 }
 
@@ -61,10 +59,10 @@ impl Default for Patience {
     }
 }
 
-/// A model behind an endpoint. A clone shares its connections and counts tokens of its own.
+/// Clones share connections and count their own tokens.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Without the model and a slash at the end.
+    /// Without model and trailing slash.
     base: String,
     host: String,
     url: String,
@@ -73,24 +71,22 @@ pub struct Endpoint {
     patience: Patience,
     agent: Agent,
     proxy: Option<Between>,
-    /// The parameters that the server refuses, which all clones share.
+    /// Parameters the server rejects, shared by clones.
     left_out: LeftOut,
-    /// Of all replies since it was asked for last.
     usage: Option<CallTokens>,
     thinking: EndpointThinking,
     stops: Vec<String>,
     response_format: Option<Value>,
 }
 
-/// Settings of an endpoint's thoughts. By default nothing, as servers differ in what they take.
+/// Thinking settings. The default sends nothing, since servers differ.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndpointThinking {
-    /// True if the model was told to think. A reply that its limit cut then began inside a thought, where it holds no marker.
+    /// The model was told to think; a truncated reply without a marker then counts as thought.
     pub on: bool,
-    /// Sent as `chat_template_kwargs`, the variables that the server renders its chat template with; empty sends nothing.
     pub chat_template_kwargs: Map<String, Value>,
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// Most tokens of a thought, added to the request's limit; 0 adds none.
+    /// Maximum thinking tokens, added to the request's limit.
     pub max_tokens: usize,
 }
 
@@ -109,7 +105,7 @@ struct Request<'a> {
 }
 
 impl Endpoint {
-    /// The endpoint at `http://host[:port]/v1#model`, with the first of [`KEY_VARIABLES`] that is set.
+    /// `http://host[:port]/v1#model`, with the first key of [`KEY_VARIABLES`] that is set.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
         let key = KEY_VARIABLES.iter().find_map(|name| {
             let value = std::env::var(name).ok()?;
@@ -126,9 +122,8 @@ impl Endpoint {
         let config = Agent::config_builder()
             .timeout_global(Some(patience.timeout))
             .timeout_connect(Some(patience.timeout.min(Duration::from_secs(30))))
-            // An error's body says what is wrong.
             .http_status_as_error(false)
-            // A redirected POST would arrive as a GET, and perhaps with the key at a stranger's.
+            // A redirected POST becomes a GET, possibly sending the key to another host.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(through);
@@ -159,7 +154,7 @@ impl Endpoint {
         Endpoint { stops, ..self }
     }
 
-    /// Refuses an endpoint that nobody answers at, without retries. Any HTTP response will do, and so will a slow one.
+    /// Fails if nothing answers, without retries. Any HTTP response or a timeout passes.
     pub fn check_reachable(&self) -> Result<(), ChatError> {
         let mut request = self.agent.get(&self.base);
         if let Some(key) = &self.key {
@@ -171,7 +166,6 @@ impl Endpoint {
         }
     }
 
-    /// The value of a parameter of a request; `None` where it is not given.
     fn value(&self, parameter: Parameter, sampling: &Sampling) -> Option<Value> {
         let EndpointThinking { chat_template_kwargs: kwargs, reasoning_effort, max_tokens, .. } =
             &self.thinking;
@@ -187,7 +181,7 @@ impl Endpoint {
         }
     }
 
-    /// A request without the parameters that the server refuses. `max_tokens` is deprecated, and the only name that every server knows.
+    /// Omits rejected parameters. `max_tokens` is deprecated but understood by every server.
     fn request<'a>(
         &'a self,
         messages: &'a [Message],
@@ -206,7 +200,6 @@ impl Endpoint {
         Request { model: &self.model, messages, parameters }
     }
 
-    /// One request, a POST of JSON where there is a body and a GET where there is none, and what came back without an error.
     fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
         let key = self.key.as_ref().map(|key| (AUTHORIZATION, key.header.clone()));
         let sent = match body {
@@ -217,7 +210,6 @@ impl Endpoint {
             None => {
                 let request = self.agent.get(url);
                 let request = key.into_iter().fold(request, |request, (name, key)| request.header(name, key));
-                // A GET costs a server nothing.
                 let timeout = self.patience.timeout.min(Duration::from_secs(30));
                 request.config().timeout_global(Some(timeout)).build().call()
             }
@@ -237,7 +229,6 @@ impl Endpoint {
         error_in(&bytes, retry_after).map_or(Ok(bytes), Err)
     }
 
-    /// Sends until there is a reply, a lasting failure, or no patience left.
     fn send(
         &self,
         messages: &[Message],
@@ -252,7 +243,6 @@ impl Endpoint {
         if !left_out.contains(&Parameter::Stop) || reply.stop == StopReason::Refused {
             return Ok(reply);
         }
-        // The server was not told what ends an answer.
         match before_stop(&reply.text, &self.stops) {
             text if text.len() < reply.text.len() => {
                 Ok(Reply { text: text.to_owned(), stop: StopReason::EndOfTurn, ..reply })
@@ -266,7 +256,7 @@ impl Endpoint {
         Parameter::ALL.into_iter().filter(is_sent).collect()
     }
 
-    /// Sends without the parameters that the server refuses by name, and leaves them out from then on.
+    /// Sends the request; on rejection by name, omits the parameter from then on.
     fn send_accepted(&self, messages: &[Message], sampling: &Sampling) -> Result<Reply, Failure> {
         let mut left_out = self.left_out.now();
         let mut outcome = self.send(messages, sampling, &left_out);
@@ -291,7 +281,6 @@ impl Endpoint {
         outcome
     }
 
-    /// Tries until it succeeds, or fails for good, or no patience is left.
     fn retrying<T>(&self, attempt: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         let longest = self.patience.longest_delay;
         let mut delays = ExponentialBuilder::default()
@@ -305,7 +294,7 @@ impl Endpoint {
                 Err(failure) if failure.is_passing() => failure,
                 done => return done,
             };
-            // No header makes more attempts than there are.
+            // `Retry-After` does not add attempts.
             let Some(delay) = delays.next() else { return Err(failure) };
             let delay = failure.retry_after().unwrap_or(delay).min(longest);
             tracing::warn!("{}; trying again in {:.1} s", self.explain(&failure), delay.as_secs_f64());
@@ -318,7 +307,7 @@ impl Endpoint {
         ChatError { too_long: says_too_long(&message), message }
     }
 
-    /// One line: the address, what happened, what to do.
+    /// One line: address, problem, remedy.
     fn explain(&self, failure: &Failure) -> String {
         let (what, remedy) = failure.words(self.patience.timeout, |body| self.quote(body));
         let Endpoint { url, model, proxy, .. } = self;
@@ -334,7 +323,7 @@ impl Endpoint {
         }
     }
 
-    /// The beginning of what a server said, on one line and without the key, should the server repeat it.
+    /// Start of a server message, on one line and with the key redacted.
     fn quote(&self, body: &str) -> String {
         let mut text = body.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(key) = &self.key {
@@ -348,7 +337,7 @@ impl Endpoint {
     }
 }
 
-/// True of this machine, which no proxy stands before.
+/// Loopback hosts, which bypass the proxy.
 fn is_here(host: &str) -> bool {
     let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
@@ -389,7 +378,6 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Key {
-    /// The key `secret` from `source`, which errors name.
     pub fn new(source: &str, secret: &str) -> Result<Self, ChatError> {
         let mut header = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
             ChatError::from(format!(
@@ -401,13 +389,13 @@ impl Key {
     }
 }
 
-/// The base of `http://host[:port]/v1#model` without a slash at its end, its host, and the model.
+/// Splits `http://host[:port]/v1#model` into base URL, host and model.
 fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
     const FORM: &str = "give http://host[:port]/v1#model, for example http://127.0.0.1:8000/v1#qwen3-8b";
     let no_http = || ChatError::from(format!("endpoint `{address}` is no http or https address; {FORM}"));
     let (base, model) = address.split_once('#').unwrap_or((address, ""));
     let lower = base.to_lowercase();
-    // The address is not repeated where it may hold a password.
+    // Do not repeat an address that may hold a password.
     if !["http://", "https://"].iter().any(|scheme| lower.starts_with(scheme)) && !base.contains('@') {
         return Err(no_http());
     }

@@ -1,4 +1,4 @@
-//! A local model as a chat model, and as one whose probabilities can be read.
+//! Runs a local model as a `ChatModel` and a `ScoringModel`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use palimpsest_core::text::{Split, StreamDecoder};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 
-/// The text of a conversation, up to an answer without a thought: decisions that are read by their probabilities are made at once.
+/// Renders the conversation up to the answer, with thinking off: scored decisions are immediate.
 fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, LocalError> {
     Ok(model.template().render_past_thought(messages)?)
 }
@@ -28,7 +28,6 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
         thinker: model.text().thinker(),
         ..Generate::new(*sampling, model.stop_tokens().to_vec())
     };
-    // Nothing is taken from what was asked before.
     let request = Request {
         reuse: Reuse::Prefix,
         ..Request::of(tokens, Observe::default(), Task::Generate(Box::new(generate)))
@@ -44,12 +43,11 @@ fn reply(model: &mut LocalModel, messages: &[Message], sampling: &Sampling) -> R
     })
 }
 
-/// The length of their common prefix, in tokens.
 fn alike<'t>(texts: impl Iterator<Item = &'t [u32]>, first: &[u32]) -> usize {
     texts.map(|text| text.iter().zip(first).take_while(|(a, b)| a == b).count()).min().unwrap_or(0)
 }
 
-/// A continuation of the conversation whose text is `text`: its own tokens are kept for what is asked of it next.
+/// The tokens of `text`, a continuation of the conversation, reusing the conversation's tokens for later requests.
 fn of_conversation(
     model: &LocalModel,
     text: &str,
@@ -57,7 +55,7 @@ fn of_conversation(
     task: Task,
 ) -> Result<Request, LocalError> {
     let whole = model.tokenizer().encode(text)?;
-    // One token by itself would be summed in another order than with others.
+    // Keep at least two tokens: a single row is summed in a different order.
     let shared = alike([tokens].into_iter(), &whole).min(tokens.len().saturating_sub(2));
     let (prefix, own) = tokens.split_at(shared);
     let branch = Branch { tokens: own.to_vec(), tasks: vec![task], ..Branch::default() };
@@ -71,8 +69,7 @@ fn score(
     choices: &[&str],
 ) -> Result<Vec<f64>, LocalError> {
     let text = conversation(model, messages)?;
-    // Tokens may merge across the border of prefix and choice, so each choice is tokenised with the prefix, and the
-    // tokens that all choices share are read once.
+    // Tokens may merge across the prefix border, so each choice is tokenised with the prefix; the common tokens are read once.
     let texts = choices
         .iter()
         .map(|choice| model.tokenizer().encode(&format!("{text}{prefix}{choice}")))
@@ -117,7 +114,6 @@ fn continue_from(
         return Err(error.into());
     }
     match done {
-        // Stopped at `until`, by the closure above.
         Ok(_) | Err(RequestError::Engine(palimpsest_core::engine::EngineError::Interrupted)) => {}
         Err(error) => return Err(error.into()),
     }

@@ -1,7 +1,5 @@
-//! Chat models: the local engine or an OpenAI-compatible endpoint, behind one trait.
-//!
-//! A palimpsest server also answers the requests of the engine ([`endpoint::ServerModel`]).
-//! Answerers, judges and memory systems speak to [`ChatModel`]; the trait knows no HTTP and no dataset.
+//! Chat models behind one trait: the local engine or an OpenAI-compatible endpoint. [`endpoint::ServerModel`] adds the engine requests of a
+//! palimpsest server. The trait knows no HTTP and no dataset.
 
 pub mod endpoint;
 pub mod parallel;
@@ -13,7 +11,7 @@ pub use palimpsest_core::text::{Message, MessageRole};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The answer's text, without special tokens and without a thought; empty where there is none ([`StopReason::has_answer`]).
+    /// Without special tokens and thoughts; empty if there is no answer ([`StopReason::has_answer`]).
     pub text: String,
     pub thought: Option<String>,
     pub stop: StopReason,
@@ -24,7 +22,7 @@ pub struct Reply {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ChatError {
-    /// Names the model and the remedy and never holds a key.
+    /// Names the model and the remedy; never contains a key.
     pub message: String,
     pub too_long: bool,
 }
@@ -37,36 +35,34 @@ impl From<String> for ChatError {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTokens {
-    /// Tokens of prompts that were computed; `None` where a call did not say.
+    /// Prompt tokens computed; `None` if any call did not report it.
     pub computed: Option<usize>,
-    /// Tokens generated; `None` where a call did not say.
+    /// Generated tokens; `None` if any call did not report it.
     pub generated: Option<usize>,
 }
 
 pub trait ChatModel {
-    /// Its name in logs and reports, for example `local:smollm2-135m`.
     fn name(&self) -> String;
 
     fn reply(&mut self, messages: &[Message], sampling: &Sampling) -> Result<Reply, ChatError>;
 
-    /// Parameters of requests that the model refused by name, so that its own defaults held for them.
+    /// Request parameters rejected by the model, which used its defaults.
     fn refused_parameters(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Tokens of all calls since this was asked last, where the model counts.
     fn take_tokens(&mut self) -> CallTokens {
         CallTokens::default()
     }
 }
 
-/// A model whose probabilities can be read: what a judge by scoring needs.
+/// A model with readable probabilities, for judging by scoring.
 pub trait ScoringModel: ChatModel {
-    /// The natural-log probability of each of `choices` as the continuation of an assistant turn that begins with `prefix`.
+    /// Natural-log probability of each choice as the continuation of an assistant turn starting with `prefix`.
     fn score(&mut self, messages: &[Message], prefix: &str, choices: &[&str]) -> Result<Vec<f64>, ChatError>;
 
-    /// The greedy continuation of an assistant turn that has begun with `prefix`, up to (not including) the first
-    /// occurrence of `until`, the end of the turn, or `max_new_tokens`.
+    /// Greedy continuation of an assistant turn starting with `prefix`, up to and excluding `until`, the end of the turn, or
+    /// `max_new_tokens`.
     fn continue_from(
         &mut self,
         messages: &[Message],

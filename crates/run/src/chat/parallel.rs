@@ -1,19 +1,16 @@
-//! Several calls at once, each worker with a model of its own.
-//!
-//! Results are handed on in the order of the calls, so that what is stored does not depend on how many workers there are.
+//! Parallel calls, one model per worker. Results are delivered in call order, so stored output does not depend on the number of workers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Calls that may have ended and wait behind a slow one, in multiples of the workers: a kill loses them.
+/// Limit of finished calls waiting behind a slow one, in multiples of the workers; a kill loses them.
 const AHEAD: usize = 4;
 
-/// Makes `count` calls with one thread a worker: `prepare` makes the nth call's input here, `ask` turns it into a result on a worker's
-/// thread, and `take` gets the results here, in order. With one worker each result is taken before the next call is prepared.
+/// Makes `count` calls: `prepare` builds the nth input and `take` receives results in order, both on this thread; `ask` runs on worker
+/// threads. With one worker each result is taken before the next call is prepared.
 ///
-/// Once `stopped` returns true or `take` fails no more calls begin; those under way end and are taken. Returns false where some were
-/// not made because of `stopped`.
+/// After `stopped` returns true or `take` fails, pending calls finish and are taken. Returns false if `stopped` left calls undone.
 pub fn in_order<W: Send, Q: Send, A: Send, E>(
     workers: Vec<W>,
     count: usize,

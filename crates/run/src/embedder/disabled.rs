@@ -1,14 +1,12 @@
-//! The embedder of a build without the feature `embedder`: there is none.
+//! The embedder of builds without the feature `embedder`.
 
 use super::EmbedError;
 use crate::models::EmbedderFiles;
 
-/// An embedding model, of which this build has none.
 #[derive(Debug)]
 pub enum Embedder {}
 
 impl Embedder {
-    /// Refuses, before anything is fetched.
     pub fn built_in() -> Result<(), EmbedError> {
         Err(EmbedError::Absent)
     }

@@ -1,7 +1,5 @@
-//! The embedder by candle-transformers' BERT.
-//!
-//! Runs on the CPU in f32. Texts longer than the model's limit are cut at their end, the tokens at the ends
-//! of a text included in the limit.
+//! The embedder, on candle-transformers' BERT. Runs on the CPU in f32. Longer texts are truncated to the model's limit, special tokens
+//! included.
 
 use std::path::Path;
 
@@ -14,13 +12,13 @@ use tokenizers::{Tokenizer, TruncationParams};
 use super::EmbedError;
 use crate::models::EmbedderFiles;
 
-/// Tokens of a batch, padding included: enough to keep the matrix products busy, little enough for the caches.
+/// Tokens per batch, padding included: large enough for efficient products, small enough for the caches.
 const BATCH_TOKENS: usize = 2048;
 
-/// Bytes of a text that are cut into tokens first: words enough for any limit.
+/// Bytes tokenised first; enough for any limit.
 const WINDOW: usize = 16 << 10;
 
-/// Bytes of a text that are looked at for as many tokens as are kept.
+/// Maximum bytes of a text tokenised to fill the limit.
 const MOST_READ: usize = 2 << 20;
 
 pub struct Embedder {
@@ -37,7 +35,7 @@ impl std::fmt::Debug for Embedder {
 }
 
 impl Embedder {
-    /// Refuses where this build has no embedder, before anything is fetched for one.
+    /// Err in builds without an embedder, before anything is fetched.
     pub fn built_in() -> Result<(), EmbedError> {
         Ok(())
     }
@@ -54,7 +52,6 @@ impl Embedder {
         tokenizer
             .with_truncation(Some(truncation))
             .map_err(|error| broken("tokenizer.json", error.to_string()))?;
-        // Batches are padded here, to their own longest text.
         tokenizer.with_padding(None);
         let weights = read(&at("model.safetensors"))?;
         let weights = VarBuilder::from_buffered_safetensors(weights, DType::F32, &Device::Cpu)
@@ -64,22 +61,21 @@ impl Embedder {
         Ok(Embedder { model, tokenizer, vocab: config.vocab_size, limit })
     }
 
-    /// Token ids are below this.
     pub fn vocab(&self) -> usize {
         self.vocab
     }
 
-    /// Most tokens of a text, those at its ends included.
+    /// Maximum tokens of a text, special tokens included.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The tokens of texts, with those that the model has at their ends, cut to [`Embedder::limit`].
+    /// Token ids with special tokens, truncated to [`Embedder::limit`].
     pub fn tokens<S: AsRef<str> + Sync>(&self, texts: &[S]) -> Result<Vec<Vec<u32>>, EmbedError> {
         texts.par_iter().map(|text| self.tokens_of(text.as_ref())).collect()
     }
 
-    /// The tokens of a text, of which no more is looked at than is needed: windows of it, until there are as many as are kept.
+    /// Tokenises growing windows of a text until there are enough tokens.
     fn tokens_of(&self, text: &str) -> Result<Vec<u32>, EmbedError> {
         let encode = |text: &str| {
             let encoding = self.tokenizer.encode_fast(text, true);
@@ -92,7 +88,7 @@ impl Embedder {
         };
         let mut window = 0;
         while window < text.len() {
-            // Words are tokens by themselves, and a text's first ones are those of its beginning.
+            // BERT tokenises word by word, so the first tokens of a prefix are those of the text.
             if window >= MOST_READ {
                 return refused(window);
             }
@@ -110,19 +106,18 @@ impl Embedder {
         encode(text)
     }
 
-    /// The vectors of texts, each of length 1, in order. `on_done` hears how many were embedded, batch by batch.
+    /// L2-normalised, in order. `on_done` receives the number of texts done after each batch.
     pub fn embed(&self, texts: &[&str], on_done: impl Fn(usize) + Sync) -> Result<Vec<Vec<f32>>, EmbedError> {
         self.embed_tokens(&self.tokens(texts)?, on_done)
     }
 
-    /// The same of texts whose tokens are known: none is empty, none longer than [`Embedder::limit`], and all ids are below
-    /// [`Embedder::vocab`].
+    /// Requires non-empty token lists of at most [`Embedder::limit`] ids below [`Embedder::vocab`].
     pub fn embed_tokens(
         &self,
         tokens: &[Vec<u32>],
         on_done: impl Fn(usize) + Sync,
     ) -> Result<Vec<Vec<f32>>, EmbedError> {
-        // Texts of about one length share a batch, so that little of it is padding.
+        // Batch texts of similar length to limit padding.
         let mut order: Vec<usize> = (0..tokens.len()).collect();
         order.sort_by_key(|&at| tokens[at].len());
         let mut batches: Vec<Vec<usize>> = Vec::new();
@@ -147,7 +142,7 @@ impl Embedder {
         Ok(vectors)
     }
 
-    /// One batch: b texts of at most l tokens, padded to l.
+    /// One batch: b texts, padded to l tokens.
     fn forward(&self, texts: &[&[u32]]) -> Result<Vec<Vec<f32>>, EmbedError> {
         let (b, l) = (texts.len(), texts.iter().map(|text| text.len()).max().unwrap_or(0));
         let (mut ids, mut mask) = (vec![0_u32; b * l], vec![0_f32; b * l]);

@@ -1,4 +1,4 @@
-//! Texts become vectors: a BERT model, mean over its tokens, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
+//! Text embeddings: BERT, mean pooling, L2 norm, as sentence-transformers runs all-MiniLM-L6-v2.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,3 @@
-//! The flags of an estimate.
-
 use crate::cards::NamedCard;
 use crate::runs::setup::WrongUsage;
 use palimpsest_data::benchmarks::PAPER_ENCODING;
@@ -31,7 +29,6 @@ pub struct EstimateArgs {
 }
 
 impl EstimateArgs {
-    /// Refuses values that mean nothing.
     pub(super) fn check(&self) -> Result<(), WrongUsage> {
         let prices = [("--price-in", self.price_in), ("--price-out", self.price_out)];
         let seconds = ("--estimate-seconds", Some(self.estimate_seconds));

@@ -1,7 +1,5 @@
-//! The hours of a run on a card that is not here, of a model that is not here.
-//!
-//! The data's own lengths, the model's config, the card's published rates ([`crate::cards`]). Nothing is fetched,
-//! loaded or measured. Where the model's tokenizer is not here, tokens are those of o200k_base.
+//! Estimates the hours of a run on a card and of a model that need not be present, from the data's lengths, the model's config and the
+//! card's published rates ([`crate::cards`]). Fetches, loads and measures nothing. Without the model's tokenizer, counts o200k_base tokens.
 
 use super::sample::{
     Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
@@ -24,14 +22,11 @@ use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
 
 enum Reader {
-    /// The model's own tokenizer and chat template.
     Model(Box<TextSide>),
-    /// An encoding in its place, without a chat template.
     Encoding(Box<BytePairEncoding>),
 }
 
 impl Reader {
-    /// The model's own where its files are here.
     fn open(model: &str) -> anyhow::Result<Self> {
         let files = match model.ends_with(".json") {
             true => None,
@@ -50,7 +45,6 @@ impl Reader {
         }
     }
 
-    /// The contexts of a case, each with its asked questions.
     fn lengths(
         &self,
         builder: &PromptBuilder,
@@ -107,8 +101,7 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
     }
 }
 
-/// Tokens of a context and of its questions. Rows of evidence are the same of all prompts, and are recorded once: the most of any
-/// prompt counts.
+/// Token counts of a context and its questions. Evidence rows are shared by all prompts and recorded once; the maximum counts.
 struct Lengths {
     shared: usize,
     own: Vec<usize>,
@@ -147,7 +140,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
             let (template, thoughts) = side.template.with_thinking(thinking.mode, thinking.effort)?;
             (template, if thoughts.is_some_and(|thoughts| thoughts.on) { thinking.max } else { 0 })
         }
-        // Whether the model thinks of itself is not known without its template.
+        // Without the template it is unknown whether the model thinks by default.
         Reader::Encoding(_) => {
             let on = job.thinking.thinking == ThinkingMode::On;
             (ChatTemplate::plain(None)?, if on { thinking.max } else { 0 })
@@ -191,7 +184,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
         Ok(())
     })?;
 
-    // As a run opens the model, on as many of the cards as hold it.
+    // Uses as few cards as hold the model, as a run does.
     let sampled = Sampled::of(job, &plan, &conditions, cases);
     let Sampled { repeat, batch, .. } = sampled;
     let usual = DeviceName::Cuda(0).default_dtype();
@@ -239,7 +232,7 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     ))
 }
 
-/// Bytes that all prompts begin with, up to the first query.
+/// Length of the common prefix of all prompts, before the first query, bytes.
 fn common_bytes(prompts: &[Prompt]) -> usize {
     let Some((first, others)) = prompts.split_first() else { return 0 };
     let query = first.spans.iter().find(|span| span.role.as_deref() == Some(QUERY));

@@ -1,4 +1,4 @@
-//! Tokens, bytes and the price of a run on an endpoint, which nothing is sent to.
+//! Estimates tokens, bytes and price of a run on an endpoint without calling it.
 
 use super::args::EstimateArgs;
 use super::sample::{answers, at_least_plain, count_of_cases, each_sampled};
@@ -24,7 +24,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
     let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
     let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
-        // Histories are cut as the run cuts them, and counted in one encoding whoever counts for the cut.
+        // Histories are truncated as in the run; all counts use one encoding.
         let parts = match &counter {
             Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
             None => None,

@@ -1,4 +1,4 @@
-//! Lengths of a data set's cases by a tokeniser, in the layout that a model is shown: for `palimpsest data stats`.
+//! Token lengths of a data set's cases in the model's layout, for `palimpsest data stats`.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,7 @@ use palimpsest_data::case::length_table::BY_CASE;
 use palimpsest_data::case::lengths::GroupBy;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder, Templates};
 
-/// The rows that are asked for. A label that no case has is refused, and those that there are are named; without `--by`, data without
-/// the benchmark's own label has the row of all cases alone.
+/// The groups to count; by default the benchmark's own label, otherwise one group. Rejects unknown labels and lists the existing ones.
 pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<GroupBy<'a>> {
     if by == Some(BY_CASE) {
         return Ok(GroupBy::Case);
@@ -37,7 +36,6 @@ pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Gr
     Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
 }
 
-/// A tokeniser with the layout of prompts that is counted.
 pub struct LengthCounter {
     pub name: String,
     builder: PromptBuilder,
@@ -45,7 +43,6 @@ pub struct LengthCounter {
 }
 
 impl LengthCounter {
-    /// An encoding: the plain layout, without a beginning-of-sequence token.
     pub fn of_encoding(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
         let tokens = BytePairEncoding::named(name).map_err(|error| WrongUsage(error.to_string()))?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, ChatTemplate::plain(None)?);

@@ -1,7 +1,7 @@
-//! Hours, tokens, bytes and memory of a run on this machine, from about a minute's measurement.
+//! Estimates hours, tokens, bytes and memory of a run on this machine from about a minute of measurement.
 //!
-//! Reads the beginning of the longest prompt of a sample chunk by chunk with attention recorded as in the run, decodes a few tokens at two
-//! lengths, and extends both to the whole.
+//! Times the prefill of the sample's longest prompt chunk by chunk with attention recorded, and decode steps at two context lengths, then
+//! extrapolates.
 
 use std::time::Instant;
 
@@ -28,23 +28,21 @@ use palimpsest_core::text::TokenizedPrompt;
 use palimpsest_data::benchmarks::row_roles;
 use palimpsest_data::prompt::PromptBuilder;
 
-/// Tokens that are decoded at each of two lengths.
 const STEPS: usize = 9;
-/// Tokens of a stretch of prefill that is timed by itself; the prefill's own chunk, since shorter ones would take longer.
+/// Timed prefill chunk, tokens; the engine's default, since shorter chunks are slower.
 const CHUNK: usize = engine::DEFAULT_CHUNK;
-/// The least relative error that is stated: the speed of a machine varies by this much from day to day.
+/// Minimum relative error stated: day-to-day variation of a machine.
 const LEAST_ERROR: f64 = 0.1;
 
 struct Measured {
     fit: PrefillFit,
-    /// Context and seconds of a decode step, short and long.
+    /// (context in tokens, seconds per decode step), short and long.
     steps: [(usize, f64); 2],
-    /// Tokens that the measured prefill read, and its seconds.
+    /// (tokens, seconds) of the measured prefill.
     prefill: (usize, f64),
     seconds: f64,
 }
 
-/// The estimate of a run on this machine.
 pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     if ModelStore::open()?.locate(&job.model)?.is_none() {
         anyhow::bail!(
@@ -61,7 +59,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     let builder = PromptBuilder::new(templates, model.template().clone())
         .numbering(s.session_numbers)
         .reading(s.special_tokens);
-    // A thought has a budget of its own, and is generated like the answer.
+    // Thinking has its own budget and is decoded like the answer.
     let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
@@ -108,7 +106,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         decode += n.div_ceil(batch) as f64 * most_new as f64 * step;
     }
     let hours = |seconds: f64| duration(seconds * sampled.scale);
-    // Two standard errors of the fit, or what a machine varies by.
+    // Two standard errors of the fit, or the machine's variation.
     let off = (2.0 * error / prefill.max(f64::MIN_POSITIVE)).max(LEAST_ERROR);
     let time = format!(
         "time        {} ({} with answers of one token, {} if all goes slowly): prefill {}, decoding {} at most\n",
@@ -145,7 +143,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     Ok(text)
 }
 
-/// The plan's peak of memory; `None` where the model's description cannot be had without its files.
+/// Planned peak memory, bytes; `None` without a description of the model.
 fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = description(&job.model) else { return Ok(None) };
     let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
@@ -154,7 +152,7 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
         chunk: options.chunk,
         cache: options.cache_dtype,
         kernel: options.planned_kernel(),
-        // With room for thoughts, which the options do not have.
+        // Includes thinking, which the options lack.
         branches: model.branches(),
         observed: model.observed(),
         kept: options.kept,
@@ -164,7 +162,7 @@ fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> an
     Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))
 }
 
-/// A short run: reads the beginning of a prompt for `seconds`, and answers a batch after its first chunk and at its end.
+/// Prefills for `seconds`, then decodes a batch after the first chunk and at the end.
 fn measure(
     model: &mut LocalModel,
     prompt: &TokenizedPrompt,
@@ -174,19 +172,16 @@ fn measure(
 ) -> anyhow::Result<Measured> {
     let begun = Instant::now();
     let tokens = &prompt.tokens;
-    // Some tokens stay, to be each branch's own, and there must be room for what is decoded.
+    // Leave own tokens for each branch and room for decoding.
     let end = tokens.len().saturating_sub(OWN).min(model.context().saturating_sub(OWN + STEPS)).max(1);
-    // A prompt of one chunk is timed in parts.
     let chunk = CHUNK.min(end.div_ceil(4));
-    // 1. Once without a clock: pages are mapped, threads started.
+    // Warm-up: maps pages, starts threads.
     read(model, &tokens[..end.min(CHUNK)], (&[], &[]), Reuse::Prefix, &mut |_, _| true)?;
-    // 2. Chunk by chunk, as far as the time reaches.
     let keys: Vec<Span> = prompt.spans.iter().chain(&prompt.overlays).cloned().collect();
     let (mut chunks, mut took): (Vec<(usize, usize, f64)>, f64) = (Vec::new(), 0.0);
     let mut done = 0;
     read(model, &tokens[..end], (rows, &keys), Reuse::Prefix, &mut |read, now| {
         let (from, last) = chunks.last().map_or((0, 0.0), |&(_, to, _)| (to, took));
-        // Parts of a chunk count as one.
         if done + read - from >= chunk || done + read == end {
             chunks.push((from, done + read, now - last));
             took = now;
@@ -194,7 +189,6 @@ fn measure(
         done += read;
         chunks.len() < 3 || took < seconds
     })?;
-    // 3. Decode steps, at the end of what is in the cache and after its first chunk.
     let long = (done, step(model, tokens, done, batch)?);
     let short = match chunks.first() {
         Some(&(_, first, _)) if first < done => (first, step(model, tokens, first, batch)?),
@@ -204,7 +198,7 @@ fn measure(
     Ok(Measured { fit, steps: [short, long], prefill: (done, took), seconds: begun.elapsed().as_secs_f64() })
 }
 
-/// Reads a prompt; `go_on` hears of each chunk's tokens and of the seconds since the beginning, and says whether to go on.
+/// Prefills a prompt; `go_on` receives tokens and seconds so far and returns whether to continue.
 fn read(
     model: &mut LocalModel,
     tokens: &[u32],
@@ -224,7 +218,7 @@ fn read(
     let mut failed = None;
     let read = model.session().answer(request, &mut |event| match event {
         Event::Prefilled(read) if *read > 0 => {
-            // A card computes while the call that asks it to has returned.
+            // CUDA calls return before the work is done.
             failed = device.synchronize().err();
             failed.is_none() && go_on(*read, clock.elapsed().as_secs_f64())
         }
@@ -239,7 +233,7 @@ fn read(
 
 const OWN: usize = 8;
 
-/// Seconds of a decode step of `batch` answers after the first `context` tokens.
+/// Seconds per decode step of `batch` answers after `context` tokens.
 fn step(model: &mut LocalModel, tokens: &[u32], context: usize, batch: usize) -> anyhow::Result<f64> {
     let own = &tokens[context.min(tokens.len() - 1)..(context + OWN).min(tokens.len())];
     let branch = |_| Branch {

@@ -1,4 +1,4 @@
-//! The part of an estimate that is about memory systems: only CUPMem's calls can be told before they are made.
+//! Estimates of memory systems; only CUPMem's calls can be predicted.
 
 use super::sample::{count_of_cases, sample};
 use crate::memory::cupmem::cost::{CHARS_A_TOKEN, Rates, estimate};
@@ -6,7 +6,7 @@ use crate::memory::cupmem::{self, Settings};
 use crate::progress::grouped;
 use crate::runs::setup::{RunSpec, WrongUsage, sound_cases};
 
-/// Takes the memory systems out of a job, and tells of them what can be told.
+/// Removes the memory systems from a job and describes their cost as far as known.
 pub(super) fn taken_out(job: &mut RunSpec) -> anyhow::Result<Option<String>> {
     let systems = std::mem::take(&mut job.memory).memory;
     if systems.is_empty() {

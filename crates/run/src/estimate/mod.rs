@@ -1,9 +1,7 @@
-//! What a run will take, before it starts: `palimpsest run --estimate`, and of a model alone `palimpsest model plan` (`plan`).
+//! Estimates a run before it starts: `palimpsest run --estimate`, and `palimpsest model plan` (`plan`) for a model alone.
 //!
-//! Opens the data as the run would, and cuts and tokenises a sample of its cases. Of a model that is here, `local` measures a short run
-//! and extends it to the whole ([`crate::runs::forecast`]); of one on a card that is not here, `card` reckons with published rates
-//! ([`crate::cards`]); of an endpoint, `endpoint` counts tokens and their price; `memory` tells what can be told of memory systems.
-//! Writes nothing.
+//! Tokenises a sample of the cases. `local` measures a short run and extrapolates ([`crate::runs::forecast`]); `card` uses published rates
+//! ([`crate::cards`]); `endpoint` counts tokens and price; `memory` covers memory systems. Writes nothing.
 
 mod args;
 mod card;
@@ -20,7 +18,7 @@ pub use plan::{PlanArgs, plan_text};
 
 use crate::runs::setup::RunSpec;
 
-/// Tells, in texts, what a run will take: its memory systems, as far as that can be told, then all else.
+/// The estimate as text: memory systems first, then the rest.
 pub fn estimate(
     mut job: RunSpec,
     args: &EstimateArgs,

@@ -1,5 +1,4 @@
-//! `palimpsest model plan`: what a model needs in memory, before any of it is loaded or fetched, and the hours of a run on a card
-//! that is not here.
+//! `palimpsest model plan`: memory needs of a model before loading or fetching it, and hours of a run on a card that need not be present.
 
 use candle_core::DType;
 use serde_json::json;
@@ -67,15 +66,13 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Tokens of a question and what follows it, in the hours of `--card`.
 const QUESTION: usize = 64;
 /// Recording in the hours of `--card`: rows of a session and a question, over twice the spans of STALE's histories.
 const RECORDED: Recording = Recording { rows: 500, spans: 512 };
 
-/// Far beyond any model; beyond it the sums themselves would not fit into a number.
+/// Maximum context; larger values would overflow the sums.
 const MOST_CONTEXT: usize = 1 << 36;
 
-/// The plan as text.
 pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     let names = match args.card {
         Some(_) => vec![DeviceName::Cuda(0)],
@@ -97,7 +94,6 @@ pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
             grouped(limit as u64)
         ));
     }
-    // As `run` plans where it is told nothing.
     let answer = benchmarks::named(&benchmarks::default_name()).map_or(0, |usual| usual.max_new_tokens);
     let mut request = MemoryRequest {
         chunk: args.chunk,
@@ -149,7 +145,7 @@ fn memory(text: &str) -> Result<u64, WrongValue> {
     }
 }
 
-/// Bytes of a device's share, by the names that they have in JSON and at the head of the table.
+/// Bytes of a device's share, by JSON key and column title.
 const PARTS: [(&str, fn(&Share) -> u64); 6] = [
     ("weights", |share| share.weights),
     ("cache", |share| share.cache),

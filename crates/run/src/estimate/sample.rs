@@ -1,4 +1,4 @@
-//! The cases that an estimate looks at, and what all estimates count of them.
+//! Samples cases for estimates, and sums up what all estimates count.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,15 @@ use palimpsest_core::model::{DecoderSpec, LayerSpec};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::case::Case;
 
-/// Cases that are cut and tokenised; a data set of no more is tokenised whole.
 const SAMPLE: usize = 8;
 
-/// The cases of the plan that are looked at: at even distances. Broken rows are not asked.
+/// Evenly spaced cases; broken rows are skipped.
 pub(super) fn sample(plan: &[PlannedCase]) -> Vec<&PlannedCase> {
     let sound: Vec<&PlannedCase> = plan.iter().filter(|case| case.broken.is_none()).collect();
     let n = sound.len().min(SAMPLE);
     (0..n).filter_map(|i| sound.get((2 * i + 1) * sound.len() / (2 * n)).copied()).collect()
 }
 
-/// `400 cases`, broken rows apart.
 pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     let sound = plan.iter().filter(|case| case.broken.is_none()).count();
     match plan.len() - sound {
@@ -32,8 +30,7 @@ pub(super) fn count_of_cases(plan: &[PlannedCase]) -> String {
     }
 }
 
-/// Calls `of` with each sampled case of the plan as each of the conditions that are read shows it, and with the ids of its planned
-/// probes. Returns how many cases there are.
+/// Calls `of` with each sampled case under each condition that is read, and its planned probe ids. Returns the number of cases.
 pub(super) fn each_sampled(
     job: &RunSpec,
     dataset: &Dataset,
@@ -64,29 +61,25 @@ pub(super) fn each_sampled(
     Ok(wanted.len())
 }
 
-/// The prompts of the asked probes of a part of a case.
 pub(super) fn asked_of<'a, P>(case: &Case, part: &'a BudgetedCase<P>, asked: &[&str]) -> Vec<&'a P> {
     let probes = case.probes[part.probes.clone()].iter().zip(&part.prompts);
     probes.filter(|(probe, _)| asked.contains(&probe.id.as_str())).map(|(_, prompt)| prompt).collect()
 }
 
-/// True of conditions whose prompts are not those of another one.
+/// True if the condition does not reuse another one's prompts.
 pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
 }
 
-/// A context of the sample with its questions, by what it takes.
 pub(super) struct SampledContext {
-    /// Tokens that all of its prompts begin with.
+    /// Tokens of the common prefix.
     pub shared: usize,
-    /// Tokens of each asked prompt beyond them.
+    /// Further tokens of each asked prompt.
     pub own: Vec<usize>,
-    /// Bytes of all its attention files.
     pub bytes: usize,
 }
 
 impl SampledContext {
-    /// Tokens of the longest prompt.
     pub fn longest(&self) -> usize {
         self.shared + self.own.iter().max().unwrap_or(&0)
     }
@@ -97,9 +90,9 @@ pub(super) struct Sampled<'a> {
     plan: &'a [PlannedCase],
     answers: usize,
     cases: usize,
-    /// Cases of the run to one of the sample; broken rows are not asked.
+    /// Cases of the run per sampled case; excludes broken rows.
     pub scale: f64,
-    /// Answers to a question of one context: a path that is blocked takes what it takes again.
+    /// Answers per question: each blocked path repeats the cost.
     pub repeat: usize,
     pub batch: usize,
 }
@@ -120,12 +113,11 @@ impl<'a> Sampled<'a> {
         }
     }
 
-    /// `1,200 answers on 400 cases`.
     pub fn asked(&self) -> String {
         format!("{} answers on {}", self.answers, count_of_cases(self.plan))
     }
 
-    /// Lines of tokens, of `time` where it is known, and of bytes: of answers of `most_new` tokens each. `tokens` says whose they are.
+    /// Lines of tokens, of `time` if known, and of bytes, for answers of `most_new` tokens. `tokens` names the tokenizer.
     pub fn text(&self, contexts: &[SampledContext], most_new: usize, tokens: &str, time: &str) -> String {
         let whole = |count: usize| (count as f64 * self.scale).round() as u64;
         let (mut computed, mut reused, mut bytes) = (0, 0, 0);
@@ -152,18 +144,16 @@ impl<'a> Sampled<'a> {
     }
 }
 
-/// Answers of a plan under some conditions, broken rows apart.
 pub(super) fn answers(conditions: &[Condition], plan: &[PlannedCase]) -> usize {
     let sound = plan.iter().filter(|case| case.broken.is_none());
     sound.map(|case| case.probes.len()).sum::<usize>() * conditions.len()
 }
 
-/// The conditions of a run, of which there is always one.
 pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
     if conditions.is_empty() { vec![Condition::PLAIN] } else { conditions }
 }
 
-/// Bytes of a prompt's attention file, but for its header: masses and shares of every layer, and the tokens.
+/// Size of a prompt's attention file without header: masses and shares of every layer, and the tokens.
 pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
     let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.delta_net()) {
         (Some(attention), _) => rows * keys * (attention.heads + 1),

@@ -1,4 +1,4 @@
-//! Verdicts on answers that are generated anew, by the judge and the wording of a run's verdicts: for `palimpsest why --anew`.
+//! Judges regenerated answers with a run's judge and rubric, for `palimpsest why --anew`.
 
 use anyhow::{Context, bail, ensure};
 
@@ -12,13 +12,11 @@ use crate::runs::setup::Thinking;
 use crate::runs::store::RunFolder;
 use palimpsest_data::benchmarks::{JudgeUnit, rubric_named};
 
-/// The judge of a run's verdicts, by whom other answers are judged.
 pub struct AnewJudge {
     judge: OpenJudge,
     instructions: Instructions,
 }
 
-/// The wording by which the judge of a run's verdicts was read.
 pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result<Instructions> {
     let benchmark = folder.benchmark()?;
     let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
@@ -44,7 +42,7 @@ impl AnewJudge {
         Ok(AnewJudge { judge: OpenJudge::open(judge, &JudgeOptions::on(on.clone()))?, instructions })
     }
 
-    /// The verdict on a text in the place of an answer of the run. The judge is shown the case's other answers as it was then.
+    /// Judges `text` in place of an answer of the run; the case's other answers are shown unchanged.
     pub fn verdict(&mut self, folder: &RunFolder, row: &AnswerRow, text: &str) -> anyhow::Result<bool> {
         let AnewJudge { judge, instructions } = self;
         let case =
@@ -69,7 +67,7 @@ impl AnewJudge {
         }
         let content = instructions.prompt(case, &exchanges)?;
         let mut judge = judge.judge();
-        // A reply holds all of a case's verdicts; scoring reads the one that is asked for.
+        // A reply holds all verdicts of a case; scoring reads only the requested one.
         if matches!(judge, Judge::Scoring(_)) {
             exchanges.retain(|one| one.probe.id == row.probe);
         }

@@ -1,7 +1,7 @@
-//! Judging without a model: a benchmark's rules read what was answered, each as a judge of its own.
+//! Judging without a model: each reading, a benchmark's rule for parsing answers, acts as a judge of its own.
 //!
-//! Reading is deterministic, so a verdict that is there already is not written again. What cannot be read is an error row with the
-//! reason, which counts as wrong. Probes to which no answer is right by a reading get no row of it.
+//! Readings are deterministic, so existing verdicts are not rewritten. An unreadable answer is an error row, which counts as wrong. Probes
+//! without a right answer under a reading get no row.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,6 @@ use palimpsest_data::benchmarks::{Benchmark, Given, Reading, Said, Told};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadSummary {
-    /// The reading, which is the judge's name.
     pub reading: &'static str,
     pub about: &'static str,
     pub planned: usize,
@@ -24,12 +23,11 @@ pub struct ReadSummary {
     pub unanswered: usize,
 }
 
-/// SHA-256 (lower-case hexadecimal) of what decides a reading's verdicts, with a version of this code.
+/// SHA-256 (lower-case hex) of what determines a reading's verdicts, including a code version.
 pub fn reading_digest(benchmark: &Benchmark, reading: &Reading) -> String {
     sha256(format!("palimpsest reading 1\n{}\n{}\n{}", benchmark.name, reading.name, reading.about))
 }
 
-/// Reads all answers of a run by a benchmark's readings. A reading of scores is left out where no answer has any.
 pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<ReadSummary>, RunError> {
     let plan = store.plan().to_vec();
     let identity = store.header().identity.clone();
@@ -66,7 +64,7 @@ pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<R
                 }
             }
         }
-        // Endpoints give no scores; a judge with nothing but errors would say as little.
+        // Endpoints give no scores; avoid a judge with only errors.
         let scored = |(_, answer): &(_, Option<&AnswerRow>)| {
             answer.is_some_and(|row| !row.scores.is_empty() || row.contrast.is_some())
         };
@@ -127,7 +125,7 @@ fn verdict(
     }
 }
 
-/// The row with what was said. A choice is right where a note of the probe says so, unless `correct` does.
+/// Adds the parsed answer. A choice is right if the probe's note says so, unless `correct` overrides it.
 pub(super) fn with_said(
     row: VerdictRow,
     said: Said,
@@ -145,7 +143,6 @@ pub(super) fn with_said(
     }
 }
 
-/// The log-probabilities of an answer's options, or of its contrasted values.
 fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
     match &row.contrast {
         Some(contrast) if row.scores.is_empty() => {
@@ -155,5 +152,4 @@ fn scores(row: &AnswerRow) -> BTreeMap<String, f64> {
     }
 }
 
-/// The note of a probe that says which choice is right.
 const EXPECTED: &str = "expected";

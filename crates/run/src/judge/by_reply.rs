@@ -1,6 +1,5 @@
-//! Judging by reply: the judge is asked for JSON, and its reply is read leniently (see `reply`).
-//!
-//! Ids on which the first reply holds no verdict are asked for again, once. A refusal is not argued with.
+//! Judging by reply: requests JSON and parses the reply leniently (see `reply`). Ids without a verdict are requested once more; refusals
+//! are not.
 
 use super::instructions::{Instructions, Reasons};
 use super::reply::{Found, ReplyText, read_verdicts};
@@ -11,13 +10,10 @@ use palimpsest_data::ground::order::unique;
 
 const QUOTED: usize = 200;
 
-/// Most tokens of a reply with verdicts: three short reasons, with room for a model that thinks aloud.
+/// Maximum tokens of a reply; fits three short reasons and thinking aloud.
 pub const REPLY_TOKENS: usize = 2048;
 
-/// Asks a judge for JSON.
-///
-/// The verdicts of the second reply are merged with those of the first by id. What is missing then, contradictory or refused is an
-/// error for the exchanges concerned.
+/// Merges the verdicts of both replies by id. Missing, contradictory or refused verdicts are errors of their exchanges.
 pub fn judge_by_reply(
     model: &mut dyn ChatModel,
     sampling: &Sampling,
@@ -86,7 +82,7 @@ fn read(
     found.into_iter().zip(exchanges).map(given).collect()
 }
 
-/// The conversation so far, and the request for what it lacks. A greedy judge would say the same again to the same messages.
+/// The conversation with a request for the missing ids; repeating the same messages to a greedy judge would change nothing.
 fn request_again(
     messages: &[Message],
     first: &Reply,

@@ -1,8 +1,5 @@
-//! Judging by scoring: the JSON is written for the judge up to each decision, and the words that it may say are weighed against
-//! each other there, so that none of its verdicts can be unparseable.
-//!
-//! Every probe is decided after the same prompt, in a reply of its own: no verdict is conditioned on another one. The model keeps
-//! the prompt in its cache from one probe to the next.
+//! Judging by scoring: writes the JSON reply up to each verdict and compares the probabilities of the allowed words there, so no verdict is
+//! unparsable. Each probe is decided independently after the same prompt, whose KV cache is reused.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +10,13 @@ use crate::chat::{Message, ScoringModel};
 use palimpsest_data::benchmarks::Said;
 use palimpsest_data::benchmarks::VerdictKind;
 
-/// Most tokens of a reason that explains a verdict.
+/// Maximum tokens of a reason after the verdict.
 const AFTER_TOKENS: usize = 40;
-/// Most tokens of a reason that the verdict rests on.
+/// Maximum tokens of a reason before the verdict.
 const BEFORE_TOKENS: usize = 120;
 
-/// Reads a judge by scoring.
-///
-/// The words are scored with the space before them, because that is how tokenisers see them in JSON; p is their softmax. A tie of
-/// `true` and `false` counts as not correct, and one of others as the first of them. An exchange without an answer is not put to the
-/// judge.
+/// Words are scored with a leading space, as tokenised in JSON; p is their softmax. A tie of `true` and `false` counts as not correct,
+/// other ties go to the first word. Exchanges without an answer are skipped.
 pub fn judge_by_scoring(
     model: &mut dyn ScoringModel,
     messages: &[Message],
@@ -48,7 +42,7 @@ fn decide(
     Exchange { probe, .. }: &Exchange,
     Instructions { verdict: kind, reasons, .. }: &Instructions,
 ) -> Result<(Verdict, String), JudgeError> {
-    // A label stands in an object of its own, all other verdicts under their probe's id.
+    // A label has its own object; other verdicts are keyed by probe id.
     let (opening, closing) = match kind {
         VerdictKind::Label { .. } => ("{".to_owned(), "}"),
         _ => (format!("{{{}: {{", json_string(&probe.id)), "}}"),
@@ -66,7 +60,7 @@ fn decide(
     if scores.len() != words.len() {
         return Err(NoVerdict::Scores { scores: scores.len(), words: words.len() }.into());
     }
-    // One over one and the others' odds against it.
+    // One over one plus the others' odds against it.
     let against = |at: usize| {
         let others = scores.iter().enumerate().filter(|(other, _)| *other != at);
         others.map(|(_, other)| (other - scores[at]).exp()).sum::<f64>()
@@ -76,7 +70,7 @@ fn decide(
         return Err(NoVerdict::NotFinite(scores).into());
     }
     let (chosen, probability) = match kind {
-        // The probability is that of the first word, which says that it is right, whichever is said.
+        // Probability of the first word ("right"), whichever is chosen.
         VerdictKind::Correct | VerdictKind::Label { .. } => {
             (usize::from(probabilities[0] <= 0.5), probabilities[0])
         }
@@ -101,7 +95,6 @@ fn decide(
     Ok((verdict, text))
 }
 
-/// The judge's reason after `text`, to which it is added as JSON.
 fn written_reason(
     model: &mut dyn ScoringModel,
     messages: &[Message],
@@ -110,12 +103,11 @@ fn written_reason(
 ) -> Result<String, JudgeError> {
     text.push_str("\"reason\": \"");
     let reason = clean_reason(&model.continue_from(messages, text, "\"", most)?);
-    // The opening quote is there already.
     text.push_str(json_string(&reason).get(1..).unwrap_or("\""));
     Ok(reason)
 }
 
-/// The words of a kind of verdict on a probe of these facets as JSON, each with the space before it, and what each says.
+/// Words of a verdict kind as JSON with a leading space, and their meaning.
 fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> Vec<(String, Said)> {
     let words: Vec<(String, Said)> = match kind {
         VerdictKind::Correct => [true, false].map(|right| (right.to_string(), Said::Correct(right))).into(),
@@ -133,7 +125,7 @@ fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> Vec<(String, S
     words.into_iter().map(|(word, said)| (format!(" {word}"), said)).collect()
 }
 
-/// A reason on one line, without the control characters and stray backslashes that would break the JSON around it.
+/// One line, without control characters and backslashes that would break the JSON.
 fn clean_reason(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() || c == '\\' { ' ' } else { c }).collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

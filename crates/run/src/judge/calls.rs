@@ -1,6 +1,4 @@
-//! The calls of a judge: one after the other, or several at once where it has several ways to be called.
-//!
-//! What came of them is handed on in their order either way, so that the rows of a run do not depend on it.
+//! The calls of a judge, sequential or parallel. Results are handed on in order either way, so that rows do not depend on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,8 +9,8 @@ use crate::runs::subject::PATIENCE;
 
 pub(super) type Ask<'a, T> = &'a (dyn Fn(&mut Judge<'_>, usize) -> T + Sync);
 
-/// Makes `count` calls and hands what came of each to `take`, in their order. Returns whether `stop` ended it before the last; those under
-/// way are finished then, and also after an error of `take`, which ends it too.
+/// Makes `count` calls and passes results to `take` in order. Returns whether `stop` ended it early; pending calls finish first, also after
+/// an error of `take`.
 pub(super) fn make_calls<T: Send>(
     judge: &mut Judge<'_>,
     count: usize,
@@ -44,7 +42,6 @@ pub(super) fn make_calls<T: Send>(
     Ok(!whole)
 }
 
-/// Counts calls in a row that failed, and calls in a row that brought no verdict.
 pub(super) struct Failures<'a> {
     conduct: &'a Conduct,
     failed: usize,
@@ -70,7 +67,6 @@ impl<'a> Failures<'a> {
         )))
     }
 
-    /// A call about `what` brought a verdict, or none for a reason.
     pub fn count(&mut self, judge: &str, what: &str, why: Option<&str>) -> Result<(), RunError> {
         let Some(why) = why else {
             self.unreadable = 0;

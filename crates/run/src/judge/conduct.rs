@@ -1,22 +1,19 @@
-//! Judges, and the reporting of a judging.
-
 use crate::chat::{CallTokens, ChatModel, Sampling, ScoringModel};
 
 pub enum Judge<'a> {
-    /// By weighing `true` against `false` at each decision.
+    /// Scores `true` against `false` at each decision.
     Scoring(&'a mut dyn ScoringModel),
-    /// By asking for JSON: of an endpoint, or of a local model that is to think first.
+    /// Requests JSON, from an endpoint or a local model that thinks first.
     Reply { model: &'a mut dyn ChatModel, sampling: Sampling },
-    /// By asking for JSON, several calls at once: of an endpoint.
+    /// Requests JSON, in parallel calls to an endpoint.
     Several { models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling },
 }
 
-/// Reporting of a judging, and when to give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conduct {
     pub show_progress: bool,
     pub verbose: bool,
-    /// After how many calls in a row whose replies hold no verdict it ends; never where absent.
+    /// Give up after this many consecutive calls without a verdict; never if absent.
     pub give_up_after: Option<usize>,
 }
 
@@ -25,7 +22,6 @@ impl Conduct {
 }
 
 impl From<bool> for Conduct {
-    /// Shows progress or not, without a line a verdict.
     fn from(show_progress: bool) -> Self {
         Conduct { show_progress, verbose: false, give_up_after: Some(Conduct::GIVE_UP_AFTER) }
     }
@@ -40,7 +36,6 @@ impl Judge<'_> {
         }
     }
 
-    /// The judge's name, as verdict rows carry it.
     pub fn name(&self) -> String {
         self.model().map(ChatModel::name).unwrap_or_default()
     }

@@ -1,7 +1,5 @@
-//! Instructions of a judge: a benchmark's rubric, with a template and a place for reasons of the caller's choice.
-//!
-//! Owns the rendering of the judge's prompt and the digest that verdicts carry. A verdict counts for the instructions that it was
-//! given by, and for no others.
+//! Instructions of a judge: a benchmark's rubric with a template and the position of reasons. Owns the rendered prompt and the digest that
+//! verdicts carry; a verdict is valid only for its instructions.
 
 use std::borrow::Cow;
 
@@ -42,21 +40,20 @@ impl Reasons {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instructions {
-    /// The rubric's name ([`Rubric::name`]); of a template of the caller's own [`Instructions::with_template`]. No part of the digest.
+    /// [`Rubric::name`], or the name of [`Instructions::with_template`]. Not in the digest.
     pub name: Cow<'static, str>,
-    /// Template of the judge's prompt: the variables of [`Rubric::template`], and `reasons` (`first`, `last` or `none`).
+    /// Prompt template, with the variables of [`Rubric::template`] and `reasons` (`first`, `last` or `none`).
     pub template: Cow<'static, str>,
     pub unit: JudgeUnit,
     pub verdict: VerdictKind,
     pub reasons: Reasons,
-    /// Thinking settings in a canonical text; `None` where the judge is told nothing or is read by scoring.
+    /// Canonical thinking settings; `None` by default and for scoring.
     pub thinking: Option<String>,
-    /// The reference answers that settle a verdict without a call; `None` where the judge decides all.
+    /// Reference answers that settle verdicts without a call.
     pub references: Option<References>,
 }
 
 impl From<&Rubric> for Instructions {
-    /// The rubric alone, with reasons after the verdicts: the judge decides all.
     fn from(rubric: &Rubric) -> Self {
         let Rubric { name, template, unit, verdict, .. } = *rubric;
         Instructions {
@@ -72,12 +69,11 @@ impl From<&Rubric> for Instructions {
 }
 
 impl Instructions {
-    /// A rubric of a benchmark, with the benchmark's reference answers.
     pub fn of(benchmark: &Benchmark, rubric: &Rubric) -> Self {
         Instructions { references: benchmark.references, ..Instructions::from(rubric) }
     }
 
-    /// Instructions to choose one of these words for each probe.
+    /// Instructions to choose one of these words per probe.
     pub(super) fn of_choice(
         name: &'static str,
         template: &'static str,
@@ -95,12 +91,12 @@ impl Instructions {
         }
     }
 
-    /// The same with a template of the caller's own, named `own-` and the beginning of its SHA-256.
+    /// Replaces the template; the name becomes `own-` and the start of its SHA-256.
     #[must_use]
     pub fn with_template(self, template: String) -> Self {
         let digest = sha256(&template);
         let name = format!("own-{}", digest.get(..8).unwrap_or(&digest)).into();
-        // Which scores another text gives to which probes is not known.
+        // A custom template may assign scores to probes differently.
         let verdict = match self.verdict {
             VerdictKind::Score { most, .. } => VerdictKind::Score { most, grades: &[] },
             verdict => verdict,
@@ -108,7 +104,7 @@ impl Instructions {
         Instructions { name, template: template.into(), verdict, ..self }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of what people who rate the same answers must share with the judge.
+    /// SHA-256 (lower-case hex) of what human raters must share with the judge.
     pub fn criteria(&self) -> String {
         let Instructions { template, verdict, .. } = self;
         sha256(format!("palimpsest criteria 1\n{verdict:?}\n{template}"))
@@ -127,7 +123,7 @@ impl Instructions {
         }
     }
 
-    /// SHA-256 (lower-case hexadecimal) of everything that decides a verdict, with a version of this code.
+    /// SHA-256 (lower-case hex) of everything that determines a verdict, including a code version.
     pub fn digest(&self) -> String {
         let Instructions { name: _, template, unit, verdict, reasons, thinking, references } = self;
         let of_references = |References { right, wrong }| format!("folded equals {right} or {wrong}\n");
@@ -138,8 +134,7 @@ impl Instructions {
         ))
     }
 
-    /// The verdict on an answer that equals a reference answer, letter case and white space aside: right where it equals a right one, else
-    /// wrong where it equals a known wrong one. `None` of others, which the judge decides.
+    /// True if the answer equals a right reference, false if it equals a known wrong one, ignoring case and white space; otherwise `None`.
     pub fn settled(&self, exchange: &Exchange) -> Option<bool> {
         let References { right, wrong } = self.references?;
         let answer = folded(exchange.answer.as_deref()?);
@@ -151,9 +146,9 @@ impl Instructions {
         if equals_one_of(right) { Some(true) } else { equals_one_of(wrong).then_some(false) }
     }
 
-    /// The same with reasons where they are asked for, or else where a judge gives them: first in a reply, last where it is read by scoring.
+    /// Defaults: reasons first in a reply, last by scoring.
     pub fn with_reasons(self, asked: Option<Reasons>, replies: bool) -> anyhow::Result<Self> {
-        // The reply of a judge that is read by scoring is written for it; in any other the order of keys is what the template asks for.
+        // Scoring writes the reply itself; otherwise the template fixes the key order.
         let by_template = replies && !self.says_where_reasons_stand()?;
         let reasons = match asked {
             Some(_) if by_template => {
@@ -170,7 +165,7 @@ impl Instructions {
         Ok(Instructions { reasons, ..self })
     }
 
-    /// True if the template says where reasons stand. One that does not asks for the same reply whatever `reasons` is.
+    /// False if the template ignores `reasons`.
     pub fn says_where_reasons_stand(&self) -> Result<bool, JudgeError> {
         let environment = self.compiled()?;
         let template = environment.get_template(JUDGE_FILE);

@@ -1,5 +1,5 @@
-//! Checking the data's own labels: a judge that is not told a label says which it would have given (a demand of SubtleMemory's
-//! reviewers). Local judges are read by scoring, endpoints by their reply, as with verdicts.
+//! Checks the data's own labels: a judge that does not see the label assigns one (requested by SubtleMemory's reviewers). Local judges
+//! score, endpoints reply, as for verdicts.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,6 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
     Instructions::of_choice("labels", check.template, check.values, reasons)
 }
 
-/// Asks about what has no clean row of this judge by these instructions yet.
 pub fn check_labels(
     log: &mut LabelLog,
     plan: &[PlannedCase],

@@ -1,10 +1,6 @@
-//! A reader of almost-JSON, as models write it: either quote, quotes inside strings, bare words and keys, trailing commas, raw
-//! newlines, and an end that was cut off.
-//!
-//! Called by `reply`, which decides what a value means. Keys that occur twice are kept twice: two verdicts under one key are a
-//! contradiction, which a map would hide.
+//! A lenient JSON parser for model output: both quotes, unescaped quotes, bare words and keys, trailing commas, raw newlines, truncation.
+//! Duplicate keys are kept, because two verdicts under one key contradict each other. `reply` interprets the values.
 
-/// Deeper nesting than any verdict has; more is refused rather than recursed into.
 const DEEPEST: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -17,16 +13,15 @@ pub(super) enum Node {
     Object(Vec<(String, Node)>),
 }
 
-/// A value at the beginning of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Read {
     pub value: Node,
     pub length: usize,
-    /// True if its last bracket is there. Of an unfinished value only what was whole is kept.
+    /// False if truncated; then only complete parts are kept.
     pub finished: bool,
 }
 
-/// The value at the beginning of `text`, whatever follows it; none where it cannot be read.
+/// Parses a value at the start of `text`, ignoring the rest.
 pub(super) fn read(text: &str) -> Option<Read> {
     let mut reader = Reader { text, at: 0, finished: true };
     let value = reader.value(0)?;
@@ -65,7 +60,6 @@ impl Reader<'_> {
         found
     }
 
-    /// True if the text ends here, in the middle of a value.
     fn ends(&mut self) -> bool {
         let ends = self.peek().is_none();
         self.finished &= !ends;
@@ -120,7 +114,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A quoted string. A quote closes it only before `, : } ]` or the end, so that `'doesn't'` is read whole.
+    /// A quote closes the string only before `, : } ]` or the end, so that `'doesn't'` parses.
     fn string(&mut self, quote: char) -> Option<String> {
         self.next();
         let mut out = String::new();
@@ -139,7 +133,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The character after a backslash; controls are spaces.
+    /// The character after a backslash; controls become spaces.
     fn escaped(&mut self) -> Option<char> {
         Some(match self.next()? {
             'n' | 't' | 'r' | 'b' | 'f' => ' ',
@@ -169,7 +163,7 @@ impl Reader<'_> {
         Some(unit)
     }
 
-    /// A bare word or number. One that the text ends with may have been cut: `1` of `10`.
+    /// A bare word or number; at the end of the text it may be truncated (`1` of `10`).
     fn word(&mut self) -> Option<String> {
         let stop = |c: char| matches!(c, ',' | ':' | '}' | ']' | '{' | '[' | '"' | '\n');
         let Some(length) = self.rest().find(stop) else {
@@ -182,7 +176,7 @@ impl Reader<'_> {
     }
 }
 
-/// Value of a bare word; Python's `True`, `None` and their like included.
+/// Also Python's `True`, `None` etc.
 fn scalar(word: &str) -> Node {
     match word.to_lowercase().as_str() {
         "true" => Node::Bool(true),
@@ -213,8 +207,8 @@ mod tests {
         }
     }
 
-    /// JSON of any shape. Strings hold no quote before what would close them, which is where the readers differ on purpose,
-    /// and no control characters but those that are escaped by letters.
+    /// Arbitrary JSON. Excludes quotes before closing characters, where the parsers differ on purpose, and controls without a letter
+    /// escape.
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),

@@ -1,7 +1,7 @@
-//! Judging what memories say: does a memory whose sources hold a piece of evidence state it (level 2 of table 3)?
+//! Judges what memories say: does a memory whose sources hold a piece of evidence state it (level 2 of table 3)?
 //!
-//! Each distinct text that a memory has had is asked about once for each fact: the events say when it had it. Rows go to the `stated.jsonl` of
-//! the system and case. The judge sees the text and the case's note on the evidence, and nothing else.
+//! Each distinct text of a memory, as known from the events, is judged once per fact. Rows go to `stated.jsonl` of the system and case. The
+//! judge sees only the text and the case's note on the evidence.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,17 +21,14 @@ use palimpsest_data::benchmarks::{Benchmark, Said};
 use palimpsest_data::case::Notes;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
-/// The words that the judge chooses from: the memory states the fact, or something else.
 const WORDS: [&str; 2] = ["states", "other"];
 
-/// A memory and a piece of evidence, with the folder that keeps their row.
 type Asked = (PathBuf, StatedRow);
 
 pub fn memory_instructions(reasons: Reasons) -> Instructions {
     Instructions::of_choice("memories", include_str!("memory.j2"), &WORDS, reasons)
 }
 
-/// Asks about every memory of every system of the run in `dir` that has no row of this judge yet.
 pub fn judge_memories(
     dir: &Path,
     (plan, benchmark): (&[PlannedCase], &Benchmark),
@@ -61,7 +58,7 @@ pub fn judge_memories(
     let mut logs: HashMap<PathBuf, RowLog<StatedRow>> = HashMap::new();
     let asked = (instructions, &conduct, stop);
     ask(judge, asked, ("memories", &wanted), &mut summary, &mut |(folder, row), verdict| {
-        // What was not said is asked again by the same command.
+        // Missing verdicts are requested again by a rerun.
         let Ok(verdict) = verdict else { return Ok(()) };
         let states = verdict.said == Said::Choice(WORDS[0].to_owned());
         let log = match logs.entry(folder.clone()) {
@@ -86,8 +83,8 @@ fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
     Ok(names)
 }
 
-/// The texts of a case's memories that carry evidence by the sources which the memory had with them, each with each piece. A memory that is
-/// rewritten in place has several texts, and is asked about each: the last alone does not say what was there before.
+/// Each text of a case's memories, with each piece of evidence among the sources it had. All texts of a rewritten memory are judged, since
+/// the last does not show earlier states.
 fn questions(
     (system, folder): (&str, &Path),
     case: &PlannedCase,
@@ -114,7 +111,7 @@ fn questions(
                 judge: judge.to_owned(),
             };
             questions.push(Question {
-                // Without the case's own notes, which say more than the one fact.
+                // Omit the case's notes, which reveal more than this fact.
                 case: PlannedCase::default(),
                 probe: PlannedProbe { id: "note".to_owned(), judge: notes, ..PlannedProbe::default() },
                 what: format!("{} {system} memory {id} ({role})", case.case),
@@ -125,7 +122,7 @@ fn questions(
     questions
 }
 
-/// Each distinct text that each memory has had, with the sessions that were among its sources at some time when it had it.
+/// Distinct texts per memory, with all sessions that were its sources while it had the text.
 fn texts(rows: &MemoryRows) -> BTreeMap<(&str, &str), BTreeSet<&str>> {
     let told = rows.events().into_iter().filter_map(|(row, text)| {
         let changes = !matches!(row.event.op, Op::None | Op::Delete);

@@ -1,11 +1,9 @@
-//! Judging by a benchmark's rubric: one call a case or a probe, with the judge-only fields and every query with its response; a
-//! verdict with a short reason for each.
+//! Judging by a benchmark's rubric: one call per case or probe, with judge-only fields, queries and responses; a verdict and a short reason
+//! for each.
 //!
-//! Where a benchmark's answers say by themselves what they choose, its rules read them (`by_reading`) and no model is asked.
-//!
-//! A model whose probabilities can be read is judged with by scoring (`by_scoring`); any other one, and one that is to think before it
-//! decides, is asked for JSON (`by_reply`). Called by `palimpsest judge`; it sees no history. A verdict counts for the [`Instructions`] that it was given by,
-//! and for no others.
+//! Answers that name their choice are parsed by rules (`by_reading`), without a model. Models with readable probabilities judge by scoring
+//! (`by_scoring`), unless they should think first; others return JSON (`by_reply`). A verdict is valid only for its [`Instructions`]. The
+//! judge sees no history. Called by `palimpsest judge`.
 
 mod anew;
 mod by_reading;
@@ -52,16 +50,14 @@ pub use verdict::{NoVerdict, Verdict};
 use by_reading::with_said;
 use calls::{Failures, make_calls};
 
-/// A query and its response, as the judge sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exchange {
-    /// The probe, with the notes that only a judge sees.
     pub probe: PlannedProbe,
     pub answer: Option<String>,
     pub cut: bool,
 }
 
-/// What is asked at once: answers to some probes of a case under a condition.
+/// One judge call: answers to probes of a case under one condition.
 struct Call<'a> {
     case: &'a PlannedCase,
     condition: &'a str,
@@ -88,7 +84,6 @@ pub enum JudgeError {
     Template(String),
 }
 
-/// An asked judge's outcome of one call, and its cost.
 struct Asked {
     outcome: Result<Judged, JudgeError>,
     seconds: f64,
@@ -96,11 +91,10 @@ struct Asked {
     refused: Vec<String>,
 }
 
-/// Judges what has no clean verdict of this judge by this rubric yet. Verdicts of other judges, and by other rubrics, stay beside
-/// the new ones. Rows come in the order of the plan, however many calls are made at once.
+/// Judges everything without a clean verdict of this judge and rubric. Other verdicts are kept. Rows are written in plan order, also with
+/// parallel calls.
 ///
-/// A probe without an answer gets an error row and costs no call; a call all of whose probes lack one is left out. A template
-/// that fails on any call is refused before the first one.
+/// A probe without an answer gets an error row; a call with no answers is skipped. Templates are rendered for all calls before the first.
 pub fn run(
     store: &mut RunStore,
     judge: &mut Judge<'_>,
@@ -123,18 +117,17 @@ pub fn run(
     let judged = |call: &Call<'_>| call.exchanges.iter().filter(|one| is_clean(call, one)).count();
     let (planned, skipped) = (store.planned(), calls.iter().map(judged).sum());
     calls.retain(|call| judged(call) < call.exchanges.len());
-    // Without an answer there is no call; of a broken row there are no notes either.
+    // Unanswered calls are skipped; broken rows have no notes.
     for call in calls.iter().filter(|call| call.is_answered()) {
         let rendered = instructions.prompt(call.case, &call.exchanges);
         rendered.map_err(|error| RunError::GaveUp(error.to_string()))?;
     }
-    // Before the first verdict that names it.
     store.append_rubric(instructions.row())?;
     let left_out = plan.iter().flat_map(|case| &case.probes).map(|probe| probe.left_out.len()).sum();
     let summary = Summary { planned, skipped, left_out, ..Summary::default() };
     let progress = Steps::new("verdicts", planned - skipped, conduct.show_progress).brief(!conduct.verbose);
     let mut desk = Desk { store, progress, summary };
-    // Rows of failed calls wait for the next call: a judge that turns out to be gone leaves none behind.
+    // Rows of failed calls are held back, so that an unreachable judge leaves none.
     let mut waiting: Vec<VerdictRow> = Vec::new();
     let mut failures = Failures::new(&conduct);
     let settled_of = |call: &Call<'_>| -> Option<Vec<bool>> {
@@ -159,7 +152,7 @@ pub fn run(
             let call = &calls[nth];
             let rows = |verdicts: Vec<Result<Verdict, JudgeError>>, refused: &[String]| {
                 let rows = call.exchanges.iter().zip(verdicts);
-                // A case is judged as a whole; what was clean before stays as it is.
+                // A case is judged as a whole; clean verdicts are kept.
                 let rows = rows.filter(|(exchange, _)| !is_clean(call, exchange));
                 let row = |(exchange, verdict): (&Exchange, _)| VerdictRow {
                     case: call.case.case.clone(),
@@ -191,7 +184,7 @@ pub fn run(
             let verdicts: Vec<Result<Verdict, JudgeError>> = match outcome {
                 Ok(Judged { verdicts, replies }) => {
                     let (case, condition) = (call.case.case.clone(), call.condition.to_owned());
-                    // Prefill and decoding are not told apart, nor what is reused.
+                    // Prefill and decode are not timed separately; reuse is not known.
                     let cost = Cost {
                         tokens_computed: usage.computed,
                         tokens_generated: usage.generated,
@@ -225,7 +218,7 @@ pub fn run(
     Ok(desk.summary)
 }
 
-/// Why a call brought no verdict on any answer; `None` where it brought one.
+/// Why a call brought no verdict at all; `None` if it brought one.
 fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) -> Option<String> {
     let mut asked =
         exchanges.iter().zip(verdicts).filter(|(exchange, _)| exchange.answer.is_some()).peekable();
@@ -268,7 +261,6 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Files the rows of one call, which took so many seconds where it was made now.
     fn file(&mut self, rows: Vec<VerdictRow>, seconds: Option<f64>) -> Result<(), RunError> {
         let mut before = seconds;
         if !rows.is_empty() {
@@ -290,14 +282,12 @@ impl Desk<'_> {
     }
 }
 
-/// The verdict on an answer that equals a right reference answer or a wrong one.
 fn by_reference(right: bool) -> Verdict {
     let which = if right { "right" } else { "known wrong" };
     let reason = format!("equals a {which} reference answer; the judge was not asked");
     Verdict { said: Said::Correct(right), probability: None, reason: Some(reason) }
 }
 
-/// The part of a row that tells a verdict on an answer.
 fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> VerdictRow {
     let row = VerdictRow { probe: exchange.probe.id.clone(), ..VerdictRow::default() };
     match verdict {
@@ -311,7 +301,6 @@ fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> Ver
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// On each exchange, in order.
     pub verdicts: Vec<Result<Verdict, NoVerdict>>,
     pub replies: Vec<String>,
 }
@@ -325,7 +314,7 @@ fn judge_call(
     ask_judge(judge, instructions.prompt(case, exchanges)?, exchanges, instructions)
 }
 
-/// Puts a prompt to the judge, and reads its verdicts on some of the exchanges that the prompt shows: of a reply on all.
+/// Asks for verdicts on some of the prompt's exchanges; a reply covers all.
 fn ask_judge(
     judge: &mut Judge<'_>,
     content: String,

@@ -1,6 +1,5 @@
-//! A judge by its name: `local:NAME`, a model of this machine, or `http://host[:port]/v1#model`, an endpoint.
-//!
-//! Called by `palimpsest judge`, and by `palimpsest why` for answers generated anew ([`super::anew`]).
+//! Opens a judge by name: `local:NAME`, or an endpoint `http://host[:port]/v1#model`. Called by `palimpsest judge`, and by `palimpsest why`
+//! for regenerated answers ([`super::anew`]).
 
 use anyhow::Context;
 
@@ -14,7 +13,7 @@ use palimpsest_core::text::ThinkingMode;
 
 const LOCAL: &str = "local:";
 
-/// Context of a local judge: a case's notes, three queries and long answers fit many times over.
+/// Context of a local judge, tokens; ample for notes, three queries and long answers.
 const JUDGE_CONTEXT: usize = 16_384;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +36,7 @@ impl<'a> JudgeSource<'a> {
         }
     }
 
-    /// True of a judge that writes its verdicts: scoring leaves no place for a thought.
+    /// True if the judge writes its verdicts; scoring cannot think first.
     pub fn replies(self, thinking: &Thinking) -> bool {
         matches!(self, JudgeSource::Endpoint(_)) || thinking.thinking == ThinkingMode::On
     }
@@ -48,14 +47,13 @@ pub struct JudgeOptions {
     pub on: DeviceArgs,
     pub in_dtype: DtypeArgs,
     pub thinking: Thinking,
-    /// Most tokens of a reply, beside its thought.
     pub max_new_tokens: usize,
     pub parallel: usize,
     pub patience: Patience,
 }
 
 impl JudgeOptions {
-    /// One call at a time, and all else as `palimpsest judge` has it unless told otherwise.
+    /// Defaults of `palimpsest judge`, with one call at a time.
     pub fn on(on: DeviceArgs) -> Self {
         JudgeOptions {
             on,
@@ -76,7 +74,6 @@ pub struct OpenJudge {
 enum Model {
     Scoring(Box<LocalModel>),
     Reply(Box<LocalModel>),
-    /// Once for each call at once.
     Endpoint(Vec<Endpoint>),
 }
 

@@ -1,4 +1,4 @@
-//! Questions to a judge about something else than an answer: one call and one verdict each.
+//! Judge calls that grade no answer: one verdict per question.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -17,10 +17,9 @@ pub(super) struct Question<T> {
     pub row: T,
 }
 
-/// Gets the verdict on a question, or why there is none.
 pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>;
 
-/// Puts questions to a judge, in order, and hands on each verdict. `many` is the word for what is asked about.
+/// `many` is the plural noun of the items, for messages.
 pub(super) fn ask<T: Sync>(
     judge: &mut Judge<'_>,
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
@@ -37,7 +36,7 @@ pub(super) fn ask<T: Sync>(
         stop,
         &|judge, nth| {
             let Question { case, probe, .. } = &questions[nth];
-            // There is no answer to judge; an empty one says that the judge is to be asked.
+            // An empty answer makes the judge decide, since there is none to grade.
             let exchange = Exchange { probe: probe.clone(), answer: Some(String::new()), cut: false };
             let begun = Instant::now();
             let outcome = judge_call(judge, instructions, case, &[exchange]);

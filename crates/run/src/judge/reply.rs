@@ -1,33 +1,30 @@
-//! Reads verdicts out of what a judge wrote when it was asked for JSON.
+//! Parses verdicts from a judge's JSON reply.
 //!
-//! Models wrap JSON in prose and code fences, quote it with apostrophes, leave trailing commas, write Python's words, flatten the
-//! keys, write an object for each probe, and try out verdicts before they decide. Whatever can be read in one way only is read;
-//! what cannot is a missing verdict, never a guess.
+//! Models wrap JSON in prose and code fences, use apostrophes, trailing commas or Python words, flatten keys, write one object per probe,
+//! and draft verdicts before deciding. Unambiguous replies are parsed; anything else is a missing verdict, never a guess.
 //!
-//! **Groups.** The objects of a reply are its JSON objects, and lists that hold some, which stand in no other. Two neighbouring ones
-//! belong to one group where every line of the text between them is a separator:
+//! **Groups.** Objects are top-level JSON objects and lists that hold objects. Two neighbours are in one group if every line between them is
+//! a separator:
 //!
-//! - no letters and digits at all: white space, commas, bullets, rules;
-//! - a code fence, with at most one word after it (```` ```json ````);
+//! - no letters or digits: white space, commas, bullets, rules;
+//! - a code fence with at most one word after it (```` ```json ````);
 //! - a number of at most three digits: `2.`, `(3)`;
-//! - a label: an id alone, or at most four words with an id among them that begin with `#` or end with `:`, `-` or `=` (`Verdict on PR:`).
+//! - a label: an id alone, or at most four words with an id among them that start with `#` or end with `:`, `-` or `=` (`Verdict on PR:`).
 //!
-//! Anything else is prose, and separates groups. The last group that holds a verdict counts, and no other: what stands before is a
-//! draft, as is all that stands before the end of a thought (`</think>`). A last group that says something else and stands inside a
-//! sentence may be an example (`{"score": 5} would need more`), and then nothing is read. Within a group verdicts are merged by id. In a reply that was cut, an
-//! unfinished object at its end is the last group even if it holds no verdict, because what it was about to say is not known.
+//! Anything else is prose and separates groups. Only the last group with a verdict counts: earlier ones are drafts, as is everything before
+//! the end of a thought (`</think>`). If the last group disagrees and stands inside a sentence, it may be an example
+//! (`{"score": 5} would need more`), and nothing is read. Verdicts in a group are merged by id. In a truncated reply an unfinished final
+//! object is the last group even without a verdict.
 //!
-//! **Verdicts.** The verdict of an object stands under the key that was asked for, and where there is none, under the first of other
-//! usual keys that holds one. What the key that was asked for holds and is no verdict (a score of another scale, `"partly"`) is told as
-//! such and not looked past. An object's own verdict outweighs those inside it, which are of its parts.
+//! **Verdicts.** A verdict stands under the requested key, or under the first of the usual alternatives that holds one. An invalid value of
+//! the requested key (a score of another scale, `"partly"`) is reported as such. An object's own verdict outranks those of its parts.
 
 use super::loose_json::{self, Node};
 use super::verdict::Verdict;
 use palimpsest_data::benchmarks::Said;
 use palimpsest_data::benchmarks::VerdictKind;
 
-/// Most bytes of a reply, and most brackets in it that begin no value: far more than verdicts take, and little enough that no
-/// reply keeps the reader busy. Beyond them nothing is read, since what decides may stand there.
+/// Maximum bytes of a reply, and of brackets that start no value. Longer replies are not parsed, since the verdict may stand beyond.
 const LONGEST: usize = 1 << 18;
 const MOST_UNREADABLE: usize = 256;
 
@@ -35,15 +32,12 @@ const LABEL_WORDS: usize = 4;
 
 const QUOTED: usize = 60;
 
-/// The tags that models put their thoughts between.
 const THOUGHTS: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
 
-/// Verdict of a reply on one id.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     Verdict(Verdict),
     Differing(Said, Said),
-    /// Something that is no verdict of the kind stands where the verdict should.
     Unread(String),
     Missing,
 }
@@ -52,11 +46,11 @@ pub enum Found {
 pub struct ReplyText<'a> {
     pub text: &'a str,
     pub cut: bool,
-    /// The place, in the ids, of the one that a verdict without an id is on, where only one was asked about.
+    /// Index of the only requested id, for verdicts without an id.
     pub sole: Option<usize>,
 }
 
-/// The verdict on each of `ids`, in order, as far as the last group of the reply that holds one does.
+/// The verdict on each of `ids`, in order, from the last group that holds one.
 pub fn read_verdicts(reply: ReplyText<'_>, ids: &[&str], kind: VerdictKind) -> Vec<Found> {
     let objects = objects(reply.text);
     let mut groups: Vec<Vec<Object>> = Vec::new();
@@ -86,7 +80,7 @@ pub fn read_verdicts(reply: ReplyText<'_>, ids: &[&str], kind: VerdictKind) -> V
     if goes_on && said.any(|(_, earlier)| !agree(&earlier, &last)) { none() } else { last }
 }
 
-/// True if two groups say the same of every id that both say something of.
+/// True if the groups agree on every id they share.
 fn agree(one: &[Found], other: &[Found]) -> bool {
     one.iter().zip(other).all(|pair| match pair {
         (Found::Missing, _) | (_, Found::Missing) => true,
@@ -95,13 +89,12 @@ fn agree(one: &[Found], other: &[Found]) -> bool {
     })
 }
 
-/// A JSON object of a reply, or a list of them.
 struct Object {
     start: usize,
     end: usize,
     value: Node,
     finished: bool,
-    /// The place, in the ids, of the one that the line before it names.
+    /// Index of the id on the label line before it.
     label: Option<usize>,
 }
 
@@ -132,7 +125,6 @@ fn objects(text: &str) -> Vec<Object> {
     found
 }
 
-/// Where the last thought of a reply ends; `None` where it does not end.
 fn after_thoughts(text: &str) -> Option<usize> {
     let closed = THOUGHTS.iter().filter_map(|name| {
         let tag = format!("</{name}>");
@@ -142,7 +134,7 @@ fn after_thoughts(text: &str) -> Option<usize> {
     closed.max().or_else(|| (!opened()).then_some(0))
 }
 
-/// A bracket in prose, `[1]`, is no list of verdicts.
+/// Excludes brackets in prose, `[1]`.
 fn holds_object(value: &Node) -> bool {
     match value {
         Node::Object(_) => true,
@@ -163,7 +155,6 @@ fn words(line: &str) -> Vec<&str> {
     words
 }
 
-/// The place of the id that `words` are, or hold next to others.
 fn id_among(words: &[&str], ids: &[&str]) -> Option<usize> {
     let is = |id: &&str| {
         (1..=words.len()).any(|length| words.windows(length).any(|words| same(&words.concat(), id)))
@@ -171,7 +162,7 @@ fn id_among(words: &[&str], ids: &[&str]) -> Option<usize> {
     ids.iter().position(is)
 }
 
-/// The id that a line labels what follows with.
+/// Index of the id if the line is a label.
 fn labelled(line: &str, words: &[&str], ids: &[&str]) -> Option<usize> {
     if let Some(alone) = ids.iter().position(|id| same(&words.concat(), id)) {
         return Some(alone);
@@ -181,7 +172,7 @@ fn labelled(line: &str, words: &[&str], ids: &[&str]) -> Option<usize> {
     (marked && words.len() <= LABEL_WORDS).then(|| id_among(words, ids))?
 }
 
-/// True if a line between two objects leaves them in one group.
+/// True if a line between objects keeps them in one group.
 fn separates(line: &str, ids: &[&str]) -> bool {
     let words = words(line);
     let number = |word: &&str| word.len() <= 3 && word.bytes().all(|b| b.is_ascii_digit());
@@ -192,7 +183,7 @@ fn separates(line: &str, ids: &[&str]) -> bool {
     }
 }
 
-/// The id that the last line with words names, where it is a label.
+/// The id on the last non-blank line, if that is a label.
 fn label(before: &str, ids: &[&str]) -> Option<usize> {
     let line = before.lines().rev().find(|line| !words(line).is_empty())?;
     labelled(line, &words(line), ids)
@@ -219,7 +210,6 @@ fn of_group(group: &[Object], ids: &[&str], at: usize, sole: Option<usize>, kind
     }
 }
 
-/// A verdict, or what stands in its place and is none.
 type Stated<T> = Result<T, String>;
 
 struct Search<'a> {
@@ -237,8 +227,7 @@ impl Search<'_> {
         self.ids.iter().enumerate().any(|(at, id)| at != self.at && same(name, id))
     }
 
-    /// Adds every verdict that names the id: under it as a key, beside it as a name, in flat keys, and only where there is none of
-    /// these, further down.
+    /// Adds verdicts that name the id: as a key, as a sibling field, in flat keys; only without these, nested ones.
     fn named(&self, value: &Node, out: &mut Vec<Stated<Verdict>>) {
         let entries = match value {
             Node::Object(entries) => entries,
@@ -276,8 +265,8 @@ impl Search<'_> {
         entries.iter().filter(|(key, _)| !self.is_other(key)).for_each(|(_, value)| self.named(value, out));
     }
 
-    /// Adds the verdict of what is on the id without naming it: its own, and only where it has none, those of its parts. A score of one
-    /// part of several is not that of the whole.
+    /// Adds the verdict of a value that does not name the id: its own, otherwise those of its parts. A score of one part among several does
+    /// not count for the whole.
     fn unnamed(&self, value: &Node, out: &mut Vec<Stated<Verdict>>) {
         let entries = match value {
             Node::Object(entries) => entries,
@@ -317,17 +306,16 @@ fn names(entries: &[(String, Node)]) -> impl Iterator<Item = &str> {
     entries.iter().filter(move |(key, _)| is_name(key)).filter_map(|(_, value)| text(value))
 }
 
-/// Keys that models use in the place of the one that was asked for, the likeliest first; scores have others.
+/// Usual alternatives to the requested key, likeliest first; scores have others.
 const WORDS: &str =
     "correct iscorrect choice label verdict decision result pass passed judgement judgment grade";
 const SCORES: &str = "rating grade total overall final verdict decision result judgement judgment";
-/// Keys of a score of the whole, as good as the one that was asked for.
+/// Keys of a total score, equivalent to the requested one.
 const TOTALS: [&str; 3] = ["finalscore", "totalscore", "overallscore"];
-/// Keys of the best score of a scale.
 const BEST: [&str; 7] = ["outof", "max", "maxscore", "maximum", "maximumscore", "scoremax", "scale"];
 const REASONS: [&str; 5] = ["reason", "reasoning", "explanation", "rationale", "why"];
 
-/// The verdicts under the keys that `is` takes for those of verdicts: several where a key occurs again.
+/// The values of verdict keys according to `is`; several if a key repeats.
 fn decided(
     entries: &[(String, Node)],
     kind: VerdictKind,
@@ -337,7 +325,7 @@ fn decided(
         entries.iter().filter(|(key, _)| is(key, word)).map(|(_, value)| value).collect()
     };
     let under = |word: &str| values(word).into_iter().filter_map(|value| scalar(value, kind));
-    // Under a key that was not asked for, 1 is as likely a grade as a yes.
+    // Under another key, 1 may be a grade rather than a yes.
     let is_said = |value: &&Node| kind.most().is_some() || number(value).is_none();
     let first = |words: &str| {
         let said = |word: &str| -> Vec<Stated<Said>> {
@@ -378,7 +366,7 @@ fn tidy(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// True if two keys are the same but for case and punctuation.
+/// Ignores case and punctuation.
 fn same(a: &str, b: &str) -> bool {
     let letters = |s: &str| -> String {
         s.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -411,7 +399,7 @@ fn said(value: &Node, kind: VerdictKind) -> Option<Said> {
         },
         VerdictKind::Score { most, .. } => {
             let best = f64::from(most);
-            // `4/5`, `4 out of 5`; of another scale it is no score of this one
+            // `4/5`, `4 out of 5`; invalid on another scale.
             let parts = word.and_then(|word| {
                 let of = ["/", " out of ", " of "].iter().find_map(|of| word.split_once(of));
                 of.filter(|(_, of)| of.trim().parse() == Ok(best)).map(|(score, _)| score)
@@ -426,7 +414,6 @@ fn said(value: &Node, kind: VerdictKind) -> Option<Said> {
     }
 }
 
-/// A text without the marks that set it in bold or in code.
 fn unmarked(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || matches!(c, '*' | '_' | '`' | '"' | '\''))
 }
@@ -439,7 +426,7 @@ fn number(value: &Node) -> Option<f64> {
     }
 }
 
-/// The best score of a scale: 10 of `10` and of `0-10`.
+/// The maximum of a scale: 10 for `10` and `0-10`.
 fn last_number(value: &Node) -> Option<f64> {
     let in_words = |text: &str| {
         let mut words = text.rsplit(|c: char| !(c.is_ascii_digit() || c == '.'));

@@ -1,12 +1,10 @@
-//! Verdicts of a judge on an answer.
-
 use crate::chat::StopReason;
 use palimpsest_data::benchmarks::Said;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     pub said: Said,
-    /// By scoring: the probability of what was said; of `true`, where it is right or wrong.
+    /// By scoring: probability of the verdict; of `true` for right/wrong verdicts.
     pub probability: Option<f64>,
     pub reason: Option<String>,
 }

@@ -1,9 +1,8 @@
-//! Retrieval by words: Okapi BM25 over the segments of a history (Robertson and Zaragoza, 2009), by the crate `bm25`.
+//! Okapi BM25 retrieval over the segments of a history (Robertson and Zaragoza, 2009), with the crate `bm25`.
 //!
-//! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); a word of the query counts as often as it stands there. Words are those
-//! of [`palimpsest_data::ground::words`], without stemming and without stop words (ours). A segment's text is its
-//! date in words and all that its turns say, who speaks left out. Segments of equal score, those without any word of the query among them,
-//! stay in the order of the history.
+//! k1 = 1.2, b = 0.75, idf = ln(1 + (N - n + 0.5) / (n + 0.5)); repeated query words count repeatedly. Words are split by
+//! [`palimpsest_data::ground::words`], without stemming or stop words (our choice). The indexed text of a segment is its date in words and
+//! its turns, without speakers. Ties, including segments without any query word, keep the order of the history.
 
 use bm25::{Embedder, EmbedderBuilder, Scorer, Tokenizer};
 
@@ -12,7 +11,6 @@ use palimpsest_data::case::Case;
 use palimpsest_data::case::finding::quote;
 use palimpsest_data::ground::words::words;
 
-/// Ranks by BM25. The index of a history is kept until another history comes.
 #[derive(Default)]
 pub struct Bm25Ranker {
     index: Option<Index>,
@@ -48,7 +46,7 @@ impl Index {
 }
 
 impl Bm25Ranker {
-    /// The score of each of `texts`, all of which make the collection, for a query; 0 without a word in common.
+    /// BM25 scores of `texts`, which form the collection; 0 without a common word.
     pub fn scores(&mut self, texts: Vec<String>, query: &str) -> Vec<f32> {
         let count = texts.len();
         let known = self.index.take().filter(|index| index.texts == texts);

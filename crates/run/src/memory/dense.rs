@@ -1,7 +1,7 @@
-//! Retrieval by embeddings: segments by the cosine of their vectors to the query's (KnowMe-Bench, section 5.1: naive RAG).
+//! Dense retrieval: ranks segments by cosine similarity to the query (KnowMe-Bench, section 5.1: naive RAG).
 //!
-//! A segment's text is its date in words and all that its turns say, as for retrieval by words. The vectors of a history are made once, when the first query
-//! comes, and kept until another history does. Segments of equal cosine stay in the order of the history.
+//! Segment text is the same as for BM25. The embeddings of one history are computed at its first query and cached. Ties keep the order of
+//! the history.
 
 use super::rank::{Rank, texts};
 use crate::embedder::{EmbedError, Embedder};
@@ -27,20 +27,17 @@ pub struct DenseRanker {
 #[derive(Debug)]
 struct Index {
     texts: Vec<String>,
-    /// Normalised to length 1.
     vectors: Vec<Vec<f32>>,
 }
 
 impl DenseRanker {
-    /// With the embedding model of the model home, which is fetched where it is not there. `show` says whether someone is told how far
-    /// the vectors of a history are.
+    /// Uses the built-in embedding model and downloads it if missing. `show` prints embedding progress.
     pub fn open(store: &ModelStore, show: bool) -> Result<Self, DenseError> {
         Embedder::built_in()?;
         let embedder = Embedder::open(&store.embedder()?)?;
         Ok(DenseRanker { embedder, show, index: None })
     }
 
-    /// The cosine of each text to the query.
     pub fn cosines(&mut self, texts: Vec<String>, query: &str) -> Result<Vec<f32>, EmbedError> {
         let known = self.index.take().filter(|index| index.texts == texts);
         let index = match known {
@@ -74,7 +71,7 @@ impl Rank for DenseRanker {
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String> {
         let cosines = self.cosines(texts(case), query).map_err(|error| error.to_string())?;
         let mut places: Vec<usize> = (0..cosines.len()).collect();
-        // Stable: ties keep the order of the history.
+        // Stable sort: ties keep the order of the history.
         places.sort_by(|&a, &b| cosines[b].total_cmp(&cosines[a]));
         Ok(places)
     }

@@ -1,9 +1,8 @@
-//! The part of a history that a probe is shown: (case, condition) becomes the cases as they are shown.
+//! Selects the part of a history that a probe is shown, and returns it as cases ready to be prompted.
 //!
-//! Owns the step between history and prompt: the benchmark arranges the case for the condition's setting, then its context is
-//! taken, whole, by evidence, or by a retriever ([`bm25`], [`dense`]). Every result is a case again, whose segments keep their original
-//! indices; probes that are shown the same stay together, so that they share a prefill. Called by the runner. Knows no
-//! prompt wording and no model of the run.
+//! The benchmark arranges the case for the condition's setting; then the context is the whole history, the evidence only, or the output of
+//! a retriever ([`bm25`], [`dense`]) or memory system. Segments keep their original indices. Probes that see the same context are grouped
+//! so that they share a prefill. Called by the runner. Knows no prompt wording and no model of the run.
 
 pub mod bm25;
 pub mod cupmem;
@@ -32,7 +31,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For a benchmark's cases; `seed` is of whatever an arrangement draws.
+    /// `seed` seeds random arrangements.
     pub fn new(benchmark: &'static Benchmark, seed: u64) -> Self {
         Memory { benchmark, seed, bm25: bm25::Bm25Ranker::default(), dense: None, systems: Vec::new() }
     }
@@ -47,8 +46,7 @@ impl Memory {
         Memory { systems, ..self }
     }
 
-    /// The case as its probes are shown it under a setting, in the order of the first probe of each view; each probe by itself where a
-    /// memory system is shown.
+    /// Views of the case under a setting, in the order of each view's first probe. With a memory system every probe has its own view.
     pub fn views(
         &mut self,
         case: &Case,
@@ -70,7 +68,7 @@ impl Memory {
             Context::Evidence | Context::Nothing => None,
             Context::Retrieved { most, .. } => Some(most),
         };
-        // In the order in which truncation would keep them.
+        // Places stay in rank order, so that truncation drops the last.
         let mut views: Vec<(Places, Vec<Probe>)> = Vec::new();
         for probe in &arranged.probes {
             let shown = match context {
@@ -109,7 +107,7 @@ impl Memory {
     }
 }
 
-/// The places of the segments that hold a probe's evidence, in the order of the history.
+/// Segments that hold a probe's evidence, in the order of the history.
 fn of_evidence(case: &Case, probe: &Probe) -> Places {
     let wanted: BTreeSet<usize> = case.evidence_of(probe).map(|evidence| evidence.place.segment).collect();
     let segments = case.history.segments.iter().enumerate();
@@ -120,7 +118,7 @@ fn of_evidence(case: &Case, probe: &Probe) -> Places {
     Ok(places)
 }
 
-/// Counts pieces of evidence, each by its segment's original index: those among `shown` segments, and all.
+/// Returns (evidence in `shown` segments, all evidence). `segments` are the original indices of the evidence.
 pub fn evidence_present(segments: impl Iterator<Item = usize>, shown: &[usize]) -> (usize, usize) {
     segments
         .fold((0, 0), |(present, all), segment| (present + usize::from(shown.contains(&segment)), all + 1))

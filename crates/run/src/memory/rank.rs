@@ -1,15 +1,12 @@
-//! The trait of retrievers, and the texts that they search.
+//! The retriever trait and the segment texts that retrievers search.
 
 use palimpsest_data::case::{Case, Segment};
 
-/// Orders the segments of a history for a query.
 pub trait Rank {
-    /// The places of all of the case's segments in its history, the best first.
     fn rank(&mut self, case: &Case, query: &str) -> Result<Vec<usize>, String>;
 }
 
-/// The searched text of each segment: its date in words (`August 15, 1969`), where it has one, and all that its turns say. Who speaks
-/// is left out.
+/// Searched text of each segment: the date in words if there is one (`August 15, 1969`), then the turns, without speakers.
 pub(super) fn texts(case: &Case) -> Vec<String> {
     let said = |segment: &Segment| {
         let date = segment.time.map(|time| time.strftime("%B %-d, %Y").to_string());

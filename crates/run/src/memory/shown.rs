@@ -1,4 +1,4 @@
-//! Memories become the history that a probe is shown: a segment a memory, by rank, with the role of the evidence that it was written from.
+//! Turns memories into the history a probe is shown: one segment per memory, by rank, with the role of the evidence behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,15 @@ use super::system::{MemoryContext, Show};
 use super::view::{View, part};
 use palimpsest_data::case::{Case, Evidence, History, Keep, Probe, Segment, Turn};
 
-/// The kind of a segment that holds one memory: the name of its span is `memory[RANK]`.
+/// Segment kind of a memory. Its span is named `memory[RANK]`.
 pub const MEMORY: &str = "memory";
-/// The kind of a segment of text between memories, in a system's own wording.
+/// Segment kind of native context between memories.
 pub const CONTEXT: &str = "context";
-/// The role of a memory written from evidence of several roles.
+/// Role of a memory whose sources have several roles.
 pub const MIXED: &str = "mixed";
 
-/// The role of the turn of a segment that a system worded itself.
 const NATIVE: &str = "native";
 
-/// The contents of a view.
 #[derive(Default)]
 struct Contents {
     segments: Vec<Segment>,
@@ -29,7 +27,6 @@ struct Contents {
     answered: Option<String>,
 }
 
-/// The case as `probe` is shown it under `shown`.
 pub(super) fn view(
     case: &Case,
     probe: &Probe,
@@ -96,7 +93,7 @@ fn ids(memories: &[Memory]) -> Vec<String> {
     memories.iter().map(|memory| memory.id.clone()).collect()
 }
 
-/// The roles of the evidence in each session, by its label.
+/// Roles of the evidence in each session, by session label.
 fn roles<'a>(case: &'a Case, probe: &'a Probe) -> BTreeMap<String, BTreeSet<&'a str>> {
     let mut roles: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for evidence in case.evidence_of(probe) {
@@ -108,7 +105,7 @@ fn roles<'a>(case: &'a Case, probe: &'a Probe) -> BTreeMap<String, BTreeSet<&'a 
     roles
 }
 
-/// The role of a memory by its sources: none without evidence among them.
+/// `None` if no source holds evidence.
 fn role(memory: &Memory, roles: &BTreeMap<String, BTreeSet<&str>>) -> Option<String> {
     let sources = memory.sources.iter().flatten().filter_map(|source| roles.get(&source.session)).flatten();
     let all: BTreeSet<&str> = sources.copied().collect();
@@ -119,19 +116,19 @@ fn role(memory: &Memory, roles: &BTreeMap<String, BTreeSet<&str>>) -> Option<Str
     }
 }
 
-/// A memory as memory.j2 words it.
+/// Renders a memory with memory.j2.
 fn worded(rank: usize, memory: Memory) -> Segment {
     let time = memory.time.as_deref().and_then(time);
     Segment { kind: MEMORY.to_owned(), index: rank, time, turns: vec![Turn::new("", memory.text)] }
 }
 
-/// A date or a time as systems write it: ISO 8601, with or without a time of day and an offset, which is dropped.
+/// Parses ISO 8601 dates and times; an offset is dropped.
 fn time(text: &str) -> Option<DateTime> {
     let text = text.trim();
     text.parse().ok().or_else(|| text.get(..19)?.parse().ok())
 }
 
-/// The pieces of a system's own wording; those between memories, and further pieces of one memory, are numbered after the memories.
+/// Native context pieces. Text between memories and further pieces of one memory are numbered after the memories.
 fn native(parts: Vec<ContextPiece>, memories: &[Memory]) -> Vec<Segment> {
     let mut seen = BTreeSet::new();
     let mut next = memories.len();

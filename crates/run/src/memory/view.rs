@@ -1,4 +1,4 @@
-//! A case as some of its probes are shown it.
+//! A case restricted to one context and the probes that share it.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,23 @@ use palimpsest_data::case::{Case, History, JudgeOnly, Keep, Probe};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct View {
-    /// With what is shown of its history, and with these probes alone. Evidence that is not shown is not in it.
+    /// Contains only the shown history, its evidence, and these probes.
     pub case: Case,
-    /// Original indices of the segments that are shown, in order, where that is not the whole history.
+    /// Original indices of the shown segments, in order; `None` for the whole history.
     pub segments: Option<Vec<usize>>,
-    /// Ids of the memories that are shown, by rank, where a memory system is.
+    /// Ids of the shown memories by rank, with a memory system.
     pub memories: Option<Vec<String>>,
-    /// The memory system's own answer, where that is wanted: the model is then asked nothing.
+    /// The memory system's own answer; the model is not asked.
     pub answered: Option<String>,
-    /// Why nothing can be shown, where that is so.
+    /// Why no context is available.
     pub refused: Option<String>,
 }
 
-/// The places of segments in a history, or why there are none.
+/// Indices of segments, or why there are none.
 pub(super) type Places = Result<Vec<usize>, String>;
 
-/// The arranged case with a part of its history and of its probes.
 pub(super) fn part(arranged: &Case, history: History, probes: Vec<Probe>, keep: Keep) -> Case {
-    // A view for each of a thousand probes must not hold what is told of all of them.
+    // Drop judge data of other probes: with one view per probe it would grow quadratically.
     let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));
     let judge = JudgeOnly {
         notes: arranged.judge.notes.clone(),
@@ -44,7 +43,6 @@ pub(super) fn part(arranged: &Case, history: History, probes: Vec<Probe>, keep: 
     case
 }
 
-/// The arranged case with the segments at `places` and with `probes`.
 pub(super) fn view(arranged: &Case, places: Places, probes: Vec<Probe>, ranked: bool) -> View {
     let (places, refused) = match places {
         Ok(places) => (places, None),

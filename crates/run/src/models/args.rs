@@ -1,4 +1,4 @@
-//! The flags by which commands open a model on this machine.
+//! Command-line flags for opening a local model.
 
 use candle_core::{DType, Device};
 use palimpsest_core::attention::AttentionKernel;
@@ -48,7 +48,6 @@ impl DtypeArgs {
         self.dtype.as_deref().map(engine::parse_dtype).transpose()
     }
 
-    /// That of keys and values.
     pub fn cache(&self) -> Result<Option<DType>, DeviceError> {
         self.cache_dtype.as_deref().map(engine::parse_dtype).transpose()
     }
@@ -68,7 +67,7 @@ pub struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// Options of a model with these flags, its devices opened; all else as it usually is.
+    /// Opens the devices; other options keep their defaults.
     pub fn options(&self) -> Result<LocalOptions, DeviceError> {
         Ok(LocalOptions {
             devices: self.on.open()?,
@@ -80,7 +79,7 @@ impl ModelArgs {
         })
     }
 
-    /// The memory of a model with these flags for a context, on devices whose default is `usual`.
+    /// Memory request for a context; `usual` is the default device.
     pub fn request(
         &self,
         context: usize,

@@ -1,6 +1,4 @@
-//! A tokeniser alone, to count tokens of texts that another machine's model will read.
-//!
-//! Opened by `palimpsest run --tokenizer`; no weights are touched.
+//! A tokeniser without a model, for `palimpsest run --tokenizer`.
 
 use std::path::Path;
 
@@ -14,21 +12,19 @@ use sha2::{Digest, Sha256};
 use super::{ModelStore, ModelsError};
 use palimpsest_data::prompt::{BytePairEncoding, ENCODINGS};
 
-/// A tokeniser, and what identifies it.
 pub struct TokenCounter {
-    /// As it was asked for, a path without its folder.
     pub name: String,
-    /// SHA-256 of the `tokenizer.json`, over the vocabulary of a GGUF file, or of an encoding's name; lower-case hexadecimal.
+    /// Lower-case hex SHA-256 of `tokenizer.json`, of a GGUF vocabulary, or of the encoding's name.
     pub digest: String,
     pub tokens: Box<dyn CountTokens>,
 }
 
 impl TokenCounter {
-    /// Opens an encoding by its name ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a model: a manifest's name (fetched if need be), a folder, or a .gguf file.
+    /// Opens an encoding ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a known model (fetched if needed), folder or .gguf file.
     pub fn open(name_or_file: &str) -> Result<Self, ModelsError> {
         if ENCODINGS.contains(&name_or_file) {
             let tokens = Box::new(BytePairEncoding::named(name_or_file)?);
-            // Its table is a part of this program, and its name stands for one table alone.
+            // Encodings are compiled in and identified by name.
             return Ok(TokenCounter { name: name_or_file.to_owned(), digest: sha256(name_or_file), tokens });
         }
         let path = Path::new(name_or_file);
@@ -39,7 +35,6 @@ impl TokenCounter {
         if path.extension().is_some_and(|ending| ending == "json") {
             return Self::json(name, path);
         }
-        // A folder may hold a tokeniser and no model.
         if path.join(TOKENIZER).is_file() {
             return Self::json(name, &path.join(TOKENIZER));
         }
@@ -64,7 +59,7 @@ impl TokenCounter {
 
 const TOKENIZER: &str = "tokenizer.json";
 
-/// SHA-256 over everything in a GGUF file that decides how a text is cut into tokens.
+/// SHA-256 over all GGUF fields that determine tokenisation.
 fn vocabulary(fields: &GgufTokenizer) -> String {
     let GgufTokenizer { model, pre, tokens, token_types, merges, scores, add_space_prefix, .. } = fields;
     let mut hash = Sha256::new();

@@ -1,8 +1,5 @@
-//! SHA-256 of files, remembered.
-//!
-//! A model of many gigabytes must not be hashed at every run. What was computed is kept in the model home's `digests/`
-//! folder, one small JSON a file, and believed as long as the file's size and modification time are unchanged. A home that
-//! cannot be written to costs time, nothing else.
+//! Cached SHA-256 digests, to avoid hashing large models in every run. One JSON file per path in `digests/` of the model home, valid while
+//! size and modification time match. An unwritable home only costs time.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +12,6 @@ use sha2::{Digest, Sha256};
 use crate::progress;
 use palimpsest_core::digest::{hex, sha256};
 
-/// A file's digest, with its size and time when it was computed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     path: String,
@@ -24,7 +20,6 @@ struct Remembered {
     sha256: String,
 }
 
-/// The folder of remembered digests.
 #[derive(Debug, Clone)]
 pub(super) struct Digests {
     dir: PathBuf,
@@ -35,8 +30,7 @@ impl Digests {
         Self { dir }
     }
 
-    /// The SHA-256 of a file in lower-case hexadecimal: remembered where size and modification time agree, else computed
-    /// (with a bar) and remembered.
+    /// Lower-case hex SHA-256, from the cache or computed with a progress bar.
     pub(super) fn sha256(&self, path: &Path) -> io::Result<String> {
         let path = path.canonicalize()?;
         let (size, modified_ns) = stamp(&path)?;
@@ -48,14 +42,13 @@ impl Digests {
             return Ok(known.sha256);
         }
         let sha256 = hash(&path, size)?;
-        // A file that changed while it was read has no digest worth keeping.
+        // Do not cache if the file changed while being read.
         if stamp(&path)? == (size, modified_ns) {
             self.remember(&path, &sha256);
         }
         Ok(sha256)
     }
 
-    /// Remembers a digest that was computed while the file was written.
     pub(super) fn remember(&self, path: &Path, sha256: &str) {
         let kept = path.canonicalize().and_then(|path| {
             let (size, modified_ns) = stamp(&path)?;

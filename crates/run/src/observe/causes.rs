@@ -1,6 +1,5 @@
-//! Causes of an answer to a prompt of one's own: each span is hidden, removed or replaced, and the answer read again.
-//!
-//! The measures are those of `palimpsest causes`; here a prompt with named spans stands in the place of a run's case.
+//! Causal effects of a prompt's spans on an answer: each span is blocked, removed or replaced, and the answer rescored. Same measures as
+//! `palimpsest causes`, for a user's prompt instead of a run's case.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -17,31 +16,28 @@ use crate::runs::causes::CauseError;
 use crate::runs::causes::context_cite::{drawn, fitted};
 use palimpsest_data::statistics::control::{STRETCHES, control_of, stretches_of_prompt};
 
-/// Subsets of spans that a surrogate is fitted to.
 const SUBSETS: usize = 32;
 
-/// Names the draws of subsets.
+/// Seed label of the subsets.
 const DRAWN_FOR: &str = "prompt";
 
-/// The way in which spans are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Their keys are hidden from the question on.
+    /// Mask their keys from the question on.
     Block,
-    /// They are cut out of the prompt.
+    /// Cut them from the prompt.
     Remove,
-    /// Neutral text of equal length stands in their place.
+    /// Replace them with neutral text of equal length.
     Replace,
-    /// Random subsets of them are cut out, and a sparse linear function of what is left is fitted.
+    /// Ablate random subsets and fit a sparse linear surrogate.
     ContextCite,
 }
 
-/// The stretches that are blocked as controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controls {
     None,
     Evidence(usize),
-    /// So many anywhere before the question; a span's control is of those that do not touch it.
+    /// This many anywhere before the question; a span's controls do not overlap it.
     Anywhere(usize),
 }
 
@@ -78,34 +74,31 @@ impl FromStr for Controls {
     }
 }
 
-/// The settings of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanCauseOptions {
-    /// The way in which spans are left out.
     pub way: Way,
-    /// Layers of a window, of which each is blocked by itself; all layers at once where absent. Of [`Way::Block`].
+    /// Block windows of this many layers one at a time; absent: all layers at once. [`Way::Block`] only.
     pub windows: Option<usize>,
-    /// Of [`Way::Block`].
+    /// [`Way::Block`] only.
     pub controls: Controls,
     pub seed: u64,
 }
 
-/// The effect of leaving a span out on the answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanEffect {
-    /// The span's label, its first token and one past its last.
+    /// Label; first token and one past the last.
     pub span: String,
     pub start: usize,
     pub end: usize,
-    /// The layers at which it was blocked, half-open; all where absent.
+    /// Blocked layers, half-open; absent: all.
     pub layers: Option<[usize; 2]>,
-    /// Of the log-probability, mean per token; in its place the span's weight in the surrogate's logit.
+    /// Drop in log-probability, mean per token; for a surrogate, the span's weight in its logit.
     pub drop: f64,
-    /// Divergences and the change of the likeliest token, as in [`Effect`]; absent of a surrogate.
+    /// Divergences and change of the top token, as in [`Effect`]; absent for a surrogate.
     pub kl: Option<f64>,
     pub kl_answer: Option<f64>,
     pub changed: Option<bool>,
-    /// The median drop of stretches of about the span's length, in the same layers.
+    /// Median drop of controls of about the span's length, in the same layers.
     pub control: Option<f64>,
 }
 
@@ -125,25 +118,24 @@ impl SpanEffect {
     }
 }
 
-/// The effects of the spans of a prompt on an answer to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SpanCauses {
     pub effects: Vec<SpanEffect>,
-    /// The answer's natural-log probability, mean per token, with nothing left out.
+    /// Natural-log probability of the answer, mean per token, without ablation.
     pub log_p: f64,
-    /// Tokens of the answer behind its thought.
+    /// Tokens of the answer without its thought.
     pub answer_tokens: usize,
-    /// The position from which on spans are hidden, and at which the question begins.
+    /// First masked row, where the question begins.
     pub from: usize,
-    /// Share of the variance that a surrogate explains.
+    /// Variance explained by the surrogate.
     pub r2: Option<f64>,
-    /// A surrogate's logit with no span there.
+    /// The surrogate's logit with all spans ablated.
     pub intercept: Option<f64>,
 }
 
-/// Measures what the answer in `said` owes to the key spans of a prompt that end before its question. The question is the span of this
-/// label, else it begins where the last span ends. `go_on` hears of tokens that are read, and of 0 tokens after each reading of the answer
-/// with something left out, and at no other time; it says whether to go on.
+/// Measures how the answer in `said` depends on the key spans before the question. The question is the span with this label, otherwise it
+/// begins where the last span ends. `go_on` is called with the tokens read, and with 0 after each ablated reading; it returns whether to
+/// continue.
 pub fn measure(
     model: &mut LocalModel,
     (tokens, keys, question): (&[u32], &[Span], &str),
@@ -173,7 +165,7 @@ pub fn measure(
     };
     let session = model.session();
     let kinds = session.layer_kinds();
-    // The rest behind the cut is read at once, with the answer.
+    // The remainder is read in one pass with the answer.
     let cut = from.max(session.border(tokens.len().saturating_sub(DEFAULT_CHUNK)));
     let prompt = Prompt { tokens, cut, question: from, kinds: &kinds };
     let target = Target::Answer(said);
@@ -221,7 +213,6 @@ pub fn measure(
     Ok(measured)
 }
 
-/// An answer that is read again.
 struct Reading<'a> {
     session: &'a mut Session,
     metric: &'a Metric,
@@ -229,7 +220,6 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The effects of keys hidden from the rows of a history's prompt.
     fn effects(&mut self, history: &History<'_>, holes: &[LayerHoles]) -> anyhow::Result<Vec<Effect>> {
         let mut found: Vec<Effect> = Vec::with_capacity(holes.len());
         let (go_on, stopped) = (RefCell::new(&mut *self.go_on), RefCell::new(false));
@@ -243,7 +233,6 @@ impl Reading<'_> {
             found.extend(row.effect());
             heard(0)
         })?;
-        // A stop after the last reading ends a measurement too.
         ensure!(
             found.len() == holes.len() && !*stopped.borrow(),
             RequestError::Engine(EngineError::Interrupted)
@@ -251,7 +240,6 @@ impl Reading<'_> {
         Ok(found)
     }
 
-    /// The effect on the answer of another history.
     fn again(&mut self, history: &History<'_>) -> anyhow::Result<Effect> {
         let found = self.effects(history, &[LayerHoles::default()])?;
         found.first().copied().context("This is a bug: a reading without an effect")

@@ -1,6 +1,5 @@
-//! One pass over a prompt of tokens with named spans: its rows, measures and knock-outs, checked.
-//!
-//! Everything that can be refused without a model is refused when a [`TraceJob`] is made.
+//! A validated request for one pass over a tokenised prompt with named spans: rows, measures and knock-outs. Everything that can be
+//! rejected without a model is rejected when a [`TraceJob`] is created.
 
 use anyhow::{Context, bail, ensure};
 use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind, Target};
@@ -11,29 +10,25 @@ use palimpsest_core::span::Span;
 use super::request::{Measure, ObserveRequest};
 use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 
-/// A prompt with all that is asked of it, checked.
 pub struct TraceJob {
-    /// The file, or the job: what errors begin with.
+    /// File or job, the prefix of errors.
     pub place: String,
     pub tokens: Vec<u32>,
     pub observe: Observe,
-    /// As it was asked for, with its rows.
+    /// With default rows filled in.
     pub request: ObserveRequest,
-    /// Tokens to generate.
     pub generate: usize,
-    /// Tokens that end what is generated; none where all of it is wanted whatever comes.
     pub stop: Vec<u32>,
-    /// Spans that rows and knock-outs may name.
+    /// Spans that rows and knock-outs may refer to.
     names: Vec<Span>,
     rows: usize,
-    /// Knock-outs block all rows behind the first one that they name, as `ROWS->KEYS` does; else those that they name, and generated ones
-    /// behind rows at the prompt's end.
+    /// If true, a knock-out `ROWS->KEYS` also blocks all later rows; otherwise only the named rows, and generated rows if these reach the
+    /// prompt's end.
     reaches_behind: bool,
 }
 
 impl ObserveRequest {
-    /// Its tokens and spans, checked. `more` are spans that are named beside those of `spans`; `place` is the file or the job, for
-    /// errors.
+    /// `more` adds spans to those of the request; `place` is the file or job, for errors.
     pub fn checked(
         self,
         more: Vec<NamedSpan>,
@@ -69,8 +64,7 @@ impl ObserveRequest {
 }
 
 impl TraceJob {
-    /// Checks all but what only a model can tell. `keys` are the spans on the axis of the file, `names` those that rows and knock-outs may
-    /// name; `side` is absent where the prompt was given as tokens.
+    /// `keys` are the exported spans, `names` those that rows and knock-outs may refer to; `side` is absent for prompts given as tokens.
     pub fn new(
         request: ObserveRequest,
         tokens: Vec<u32>,
@@ -124,7 +118,6 @@ impl TraceJob {
         })
     }
 
-    /// True if the file has this measure.
     pub fn wants(&self, measure: Measure) -> bool {
         self.request.wants(measure)
     }
@@ -133,7 +126,6 @@ impl TraceJob {
         &self.request.knockouts
     }
 
-    /// Tokens of prompt and answer.
     pub fn room(&self) -> usize {
         self.tokens.len().saturating_add(self.generate)
     }
@@ -150,7 +142,6 @@ impl TraceJob {
         &self.observe.targets
     }
 
-    /// The spans that the attention observer sums over.
     pub fn observed(&self) -> ObservedSpans {
         let each = if self.observe.rows.answer.each { self.generate } else { 0 };
         ObservedSpans {
@@ -160,14 +151,14 @@ impl TraceJob {
         }
     }
 
-    /// Tokens at the beginning that the cache is to keep for the next pass where keys are hidden: those before the first row that is
-    /// blocked or measured. Where none are hidden, all are kept anyhow.
+    /// Prefix length to keep cached for the next pass despite masked keys: the tokens before the first blocked or measured row. Without
+    /// masks everything is kept anyway.
     pub fn shared(&self, holes: &LayerHoles, engine: &Engine) -> usize {
         let Some(blocked) = holes.first_row() else { return 0 };
         let Observe { rows, targets, logits, .. } = &self.observe;
         let measured = rows.spans.iter().map(|row| row.start);
         let first = measured.chain(targets.iter().map(|target| target.position)).chain([blocked]).min();
-        // A token by itself would be summed in the order of decoding.
+        // A single row would be summed in decode order.
         let most = self.tokens.len().saturating_sub((*logits).max(2));
         match engine.border(first.unwrap_or(0).min(most)) {
             1 => 0,
@@ -175,7 +166,7 @@ impl TraceJob {
         }
     }
 
-    /// The keys that its knock-outs hide in a model with these layers.
+    /// Masked keys for a model with these layers.
     pub fn holes(&self, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
         let n = self.tokens.len();
         if !self.reaches_behind {
@@ -184,7 +175,7 @@ impl TraceJob {
         let position = n.saturating_sub(1)..n;
         let positions = ["last", "answer", "each"].map(|name| Span::new(name, position.clone()));
         let names: Vec<Span> = self.names.iter().cloned().chain(positions).collect();
-        // The rows of generated tokens are all that there are behind the prompt.
+        // After the prompt there are only generated rows.
         let of_answer = |knockout: &Knockout| ["answer", "each"].contains(&knockout.rows.as_str());
         let whole = |knockout: &Knockout| Knockout {
             only: knockout.only && !of_answer(knockout),

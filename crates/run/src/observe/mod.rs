@@ -1,8 +1,7 @@
-//! One pass over a prompt of one's own: a text, a conversation or tokens, with spans that are named by their texts.
+//! One observed pass over a user's text, conversation or tokens with named spans.
 //!
-//! [`text`] makes tokens and spans of what the user wrote, [`job`] checks what is asked of them, [`pass`] has a model read them and lays
-//! the measurements out as tensors, and [`causes`] measures what an answer owes to each span. Called by `palimpsest trace` and by the
-//! Python package.
+//! [`text`] tokenises, [`job`] validates the request, [`pass`] runs the model and exports tensors, [`causes`] measures effects of spans on
+//! an answer. Called by `palimpsest trace` and the Python package.
 
 pub mod causes;
 pub mod job;

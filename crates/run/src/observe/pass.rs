@@ -1,4 +1,4 @@
-//! A pass: the prompt of a [`TraceJob`] is read by a model and measured, and the measurements are laid out as tensors.
+//! Runs the prompt of a [`TraceJob`] through a model and exports the measurements as tensors.
 
 use std::path::Path;
 use std::time::Instant;
@@ -18,24 +18,22 @@ use serde_json::json;
 use super::job::TraceJob;
 use super::request::Measure;
 
-/// Label in the metadata of the keys that are in no span.
+/// Metadata label of keys outside all spans.
 const NO_SPAN: &str = "(none)";
 
 pub struct Traced {
     pub measured: Measured,
-    /// The masses after what was generated.
+    /// Including generated rows.
     pub masses: Masses,
     pub largest: Option<LargestKeys>,
     pub generated: Vec<u32>,
-    /// Seconds of the prompt.
     pub seconds: f64,
 }
 
-/// The measurements of a pass as a file holds them.
 pub struct TraceTensors {
-    /// Each with its name, its elements row-major and its shape.
+    /// (name, row-major elements, shape).
     pub tensors: Vec<(&'static str, Values, Vec<usize>)>,
-    /// Names of the axes and more, as text or JSON.
+    /// Axis names and more, as text or JSON.
     pub metadata: Vec<(&'static str, String)>,
 }
 
@@ -47,13 +45,12 @@ impl TraceTensors {
 }
 
 impl TraceJob {
-    /// Generation as `trace` does it: greedily, and one token more than is asked for, chosen for the sake of the step before it, which
-    /// reads the last one asked for.
+    /// Greedy decoding, with one extra token: only the following step reads the last requested one.
     pub fn greedily(&self) -> Generate {
         Generate::new(Sampling::greedy(self.generate + 1), self.stop.clone())
     }
 
-    /// Reads the prompt, and generates. `reuse` says which tokens of the pass before may be gone on from. `on_event` says whether to go on.
+    /// Prefills and generates. `reuse` selects cached tokens of the previous pass. `on_event` returns whether to continue.
     pub fn read(
         &self,
         session: &mut Session,
@@ -98,14 +95,12 @@ impl TraceJob {
         let mut generated = measured.generated.tokens.clone();
         generated.truncate(self.generate);
         let masses = measured.measurement.finish(generated.len())?;
-        // Of the prompt's rows alone.
         let largest = measured.measurement.finish_top_keys(0)?;
         Ok(Traced { measured, masses, largest, generated, seconds: seconds.unwrap_or_default() })
     }
 }
 
 impl Traced {
-    /// The measurements that `job` asked for. `dtype` is the model's.
     pub fn tensors(&self, job: &TraceJob, dtype: String) -> TraceTensors {
         let Traced { measured, generated, largest, .. } = self;
         let Masses { layers, rows, mass, uniform, sink, delta, each } = &self.masses;

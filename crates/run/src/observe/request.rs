@@ -1,5 +1,4 @@
-//! The one request to observe a pass over a prompt: of flags, of a line of a file of jobs, of a tokens file and of Python. The server has
-//! the same fields among those of a request to it.
+//! The request for an observed pass, as given by flags, a job file, a tokens file or Python. The server's requests have the same fields.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,30 +17,29 @@ pub struct ObserveRequest {
     pub id: Option<String>,
     pub text: Option<String>,
     pub messages: Option<Value>,
-    /// By label, a text or characters.
+    /// By label: a text or a character range.
     pub spans: Map<String, Value>,
-    /// Spans, `last`, `answer` or `each`; `last`, and `answer` where something is generated, where absent.
+    /// Spans, `last`, `answer` or `each`; default: `last`, and `answer` with generation.
     pub rows: Option<Vec<String>>,
     pub knockouts: Vec<Knockout>,
-    /// Mass and share where absent.
+    /// Default: mass and share.
     pub measures: Option<Vec<Measure>>,
-    /// Largest keys of each row position and head; 0 for none.
+    /// Top keys per row position and head; 0 for none.
     pub top_keys: usize,
-    /// Positions at the end whose logits are wanted.
+    /// Number of final positions with logits.
     pub logits: usize,
     pub targets: Vec<TokenTarget>,
     pub generate: Option<usize>,
     pub out: Option<PathBuf>,
 }
 
-/// A number of each row and span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Measure {
     Mass,
-    /// The mass that uniform attention would give.
+    /// Mass under uniform attention.
     Share,
-    /// Attention weighed by the lengths of the values.
+    /// Attention weighted by value norms.
     ValueNorm,
     OutputNorm,
     Density,
@@ -56,10 +54,8 @@ impl Measure {
         ("density", Measure::Density),
     ];
 
-    /// Unless a request says otherwise.
     pub const USUAL: [Measure; 2] = [Measure::Mass, Measure::Share];
 
-    /// True if it is of rows of the prompt alone.
     pub fn is_length(self) -> bool {
         matches!(self, Measure::ValueNorm | Measure::OutputNorm)
     }
@@ -88,14 +84,12 @@ impl TryFrom<String> for Measure {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenTarget {
-    /// That of the last position where absent.
     pub position: Option<usize>,
     pub token: TokenName,
-    /// The token whose logit is taken off.
+    /// Token whose logit is subtracted.
     pub against: Option<TokenName>,
 }
 
-/// A token by its id or its text.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "is no token; give a number (a token id) or a string (the text of one token)")]
 pub enum TokenName {
@@ -104,7 +98,7 @@ pub enum TokenName {
 }
 
 impl TokenName {
-    /// The tokens that it stands for: one, unless its text is none of the vocabulary.
+    /// One token, or several if the text is not in the vocabulary.
     pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
         match self {
             TokenName::Id(id) => Ok(vec![*id]),
@@ -128,7 +122,6 @@ impl TokenName {
 }
 
 impl TokenTarget {
-    /// In a prompt of so many tokens.
     pub fn resolved(
         &self,
         tokens: usize,
@@ -144,7 +137,6 @@ impl TokenTarget {
 }
 
 impl ObserveRequest {
-    /// True if the numbers of rows include these.
     pub fn wants(&self, measure: Measure) -> bool {
         self.measures.as_deref().unwrap_or(&Measure::USUAL).contains(&measure)
     }

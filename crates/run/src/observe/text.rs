@@ -1,6 +1,5 @@
-//! A text or a conversation of one's own, with spans that are named by their texts or their characters, as tokens.
-//!
-//! Every span is checked to be what it names: its text occurs exactly once, or its characters are there.
+//! Tokenises a user's text or conversation with named spans. Every span is validated: its text must occur exactly once, or its character
+//! range must exist.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,10 +13,9 @@ use palimpsest_core::text::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Characters of a text that an error quotes.
 const QUOTED: usize = 60;
 
-/// The way between text and tokens of a model, opened or not.
+/// A model's tokeniser and templates; the model need not be open.
 #[derive(Clone, Copy)]
 pub struct TextTools<'a> {
     pub tokenizer: &'a Tokenizer,
@@ -39,11 +37,11 @@ impl<'a> From<&'a ModelText> for TextTools<'a> {
 
 pub enum Source {
     Text(String),
-    /// A conversation, which the model's chat template makes a text of.
+    /// Rendered with the model's chat template.
     Messages(Vec<SentMessage>),
 }
 
-/// A message as the server takes it: its content is a text, or parts that may have names.
+/// A message in the server's format: content is a string, or parts with optional names.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SentMessage {
@@ -124,13 +122,13 @@ pub struct NamedSpan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SpanPlace {
     Text(String),
-    /// Characters of the text, or of the only message.
+    /// Character range of the text, or of the only message.
     Characters(Range<usize>),
     InMessage(usize, Range<usize>),
 }
 
 impl NamedSpan {
-    /// From `LABEL=TEXT`, `LABEL=START..END` or `LABEL=MESSAGE:START..END`.
+    /// Parses `LABEL=TEXT`, `LABEL=START..END` or `LABEL=MESSAGE:START..END`.
     pub fn parse(given: &str) -> anyhow::Result<Self> {
         let Some((label, place)) = given.split_once('=') else {
             bail!("`{given}` names no span; write LABEL=TEXT or LABEL=START..END");
@@ -149,7 +147,7 @@ impl NamedSpan {
         Ok(NamedSpan { label: label.to_owned(), place: place.unwrap_or_else(text) })
     }
 
-    /// From a JSON object `{label: text, [start, end] or [message, start, end]}`.
+    /// Parses `{label: text, [start, end] or [message, start, end]}`.
     pub fn from_json(spans: Map<String, Value>) -> anyhow::Result<Vec<Self>> {
         let span = |(label, value): (String, Value)| {
             let place = match &value {
@@ -172,23 +170,22 @@ impl NamedSpan {
 pub struct NamedPrompt {
     pub text: String,
     pub encoded: Encoded,
-    /// The spans that the user named; where none is named the messages, of which a text has none.
+    /// The user's spans; by default the messages (none for a text).
     pub keys: Vec<Span>,
-    /// These, and all others that have names: messages and their parts.
+    /// `keys` and all other named spans: messages and their parts.
     pub names: Vec<Span>,
 }
 
-/// A text in which spans are looked for.
 struct Searched {
     content: String,
-    /// Where it begins and ends in the prompt's text.
+    /// Byte range in the prompt.
     bytes: Range<usize>,
-    /// Bytes of white space at its beginning that the template leaves out.
+    /// Bytes of leading white space that the template strips.
     cut: usize,
 }
 
 impl Searched {
-    /// Bytes of the content as bytes of the prompt's text.
+    /// Maps content bytes to prompt bytes.
     fn place(&self, bytes: &Range<usize>) -> Range<usize> {
         let at = |byte: usize| (self.bytes.start + byte.saturating_sub(self.cut)).min(self.bytes.end);
         at(bytes.start)..at(bytes.end)
@@ -199,7 +196,7 @@ impl Searched {
     }
 }
 
-/// The tokens of `source` with the spans that are `named`. `place` is the file or the job, for errors.
+/// Tokenises `source` with the spans `named`. `place` is the file or job, for errors.
 pub fn prompt(
     source: &Source,
     named: &[NamedSpan],
@@ -242,7 +239,6 @@ pub fn prompt(
     let encoded = side.tokenizer.encode_with_offsets(&text)?;
     let borders = Borders::new(&encoded, &text);
     let tokens = |label: &str, bytes: &Range<usize>| Span::new(label, borders.tokens(bytes));
-    // 1. Messages and their parts: those that the template leaves out have no name.
     let of_part = |(label, i, bytes): &(String, usize, Range<usize>)| {
         let place = searched.get(*i).map(|message| message.place(bytes)).unwrap_or_default();
         tokens(label, &place)
@@ -250,7 +246,6 @@ pub fn prompt(
     let mut names: Vec<Span> = parts.iter().map(of_part).filter(|span| !span.is_empty()).collect();
     let of_user = |span: &&Span| user_named.contains(&span.label.as_str());
     let mut keys: Vec<Span> = names.iter().filter(of_user).cloned().collect();
-    // 2. The spans that are named beside them.
     for span in named {
         let NamedSpan { label, .. } = span;
         ensure!(!label.is_empty(), "{place}: a span has no name; write LABEL=TEXT or LABEL=START..END");
@@ -276,7 +271,6 @@ pub fn prompt(
     Ok(NamedPrompt { text, encoded, keys, names })
 }
 
-/// The bytes of the prompt's text that a span names.
 fn find(span: &NamedSpan, searched: &[Searched], place: &str) -> anyhow::Result<Range<usize>> {
     let label = &span.label;
     let (message, range) = match &span.place {
@@ -314,7 +308,6 @@ fn find(span: &NamedSpan, searched: &[Searched], place: &str) -> anyhow::Result<
     }
 }
 
-/// The one place of a text.
 fn find_text(label: &str, text: &str, searched: &[Searched], place: &str) -> anyhow::Result<Range<usize>> {
     ensure!(
         !text.is_empty(),
@@ -323,7 +316,7 @@ fn find_text(label: &str, text: &str, searched: &[Searched], place: &str) -> any
     let mut found: Vec<(usize, usize)> = Vec::new();
     for (i, of) in searched.iter().enumerate() {
         let mut from = 0;
-        // Occurrences that overlap are several, too.
+        // Overlapping occurrences count.
         while let Some(at) = of.content.get(from..).and_then(|rest| rest.find(text)) {
             found.push((i, from + at));
             from += at + text.chars().next().map_or(1, char::len_utf8);

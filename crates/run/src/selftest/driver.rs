@@ -1,4 +1,4 @@
-//! What a CUDA driver tells of a card, by way of Candle's own bindings.
+//! Facts of a card from the CUDA driver, through Candle's bindings.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ fn context(device: &Device) -> Option<Arc<CudaContext>> {
     Some(Arc::clone(device.as_cuda_device().ok()?.cuda_stream().context()))
 }
 
-/// The card that a device is; nothing where it is none.
 pub(super) fn facts(device: &Device) -> Option<DeviceFacts> {
     let context = context(device)?;
     let (free, total) = context.mem_get_info().ok()?;
@@ -30,7 +29,6 @@ pub(super) fn facts(device: &Device) -> Option<DeviceFacts> {
     })
 }
 
-/// The newest CUDA that the driver supports.
 fn newest_cuda() -> Option<(i32, i32)> {
     let mut version = 0;
     // SAFETY: the driver writes one int to where it is told.
@@ -38,7 +36,7 @@ fn newest_cuda() -> Option<(i32, i32)> {
     Some((version / 1000, version % 1000 / 10))
 }
 
-/// The pool that the device's memory comes from, if it comes from one.
+/// The device's memory pool, if any.
 fn pool(context: &CudaContext) -> Option<sys::CUmemoryPool> {
     if !context.has_async_alloc() {
         return None;
@@ -48,8 +46,7 @@ fn pool(context: &CudaContext) -> Option<sys::CUmemoryPool> {
     unsafe { result::device::get_mem_pool(context.cu_device()) }.ok()
 }
 
-/// The most bytes in use at once since [`forget_most_used`]: the high-water mark of the driver's pool. Not in it are the
-/// context, loaded kernels and cuBLAS's workspaces.
+/// Peak bytes since [`forget_most_used`]: the pool's high-water mark. Excludes the context, loaded kernels and cuBLAS workspaces.
 pub(super) fn most_used(device: &Device) -> Option<u64> {
     let pool = pool(context(device)?.as_ref())?;
     let mut bytes = 0u64;
@@ -59,7 +56,7 @@ pub(super) fn most_used(device: &Device) -> Option<u64> {
     Some(bytes)
 }
 
-/// Sets the high-water mark to what is in use now.
+/// Resets the high-water mark to current usage.
 pub(super) fn forget_most_used(device: &Device) -> Option<()> {
     let pool = pool(context(device)?.as_ref())?;
     let mut zero = 0u64;

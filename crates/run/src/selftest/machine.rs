@@ -1,6 +1,5 @@
-//! The program, the machine and the devices under test: what the system and the drivers tell, and the most memory that was in use at once.
-//!
-//! Only a CUDA driver tells more than what is free; in builds without the feature `cuda` the same functions tell nothing.
+//! Facts of the program, the machine and the devices, and peak memory. Only a CUDA driver reports more than free memory; without the
+//! feature `cuda` these functions return nothing.
 
 use candle_core::Device;
 use serde::Serialize;
@@ -29,16 +28,15 @@ mod driver {
     }
 }
 
-/// The program and the machine, as far as the system tells. Memory is in bytes.
+/// Memory in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Host {
     pub version: &'static str,
-    /// Cargo features that are on.
     pub features: Vec<&'static str>,
     pub system: String,
     pub processor: Option<String>,
     pub cores: usize,
-    /// The vectors that the CPU's kernels use here.
+    /// SIMD instruction set of the CPU kernels.
     pub simd: &'static str,
     pub memory: Option<u64>,
     pub memory_free: Option<u64>,
@@ -58,7 +56,6 @@ impl Host {
         }
     }
 
-    /// In two lines.
     pub fn text(&self) -> String {
         let Host { version, features, system, processor, cores, simd, .. } = self;
         let features = match features.as_slice() {
@@ -89,14 +86,12 @@ fn of_memory(all: Option<u64>, free: Option<u64>) -> String {
     })
 }
 
-/// The processor's name, where the system tells it as Linux does.
 fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// The instruction set that the kernels are dispatched to.
 fn simd() -> &'static str {
     #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
     return match pulp::Arch::new() {
@@ -113,7 +108,7 @@ fn simd() -> &'static str {
     return "no vectors";
 }
 
-/// A device, as far as it tells. Memory is in bytes, versions are major and minor.
+/// Memory in bytes; versions are (major, minor).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceFacts {
     pub device: String,
@@ -122,9 +117,9 @@ pub struct DeviceFacts {
     pub memory_free: Option<u64>,
     pub compute_capability: Option<(i32, i32)>,
     pub driver: Option<String>,
-    /// The newest CUDA that the driver supports.
+    /// The newest CUDA the driver supports.
     pub cuda: Option<(i32, i32)>,
-    /// True if memory comes from the driver's pool, which keeps a high-water mark.
+    /// True if memory comes from the driver's pool, which has a high-water mark.
     pub pool: Option<bool>,
 }
 
@@ -135,7 +130,6 @@ impl DeviceFacts {
         DeviceFacts { device: DeviceName::of(device).to_string(), ..told }
     }
 
-    /// In a line; empty for the CPU, which the host's line describes.
     pub fn text(&self) -> String {
         let DeviceFacts { device, card: Some(card), .. } = self else {
             return match self.device.as_str() {
@@ -157,7 +151,7 @@ impl DeviceFacts {
     }
 }
 
-/// The version in the text of NVIDIA's kernel module: the first word that is numbers with points between.
+/// The first dotted number in the version text of NVIDIA's kernel module.
 #[cfg(any(test, feature = "cuda"))]
 fn module_version(text: &str) -> Option<String> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -165,13 +159,12 @@ fn module_version(text: &str) -> Option<String> {
     text.lines().next()?.split_whitespace().find(is_version).map(ToOwned::to_owned)
 }
 
-/// The method of measuring memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// The high-water mark of the driver's pool: exact. The context and cuBLAS's workspaces are not in it.
+    /// The pool's high-water mark: exact, but excludes context and cuBLAS workspaces.
     Pool,
-    /// The most memory that the whole process was seen to hold, with everything that it did before.
+    /// Peak resident memory of the whole process, including earlier work.
     Process,
 }
 
@@ -184,7 +177,6 @@ impl How {
     }
 }
 
-/// The most bytes that were taken of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Peak {
     pub device: String,
@@ -192,8 +184,7 @@ pub struct Peak {
     pub how: How,
 }
 
-/// Watches the memory of devices from the moment that it is made: of the CPU, and of cards whose memory comes from a pool. Each
-/// device once, with the bytes that were in use before.
+/// Measures peak memory of the CPU and of pooled cards from creation on. One (device, bytes in use at start) each.
 #[derive(Debug)]
 pub struct Gauge(Vec<(Device, u64)>);
 
@@ -210,14 +201,13 @@ impl Gauge {
         Gauge(watched)
     }
 
-    /// Forgets the most that was taken so far, but not what is in use now: what made-up weights are cut from is gone.
+    /// Restarts measurement, to exclude temporaries of generated weights.
     pub fn forget(&self) {
         for (device, _) in self.0.iter().filter(|(device, _)| !device.is_cpu()) {
             let _ = reset(device);
         }
     }
 
-    /// The most that was taken of each device since.
     pub fn peaks(&self) -> Vec<Peak> {
         let peak = |(device, before): &(Device, u64)| {
             let (bytes, how) = match device {
@@ -230,7 +220,7 @@ impl Gauge {
     }
 }
 
-/// Sets a card's high-water mark to what is in use, and returns that. What earlier work has freed may still wait for the stream.
+/// Resets the high-water mark and returns it; first synchronises, so that pending frees count.
 fn reset(device: &Device) -> Option<u64> {
     device.synchronize().ok()?;
     driver::forget_most_used(device)?;

@@ -1,10 +1,8 @@
-//! The self-test: parity of devices with the CPU, a smoke test of layers, memory against the plan, and attention's kernels timed.
+//! The self-test: device parity with the CPU, a smoke test of layers, memory against the plan, and timings of attention kernels.
 //!
-//! Needs no network and no files: `shapes` makes models of random weights from released configs. `parity` compares small ones of
-//! every architecture on the devices with the CPU, within the [`rule`] of the parity tests, and tries single layers at
-//! released widths (`trial`) with every kernel of attention that there is; `machine` measures their memory. `report` is all of it,
-//! as text, as JSON, and in a verdict. That the engine agrees with transformers is shown by `tests/parity`, on checkpoints as they
-//! are stored. Called by `palimpsest selftest` and `palimpsest model try`; it knows no prompts of people and no cases.
+//! Needs no network or files: `shapes` makes random models from released configs. `parity` compares small models with the CPU under the
+//! [`rule`] of the parity tests, and runs single layers at released widths (`trial`) with every kernel; `machine` measures memory; `report`
+//! prints. Agreement with transformers is tested in `tests/parity`. Called by `palimpsest selftest` and `palimpsest model try`.
 
 use std::time::Instant;
 
@@ -26,7 +24,7 @@ use parity::{Parity, Schedule};
 use report::Report;
 pub use trial::SelfTestError;
 
-/// The dtype that layers are tried in: the device's default, or f16 on cards that are too old for bf16.
+/// The device's default, or f16 on cards without bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
     let default = DeviceName::of(device).default_dtype();
     match facts.compute_capability {
@@ -35,8 +33,8 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
     }
 }
 
-/// Runs the self-test. Parity is tested with the layers split between all devices, single layers on the first; `kernel` computes
-/// attention on CUDA. `going` is asked often, and ends it with [`SelfTestError::Interrupted`].
+/// Parity splits layers over all devices; single layers run on the first. `kernel` is the attention kernel on CUDA. When `going` returns
+/// false, returns [`SelfTestError::Interrupted`].
 pub fn run(
     devices: &[Device],
     kernel: AttentionKernel,
@@ -52,7 +50,6 @@ pub fn run(
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
 
-    // 1. Small models of every architecture.
     let mut parity = Vec::new();
     for shape in &small {
         status.begin(shape.name, "comparing with the CPU");
@@ -68,7 +65,6 @@ pub fn run(
         steps.step(shape.name, wrong.as_deref());
     }
 
-    // 2. Single layers.
     let mut layers = Vec::new();
     for shape in &single {
         let found = schedule.try_layer(shape, &status, going)?;

@@ -1,10 +1,9 @@
-//! Models of random weights on the devices under test, against the CPU: small ones of every architecture, and single layers.
+//! Compares random models on the devices under test with the CPU: small ones of every architecture, and single layers.
 //!
-//! The reference is one pass over a short prompt on the CPU in f32. The device makes it too, and then reads the prompt in steps. In half
-//! precision a small model may be off by as much as the CPU is in that dtype, and a little more. So on the CPU itself f32 compares a
-//! prefill with single steps, and half precision shows no more than that it runs. Layers have the widths of released models; each also
-//! reads a long prompt with recording and generation, whose masses must be whole and whose memory stands beside the plan. On a card the
-//! long prompt is timed with every kernel of attention.
+//! The reference is one f32 pass over a short prompt on the CPU. The device runs the same pass, then reads the prompt in steps. In half
+//! precision the tolerance derives from the CPU's own error in that dtype; on the CPU itself f32 compares prefill with single steps and
+//! half precision only has to run. Layers at released widths also run a long prompt with recording and generation: masses must sum to 1,
+//! memory is compared with the plan, and on cards every attention kernel is timed.
 
 use candle_core::{DType, Device};
 use serde::Serialize;
@@ -18,33 +17,28 @@ use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
 use palimpsest_core::model::DecoderSpec;
 
-/// Tokens of the prompt, of which the last positions are compared.
+/// Prompt length; the last positions are compared.
 const TOKENS: usize = 151;
 const POSITIONS: usize = 16;
-/// The reference.
 const CPU: On<'_> = (&[Device::Cpu], AttentionKernel::Auto);
-/// Tokens that are generated after the prompt.
 const GREEDY: usize = 32;
 
-/// A model in a dtype.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parity {
     pub checkpoint: &'static str,
     pub architecture: &'static str,
     pub dtype: &'static str,
-    /// The worst comparison of each kind of number.
     pub compared: Vec<Compared>,
-    /// The reference's greedy tokens, which are those of f32, that were generated before the first other one.
+    /// Greedy tokens that match the f32 reference before the first mismatch.
     pub greedy: usize,
     pub greedy_of: usize,
-    /// Why it could not be run.
     pub error: Option<String>,
-    /// True if all of it is as it must be: in f32 the greedy tokens too.
+    /// All comparisons hold; in f32 also the greedy tokens.
     pub sound: bool,
 }
 
 impl Parity {
-    /// Compares a model in `dtype` on devices with the CPU. Failures are told in the result.
+    /// Errors are recorded in the result.
     pub fn of(
         shape: &Shape,
         dtype: DType,
@@ -76,7 +70,7 @@ impl Parity {
     }
 }
 
-/// The worst comparison of each kind of number, and the fewest greedy tokens that agree.
+/// The worst comparison per kind of number, and the minimum of matching greedy tokens.
 fn compare(
     spec: &DecoderSpec,
     dtype: DType,
@@ -86,7 +80,7 @@ fn compare(
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
     let exact = read(&load(&spec, DType::F32, false, CPU)?, &[TOKENS], going)?;
-    // With hidden states rounded as cards round them; the CPU's own bf16 keeps them in f32.
+    // Round hidden states as cards do; the CPU's bf16 keeps them in f32.
     let theirs = half.then(|| load(&spec, dtype, true, CPU)).transpose()?;
     let subject = load(&spec, dtype, false, on)?;
     let (mut worst, mut greedy) = (Vec::new(), GREEDY);
@@ -96,7 +90,7 @@ fn compare(
         greedy = greedy.min(same);
         let compared = match &theirs {
             None => rule::in_f32(&found.numbers, &exact.numbers),
-            // Over the same parts: a single row is summed in another order than many.
+            // Same chunks: a single row is summed in a different order.
             Some(theirs) => {
                 rule::in_half(&found.numbers, &exact.numbers, &read(theirs, &ends, going)?.numbers)
             }
@@ -116,49 +110,46 @@ fn take_worse(worst: &mut Vec<Compared>, compared: Vec<Compared>) {
     }
 }
 
-/// Ends of the prompt's parts: chunks, and then the last positions one by one, as tokens are decoded.
+/// Chunk ends: chunks, then single positions as in decoding.
 fn in_steps() -> Vec<usize> {
     let first = TOKENS - POSITIONS;
     (0..first).step_by(64).skip(1).chain(first..=TOKENS).collect()
 }
 
-/// Loads a model of random weights for the prompt. `rounds` asks for hidden states in the dtype on the CPU too.
+/// `rounds` also rounds hidden states to the dtype on the CPU.
 fn load(spec: &DecoderSpec, dtype: DType, rounds: bool, on: On<'_>) -> Result<Subject, SelfTestError> {
     let setting = Setting { rounds, chunk: TOKENS, generate: GREEDY - 1, ..Setting::new(on, dtype, TOKENS) };
     Subject::load("a model of random weights", spec.clone(), setting)
 }
 
-/// Reads the prompt in parts, and generates.
 fn read(subject: &Subject, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
     subject.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
 }
 
-/// In half precision the root mean square of a layer's logits may differ from f32's by this part; with experts, between which a
-/// rounding error chooses, by the second.
+/// Maximum relative RMS of a layer's logits in half precision against f32: dense, and with experts, whose routing rounding can change.
 const OFF: [f64; 2] = [0.045, 0.14];
-/// The masses of a row may miss 1 by this.
+/// Maximum deviation of a row's total mass from 1.
 pub const MASSES_OFF: f64 = 1e-3;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerResult {
     pub name: &'static str,
-    /// The released model whose widths it has.
+    /// The released model with these widths.
     pub of: &'static str,
     pub parameters: u64,
     pub dtype: &'static str,
     pub device: String,
-    /// Its numbers over a short prompt beside those of the CPU in f32 with the same weights.
+    /// Against the CPU in f32 with the same weights, over a short prompt.
     pub agreement: Vec<Compared>,
-    /// Trials over a long prompt, the first with the kernel that was chosen; none where it does not fit.
+    /// Trials over a long prompt, chosen kernel first; empty if it does not fit.
     pub trials: Vec<Trial>,
     pub notes: Vec<String>,
-    /// Why it could not be run.
     pub error: Option<String>,
-    /// True if it agrees and its masses are whole. What was left out for want of memory is not held against it.
+    /// Agreement and complete masses. Parts skipped for lack of memory do not count.
     pub sound: bool,
 }
 
-/// The long prompt on the device under test, with the chosen kernel of attention.
+/// The long prompt on the device under test.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     setting: Setting,
@@ -178,12 +169,12 @@ impl Schedule {
                 setting: Setting { chunk: 64, generate: 8, ..setting },
                 recording: Recording { rows: 40, spans: 16 },
             },
-            // As many rows and spans as a case of the benchmark has.
+            // Rows and spans as in a case of the benchmark.
             false => Schedule { setting, recording: Recording { rows: 500, spans: 500 } },
         }
     }
 
-    /// Tries a layer. What fails is told in the result, and what does not fit in its notes.
+    /// Errors and skipped parts are recorded in the result.
     pub fn try_layer(
         &self,
         shape: &Shape,
@@ -205,7 +196,6 @@ impl Schedule {
             sound: false,
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
-        // Their weights are large: one of the two at a time.
         let read = |on, dtype, ends: &[usize]| read(&load(spec, dtype, false, on)?, ends, going);
         let done = read(CPU, DType::F32, &[TOKENS]).and_then(|expected| {
             let found = read((devices, *kernel), *dtype, &in_steps())?.numbers;
@@ -221,7 +211,6 @@ impl Schedule {
         Ok(result.judged())
     }
 
-    /// The long prompt with the kernel that was chosen, and where there is a choice with each other one that serves the layer.
     fn try_kernels(
         &self,
         result: &mut LayerResult,
@@ -261,7 +250,7 @@ impl Schedule {
         status.begin(&title, "making weights");
         let subject = Subject::load(&title, shape.spec.clone(), setting)?;
         status.begin(&title, "warming up");
-        // So that kernels are loaded and memory is taken from the system before clocks run.
+        // Warm-up: loads kernels and allocates memory before timing.
         subject.measure(&[tokens.min(chunk)], 1, self.recording, &mut |_| going())?;
         let measured = subject.measure(&[tokens], 1, self.recording, &mut |done| {
             status.prefill(done, tokens);
@@ -279,7 +268,7 @@ impl LayerResult {
     }
 }
 
-/// In f32 by the rule of the small models; in half precision the logits alone, by their size.
+/// f32: the rule of small models. Half precision: logits only, relative RMS.
 fn of_layer(found: &Numbers, expected: &Numbers, dtype: DType, experts: bool) -> Vec<Compared> {
     if dtype == DType::F32 {
         return rule::in_f32(found, expected);

@@ -1,4 +1,4 @@
-//! The outcome of the self-test: as tables, as JSON, and in plain words.
+//! The self-test's report: tables, JSON and a verdict.
 
 use std::collections::BTreeSet;
 
@@ -22,18 +22,17 @@ pub struct Report {
     pub seconds: f64,
     pub parity: Vec<Parity>,
     pub layers: Vec<LayerResult>,
-    /// The most memory that the process held, where the system tells.
+    /// Peak resident memory of the process, if known.
     pub peak_resident: Option<u64>,
 }
 
-/// The verdict on the devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     pub sound: bool,
     pub text: String,
 }
 
-/// Beyond so many times the planned bytes a plan is wrong.
+/// Maximum ratio of measured to planned bytes.
 const OVER_PLAN: f64 = 1.1;
 
 impl Report {
@@ -41,7 +40,6 @@ impl Report {
         self.devices.iter().map(|facts| facts.device.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// For `--json`.
     pub fn json(&self) -> Value {
         let mut json = json!(self);
         json["verdict"] = json!(self.verdict());
@@ -105,7 +103,6 @@ impl Report {
                 let tokens = grouped(trial.tokens as u64);
                 [kernel, tokens, prefill, recording, token, gigabytes(planned), taken]
             });
-            // A layer that was not tried has a row all the same.
             let none = layer.trials.is_empty().then(<[String; 7]>::default);
             let row = |figures: [String; 7]| [&start[..], &figures, std::slice::from_ref(&wrong)].concat();
             rows.extend(figures.chain(none).map(row));
@@ -132,12 +129,10 @@ impl Report {
         text
     }
 
-    /// The verdict, with the remedy.
     pub fn verdict(&self) -> Verdict {
         let names = self.names();
         let (mut said, mut usable, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
 
-        // 1. Where the CPU's numbers are missed, and where nothing could be run.
         for dtype in ["f32", "bf16", "f16"] {
             let of: Vec<&Parity> = self.parity.iter().filter(|parity| parity.dtype == dtype).collect();
             let (failed, wrong): (Vec<&Parity>, Vec<&Parity>) =
@@ -163,12 +158,10 @@ impl Report {
                 self.parity.len() / usable.len().max(1),
                 listed(usable.into_iter())
             ),
-            // A fault in f32 is no matter of digits.
             ["f32", ..] => format!("Do not trust what {names} computes: use --device cpu."),
             _ => format!("Use --dtype {} there.", usable.join(" or ")),
         });
 
-        // 2. Single layers.
         let wrong: Vec<&LayerResult> = self.layers.iter().filter(|layer| !layer.sound).collect();
         for layer in &wrong {
             let what = format!("The layer `{}` at the widths of {}", layer.name, layer.of);
@@ -189,7 +182,6 @@ impl Report {
         }
         let sound = unusable.is_empty() && wrong.is_empty();
 
-        // 3. What is no error, but worth knowing.
         for layer in self.layers.iter().filter(|_| !self.quick) {
             for (planned, taken) in layer.trials.iter().map(bytes) {
                 let taken = taken.map_or(0, |(taken, _)| taken);
@@ -220,14 +212,13 @@ fn wrong(error: Option<&str>, sound: bool) -> String {
     }
 }
 
-/// Planned bytes of a trial's device, and those taken of one with a memory of its own that tells.
+/// (planned, measured) bytes of the trial's device.
 fn bytes(trial: &Trial) -> (u64, Option<(u64, How)>) {
     let peak = trial.memory.first().and_then(|memory| memory.peak.as_ref());
     let taken = peak.filter(|peak| peak.how != How::Process).map(|peak| (peak.bytes, peak.how));
     (trial.memory.first().map_or(0, |memory| memory.planned), taken)
 }
 
-/// The value that used most of what is allowed, and that.
 fn cells<'a>(compared: impl Iterator<Item = &'a Compared>) -> [String; 2] {
     match compared.max_by(|a, b| a.used().total_cmp(&b.used())) {
         None => [String::new(), String::new()],
@@ -236,7 +227,6 @@ fn cells<'a>(compared: impl Iterator<Item = &'a Compared>) -> [String; 2] {
     }
 }
 
-/// Names without repetition: `a`, `a and b`, `a, b and c`.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut unique: Vec<&str> = names.collect();
     unique.dedup();
@@ -258,7 +248,7 @@ fn seconds(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Planted faults: the verdict must name each, and say what to do.
+    //! Injected faults: the verdict must name each with its remedy.
 
     use super::*;
     use crate::cards::Work;
@@ -317,7 +307,6 @@ mod tests {
         }
     }
 
-    /// A card on which all is well.
     fn fine() -> Report {
         let facts = DeviceFacts {
             device: "cuda:0".to_owned(),

@@ -1,33 +1,28 @@
-//! The allowed differences between a model's numbers and a reference's.
-//!
-//! `palimpsest selftest` holds a device against the CPU by them, and the parity tests the engine against transformers.
+//! Tolerances between a model's numbers and a reference's, for `palimpsest selftest` (device against CPU) and the parity tests (engine
+//! against transformers).
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Largest difference of a logit in f32.
+/// Maximum absolute difference of a logit in f32.
 pub const LOGITS: f64 = 1e-3;
-/// Largest difference of a mass, a sink's share or a delta net's weights and shares in f32.
+/// Maximum absolute difference of masses, sink shares and delta-net weights and shares in f32.
 pub const MASSES: f64 = 1e-4;
-/// In half precision the root mean square of differences from f32 may be so many times the reference's own in that dtype: the
-/// rounding errors of two implementations are two draws.
+/// In half precision: maximum ratio of the RMS difference from f32 to the reference's own in that dtype. Rounding errors of two
+/// implementations are independent.
 pub const OVER: f64 = 1.6;
 
-/// Everything that a prompt read here and a reference have in common, by the reference's names: `logits`, `mass`, and where
-/// the model has them `sink`, `delta_signed` and `delta_share`.
+/// Compared values by name: `logits`, `mass`, and if present `sink`, `delta_signed` and `delta_share`.
 pub type Numbers = BTreeMap<&'static str, Vec<f32>>;
 
-/// One comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Compared {
-    /// A name of [`Numbers`].
     pub what: &'static str,
-    /// `largest` difference, or `root_mean_square` of the differences.
+    /// `largest` difference or `root_mean_square`.
     pub measure: &'static str,
-    /// Its value; not finite where numbers are missing or are none.
+    /// Not finite if numbers are missing or NaN.
     pub found: f64,
-    /// The most that is allowed.
     pub allowed: f64,
 }
 
@@ -36,14 +31,12 @@ impl Compared {
         self.found <= self.allowed
     }
 
-    /// The part of what is allowed that was used: above 1 where it does not hold.
     pub fn used(&self) -> f64 {
         let used = self.found / self.allowed;
         if used.is_nan() { f64::INFINITY } else { used }
     }
 }
 
-/// Compares numbers in f32 with the reference's.
 pub fn in_f32(found: &Numbers, reference: &Numbers) -> Vec<Compared> {
     let each = |(&what, reference): (&&'static str, &Vec<f32>)| Compared {
         what,
@@ -54,24 +47,24 @@ pub fn in_f32(found: &Numbers, reference: &Numbers) -> Vec<Compared> {
     reference.iter().map(each).collect()
 }
 
-/// Compares numbers in half precision with the reference's in f32, `theirs` being the reference's in that half precision.
+/// Half-precision numbers against the f32 reference; `theirs` is the reference in half precision.
 pub fn in_half(found: &Numbers, exact: &Numbers, theirs: &Numbers) -> Vec<Compared> {
     let each = |(&what, exact): (&&'static str, &Vec<f32>)| Compared {
         what,
         measure: "root_mean_square",
         found: found.get(what).map_or(f64::INFINITY, |found| root_mean_square(found, exact)),
-        // Without numbers of theirs there is nothing to allow.
+        // Without reference numbers nothing is allowed.
         allowed: theirs.get(what).map_or(0.0, |theirs| OVER * root_mean_square(theirs, exact)),
     };
     exact.iter().map(each).collect()
 }
 
-/// The largest difference; infinite where lengths differ or a number is none.
+/// Infinite if lengths differ or a number is NaN.
 pub fn largest(a: &[f32], b: &[f32]) -> f64 {
     differences(a, b).fold(0.0, f64::max)
 }
 
-/// The root mean square of the differences; infinite where lengths differ or a number is none.
+/// Infinite if lengths differ or a number is NaN.
 pub fn root_mean_square(a: &[f32], b: &[f32]) -> f64 {
     (differences(a, b).map(|x| x * x).sum::<f64>() / a.len().max(1) as f64).sqrt()
 }
@@ -103,7 +96,7 @@ mod tests {
         assert_eq!(verdict(&with(1.1e-3, 0.0)), ["logits"]);
         assert_eq!(verdict(&with(0.0, -1.1e-4)), ["mass"]);
         assert_eq!(verdict(&with(f32::NAN, f32::NAN)), ["logits", "mass"]);
-        // Numbers that are missing, too few or too many are no agreement.
+        // Missing or extra numbers must fail.
         let mut less = with(0.0, 0.0);
         less.remove("mass");
         assert_eq!(verdict(&less), ["mass"]);

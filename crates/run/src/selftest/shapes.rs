@@ -1,16 +1,14 @@
-//! The models of the self-test: shapes alone, whose weights are random numbers from a seed ([`palimpsest_core::model::Fill`]).
-//!
-//! [`small`] narrows a released model of every architecture, heads as wide as they are; [`layers`] takes one layer of each kind
-//! at its released width. Their configs are compiled into the core.
+//! Models of the self-test: shapes with seeded random weights ([`palimpsest_core::model::Fill`]). [`small`] narrows a released model of
+//! every architecture, keeping the head size; [`layers`] takes one layer of each kind at released width. Configs are compiled into the
+//! core.
 
 use palimpsest_core::model::arch::ARCHITECTURES;
 use palimpsest_core::model::{
     DecoderSpec, FeedForwardSpec, Fill, LayerSpec, MixerSpec, ModelDescription, ModelError,
 };
 
-/// The seed of all random weights.
 pub const FILL: Fill = Fill::Random { seed: 9 };
-/// The released model that is narrowed for each architecture.
+/// The released model narrowed for each architecture.
 const RELEASED: [&str; ARCHITECTURES.len()] = [
     "llama-3.1-8b-instruct",
     "qwen2.5-7b-instruct",
@@ -22,21 +20,20 @@ const RELEASED: [&str; ARCHITECTURES.len()] = [
     "minimax-m2.5",
     "gemma3-270m",
 ];
-/// Layers of a narrowed model: of every architecture at least one of each kind.
+/// Layers of a narrowed model: at least one of each kind in every architecture.
 const LAYERS: usize = 6;
-/// Its residual stream.
+/// Hidden size of a narrowed model.
 const HIDDEN: usize = 128;
-/// Its windows at most, so that a short prompt is longer.
+/// Maximum window, shorter than a short prompt.
 const WINDOW: usize = 64;
-/// Rows of the embedding and the head of a single layer: few, so that the layer is what takes time.
+/// Vocabulary of a single layer: small, so that the layer dominates the time.
 const VOCAB: usize = 1024;
 
-/// A model without weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
-    /// Of the model, or of a kind of layer.
+    /// Model or layer kind.
     pub name: &'static str,
-    /// The released model whose widths it has.
+    /// The released model with these widths.
     pub of: &'static str,
     pub spec: DecoderSpec,
 }
@@ -53,12 +50,11 @@ fn released(name: &str) -> Result<DecoderSpec, ModelError> {
     Ok(ModelDescription::released(name).unwrap_or_else(|| Err(unknown()))?.spec)
 }
 
-/// A narrow model of every architecture.
 pub fn small() -> Result<Vec<Shape>, ModelError> {
     RELEASED.into_iter().map(|name| Ok(Shape { name, of: name, spec: narrow(released(name)?) })).collect()
 }
 
-/// One layer of each kind with few tokens; `narrow` for a quick test.
+/// One layer of each kind at small vocabulary; `quick` narrows them.
 pub fn layers(quick: bool) -> Result<Vec<Shape>, ModelError> {
     let full = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_none());
     let windowed = |layer: &LayerSpec| layer.attention().is_some_and(|a| a.window.is_some());
@@ -77,7 +73,7 @@ pub fn layers(quick: bool) -> Result<Vec<Shape>, ModelError> {
     ])
 }
 
-/// Gemma 3 270M with the widths of 12B (its config.json: `google/gemma-3-12b-it`), whose own config is not compiled in.
+/// Gemma 3 270M with the widths of 12B (config.json of `google/gemma-3-12b-it`), whose config is not compiled in.
 fn gemma_12b(mut spec: DecoderSpec) -> DecoderSpec {
     for layer in &mut spec.layers {
         if let MixerSpec::Attention(a) = &mut layer.mixer {
@@ -90,7 +86,7 @@ fn gemma_12b(mut spec: DecoderSpec) -> DecoderSpec {
     DecoderSpec { hidden: 3840, embedding_scale: Some(3840f64.sqrt()), ..spec }
 }
 
-/// The first layers with fewer heads, experts and columns. Heads keep their width, which decides the kernels that serve them.
+/// Keeps the first layers and reduces heads, experts and columns. The head size stays, since it selects the kernels.
 fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
     spec.layers.truncate(LAYERS);
     for layer in &mut spec.layers {
@@ -115,7 +111,7 @@ fn narrow(mut spec: DecoderSpec) -> DecoderSpec {
     DecoderSpec { hidden: HIDDEN, vocab: 256, embedding_scale, ..spec }
 }
 
-/// The same with every token sent to all experts: none is sent elsewhere by a rounding error.
+/// Routes every token to all experts, so that rounding cannot change the routing.
 pub fn to_all_experts(mut spec: DecoderSpec) -> DecoderSpec {
     for layer in &mut spec.layers {
         if let FeedForwardSpec::Experts(e) = &mut layer.feed_forward {

@@ -1,8 +1,7 @@
-//! A decoder of made-up weights on devices: loaded, read with, recorded and generated from, timed, and its memory measured
-//! beside the plan.
+//! Loads a random decoder on devices, runs it with recording and generation, times it and compares memory with the plan.
 //!
-//! `palimpsest model try` does this with a released model's whole shape, the self-test with small models and single layers. Clocks
-//! stop after the devices have done what they were asked for.
+//! `palimpsest model try` uses a released model's full shape, the self-test small models and single layers. Timers stop after the devices
+//! are synchronised.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,6 @@ use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
 use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, ModelError, OpenModel};
 use palimpsest_core::span::Span;
 
-/// Why the self-test ended early, or one of its parts did.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
     #[error("interrupted")]
@@ -42,7 +40,6 @@ pub enum SelfTestError {
 }
 
 impl From<EngineError> for SelfTestError {
-    /// An interruption is no failure of the model.
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Interrupted => SelfTestError::Interrupted,
@@ -51,29 +48,26 @@ impl From<EngineError> for SelfTestError {
     }
 }
 
-/// Where and for which lengths a decoder is loaded.
 #[derive(Debug, Clone)]
 pub struct Setting {
     pub dtype: DType,
-    /// Of keys and values; `None` is the same.
+    /// KV-cache dtype; `None` is `dtype`.
     pub cache: Option<DType>,
-    /// Hidden states are of the dtype on the CPU too, as on cards.
+    /// Round hidden states to the dtype on the CPU, as on cards.
     pub rounds: bool,
     pub devices: Vec<Device>,
     pub kernel: AttentionKernel,
-    /// Tokens that a prefill reads at a time.
+    /// Tokens per prefill chunk.
     pub chunk: usize,
     pub tokens: usize,
-    /// Tokens to generate after those of the prompt.
     pub generate: usize,
     pub fill: Fill,
 }
 
-/// Devices, between which layers are split, and the choice of attention's kernel.
+/// Devices to split the layers over, and the attention kernel.
 pub type On<'a> = (&'a [Device], AttentionKernel);
 
 impl Setting {
-    /// Random weights, the usual chunk and a few generated tokens.
     pub fn new((devices, kernel): On<'_>, dtype: DType, tokens: usize) -> Self {
         Setting {
             dtype,
@@ -95,7 +89,6 @@ impl Setting {
     }
 }
 
-/// Planned bytes of a device beside the measured ones, as far as it tells.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Memory {
     pub device: String,
@@ -103,33 +96,32 @@ pub struct Memory {
     pub peak: Option<Peak>,
 }
 
-/// The outcome of a trial. Seconds are of the work alone, with the devices done.
+/// Times exclude loading and end after synchronisation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trial {
-    /// The attention kernel, where there is a choice.
+    /// Absent if there is only one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<AttentionKernel>,
     pub tokens: usize,
     pub chunk: usize,
-    /// Rows whose attention was recorded, the last ones.
+    /// Recorded rows, at the end of the prompt.
     pub rows: usize,
-    /// Key spans that it was summed into.
     pub spans: usize,
     pub generated: usize,
     pub loading_seconds: f64,
     pub prefill_seconds: f64,
     pub recording_seconds: f64,
     pub token_seconds: f64,
-    /// The prefill's operations and bytes as counted, recording's, and those of a generated token.
+    /// Counted work of the prefill, of recording, and per generated token.
     pub prefill: Work,
     pub recording: Work,
     pub token: Work,
-    /// The most that the masses of a row, sinks included, miss 1 by; so of the shares of linear attention.
+    /// Maximum deviation from 1 of a row's masses with sinks, or of linear-attention shares.
     pub masses_off: f64,
     pub memory: Vec<Memory>,
 }
 
-/// A trial, and the model's numbers: logits of the last positions, attention, greedy tokens.
+/// A trial and the model's numbers: last logits, attention, greedy tokens.
 #[derive(Debug)]
 pub struct Measured {
     pub trial: Trial,
@@ -137,19 +129,17 @@ pub struct Measured {
     pub greedy: Vec<u32>,
 }
 
-/// A loaded decoder of made-up weights.
 #[derive(Debug)]
 pub struct Subject {
     engine: Engine,
     setting: Setting,
-    /// Bytes that were free on each device before.
     free: Vec<Option<u64>>,
     gauge: Gauge,
     loading: Duration,
 }
 
 impl Subject {
-    /// Makes the decoder `spec`, called `name` in errors, unless the plan says that it does not fit.
+    /// Fails if the plan does not fit. `name` is for errors.
     pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> Result<Self, SelfTestError> {
         let description = ModelDescription::of(spec);
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
@@ -170,7 +160,6 @@ impl Subject {
         self.engine.decoder().spec()
     }
 
-    /// Every layer's work, and the kernels of its forward and of the sums of its rows.
     fn layers(&self) -> impl Iterator<Item = (LayerWork<'_>, Kernel, Kernel)> {
         let Setting { dtype, devices, .. } = &self.setting;
         let streams = devices.iter().all(Device::is_cpu) && *dtype == DType::F32;
@@ -186,8 +175,8 @@ impl Subject {
         })
     }
 
-    /// Reads a prompt in parts that end at `ends`, keeps the logits of its `last` positions, records its last rows, and generates; `progress` is
-    /// told how many tokens are read.
+    /// Prefills in chunks ending at `ends`, keeps logits of the `last` positions, records the last rows, generates. `progress` receives
+    /// tokens read.
     pub fn measure(
         &self,
         ends: &[usize],
@@ -199,13 +188,13 @@ impl Subject {
         let tokens = ends.last().copied().unwrap_or(0);
         let (decoder, spec, recording) = (self.engine.decoder(), self.spec(), recording.within(tokens));
         let vocab = spec.vocab.max(1) as u64;
-        // They follow no pattern of a block's or chunk's length.
+        // Aperiodic, so that no pattern matches a block or chunk length.
         let prompt: Vec<u32> =
             (0..tokens as u64).map(|i| ((i * 7919 + i / 7 * 31 + 11) % vocab) as u32).collect();
         let mut cache = decoder.cache(tokens + generate)?;
         let mut observer = Timed { inner: observer(tokens, recording)?, devices, spent: Duration::ZERO };
 
-        // 1. Read, with the clock of the recording inside that of the whole.
+        // The recording timer runs inside the total.
         synchronize(devices)?;
         let start = Instant::now();
         let mut done = 0;
@@ -225,7 +214,6 @@ impl Subject {
         let logits = Tensor::cat(&logits, 0)?;
         let logits = logits.narrow(0, logits.dim(0)? - last, last)?;
 
-        // 2. Generate. The last token chosen is one too many: it is chosen for the sake of the step before it.
         let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: generate + 1 };
         let start = Instant::now();
         let (first, mut on_token) = (logits.get(last - 1)?, |_| progress(tokens));
@@ -234,7 +222,6 @@ impl Subject {
         synchronize(devices)?;
         let decode = start.elapsed();
 
-        // 3. The counts, and the memory that was taken.
         let of =
             |work: &dyn Fn((LayerWork, Kernel, Kernel)) -> Work| -> Work { self.layers().map(work).sum() };
         let steps = greedy.len().saturating_sub(1);
@@ -260,7 +247,6 @@ impl Subject {
         Ok(Measured { trial, numbers: numbers(&logits, &masses)?, greedy })
     }
 
-    /// The plan for `context` tokens beside what was measured.
     fn memory(&self, context: usize) -> Vec<Memory> {
         let description = ModelDescription::of(self.spec().clone());
         let plan = MemoryPlan::new(&description, &self.setting.request(context), &self.free);
@@ -280,12 +266,11 @@ impl Subject {
     }
 }
 
-/// Waits until all devices have done what they were asked for.
 fn synchronize(devices: &[Device]) -> TensorResult<()> {
     devices.iter().try_for_each(Device::synchronize)
 }
 
-/// Measures the last rows, four fifths of them as a segment and the rest as a question, over spans that tile the prompt.
+/// Records the last rows, four fifths as a segment and the rest as a question, over spans that tile the prompt.
 fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
     let question = (rows / 5).max(1);
     let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
@@ -297,7 +282,6 @@ fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassO
     Ok(MassObserver::new(row_spans, keys, tokens)?)
 }
 
-/// Logits and masses by the names of [`Numbers`].
 fn numbers(logits: &Tensor, masses: &Masses) -> TensorResult<Numbers> {
     let logits = logits.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
     let mut numbers = Numbers::from([("logits", logits), ("mass", masses.mass.iter().copied().collect())]);
@@ -309,7 +293,7 @@ fn numbers(logits: &Tensor, masses: &Masses) -> TensorResult<Numbers> {
     Ok(numbers)
 }
 
-/// The most that the masses of a row, or the shares of linear attention, miss 1 by. Infinite where one is no number.
+/// Maximum deviation from 1 of a row's masses or of linear-attention shares; infinite for NaN.
 fn off_from_1(masses: &Masses) -> f64 {
     let sum = |row: ndarray::ArrayView1<f32>| row.iter().map(|x| f64::from(*x)).sum::<f64>();
     let sinks = masses.sink.iter().flat_map(|sink| sink.iter().copied()).chain(std::iter::repeat(0.0));
@@ -319,7 +303,7 @@ fn off_from_1(masses: &Masses) -> f64 {
     off.fold(0.0, |most, x| if x.is_nan() { f64::INFINITY } else { x.max(most) })
 }
 
-/// A mass observer with a clock that runs while it works, and waits for the devices on either side.
+/// A mass observer with a timer; synchronises the devices before and after.
 struct Timed<'a> {
     inner: MassObserver,
     devices: &'a [Device],

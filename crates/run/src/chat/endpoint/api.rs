@@ -1,4 +1,4 @@
-//! Replies held to a JSON schema, and embeddings: parts of OpenAI's API beside plain chat.
+//! Parts of OpenAI's API beside plain chat: JSON schemas and embeddings.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ struct Embedding {
 }
 
 impl Endpoint {
-    /// Holds the replies from here on to a JSON schema with a name, sent as a strict `response_format`; `None` lets them go free.
+    /// Constrains further replies to a named JSON schema, as a strict `response_format`; `None` lifts it.
     pub fn hold_to(&mut self, schema: Option<(&str, &Value)>) {
         self.response_format = schema.map(|(name, schema)| {
             let schema = json!({ "name": name, "strict": true, "schema": schema });
@@ -27,7 +27,7 @@ impl Endpoint {
         });
     }
 
-    /// The vectors of texts, in order, from `/embeddings`. A server that refuses so many texts at once is sent halves of them.
+    /// Embeddings of texts in order. A batch the server rejects as too large is halved.
     pub fn embeddings(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, ChatError> {
         self.embedded(texts).map_err(|failure| self.failed(&failure))
     }
@@ -64,7 +64,7 @@ impl Endpoint {
     }
 }
 
-/// Words of refusals of a batch that has too many texts or tokens; adapters/palimpsest_memory.py has the same.
+/// Phrases that reject a batch for size; keep in sync with adapters/palimpsest_memory.py.
 const OF_BATCH: [&str; 9] = [
     "batch",
     "instance",

@@ -1,6 +1,5 @@
-//! Failures of one attempt at an endpoint: which pass, and the words for each.
-//!
-//! An error is an error whatever the status: an error in the body of a reply with status 200 is told apart by the code that it carries.
+//! Failures of one attempt at an endpoint: which are transient, and their messages. An error in the body of a 200 reply is classified by
+//! its own code.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde_json::Value;
 use super::json::parsed;
 use super::parameters::Parameter;
 
-/// Words of servers that refuse a prompt longer than their context, in lower case: OpenAI and vLLM, SGLang, llama.cpp.
+/// Lower-case phrases for an exceeded context: OpenAI and vLLM, SGLang, llama.cpp.
 const TOO_LONG: [&str; 5] = [
     "context_length_exceeded",
     "maximum context length",
@@ -18,7 +17,7 @@ const TOO_LONG: [&str; 5] = [
     "exceeds the available context size",
 ];
 
-/// Words of errors without a code that pass, in lower case.
+/// Lower-case phrases of transient errors without a code.
 const PASSING: [&str; 15] = [
     "rate limit",
     "rate_limit",
@@ -37,14 +36,12 @@ const PASSING: [&str; 15] = [
     "disconnected",
 ];
 
-/// Beginning of the standard library's error of a host name that does not resolve.
 const UNRESOLVED: &str = "failed to lookup address information";
 
 const CODES: [&str; 5] = ["code", "status", "status_code", "statusCode", "http_code"];
 
 pub(super) enum Failure {
     Transport(ureq::Error),
-    /// The server answered with an error that has a status, of its head or its body.
     Status {
         status: u16,
         body: String,
@@ -54,12 +51,11 @@ pub(super) enum Failure {
         body: String,
         retry_after: Option<Duration>,
     },
-    /// The server answered 200 with something that is no chat completion.
     Unreadable {
         reason: String,
         body: String,
     },
-    /// The server answered 200, and its JSON or the answer in it ends in the middle.
+    /// Status 200 with truncated JSON or a truncated answer.
     Cut {
         how: String,
         body: String,
@@ -67,7 +63,6 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// True if the same request may well succeed later.
     pub fn is_passing(&self) -> bool {
         match self {
             Failure::Transport(error) => !matches!(error, ureq::Error::BadUri(_) | ureq::Error::Http(_)),
@@ -88,10 +83,9 @@ impl Failure {
         }
     }
 
-    /// The body of a refusal of the request itself.
     pub fn refusal(&self) -> Option<&str> {
         match self {
-            // LiteLLM refuses with 500.
+            // LiteLLM rejects with 500.
             Failure::Status { status: 400 | 422 | 500, body, .. } => Some(body),
             Failure::Told { body, .. } => Some(body).filter(|_| !self.is_passing()).map(String::as_str),
             _ => None,
@@ -143,9 +137,7 @@ impl Failure {
     }
 }
 
-/// The error in the body of a reply whose status is one of success; `None` of a body without one.
 pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Failure> {
-    // Most replies hold no such word and are parsed once.
     bytes.windows(7).any(|part| part == b"\"error\"").then_some(())?;
     let text = String::from_utf8_lossy(bytes).into_owned();
     let body = parsed(&text).ok()?;
@@ -153,7 +145,7 @@ pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Fa
         Value::Object(fields) if fields.get("object").is_some_and(|kind| kind == "error") => &body,
         _ => [&body["error"], &body["choices"][0]["error"]].into_iter().find(|error| is_error(error))?,
     };
-    // The half of an answer beside it may be long.
+    // A partial answer beside it may be long.
     let of_choice = is_error(&body["choices"][0]["error"]);
     let text = if of_choice { error.to_string() } else { text };
     let fields = [error, &error["error"], &body];
@@ -161,7 +153,6 @@ pub(super) fn error_in(bytes: &[u8], retry_after: Option<Duration>) -> Option<Fa
     let code = status(error).or_else(|| fields.iter().find_map(under));
     Some(match code {
         Some(status) => Failure::Status { status, body: text, retry_after },
-        // The answer had begun.
         None if of_choice => Failure::Cut { how: "the server broke the reply off".to_owned(), body: text },
         None => Failure::Told { body: text, retry_after },
     })
@@ -179,13 +170,13 @@ fn is_error(value: &Value) -> bool {
     }
 }
 
-/// A status of failure: `429`, `429.0`, `"429"`.
+/// Error status from `429`, `429.0` or `"429"`.
 fn status(code: &Value) -> Option<u16> {
     let code = code.as_f64().or_else(|| code.as_str()?.trim().parse().ok())?;
     (code.fract() == 0.0 && (300.0..600.0).contains(&code)).then_some(code as u16)
 }
 
-/// The wait that a server asks for: seconds, or a date, less the time of the clock here.
+/// Parses `Retry-After`: seconds, or a date relative to the local clock.
 pub(super) fn retry_after(header: &str) -> Option<Duration> {
     if let Ok(seconds) = header.trim().parse() {
         return Some(Duration::from_secs(seconds));
@@ -210,14 +201,14 @@ pub(super) fn is_connect(error: &ureq::Error) -> bool {
                     | ErrorKind::HostUnreachable
                     | ErrorKind::NetworkUnreachable
             );
-            // The standard library has no stable kind for a name that does not resolve.
+            // The standard library has no stable error kind for an unresolved name.
             unreachable || error.to_string().starts_with(UNRESOLVED)
         }
         _ => false,
     }
 }
 
-/// The last error of the chain: `Connection refused`, not `io: Connection refused`.
+/// Last error of the chain: `Connection refused`, not `io: Connection refused`.
 fn innermost(error: &ureq::Error) -> String {
     let mut inner: &dyn std::error::Error = match error {
         ureq::Error::Io(error) => error,
@@ -229,7 +220,6 @@ fn innermost(error: &ureq::Error) -> String {
     inner.to_string()
 }
 
-/// True if a server's words are those of a prompt longer than its context.
 pub(super) fn says_too_long(message: &str) -> bool {
     let said = message.to_lowercase();
     TOO_LONG.iter().any(|words| said.contains(words))
@@ -276,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The status, or `passing`, `lasting` or `cut` of an error without one, or `-` of no error; and the body of a reply with status 200.
+    /// Lines of: status, or `passing`, `lasting` or `cut` without a status, or `-` for no error; then the body of a 200 reply.
     const BODIES: &str = r#"
 429 {"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}
 429 {"error": {"message": "x", "code": 429.0}}

@@ -1,15 +1,15 @@
-//! JSON as servers have it: with a byte order mark, half a surrogate pair, or numbers that are none.
+//! Lenient JSON of servers: byte order marks, unpaired surrogates, NaN and infinities.
 
 use serde_json::Value;
 
-/// Values that Python's json writes and JSON does not have.
+/// Written by Python's json but not valid JSON.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
 pub(super) fn is_blank(c: char) -> bool {
     c.is_whitespace() || c == '\u{feff}'
 }
 
-/// The JSON of a body, mended where it is not strict. One that stands alone in a list (Gemini's errors do) is taken out.
+/// Parses a body, repairing it if necessary. Unwraps a single-element list (Gemini's errors).
 pub(super) fn parsed(body: &str) -> serde_json::Result<Value> {
     let text = body.trim_start_matches(is_blank);
     let value: Value = serde_json::from_str(text).or_else(|_| serde_json::from_str(&mended(text)))?;
@@ -19,7 +19,6 @@ pub(super) fn parsed(body: &str) -> serde_json::Result<Value> {
     })
 }
 
-/// JSON as lenient writers have it, made strict.
 fn mended(text: &str) -> String {
     let mut strict = String::with_capacity(text.len());
     let (mut rest, mut quoted) = (text, false);
@@ -60,7 +59,6 @@ fn mended(text: &str) -> String {
     strict
 }
 
-/// The number of an escape `\uXXXX` that a text begins with.
 fn unit(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }

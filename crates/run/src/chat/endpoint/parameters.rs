@@ -1,6 +1,5 @@
-//! Parameters of requests that a server refuses by name: reasoning models refuse `temperature`, Mistral `seed`, some servers `top_p`.
-//!
-//! Such a parameter is left out from then on, by all clones of an endpoint, and told.
+//! Request parameters that a server rejects by name: reasoning models reject `temperature`, Mistral `seed`, some servers `top_p`.
+//! A rejected parameter is omitted by all clones of an endpoint from then on, and reported.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,22 +8,20 @@ use serde_json::Value;
 use super::json::parsed;
 use crate::chat::Sampling;
 
-/// A parameter that a server may do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Parameter {
     Temperature,
     TopP,
     Seed,
-    /// Answers are cut at the strings here then.
     Stop,
     ReasoningEffort,
     ChatTemplateKwargs,
     ResponseFormat,
-    /// Newer hosted models refuse `max_tokens` and name its successor; older servers know `max_tokens` alone.
+    /// Newer hosted models reject `max_tokens` in favour of its successor; older servers know only `max_tokens`.
     MaxTokens,
 }
 
-/// Words that refuse a parameter whatever its value, in lower case.
+/// Lower-case phrases that reject a parameter whatever its value.
 const UNSUPPORTED: [&str; 12] = [
     "not support",
     "n't support",
@@ -70,7 +67,7 @@ impl Parameter {
         Parameter::ALL.iter().any(|parameter| word(text, parameter.name()).is_some())
     }
 
-    /// True of a value that nobody chose, or that asks for what a server does by itself.
+    /// True for a default, or a value equal to the server's default behaviour.
     fn is_plain(self, sampling: &Sampling) -> bool {
         match self {
             Parameter::Temperature => sampling.temperature == 0.0,
@@ -80,9 +77,8 @@ impl Parameter {
         }
     }
 
-    /// The parameter, of those `sent`, that the body of a refusal names: the one in its field `param`, or the first in its text. Of two
-    /// that go together with no model (`temperature` and `top_p`) it is the one that changes nothing. A value that somebody chose and that
-    /// is merely out of range is not left out.
+    /// The sent parameter that a rejection names, in its `param` field or first in its text. If two exclude each other (`temperature` and
+    /// `top_p`), the one with no effect is chosen. A user's value that is out of range is not omitted.
     pub fn refused(body: &str, sent: &[Parameter], sampling: &Sampling) -> Option<Self> {
         let lower = body.to_lowercase();
         let field = parsed(body).ok().and_then(|body| {
@@ -111,7 +107,7 @@ impl Parameter {
     }
 }
 
-/// The place of a word that stands in no longer one.
+/// Index of a word, not inside a longer word.
 fn word(text: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).find(|&at| {
@@ -129,7 +125,6 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds those that are new, and returns them.
     pub fn add(&self, parameters: &[Parameter]) -> Vec<Parameter> {
         let mut left_out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<Parameter> =
@@ -144,8 +139,8 @@ impl LeftOut {
 mod tests {
     use super::*;
 
-    /// A sampling, the parameter that is refused, and the text of OpenAI, Azure, vLLM, Mistral, Gemini, Anthropic, Bedrock, LiteLLM, TGI
-    /// or Groq. The last are values of one's own that are out of range, and names that are no parameter's.
+    /// Lines of: sampling, rejected parameter, message of OpenAI, Azure, vLLM, Mistral, Gemini, Anthropic, Bedrock, LiteLLM, TGI or Groq.
+    /// The last lines are user values out of range, and names of other things.
     const REFUSALS: &str = r#"
 greedy temperature {"error": {"message": "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.", "param": "temperature", "code": "unsupported_value"}}
 drawn temperature {"error": {"message": "Unsupported value: 'temperature' does not support 3 with this model.", "param": "temperature"}}

@@ -1,24 +1,22 @@
-//! The proxy of the environment, for errors to name: one that is used in silence is looked for everywhere else first.
+//! The proxy from the environment, named in errors so that an unnoticed proxy is found.
 
 use ureq::http::Uri;
 use ureq::{Proxy, ProxyProtocol};
 
-/// Variables that name a proxy, in the order in which ureq reads them.
+/// In ureq's order of precedence.
 const VARIABLES: [&str; 6] =
     ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
 
-/// The proxy between here and an endpoint.
 #[derive(Clone)]
 pub(super) struct Between {
-    /// Its host and port, without a user and a password.
     address: String,
     variable: &'static str,
-    /// SOCKS is not supported: requests go without.
+    /// False for SOCKS, which is not supported; requests go direct.
     is_used: bool,
 }
 
 impl Between {
-    /// The proxy of the environment that a request to `url` goes through, and what errors say of it.
+    /// The environment's proxy for `url`, and its description for errors.
     pub fn of(url: &str) -> (Option<Proxy>, Option<Self>) {
         let uri = url.parse::<Uri>();
         let Some(proxy) = Proxy::try_from_env().filter(|proxy| uri.is_ok_and(|uri| !proxy.is_no_proxy(&uri)))

@@ -1,5 +1,4 @@
-//! Reads chat completions. Everything in one but the text is optional: servers differ in the rest, and what cannot be read of it is
-//! not told.
+//! Parses chat completions. Everything but the text is optional; unreadable parts are ignored.
 
 use serde_json::Value;
 
@@ -8,22 +7,19 @@ use super::json::{is_blank, parsed};
 use crate::chat::{Reply, StopReason};
 use palimpsest_core::text::Split;
 
-/// In the place of an answer that the server withheld.
 const FILTERED: &str = "(the server's content filter withheld the answer)";
 
-/// The end of an answer, by the words of servers.
 #[derive(Clone, Copy, PartialEq)]
 enum Finish {
     Turn,
     Limit,
     Filter,
-    /// The server gave up in the middle of the answer.
     Broken,
     Call,
 }
 
 impl Finish {
-    /// Reads `finish_reason`. The name of another one, and none, are the end of a turn.
+    /// Maps `finish_reason`; unknown or missing values mean end of turn.
     fn of(reason: &str) -> Self {
         match reason.to_ascii_lowercase().as_str() {
             "length"
@@ -31,14 +27,14 @@ impl Finish {
             | "model_length"
             | "max_output_tokens"
             | "model_context_window_exceeded" => Finish::Limit,
-            // Names used by OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
+            // OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
             "content_filter"
             | "refusal"
             | "safety"
             | "sensitive"
             | "guardrail_intervened"
             | "content_filtered" => Finish::Filter,
-            // Names used by OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
+            // OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
             "error"
             | "abort"
             | "aborted"
@@ -54,12 +50,12 @@ impl Finish {
     }
 }
 
-/// The reply in a body. `in_thought`: the model was told to think, so that what its limit cut began inside a thought.
+/// `in_thought`: the model was told to think, so a truncated reply starts inside a thought.
 pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
     let body = String::from_utf8_lossy(bytes);
     let unreadable = |reason: String| Failure::Unreadable { reason, body: body.to_string() };
     let completion = parsed(&body).map_err(|error| match error.is_eof() {
-        // A body that ends with the connection has no length to fall short of. Blank lines keep a connection open.
+        // Bodies without a length may end early. Blank lines are keep-alives.
         true if body.trim_start_matches(is_blank).starts_with('{')
             || (!body.is_empty() && body.trim().is_empty()) =>
         {
@@ -89,17 +85,16 @@ pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
         _ => {}
     }
     let (content, of_parts) = split(&message["content"]);
-    // vLLM and SGLang; newer ones and OpenRouter.
     let fields = [&message["reasoning_content"], &message["reasoning"]].map(Value::as_str);
     let own = fields.into_iter().flatten().chain([&*of_parts]).map(str::trim).find(|text| !text.is_empty());
-    // The server's template may have opened the thought: what was cut before its end holds no marker, and is no answer.
+    // The template may have opened the thought, so a truncated thought has no marker.
     let inside = in_thought && finish == Finish::Limit && own.is_none() && !Split::is_marked(&content);
     let Split { thought, answer } = match inside && !content.trim().is_empty() {
         true => Split { thought: Some(content.trim().to_owned()), answer: None },
         false => Split::of_foreign(&content),
     };
     let answer = answer.filter(|answer| !answer.trim().is_empty());
-    // In the place of the content, where a hosted model declines. A filter is a refusal: the same request would come to the same.
+    // A refusal replaces the content on hosted models; a content filter counts as refusal, since a retry gives the same.
     let refusal = message["refusal"].as_str().filter(|text| !text.trim().is_empty());
     let refusal = refusal.or_else(|| (finish == Finish::Filter).then_some(FILTERED));
     let refusal = refusal.filter(|_| answer.is_none());
@@ -128,8 +123,8 @@ pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
     })
 }
 
-/// The text of a content without thoughts, and the thoughts. A content is a text, or parts: `{"type": "text", "text": "..."}`, and
-/// `{"type": "thinking", "thinking": [...]}` with parts or a text in it.
+/// Splits content into text and thoughts. Content is a string, or parts `{"type": "text", "text": "..."}` and
+/// `{"type": "thinking", "thinking": [...]}` with parts or a string.
 fn split(content: &Value) -> (String, String) {
     let (mut text, mut thought) = (String::new(), String::new());
     match content {
@@ -153,7 +148,7 @@ fn is_something(value: &Value) -> bool {
     value.as_array().map_or(value.is_object(), |list| !list.is_empty())
 }
 
-/// A number of tokens: `10`, `10.0`, `"10"`; anything else does not tell it, 0 included, as neither a prompt nor a reply has none.
+/// Token count from `10`, `10.0` or `"10"`; otherwise, and for 0, unknown.
 fn count(value: &Value) -> Option<usize> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     (number.fract() == 0.0 && (1.0..1e15).contains(&number)).then_some(number as usize)

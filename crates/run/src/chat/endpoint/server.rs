@@ -1,7 +1,7 @@
-//! A palimpsest server as a model that answers requests, over `/v1/completions` with its extension for attention.
+//! A palimpsest server as an engine, over `/v1/completions` with the attention extension.
 //!
-//! Prompts go out as tokens and spans as ranges of them, knock-outs by the names of spans; masses come back as a safetensors file.
-//! [`Task::Force`], norms, targets, largest keys, penalties, thoughts and implicit attention are not on the wire: they end as [`RequestError::NotServed`].
+//! Sends prompts as tokens, spans as token ranges, knock-outs by span names; receives masses as safetensors. Not on the wire, and refused
+//! as [`RequestError::NotServed`]: [`Task::Force`], norms, targets, largest keys, penalties, thoughts and implicit attention.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,13 +28,12 @@ use super::{Endpoint, Failure, says_too_long};
 use crate::chat::ChatError;
 use crate::chat::parallel::in_order;
 
-/// A palimpsest server's description of its model, from `/v1/models` and `/tokenizer_info`.
+/// Model description from `/v1/models` and `/tokenizer_info`.
 #[derive(Deserialize)]
 pub struct ServerCard {
-    /// Most tokens of prompt and answer together.
     pub context: usize,
     pub dtype: String,
-    /// The dtype of keys and values, where it is another; earlier servers do not say.
+    /// KV-cache dtype if different; absent from earlier servers.
     pub cache_dtype: Option<String>,
     pub attention: AttentionCard,
     #[serde(default)]
@@ -45,9 +44,9 @@ pub struct ServerCard {
 
 #[derive(Deserialize)]
 pub struct AttentionCard {
-    /// By layer of softmax attention: keys that a row sees at most; `None` where it sees all before it.
+    /// Sliding window of each softmax-attention layer, in tokens; `None` for full attention.
     pub windows: Vec<Option<usize>>,
-    /// The rule for a token across a span's border; earlier servers do not say.
+    /// Assigns tokens that cross a span border; absent from earlier servers.
     #[serde(default)]
     pub borders: BorderRule,
 }
@@ -55,7 +54,7 @@ pub struct AttentionCard {
 #[derive(Default, Deserialize)]
 pub struct TokenizerInfo {
     pub chat_template: String,
-    /// The token that texts begin with, as the template writes it.
+    /// Beginning-of-sequence token as the template writes it.
     pub bos_token: Option<String>,
     pub eos_token: Option<String>,
 }
@@ -72,7 +71,7 @@ impl Endpoint {
         &self.model
     }
 
-    /// The card of a palimpsest server's model; `None` of other servers, and of one that does not reply.
+    /// `None` for other servers and for servers that do not reply.
     pub fn server_card(&self) -> Result<Option<ServerCard>, ChatError> {
         let models = self.exchange(&format!("{}/models", self.base), None);
         let models = models.ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -89,7 +88,6 @@ impl Endpoint {
         self.root_file("tokenizer.json", |bytes| Tokenizer::from_bytes(bytes, &self.model))
     }
 
-    /// A file beside `/v1`.
     fn root_file<T, E: Display>(
         &self,
         name: &str,
@@ -133,22 +131,15 @@ pub struct ServerModel {
     parallel: usize,
 }
 
-/// A task on its way to the server.
 struct Call {
     branch: usize,
     task: usize,
     prompt: Arc<[u32]>,
-    /// Or the part of the request that the server cannot be asked for.
     wire: Result<Wire, &'static str>,
 }
 
 enum Wire {
-    Measure {
-        fields: Map<String, Value>,
-        rows: Vec<Span>,
-        keys: usize,
-    },
-    /// The log-probabilities of these continuations.
+    Measure { fields: Map<String, Value>, rows: Vec<Span>, keys: usize },
     Score(Vec<Vec<u32>>),
 }
 
@@ -176,7 +167,7 @@ struct Choice {
 
 #[derive(Deserialize)]
 struct Logprobs {
-    /// Of the prompt's tokens, the first of which has none, and of one more.
+    /// For the prompt (none for its first token) and one generated token.
     token_logprobs: Vec<Option<f64>>,
 }
 
@@ -190,7 +181,6 @@ struct AttentionReply {
 }
 
 impl ServerModel {
-    /// The server at `endpoint`, whose model is as `card` says; `parallel` calls are made at once.
     pub fn new(endpoint: Endpoint, card: ServerCard, parallel: usize) -> Self {
         ServerModel { endpoint, card, parallel: parallel.max(1) }
     }
@@ -247,7 +237,7 @@ impl ServerModel {
             }
             _ => {}
         }
-        // Labels of spans may mean something else to the server: on the wire they are numbered, rows that are no key behind the keys.
+        // Spans are numbered on the wire, since labels may have a meaning for the server. Rows that are no key follow the keys.
         let last = engine::last(prompt.len());
         let mut spans: Vec<&Span> = observe.keys.iter().collect();
         let mut names = Vec::new();
@@ -268,7 +258,7 @@ impl ServerModel {
             rows_told.insert(at.min(rows_told.len()), Span::new("answer", 0..0));
         }
         if names.is_empty() {
-            // The tokens of an answer come with attention alone.
+            // The server returns answer tokens only with attention.
             names.push(last.label);
         }
         let range =
@@ -285,7 +275,6 @@ impl ServerModel {
         Ok(Wire::Measure { fields, rows: rows_told, keys: observe.keys.len() })
     }
 
-    /// Spans of what is hidden from what, and the knock-outs between them.
     fn on_wire(&self, holes: &LayerHoles, prompt: usize) -> Result<(Vec<Value>, Vec<String>), &'static str> {
         if self.has_delta() {
             return Err("knock-outs in a model with linear-attention layers");
@@ -294,7 +283,7 @@ impl ServerModel {
         let mut found: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
         for layer in 0..layers {
             for Hole { rows, keys } in holes.of(layer).iter() {
-                // Rows that reach the prompt's end are those of the answer, too.
+                // Rows that reach the prompt's end include the answer.
                 let key = [rows.start, rows.end.min(prompt), keys.start, keys.end];
                 found.entry(key).or_default().push(layer);
             }
@@ -303,7 +292,7 @@ impl ServerModel {
         for (nth, ([first, end, from, to], at)) in found.into_iter().enumerate() {
             spans.push(json!({"label": format!("rows{nth}"), "start": first, "end": end}));
             spans.push(json!({"label": format!("keys{nth}"), "start": from, "end": to}));
-            // Those that do not are these alone: without a word the knock-out would go on behind them.
+            // `only` limits the knock-out to these rows; without it, later rows are included.
             let only = if end < prompt { "only " } else { "" };
             let path = format!("{only}rows{nth}->keys{nth}");
             if at.len() == layers {
@@ -380,7 +369,6 @@ impl ServerModel {
         (rows, keys): (&[Span], usize),
         told: &AttentionReply,
     ) -> Result<Masses, RequestError> {
-        // 1. Rows; a mean over no tokens is none.
         let first = prompt.saturating_sub(1);
         let has_answer = told.rows.iter().any(|row| row == "answer");
         let named = |row: &Span| match row.label == "answer" && row.is_empty() {
@@ -398,14 +386,12 @@ impl ServerModel {
                 windows.len()
             )));
         }
-        // 2. The columns of the keys.
         let column = |nth| {
             let of_key = |span: &Span| span.overlay && span.label == name(nth);
             let found = told.spans.iter().position(of_key);
             found.ok_or_else(|| self.unusable(format_args!("it has no span {nth}")))
         };
         let columns = (0..keys).map(column).collect::<Result<Vec<_>, _>>()?;
-        // 3. The numbers.
         let bytes = STANDARD.decode(&told.data).map_err(|error| self.unusable(error))?;
         let file = SafeTensors::deserialize(&bytes).map_err(|error| self.unusable(error))?;
         let tensor = |name: &str| -> Result<ArrayD<f32>, RequestError> {
@@ -413,7 +399,6 @@ impl ServerModel {
             let numbers = view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
             ArrayD::from_shape_vec(IxDyn(view.shape()), numbers).map_err(|error| self.unusable(error))
         };
-        // Rows that were not asked for are dropped.
         let of_rows = |x: ArrayD<f32>, axis: usize| match x.shape().get(axis) {
             Some(&count) if count >= rows.len() => {
                 Ok(x.select(Axis(axis), &(0..rows.len()).collect::<Vec<_>>()))
@@ -453,7 +438,7 @@ fn name(span: usize) -> String {
     format!("span {span}")
 }
 
-/// A request's fields for an answer. The server knows the tokens that end it.
+/// The server knows its own end tokens.
 fn generated(generate: &Generate) -> Map<String, Value> {
     let engine::Sampling { temperature, top_p, seed, .. } = generate.sampling;
     let fields = json!({
@@ -466,7 +451,6 @@ fn generated(generate: &Generate) -> Map<String, Value> {
     fields
 }
 
-/// An output of which nothing is known but the length of its prompt.
 fn unmeasured(prompt: usize) -> Measured {
     Measured {
         logits: Array2::zeros((0, 0)),

@@ -1,7 +1,7 @@
-//! Asks a model a step's question: renders, sends, reads the JSON, and asks again where it is none.
+//! Asks a model for one step: renders the prompt, sends it, parses the JSON reply and retries.
 //!
-//! A reply that cannot be read is asked for again three times; the model is shown it and what is wrong with it, since a greedy model would say
-//! the same again to the same prompt. Then the step has failed: writing goes on without its result and tells the fault as an event, reading fails.
+//! An unparsable reply is retried three times. The retry shows the reply and its error, since a greedy model would repeat itself. Then the
+//! step fails: writing continues without it and records an event; reading fails the probe.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,20 +13,16 @@ use super::shapes::{self, shape};
 use super::similar::Similarity;
 use crate::chat::{Message, MessageRole, Sampling};
 
-/// Retries of a reply that cannot be read.
 pub const RETRIES: usize = 3;
 
-/// Most characters of a reply that is shown back to the model, or told in a fault.
+/// Maximum characters of a reply quoted in a retry or an error.
 const SHOWN: usize = 2000;
 const TOLD: usize = 200;
 
-/// Why a step has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
-    /// The model or the embedder could not be asked.
     #[error("{0}")]
     Unreachable(String),
-    /// No reply could be read.
     #[error("{step}: no readable reply in {} attempts: {reason}", RETRIES + 1)]
     Fault { step: Step, reason: String },
 }
@@ -38,13 +34,11 @@ pub struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// The step's reply to `data`.
     pub fn ask<T: DeserializeOwned>(&mut self, step: Step, data: &Value) -> Result<T, Stop> {
         let shape = shape(step, self.settings);
         let mut messages = prompts::messages(step, self.settings, data, &shape).map_err(Stop::Unreachable)?;
         let schema = self.settings.json_schema.then_some(&shape);
         let mut sampling = Sampling {
-            // Proposals are drawn, all else is greedy.
             temperature: if step == Step::Proposals { 0.30 } else { 0.0 },
             top_p: 1.0,
             seed: self.settings.seed,
@@ -71,7 +65,6 @@ impl Asker<'_> {
         Err(Stop::Fault { step, reason })
     }
 
-    /// The nearest of `entries` to a query, best first, with their scores.
     pub fn nearest<T>(
         &mut self,
         entries: Vec<T>,
@@ -86,7 +79,7 @@ impl Asker<'_> {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let scores = self.similarity.scores(&texts, query).map_err(Stop::Unreachable)?;
         let mut ranked: Vec<(T, f64)> = entries.into_iter().zip(scores).collect();
-        // Entries come in the order of writing. Stable, so that of equal ones the later come first.
+        // Entries come in writing order; with a stable sort, ties go to the later.
         ranked.reverse();
         ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         ranked.truncate(most);
@@ -94,7 +87,7 @@ impl Asker<'_> {
     }
 }
 
-/// The JSON object of a reply, which may stand in a fence or between words.
+/// Extracts the JSON object, which may be fenced or surrounded by prose.
 fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     let start = reply.find('{').ok_or("it holds no JSON object")?;
     let end = reply.rfind('}').filter(|end| *end > start).ok_or("its JSON object does not end")?;
@@ -104,7 +97,7 @@ fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// A model's error, with the remedy where its server takes no schemas.
+/// Adds the remedy for servers without schema support.
 fn told(error: &str) -> String {
     let of_schema = ["response_format", "json_schema"].iter().any(|field| error.contains(field));
     let remedy = if of_schema { "; the setting no-schema sends no JSON schemas" } else { "" };

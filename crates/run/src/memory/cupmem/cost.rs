@@ -1,8 +1,8 @@
-//! The cost of CUPMem, before it begins: calls by step, and tokens of their prompts.
+//! Estimates CUPMem's model calls by step, and their prompt tokens, before a run.
 //!
-//! A session's course depends on what is said in it, so [`Rates`] says how much of each thing a session and a probe bring. The defaults are assumptions,
-//! not measurements: they follow from the bounds of the steps (two spans, two proposals, four links), with sessions that mostly say little, and
-//! probes most of whose premises are outdated, as STALE's are. Instructions are counted from the templates themselves, at [`CHARS_A_TOKEN`].
+//! [`Rates`] gives the mean contents of a session and a probe. The defaults are assumptions, not measurements: they follow from the limits
+//! of the steps (two spans, two proposals, four links), for sessions with few updates and, as in STALE, mostly outdated premises.
+//! Instructions are counted from the templates at [`CHARS_A_TOKEN`].
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,34 @@ use super::settings::{Settings, Switch};
 use super::shapes::shape;
 use super::writing::SHOWN;
 
-/// Characters of English prose to a token.
+/// Characters per token of English prose.
 pub const CHARS_A_TOKEN: f64 = 4.0;
-/// The user's share of a session's tokens: the code shows no other turns.
+/// The user's share of a session's tokens; the code shows no other turns.
 const USER_SHARE: f64 = 0.25;
-/// Tokens of an item, an update or a span as prompts show it, its id and slot included.
+/// Prompt tokens per item, update or span, with its id and slot.
 const ENTRY: f64 = 35.0;
-/// Tokens of a probe.
 const QUERY: f64 = 60.0;
 
-/// Rates of a history's contents: means.
+/// Mean rates per session or probe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     pub spanning: f64,
     /// Share of sessions with an accepted candidate; the rest end after W2.
     pub updating: f64,
     pub candidates: f64,
-    /// Lanes of domains touched directly of an updating session; in the paper's variant those with older items.
+    /// Lanes of directly touched domains per updating session; in the paper's variant those with older items.
     pub direct_lanes: f64,
     pub affected_lanes: f64,
-    /// Updating sessions that find no older item at all: the first.
+    /// Updating sessions without any older item: the first.
     pub first: f64,
     pub lane_items: f64,
-    /// Proposals that are adjudicated, of an updating session that has older items.
+    /// Adjudicated proposals per updating session with older items.
     pub proposals: f64,
-    /// Stale items that the updates of an updating session are held against, all together.
+    /// Stale items compared per updating session (W9).
     pub links: f64,
-    /// Times that a probe's basis is looked for: once or, after a second verification, twice.
+    /// Recoveries (R4) per probe: one, or two after R5.
     pub lacking: f64,
-    /// Share of probes that are verified again.
+    /// Share of probes verified again (R5).
     pub unsure: f64,
     pub planning: f64,
 }
@@ -66,7 +65,6 @@ impl Default for Rates {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Calls of each step that is asked at all.
     pub calls: BTreeMap<Step, f64>,
     pub prompt_tokens: f64,
 }
@@ -77,7 +75,6 @@ impl Estimate {
     }
 }
 
-/// The estimate for a history of so many sessions of so many tokens each, and so many probes.
 pub fn estimate(
     settings: &Settings,
     sessions: usize,
@@ -98,16 +95,16 @@ pub fn estimate(
     let lanes = with_lanes * domains + with_older * unless(Switch::NoGlobal);
     let probes = probes * unless(Switch::StoreOnly);
     let planning = code * probes * rates.planning;
-    // An append-only store has nothing that is not current to search first.
+    // An append-only store has no former entries, so R4 searches once.
     let recoveries = code * probes * (1.0 + decides) * rates.lacking * unless(Switch::NoRecovery);
     let verifies = unless(Switch::NoVerifier);
 
-    // Two spans, the updates, and what each step shows besides.
+    // Two spans, the updates, and each step's extra data.
     let change = ENTRY * (2.0 + rates.candidates);
     let around = 2.0 * SHOWN as f64 * ENTRY;
     let retrieved = settings.retrieved() as f64 * ENTRY;
     let said = if is_code { session_tokens * USER_SHARE } else { session_tokens };
-    // A step's calls, and the tokens of a call's data.
+    // (step, calls, data tokens per call).
     let steps = [
         (Step::Spans, sessions, said),
         (Step::Candidates, sessions * rates.spanning, ENTRY * (2.0 + rates.lane_items)),

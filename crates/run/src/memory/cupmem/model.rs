@@ -1,4 +1,4 @@
-//! The language model that CUPMem asks, and the steps that it is asked in.
+//! The language model interface of CUPMem, and its steps.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::chat::endpoint::Endpoint;
 use crate::chat::{ChatError, ChatModel, Message, Sampling};
 
-/// A step of writing or reading. W7 and W8 ask no model; R2 is no step of its own.
+/// W7 and W8 ask no model; R2 is not a separate step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Step {
     #[serde(rename = "W1")]
@@ -46,17 +46,15 @@ pub enum Step {
 }
 
 impl fmt::Display for Step {
-    /// `W1` to `W9`, `R1` to `R8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
 pub trait StepModel: Send {
-    /// Its name, for the system's identity.
     fn name(&self) -> String;
 
-    /// The reply to `messages`, a JSON object that should follow `schema`; `None` where replies are not to be held to one.
+    /// Replies to `messages` with a JSON object of `schema`; `None` leaves the reply unconstrained.
     fn complete(
         &mut self,
         step: Step,
@@ -66,9 +64,9 @@ pub trait StepModel: Send {
     ) -> Result<String, ChatError>;
 }
 
-/// A server is sent the schema as `response_format`, under the step's name.
+/// The schema is sent as `response_format`, named after the step.
 impl StepModel for Endpoint {
-    /// Without the address, which may change from run to run.
+    /// Excludes the address, which may change between runs.
     fn name(&self) -> String {
         self.model().to_owned()
     }

@@ -1,7 +1,7 @@
-//! CUPMem as a command line names it: `cupmem`, or `cupmem:paper,no-links`.
+//! Opens CUPMem from a command line: `cupmem`, or `cupmem:paper,no-links`.
 //!
-//! It is built in, and gets its models as every system does, by addresses. Its similarity is that of the embedder that it is given; of the
-//! built-in all-MiniLM-L6-v2 where its configuration says `"embedder": "built-in"`; else by words.
+//! CUPMem is built in but reaches its models by address, like every system. Similarity uses the given embedder; the built-in
+//! all-MiniLM-L6-v2 with `"embedder": "built-in"` in its configuration; otherwise BM25.
 
 use serde_json::Value;
 
@@ -13,13 +13,12 @@ use crate::embedder::Embedder;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress};
 use crate::models::ModelStore;
 
-/// The settings that a command line gives CUPMem, as words; `None` where it names another system.
+/// The settings part of a CUPMem command line; `None` for another system.
 pub fn words(command: &str) -> Option<&str> {
     let words = command.trim().strip_prefix(NAME)?;
     if words.is_empty() { Some(words) } else { words.strip_prefix(':') }
 }
 
-/// A CUPMem of these settings, called `name`, with the models of `request`.
 pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, String> {
     let mut settings = Settings::parse(words)?;
     settings.seed = request.seed;
@@ -56,7 +55,7 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
 }
 
 fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
-    // The driver of a history tries again what may pass.
+    // The history driver retries transient errors.
     let patience = Patience { retries: 0, ..Patience::default() };
     let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
     let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), patience);

@@ -1,7 +1,6 @@
-//! The wording of the steps: a template each, of instructions (the system message, the same at every call, so that servers can share the prefix)
-//! and of the data that they are about (the user message).
+//! Prompt templates of the steps: instructions (system message, constant, so that servers can cache the prefix) and data (user message).
 //!
-//! The wording is our own. Behind the instructions stands the JSON schema of the reply, for servers that do not enforce it.
+//! The wording is ours. The reply's JSON schema follows the instructions, for servers that do not enforce it.
 
 use std::sync::LazyLock;
 
@@ -16,10 +15,9 @@ use super::schema::LISTING;
 use super::settings::{Settings, Switch};
 use crate::chat::{Message, MessageRole};
 
-/// Between instructions and data in a template's file.
 const BORDER: &str = "\n=====\n";
 
-/// Each step's file. R5 asks as R3 does.
+/// R5 uses R3's template.
 const FILES: [(Step, &str); 13] = [
     (Step::Spans, include_str!("prompts/W1-spans.j2")),
     (Step::Candidates, include_str!("prompts/W2-candidates.j2")),
@@ -36,11 +34,10 @@ const FILES: [(Step, &str); 13] = [
     (Step::Answer, include_str!("prompts/R8-answer.j2")),
 ];
 
-/// Behind every step's instructions.
 const REPLY: &str = "\n\nReply with one JSON object and nothing else. It follows this JSON schema:\n";
 
 static TEMPLATES: LazyLock<Result<Environment<'static>, String>> = LazyLock::new(|| {
-    // A misspelt variable is an error, not a gap in every prompt.
+    // Strict: an undefined variable is an error.
     let mut env = sandbox::environment(UndefinedBehavior::Strict).map_err(|error| error.to_string())?;
     for (step, source) in FILES {
         let (instructions, data) = source
@@ -86,7 +83,6 @@ fn render(step: Step, part: &str, values: &Value) -> Result<String, String> {
     text.map(|text| text.trim().to_owned()).map_err(|error| error.to_string())
 }
 
-/// SHA-256 of all wording.
 pub fn digest() -> String {
     let all: Vec<&str> = FILES.iter().map(|(_, source)| *source).chain([REPLY]).collect();
     sha256(all.join("\n"))

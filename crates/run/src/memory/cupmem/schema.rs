@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The schema as prompts show it: a line a domain, a star behind slots that hold one state at a time. Slot names are unique.
+/// As shown in prompts: one domain per line; `*` marks single-state slots. Slot names are unique.
 pub const LISTING: &str = "\
 identity_and_background: core_identity_or_role, skill_or_language_background, stable_social_context, current_status_or_affiliation
 stable_preferences: enduring_preference, habitual_choice_pattern, value_or_priority_tendency
@@ -30,7 +30,7 @@ static SLOTS: LazyLock<Vec<Slot>> = LazyLock::new(|| {
     lines.flat_map(of_domain).collect()
 });
 
-/// A slot of the schema, written `domain.slot`.
+/// Written `domain.slot`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "String")]
 pub struct Slot {
@@ -40,14 +40,13 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The slot that a reply names. Names in each other's place, and a slot under another slot's domain, are put right. `None` where there is no
-    /// such slot.
+    /// The slot a reply names. Corrects swapped names and a wrong domain; `None` if unknown.
     pub fn named(domain: &str, slot: &str) -> Option<Slot> {
         by_name(&last(slot)).or_else(|| by_name(&last(domain)))
     }
 
-    /// The slot of that name in that domain, as the public code reads a pair: as it stands, swapped, or as two slots of one domain, of which
-    /// the first counts. Unlike [`Self::named`] it puts no slot under another domain right.
+    /// The slot of a (domain, slot) pair as the public code reads it: as given, swapped, or the first of two slots of one domain. Unlike
+    /// [`Self::named`], does not correct a wrong domain.
     pub fn of_pair(domain: &str, slot: &str) -> Option<Slot> {
         let (first, second) = (last(domain), last(slot));
         let pair = |known: &Slot, domain: &str, name: &str| known.domain == domain && known.name == name;
@@ -57,7 +56,6 @@ impl Slot {
         })
     }
 
-    /// A slot from `domain.slot` or the slot's name alone.
     pub fn parse(text: &str) -> Option<Slot> {
         by_name(&last(text))
     }
@@ -74,7 +72,6 @@ impl Slot {
         self.name
     }
 
-    /// Does it hold one state at a time?
     pub fn is_single(&self) -> bool {
         self.single
     }
@@ -84,7 +81,7 @@ fn by_name(name: &str) -> Option<Slot> {
     Slot::all().find(|known| known.name == name)
 }
 
-/// The last part of a dotted name: prompts show slots as `domain.slot`.
+/// Last component: prompts show slots as `domain.slot`.
 fn last(text: &str) -> String {
     text.rsplit('.').next().unwrap_or_default().trim().to_lowercase()
 }
@@ -109,7 +106,6 @@ impl<'de> Deserialize<'de> for Slot {
     }
 }
 
-/// The domains, in the schema's order.
 pub fn domains() -> impl Iterator<Item = &'static str> {
     LISTING.lines().filter_map(|line| Some(line.split_once(": ")?.0))
 }

@@ -1,7 +1,7 @@
-//! Variants of CUPMem and the switches that take parts of it away.
+//! CUPMem's variants and ablation switches.
 //!
-//! [`Variant::Paper`] is the method as the paper describes it, [`Variant::Code`] as its public code has it. Where the paper gives no number, the
-//! constants of the code stand (affected domains, the global lane), or none (cuts by confidence, proposals kept).
+//! [`Variant::Paper`] follows the paper, [`Variant::Code`] the public code. Numbers the paper omits are taken from the code (affected
+//! domains, global lane) or left unlimited (confidence cuts, kept proposals).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,9 +12,9 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Variant {
-    /// Four outcomes for older states, no links, a readout of R1 to R3 and R8.
+    /// Four outcomes for older states, no links; reads with R1 to R3 and R8.
     Paper,
-    /// With weak items, links, recovery, grounding of actions.
+    /// Adds weak items, links, recovery and action grounding.
     #[default]
     Code,
 }
@@ -50,12 +50,10 @@ impl fmt::Display for Switch {
 pub struct Settings {
     pub variant: Variant,
     pub without: BTreeSet<Switch>,
-    /// The model's sampling seed; only W5 samples.
     pub seed: u64,
-    /// Most tokens of a reply. The default is enough for two spans' candidates or three proposals with their reasons; a reply that needs more has run
-    /// away.
+    /// Maximum tokens of a reply. The default fits two spans' candidates or three proposals with reasons.
     pub max_new_tokens: usize,
-    /// Are replies held to JSON schemas by the server? Where it refuses schemas, say no: the prompts state them all the same.
+    /// Send JSON schemas to the server. Turn off for servers that reject them; the prompts state them anyway.
     pub json_schema: bool,
 }
 
@@ -72,7 +70,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// From words as users type them: `paper`, `code`, the switches' names, `no-schema`; separated by commas. Nothing is `code`, whole.
+    /// Parses `paper`, `code`, switch names and `no-schema`, separated by commas. Empty means `code`.
     pub fn parse(words: &str) -> Result<Self, String> {
         let mut settings = Settings::default();
         for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -103,24 +101,21 @@ impl Settings {
         self.variant == Variant::Code
     }
 
-    /// Are older items adjudicated at all?
     pub fn adjudicates(&self) -> bool {
         !self.lacks(Switch::ReadoutOnly)
     }
 
-    /// Are updates linked to stale items (W9)?
     pub fn links(&self) -> bool {
         self.is_code() && self.adjudicates() && !self.lacks(Switch::NoLinks)
     }
 
-    /// Entries that a probe retrieves first (R2).
+    /// Entries retrieved first per probe (R2).
     pub fn retrieved(&self) -> usize {
         if self.is_code() { 8 } else { 10 }
     }
 }
 
 impl fmt::Display for Settings {
-    /// `code`, `paper-no-global`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_code() { "code" } else { "paper" })?;
         self.without.iter().try_for_each(|switch| write!(f, "-{switch}"))?;

@@ -1,14 +1,14 @@
-//! The JSON schemas of replies.
+//! JSON schemas of the replies.
 //!
-//! Every property is required and no other is allowed, as strict servers want it; an absent value is `null`. Numbers are not bounded, as
-//! servers differ in what they enforce: they are clamped where they are read.
+//! All properties are required and no others allowed, as strict servers demand; a missing value is `null`. Numbers are unbounded, since
+//! servers differ in what they enforce; they are clamped when parsed.
 
 use serde_json::{Map, Value, json};
 
 use super::model::Step;
 use super::settings::{Settings, Switch};
 
-/// The schema of a step's replies, written out by [`expanded`]. Lists are bounded: a model that repeats itself is stopped.
+/// Schema of a step's reply. Lists are bounded to stop a model that repeats itself.
 pub fn shape(step: Step, settings: &Settings) -> Value {
     let is_code = settings.is_code();
     let unless_unknown = |words: &str, unknown: &str| match settings.lacks(Switch::NoUnknown) {
@@ -77,8 +77,7 @@ pub fn shape(step: Step, settings: &Settings) -> Value {
     })
 }
 
-/// JSON schema from its short form: objects by their fields, lists as `[most, element]`, choices as `a|b`, types by name, with `?` where they may be
-/// null.
+/// Expands the short form: objects by fields, lists as `[most, element]`, enums as `a|b`, types by name, `?` for nullable.
 fn expanded(short: &Value) -> Value {
     match short {
         Value::Object(fields) => {
@@ -99,7 +98,7 @@ fn expanded(short: &Value) -> Value {
     }
 }
 
-/// Are the words of a reply those that its schema allows? Servers that enforce no schema are held to the same words here; other types are serde's to check.
+/// Checks enum values, for servers that enforce no schema. Types are checked by serde.
 pub fn check(reply: &Value, shape: &Value) -> Result<(), String> {
     match (reply, shape.get("enum"), shape.get("properties"), shape.get("items")) {
         (Value::String(word), Some(Value::Array(words)), ..) => match words.contains(reply) {
@@ -118,7 +117,7 @@ pub fn check(reply: &Value, shape: &Value) -> Result<(), String> {
     }
 }
 
-/// A number of a reply as a share, from 0 to 1.
+/// Clamps to [0, 1].
 pub fn clamped(number: f64) -> f64 {
     if number.is_finite() { number.clamp(0.0, 1.0) } else { 0.0 }
 }

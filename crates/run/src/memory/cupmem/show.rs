@@ -1,4 +1,4 @@
-//! A store in words: each slot's life, who ended what, when and why; then each session's decisions.
+//! Prints a store: each slot's history with causes, times and reasons, then each session's decisions.
 
 use std::fmt::Write;
 
@@ -93,7 +93,7 @@ fn moment(at: &Moment) -> String {
     format!("{}{time}", at.session)
 }
 
-/// A text behind a separator, or nothing.
+/// Prefixes non-empty text with a separator.
 fn with(separator: &str, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{separator}{text}") }
 }

@@ -1,7 +1,7 @@
-//! Which texts are near a query: by embeddings where there is an embedder, else by words.
+//! Text similarity: by embeddings if there is an embedder, otherwise by BM25.
 //!
-//! The authors embed with all-MiniLM-L6-v2. Without an embedder BM25 stands in, and the system's identity says so. Among texts of equal score, such as
-//! those without a word in common with the query, the later ones come first: a later state is the likelier default.
+//! The authors embed with all-MiniLM-L6-v2. The system's identity records the fallback to BM25. Ties go to the later text, since a later
+//! state is the likelier default.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,12 @@ use crate::memory::bm25::Bm25Ranker;
 use palimpsest_data::ground::order::sorted_unique;
 
 pub trait Similarity: Send {
-    /// Its name, for the system's identity.
     fn name(&self) -> String;
 
-    /// A score a text, greater is nearer.
+    /// One score per text; greater is nearer.
     fn scores(&mut self, texts: &[&str], query: &str) -> Result<Vec<f64>, String>;
 }
 
-/// Nearness by words: Okapi BM25 over the texts compared.
 #[derive(Default)]
 pub struct ByWords(Bm25Ranker);
 
@@ -33,7 +31,7 @@ impl Similarity for ByWords {
 
 type Embed = Box<dyn FnMut(&[&str]) -> Result<Vec<Vec<f32>>, String> + Send>;
 
-/// Nearness by the cosine of vectors. Each text is embedded once.
+/// Cosine similarity; caches the embedding of each text.
 pub struct ByEmbedding {
     name: String,
     embed: Embed,
@@ -64,7 +62,7 @@ impl Similarity for ByEmbedding {
     }
 }
 
-/// A text but for case and spaces.
+/// Lower-cased with collapsed whitespace.
 pub(super) fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }

@@ -1,7 +1,7 @@
-//! The store: items, updates, markers, links and records of sessions. Nothing in it is ever deleted.
+//! The store: items, updates, markers, links and session records. Nothing is deleted.
 //!
-//! An item changes through [`Store::refine`], [`Store::archive`], [`Store::end`] and [`Store::weaken`] alone; each writes to the item's
-//! history, and [`Store::archive`] refuses evidence that is not later than the item. Markers that a later state clears stay, with when they were cleared.
+//! Items change only through [`Store::refine`], [`Store::archive`], [`Store::end`] and [`Store::weaken`], which append to the item's
+//! history. [`Store::archive`] rejects evidence that is not later than the item. Cleared markers stay, with the time of clearing.
 
 use std::path::Path;
 
@@ -14,18 +14,15 @@ use super::schema::Slot;
 use crate::memory::system::protocol::{Source, Status};
 use palimpsest_data::ground::order::{entry, sorted_unique};
 
-/// A session's place in the order of writing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     pub session: String,
-    /// From 0.
+    /// From 0, in writing order.
     pub index: usize,
-    /// When it took place, where the data says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
 }
 
-/// A span of a session that a state rests on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     pub session: String,
@@ -44,7 +41,7 @@ pub enum Strength {
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     Added,
-    /// The same proposition in other words or with more evidence.
+    /// Same proposition, reworded or with more evidence.
     Refined,
     Replaced,
     Invalidated,
@@ -52,7 +49,6 @@ pub enum ChangeKind {
     Weakened,
 }
 
-/// A change of an item, with its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     pub kind: ChangeKind,
@@ -60,14 +56,13 @@ pub struct Change {
     pub step: Step,
     pub updates: Vec<String>,
     pub reason: String,
-    /// The value before, where it changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Item {
-    /// `item-0`, in the order of writing.
+    /// `item-0`, in writing order.
     pub id: String,
     pub slot: Slot,
     pub value: String,
@@ -75,7 +70,6 @@ pub struct Item {
     pub strength: Strength,
     pub confidence: f64,
     pub created: Moment,
-    /// When it was written, refined or weakened last.
     pub last_updated: Moment,
     pub evidence: Vec<Evidence>,
     pub updates: Vec<String>,
@@ -87,7 +81,7 @@ impl Item {
         self.status == Status::Active
     }
 
-    /// The text that it is searched by: the proposition, in the code's variant with its slot and status.
+    /// Search text: the proposition; in the code's variant also slot and status.
     pub fn searched(&self, is_code: bool) -> String {
         let status = if self.is_active() { "active" } else { "stale" };
         if is_code { searched(&self.slot, &self.value, status) } else { self.value.clone() }
@@ -104,7 +98,7 @@ impl Item {
     }
 }
 
-/// A text as the code's variant compares it: with the names of domain and slot.
+/// Search text of the code's variant: domain and slot names, text, status.
 fn searched(slot: &Slot, text: &str, status: &str) -> String {
     format!("{} {}\n{text}\n{status}", slot.domain(), slot.name())
 }
@@ -119,7 +113,6 @@ pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
     sources
 }
 
-/// Source of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -127,10 +120,9 @@ pub enum Kind {
     Upstream,
 }
 
-/// An accepted candidate of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Update {
-    /// `update-0`, in the order of writing.
+    /// `update-0`, in writing order.
     pub id: String,
     pub slot: Slot,
     pub value: String,
@@ -138,13 +130,11 @@ pub struct Update {
     pub confidence: f64,
     pub at: Moment,
     pub evidence: Vec<Evidence>,
-    /// The item that it wrote or refined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
 }
 
 impl Update {
-    /// The text that the store is searched by for it.
     pub fn searched(&self, is_code: bool) -> String {
         if is_code { searched(&self.slot, &self.value, "") } else { self.value.clone() }
     }
@@ -157,18 +147,17 @@ pub struct Marker {
     pub reason: String,
     pub by: Vec<String>,
     pub at: Moment,
-    /// When a new state cleared it, or a new marker took its place.
+    /// When a new state or marker replaced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared: Option<Moment>,
 }
 
 impl Marker {
-    /// The text that it is searched by: the reason, in the code's variant with its slot.
+    /// Search text: the reason; in the code's variant also the slot.
     pub fn searched(&self, is_code: bool) -> String {
         if is_code { searched(&self.slot, &self.reason, "unknown") } else { self.reason.clone() }
     }
 
-    /// Its id among retrieved entries.
     pub fn id(&self) -> String {
         format!("marker:{}", self.slot)
     }
@@ -177,7 +166,6 @@ impl Marker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Relation {
-    /// It says more of why the item no longer holds.
     Support,
     Successor,
 }
@@ -191,11 +179,10 @@ pub struct Link {
     pub at: Moment,
 }
 
-/// A decision of a session, with its ground and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     pub step: Step,
-    /// The span, update, item, domain or slot that it is about.
+    /// Id of the span, update, item, domain or slot.
     pub about: String,
     pub decision: String,
     pub reason: String,
@@ -251,7 +238,7 @@ impl Store {
         Moment { session: session.to_owned(), index: self.sessions.len(), time: time.map(str::to_owned) }
     }
 
-    /// Writes an item of a value that an update states in a slot, and clears the slot's marker. Its id.
+    /// Adds an item and clears the slot's marker. Returns its id.
     pub fn add(&mut self, slot: &Slot, value: &str, update: &Update, change: Change) -> String {
         let id = format!("item-{}", self.items.len());
         self.clear_marker(slot, &change.at);
@@ -271,7 +258,7 @@ impl Store {
         id
     }
 
-    /// Gives an active item an update's value and evidence, and clears the slot's marker. False where there is no such item.
+    /// Updates value and evidence of an active item and clears the slot's marker. False if there is no such item.
     pub fn refine(&mut self, id: &str, update: &Update, change: Change) -> bool {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id && item.is_active()) else {
             return false;
@@ -288,7 +275,7 @@ impl Store {
         true
     }
 
-    /// Archives an active item that is older than the session of its change.
+    /// Archives an active item older than the change's session.
     pub fn archive(&mut self, id: &str, change: Change) -> Result<(), String> {
         match self.item(id) {
             Some(item) if item.is_active() && item.created.index >= change.at.index => {
@@ -298,7 +285,7 @@ impl Store {
         }
     }
 
-    /// Archives an active item, older or not. Only the code's variant ends what the same session wrote.
+    /// Archives an active item of any age. Only the code's variant ends items of the same session.
     pub fn end(&mut self, id: &str, change: Change) -> Result<(), String> {
         let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
             return Err(format!("there is no {id}"));
@@ -311,7 +298,7 @@ impl Store {
         Ok(())
     }
 
-    /// Weakens an active item that is older than the session of its grounds; one that is weak stays as it is.
+    /// Weakens an active item older than the evidence's session; weak items are unchanged.
     pub fn weaken(&mut self, id: &str, change: Change) -> Result<(), String> {
         let older = |item: &&mut Item| item.is_active() && item.created.index < change.at.index;
         let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
@@ -325,13 +312,13 @@ impl Store {
         Ok(())
     }
 
-    /// Marks a slot unknown on new grounds, in the place of a marker that stands.
+    /// Marks a slot unknown, replacing an active marker.
     pub fn mark_anew(&mut self, slot: &Slot, change: &Change) {
         self.clear_marker(slot, &change.at);
         self.mark(slot, change);
     }
 
-    /// Marks a slot unknown; a marker that stands already stays.
+    /// Marks a slot unknown; keeps an active marker.
     pub fn mark(&mut self, slot: &Slot, change: &Change) {
         if self.marker(slot).is_none() {
             let Change { at, updates, reason, .. } = change.clone();

@@ -1,4 +1,4 @@
-//! CUPMem behind the protocol of memory systems.
+//! CUPMem as an implementation of the memory-system protocol.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,12 +20,11 @@ use crate::memory::system::protocol::{
 };
 
 pub const NAME: &str = "cupmem";
-/// Raised when decisions change that neither settings nor wording say: since 2 the code's variant follows the order and the rules of the public code.
+/// Raise when behaviour changes outside settings and prompts. 2: the code's variant follows the order and rules of the public code.
 fn version(settings: &Settings) -> u32 {
     if settings.is_code() { 2 } else { 1 }
 }
 
-/// CUPMem, with a store a scope.
 pub struct CupMem {
     name: String,
     settings: Settings,
@@ -34,7 +33,7 @@ pub struct CupMem {
     scopes: BTreeMap<String, Scope>,
 }
 
-/// A history's store, and the readouts of the probes put to it: a search and an answer of one probe share theirs.
+/// A store and its readouts; search and answer of one probe share a readout.
 #[derive(Default)]
 struct Scope {
     store: Store,
@@ -42,7 +41,7 @@ struct Scope {
 }
 
 impl CupMem {
-    /// With a model. Without an embedder entries are compared by words.
+    /// Without an embedder, similarity is BM25.
     pub fn new(
         settings: Settings,
         model: Box<dyn StepModel>,
@@ -52,7 +51,6 @@ impl CupMem {
         CupMem { name: NAME.to_owned(), settings, model, similarity, scopes: BTreeMap::new() }
     }
 
-    /// The same, under the name that a run gives it.
     #[must_use]
     pub fn called(self, name: &str) -> Self {
         CupMem { name: name.to_owned(), ..self }
@@ -62,7 +60,7 @@ impl CupMem {
         self.scopes.get(scope).map(|scope| &scope.store)
     }
 
-    /// Everything that its behaviour depends on, in words: settings, wording, similarity.
+    /// Covers settings, wording and similarity.
     fn digest(&self) -> String {
         let parts = json!({
             "version": version(&self.settings),

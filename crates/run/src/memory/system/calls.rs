@@ -1,9 +1,7 @@
-//! The calls of a memory system to its models, as a run keeps them: `calls.jsonl`, a row each, and `responses.jsonl`, by which they are
-//! replayed.
+//! Records a memory system's model calls: one row per call in `calls.jsonl`, and the replies in `responses.jsonl` for replay.
 //!
-//! A call is known by the operation that it was made in, its request and how often that operation had made the same request before: an
-//! operation that is done again, after a kill or a death, is given the same replies, and so is a rerun. Rows are those of the last time
-//! that an operation was done.
+//! The key of a call is its operation, its request and the number of equal requests before it in that operation. A repeated operation
+//! (after a kill, a crash or in a rerun) therefore gets the same replies. Rows are from the last execution of each operation.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,16 +16,14 @@ use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 pub(super) const CALLS: &str = "calls.jsonl";
 const RESPONSES: &str = "responses.jsonl";
 
-/// A call's place among all of a case's.
+/// Identifies a call within a case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CallKey {
     pub phase: String,
     pub about: String,
-    /// Attempt at the operation, from 0.
     pub attempt: u32,
-    /// [`CallRow::request`].
     pub request: String,
-    /// Equal requests of the attempt before it.
+    /// Number of equal requests before it in this attempt.
     pub nth: usize,
 }
 
@@ -36,7 +32,6 @@ pub struct KeptResponse {
     #[serde(flatten)]
     pub key: CallKey,
     pub status: u16,
-    /// `application/json`, or `text/event-stream`.
     pub content_type: String,
     pub body: String,
     pub seconds: f64,
@@ -45,9 +40,8 @@ pub struct KeptResponse {
 #[derive(Debug, Default)]
 pub struct CallLog {
     open: Option<Folder>,
-    /// Equal requests of the current operation, by their digest.
+    /// Counts of equal requests in the current operation, by digest.
     counts: HashMap<String, usize>,
-    /// [`InFlight::serial`] of that operation.
     serial: u64,
 }
 
@@ -60,7 +54,7 @@ struct Folder {
 }
 
 impl CallLog {
-    /// The key of the next call, and its reply where one is kept.
+    /// Returns the key of the next call, and its recorded reply if there is one.
     pub fn begin(
         &mut self,
         flight: &InFlight,
@@ -88,7 +82,7 @@ impl CallLog {
         Ok((key, kept))
     }
 
-    /// Keeps a call. A reply that is an error is not replayed: it may pass.
+    /// Records a call. Error replies are not replayed, since they may be transient.
     pub fn end(
         &mut self,
         folder: &Path,
@@ -102,7 +96,7 @@ impl CallLog {
                 key: key.clone(),
                 status: response.status,
                 content_type: response.content_type.clone(),
-                // Models reply in text; anything else passes and is asked for again.
+                // Non-text replies are not replayed.
                 body: String::from_utf8(response.body.clone()).ok()?,
                 seconds: row.seconds,
             })

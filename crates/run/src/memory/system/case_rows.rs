@@ -1,6 +1,4 @@
-//! Reads the rows that a run keeps of a memory system on one case: `memory/NAME/CASE/`.
-//!
-//! The rows are those of [`super::rows`]. Writes nothing.
+//! Reads the rows of a memory system on one case, `memory/NAME/CASE/` (see [`super::rows`]). Writes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,24 +9,22 @@ use super::record::{DUMP, EVENTS, FINISH, SEARCHES, case_folder};
 use super::rows::{CallRow, EventRow, HistoryRow, SearchRow, SessionRow, StatedRow};
 use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
-/// The file of [`StatedRow`]s in a case's folder.
 pub const STATED: &str = "stated.jsonl";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MemoryRows {
-    /// Changes of the store and ends of sessions, in order.
     pub history: Vec<HistoryRow>,
-    /// The store after the last session; absent where the system gives none.
+    /// The store after the last session; absent if dumps are not supported.
     pub dump: Option<Vec<Memory>>,
-    /// Searches; of one probe the last counts.
+    /// The last row of a probe counts.
     pub searches: Vec<SearchRow>,
     pub calls: Vec<CallRow>,
-    /// Judgements of memories by what they say; absent where nobody judged.
+    /// Judgements of what memories say; absent if not judged.
     pub stated: Option<Vec<StatedRow>>,
 }
 
 impl MemoryRows {
-    /// Rows of a system on a case; `None` where the run has no folder of them.
+    /// `None` if the run has no folder for the system and case.
     pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, JsonlError> {
         let folder = case_folder(run, system, case);
         if !folder.is_dir() {
@@ -57,14 +53,14 @@ impl MemoryRows {
         self.history.iter().filter_map(HistoryRow::session)
     }
 
-    /// Is it known what a session changed? One that failed changed nothing. Rows of older files do not say: there a history without a
-    /// single event is taken for that of a system that tells none.
+    /// True if a session's changes are known; a failed session changed nothing. For older files without this field, a history with no
+    /// events at all counts as unknown.
     pub fn tells(&self, session: &SessionRow) -> bool {
         let has_events = || self.history.iter().any(|row| row.event().is_some());
         self.dump.is_some() || session.failed.is_some() || session.told.unwrap_or_else(has_events)
     }
 
-    /// Is every change of the whole history known? What no row shows did not happen then; else it is not known.
+    /// True if all changes of the history are known, so that a missing row means no change.
     pub fn tells_all(&self) -> bool {
         let given_up =
             |row: &SessionRow| row.failed.as_ref().is_some_and(|failed| failed.kind == FailureKind::Fatal);
@@ -72,8 +68,8 @@ impl MemoryRows {
         self.dump.is_some() || (ended && self.sessions().all(|row| self.tells(row)))
     }
 
-    /// The changes of the store in order, each with the memory's text after it. Where the event does not say it, a later one may say what
-    /// the text was before, and after the last one a dump or a search.
+    /// Store changes in order, each with the memory's text after it. A missing text is recovered from the previous text of a later event,
+    /// or from a dump or search.
     pub fn events(&self) -> Vec<(&EventRow, Option<&str>)> {
         let mut after: BTreeMap<&str, Option<&str>> =
             self.texts_of_memories().map(|(id, text)| (id, Some(text))).collect();
@@ -82,7 +78,7 @@ impl MemoryRows {
             let (event, id) = (&row.event, row.event.memory.as_deref());
             let known = id.and_then(|id| *after.get(id)?);
             let text = match event.op {
-                // Nothing changes: the text is of what was not written.
+                // No change: the event's text was not written.
                 Op::None => known,
                 _ => event.text.as_deref().or(known),
             };
@@ -98,7 +94,6 @@ impl MemoryRows {
         events
     }
 
-    /// The memories that searches and the dump show.
     pub fn memories(&self) -> impl Iterator<Item = &Memory> {
         let found =
             self.searches.iter().flat_map(|row| row.memories.iter().chain(row.readback.iter().flatten()));

@@ -1,7 +1,7 @@
-//! A memory system as a child process: JSON lines on stdin and stdout, stderr to a file.
+//! Runs a memory system as a child process: JSON lines on stdin and stdout, stderr to a file.
 //!
-//! Owns the process and its group, which is killed when it hangs, when it is stopped and when this is dropped: what an adapter started
-//! itself ends with it. Two threads carry lines, so that a process that neither reads nor writes holds nobody up.
+//! Kills the whole process group on hang, stop or drop, so that the adapter's own children end too. Reads and writes run on two threads, so
+//! that a stuck process cannot block the caller.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use super::protocol::{Failure, FailureKind};
 use super::wire::Transport;
 
-/// Most bytes of a reply: a dump of a large store has a few million.
+/// Maximum reply size, bytes; dumps of large stores take a few million.
 const LONGEST_REPLY: u64 = 256 << 20;
 
-/// Bytes of the log's end that an error repeats.
+/// Bytes of the log's tail quoted in errors.
 const LOG_TAIL: u64 = 400;
 
-/// Time between the end of its output and its exit.
+/// Grace period between end of output and exit.
 const EXIT: Duration = Duration::from_millis(500);
 
 pub struct ChildProcess {
@@ -37,7 +37,7 @@ struct Running {
 }
 
 impl ChildProcess {
-    /// From a command line, split as a shell splits one; nothing in it is expanded. `log` takes what the process writes to stderr.
+    /// Splits `command` like a shell, without expansion. `log` receives stderr.
     pub fn new(command: &str, log: &Path) -> Result<Self, String> {
         let mut words = shlex::split(command)
             .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?
@@ -48,7 +48,6 @@ impl ChildProcess {
         Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
     }
 
-    /// The process's end, and the last that it said.
     fn obituary(&mut self, how: &str) -> String {
         let status = self.running.as_mut().and_then(|running| {
             let start = Instant::now();
@@ -99,7 +98,6 @@ impl Transport for ChildProcess {
         let (lines, to_write) = channel();
         let (read, replies) = channel();
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
-            // Both end with the process.
             thread::spawn(move || write_lines(stdin, to_write));
             thread::spawn(move || read_lines(stdout, read));
         }
@@ -111,7 +109,7 @@ impl Transport for ChildProcess {
         let mut line = message.to_vec();
         line.push(b'\n');
         let got = match &self.running {
-            // A writer that has ended is a process that has.
+            // If the writer thread has ended, so has the process.
             Some(running) => match running.lines.send(line) {
                 Ok(()) => running.replies.recv_timeout(limit),
                 Err(_) => Err(RecvTimeoutError::Disconnected),
@@ -145,7 +143,7 @@ impl Transport for ChildProcess {
             // SAFETY: no memory is shared. The child is not waited for yet, or was found ended just now, so its group is still its own.
             unsafe { libc::kill(-group, libc::SIGKILL) };
         }
-        // Errors mean that it has ended.
+        // An error means the process has already exited.
         let _ = running.child.kill();
         let _ = running.child.wait();
     }
@@ -169,7 +167,7 @@ fn read_lines(stdout: ChildStdout, replies: Sender<Vec<u8>>) {
     let mut stdout = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
-        // One byte more, by which a line is known as too long.
+        // One extra byte detects overlong lines.
         let read = stdout.by_ref().take(LONGEST_REPLY + 1).read_until(b'\n', &mut line);
         let ended = !matches!(read, Ok(1..));
         let too_long = line.len() as u64 > LONGEST_REPLY;

@@ -1,6 +1,5 @@
-//! A running memory system: its calls with retries, its restarts, and the histories that it holds.
-//!
-//! Tells those who count the system's own calls which operation is under way. Knows no files.
+//! Calls a running memory system with retries, restarts it, and tracks which histories it holds. Publishes the current operation to
+//! the proxy. Knows no files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,28 +8,25 @@ use std::time::Duration;
 
 use super::protocol::{FailureKind, Hello, MemorySystem, SystemError, SystemResult};
 
-/// The operation under way, for those that count the system's own calls.
+/// The current operation, read by the proxy that counts model calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
     pub folder: PathBuf,
     /// `ingest`, `finish`, `search`, ...
     pub phase: &'static str,
-    /// The session or probe that it is for.
     pub about: String,
-    /// Attempt at the operation, from 0.
     pub attempt: u32,
-    /// Other than any operation's before it.
+    /// Unique per attempt.
     pub serial: u64,
 }
 
-/// Shared between the driver, which sets it, and a proxy, which reads it. `None` between operations.
+/// Set by the driver, read by the proxy. `None` between operations.
 pub type Operation = Arc<Mutex<Option<InFlight>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// After the first attempt.
     pub most: u32,
-    /// Before the first; doubled for each further one.
+    /// Before the first retry; doubles each time.
     pub delay: Duration,
 }
 
@@ -46,12 +42,11 @@ pub(super) struct Driver {
     pub(super) hello: Hello,
     pub(super) retries: Retries,
     pub(super) running: bool,
-    /// Why it could not be started again: not tried once more in this process.
+    /// Restart error; no further restarts are tried.
     broken: Option<SystemError>,
-    /// Scopes whose whole history the running system holds, the oldest first.
+    /// Scopes whose complete history the running system holds, oldest first.
     live: Vec<String>,
     pub(super) operation: Operation,
-    /// [`InFlight::serial`] of the last operation.
     serial: u64,
 }
 
@@ -71,7 +66,7 @@ impl Driver {
         })
     }
 
-    /// Calls the system, again where an error may pass, and notes whether it is lost.
+    /// Retries transient errors; marks the system as stopped if it is lost.
     pub(super) fn call<T>(
         &mut self,
         folder: &Path,
@@ -133,7 +128,6 @@ impl Driver {
         SystemError { system: self.name.clone(), op, kind, message }
     }
 
-    /// Does the running system hold a scope's whole history?
     pub(super) fn holds(&self, scope: &str) -> bool {
         self.running && self.live.iter().any(|live| live == scope)
     }
@@ -142,7 +136,6 @@ impl Driver {
         self.live.push(scope.to_owned());
     }
 
-    /// Empties the oldest scopes, so that another one fits.
     pub(super) fn make_room(&mut self) {
         while self.running && self.live.len() >= self.hello.scopes.max(1) {
             let oldest = self.live.remove(0);

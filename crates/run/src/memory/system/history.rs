@@ -1,8 +1,8 @@
-//! Drives a memory system through a run's cases: histories in, memories out, everything kept.
+//! Drives a memory system through a run's cases: ingests histories, searches memories, records everything.
 //!
-//! A case's history is written once, session by session, whatever the number of its probes and of memories asked for; each probe is
-//! searched for once. Owns the return to where a killed process was: the last saved state where the system saves, else an empty store and
-//! the sessions again. A session that fails is a row, and the next one goes on. Evidence is named to the system in `readback` alone.
+//! Each case's history is ingested once, session by session, for all probes and all k; each probe is searched once. After a kill, ingestion
+//! resumes from the last saved state if the system supports saving, otherwise from an empty store. A failed session is recorded, and the
+//! next one proceeds. Only `readback` tells the system which sessions hold evidence.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,12 @@ use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::ground::file_stem::file_stem;
 use palimpsest_data::ground::jsonl::JsonlError;
 
-/// Sessions in a row that a system may hang at, die at or answer with nonsense before the history is given up.
+/// Consecutive sessions lost (timeout, crash, nonsense) before the history is given up.
 const LOST_IN_A_ROW: usize = 3;
 
-/// A state is saved once its last saving was less than one part in this many of the time since.
+/// Save when the last save took less than 1/SAVE_SHARE of the time since.
 const SAVE_SHARE: u32 = 100;
 
-/// The sessions of a history that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     pub case: &'a str,
@@ -48,7 +47,6 @@ pub struct Wanted {
 pub struct SystemRun {
     run: PathBuf,
     driver: Driver,
-    /// Histories that could not be written, by scope.
     given_up: BTreeMap<String, SystemError>,
     case: Option<OpenCase>,
     progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
@@ -61,39 +59,33 @@ struct OpenCase {
     sessions: Vec<SessionInput>,
     record: CaseRecord,
     sources: Sources,
-    /// The frozen store's fingerprint, as long as nothing was asked since.
+    /// Store fingerprint, valid until the next operation.
     fingerprint: Option<String>,
 }
 
 impl OpenCase {
-    /// A session by its number; the end of the writing is one after the last.
     fn name(&self, at: usize) -> String {
         self.sessions.get(at).map_or(FINISH, |session| &session.id).to_owned()
     }
 
-    /// The sources as the kept events tell them.
     fn follow_events(&mut self, hello: &Hello) {
         self.sources = Sources::new(hello.provenance, &self.sessions);
         self.record.events().for_each(|row| self.sources.follow(row));
     }
 }
 
-/// A history that is not written for a reason that is not the system's.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     #[error(transparent)]
     Files(#[from] JsonlError),
-    /// The folder was written for a case of the same id with another history.
     #[error(
         "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
     )]
     Other { folder: PathBuf, there: String, wanted: String },
-    /// A stop was asked for; all sessions up to here are on the disk.
     #[error("stopped; the same command goes on from here")]
     Stopped,
 }
 
-/// Why an operation on a case ended: by the run, or by the system.
 #[derive(Debug, thiserror::Error)]
 enum Halt {
     #[error(transparent)]
@@ -109,14 +101,13 @@ impl From<JsonlError> for Halt {
 }
 
 struct Writing {
-    /// Sessions that are not tried again, by their number.
+    /// Sessions not retried, by index.
     failed: BTreeMap<usize, Failure>,
     deaths: BTreeMap<usize, usize>,
     saves: bool,
 }
 
 impl Writing {
-    /// Notes a death. Is it the first one there?
     fn first_death(&mut self, at: usize) -> bool {
         let deaths = self.deaths.entry(at).or_default();
         *deaths += 1;
@@ -142,20 +133,18 @@ impl SystemRun {
         self
     }
 
-    /// With somebody who watches the operation under way.
+    /// Publishes the current operation.
     #[must_use]
     pub fn watched(mut self, operation: Operation) -> Self {
         self.driver.operation = operation;
         self
     }
 
-    /// With somebody who is told how far a history is.
     #[must_use]
     pub fn told(self, progress: impl FnMut(Progress<'_>) + Send + 'static) -> Self {
         SystemRun { progress: Some(Box::new(progress)), ..self }
     }
 
-    /// With a flag that ends the writing after the session under way.
     #[must_use]
     pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
         SystemRun { stop, ..self }
@@ -165,13 +154,13 @@ impl SystemRun {
         &self.driver.name
     }
 
-    /// Its answer to `hello`, part of a run's identity.
+    /// The reply to `hello`, part of the run's identity.
     pub fn identity(&self) -> &Hello {
         &self.driver.hello
     }
 
-    /// A probe's memories: from the run's files where they are there, else by a search, before which the history is written where it is
-    /// not. A system that fails is a row, [`SearchRow::failed`], which the next call tries again.
+    /// A probe's memories, from the run's files or by a search; ingests the history first if necessary. A system failure is recorded in
+    /// [`SearchRow::failed`] and retried by the next call.
     pub fn searched(
         &mut self,
         case: &Case,
@@ -198,7 +187,6 @@ impl SystemRun {
         })
     }
 
-    /// Writes a case's history, where it is not written.
     pub fn prepare(&mut self, case: &Case) -> Result<(), HistoryError> {
         self.with_open(case, |run, open| match open.record.is_complete() {
             true => Ok(()),
@@ -213,7 +201,7 @@ impl SystemRun {
         self.driver.close();
     }
 
-    /// Works on a case, which stays open until another one is worked on.
+    /// Keeps the case open until another one is used.
     fn with_open<T>(
         &mut self,
         case: &Case,
@@ -247,7 +235,7 @@ impl SystemRun {
         self.driver.call(open.record.folder(), phase, about, |system| operation(system, &open.scope))
     }
 
-    /// Sees to it that the running system holds the case's whole history.
+    /// Ensures that the running system holds the case's complete history.
     fn ready(&mut self, open: &mut OpenCase) -> Result<(), Halt> {
         if self.driver.holds(&open.scope) {
             return Ok(());
@@ -276,7 +264,7 @@ impl SystemRun {
         }
     }
 
-    /// Goes back to the last state that is known, and writes from there. False where the system was lost on the way, and what it was at is noted.
+    /// Ingests from the last known state. False if the system was lost; the failure is then noted.
     fn attempt(&mut self, open: &mut OpenCase, writing: &mut Writing) -> Result<bool, Halt> {
         let Some(mut at) = self.restore(open, writing)? else { return Ok(false) };
         open.record.keep(at)?;
@@ -322,7 +310,7 @@ impl SystemRun {
         }
     }
 
-    /// The number of sessions that the store holds after it: those of the last saved state, or none. `None` where the system was lost.
+    /// Restores the last saved state, or resets. Returns the number of sessions in the store; `None` if the system was lost.
     fn restore(&mut self, open: &OpenCase, writing: &mut Writing) -> Result<Option<usize>, Halt> {
         let save = open.record.last_save().filter(|_| self.driver.hello.can(Capability::Save));
         if let Some((sessions, folder)) = save {
@@ -340,13 +328,13 @@ impl SystemRun {
         }
         match self.call(open, "reset", &open.name(0), |system, scope| system.reset(scope)) {
             Ok(()) => Ok(Some(0)),
-            // A death between two sessions is noted at neither.
+            // A crash between sessions is charged to neither.
             Err(error) if error.kind == FailureKind::Dead && writing.first_death(usize::MAX) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Writes session `at`, or ends the writing, and completes the events; `None` where neither the system nor a dump tells any.
+    /// Ingests session `at`, or finishes, and completes the events. `None` if neither the system nor a dump reports changes.
     fn write(&mut self, open: &mut OpenCase, at: usize) -> Result<Option<Vec<EventRow>>, Halt> {
         let name = open.name(at);
         let told = match open.sessions.get(at) {
@@ -377,7 +365,7 @@ impl SystemRun {
         Ok(Some(rows))
     }
 
-    /// Refuses sources that name sessions which the system was never sent.
+    /// Rejects sources with unknown session ids.
     fn check<'a>(
         &self,
         open: &OpenCase,
@@ -391,7 +379,7 @@ impl SystemRun {
         Err(self.driver.error(op, FailureKind::Nonsense, message))
     }
 
-    /// The failure to keep of session `at`; `None` where the history is to be written again first, up to it or without it.
+    /// The failure to record for session `at`; `None` if ingestion must restart.
     fn note_failure(
         &mut self,
         open: &mut OpenCase,
@@ -419,7 +407,7 @@ impl SystemRun {
             _ => None,
         };
         if let Some(error) = given_up {
-            // The file says why; a later process goes on from the sessions before.
+            // The failure is on disk; a later process resumes from the sessions before.
             open.record.end_session(&open.name(at), None, Some((&error).into()))?;
             return Err(error.into());
         }
@@ -427,7 +415,6 @@ impl SystemRun {
         Ok(self.driver.running.then_some(failure))
     }
 
-    /// Saves the state after `sessions` sessions. Does saving work? Without it the sessions are written again after a kill.
     fn save(&mut self, open: &OpenCase, sessions: usize) -> Result<bool, Halt> {
         let folder = open.record.begin_save()?;
         let about = open.name(sessions - 1);
@@ -439,8 +426,7 @@ impl SystemRun {
         Ok(saved.is_ok())
     }
 
-    /// An operation on the frozen store, whose history is written first where the running system does not hold it. A system that dies is
-    /// asked once more.
+    /// Runs an operation on the frozen store; ingests the history first if the system does not hold it. Retried once after a crash.
     fn ask<T>(
         &mut self,
         open: &mut OpenCase,
@@ -470,7 +456,7 @@ impl SystemRun {
         let as_of = case.history.query_time.map(|time| time.to_string());
         let as_of = as_of.as_deref();
         let before = self.fingerprint(open, about)?;
-        // 1. The search, from which every smaller number of memories is cut.
+        // Search with the largest k; smaller ones truncate it.
         let found = self.ask(open, "search", about, |system, scope| system.search(scope, query, k, as_of))?;
         let mut memories = found.memories;
         if memories.len() > k {
@@ -482,14 +468,13 @@ impl SystemRun {
         }
         self.check(open, "search", memories.iter().map(|memory| &memory.sources))?;
         let provenance = open.sources.complete(&mut memories);
-        // 2. Its own answer, before anything is said of evidence.
+        // Ask for the system's own answer before it learns the evidence.
         let answer = |system: &mut dyn MemorySystem, scope: &str| system.answer(scope, query, as_of);
         let answer = wanted.answer.then(|| self.ask(open, "answer", about, answer));
         let (answer, answer_failed) = parted(answer)?;
-        // 3. Perfect retrieval.
         let readback = wanted.readback.then(|| self.readback(open, case, probe));
         let (readback, readback_failed) = parted(readback)?;
-        // 4. Reading must not have written.
+        // Detect writes during reading.
         let after = self.fingerprint(open, about)?;
         open.fingerprint.clone_from(&after);
         Ok(SearchRow {
@@ -508,7 +493,7 @@ impl SystemRun {
         })
     }
 
-    /// The frozen store's fingerprint; of a system that has none but dumps, the dump's digest.
+    /// Fingerprint of the frozen store, or a digest of its dump.
     fn fingerprint(&mut self, open: &mut OpenCase, about: &str) -> Result<Option<String>, Halt> {
         self.ready(open)?;
         if let Some(known) = open.fingerprint.take() {
@@ -526,7 +511,7 @@ impl SystemRun {
         Ok(taken.inspect_err(|error| tracing::warn!("{about}: {error}")).ok())
     }
 
-    /// All memories written from a probe's evidence: by the system's word, else those of the dump.
+    /// All memories written from a probe's evidence: by `readback`, otherwise from the dump.
     fn readback(&mut self, open: &mut OpenCase, case: &Case, probe: &Probe) -> Result<Vec<Memory>, Halt> {
         const OP: &str = "readback";
         let refused = |run: &Self, why: &str| {
@@ -573,7 +558,7 @@ fn check_same(record: &CaseRecord, sessions: &[SessionInput]) -> Result<(), Hist
     }
 }
 
-/// Does a kept row hold what is wanted? A part that the system does not have at all is not asked for again.
+/// True if a recorded row covers the request. Unsupported parts are not requested again.
 fn holds(row: &SearchRow, wanted: Wanted) -> bool {
     let lasting = |failure: &Option<Failure>| {
         failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Unsupported)
@@ -583,7 +568,6 @@ fn holds(row: &SearchRow, wanted: Wanted) -> bool {
     row.failed.is_none() && row.k >= wanted.k && readback && answer
 }
 
-/// A part of a row and, in its place, the failure.
 fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), HistoryError> {
     match part {
         None => Ok((None, None)),

@@ -1,4 +1,4 @@
-//! A memory system behind an address: the messages of the wire format by HTTP POST, one a request.
+//! Memory systems over HTTP: one POST per message of the wire format.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use ureq::http::header::CONTENT_TYPE;
 use super::protocol::{Failure, FailureKind};
 use super::wire::Transport;
 
-/// Most bytes of a reply, as of child processes.
 const LONGEST_REPLY: u64 = 256 << 20;
 
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// An address that answers messages. Starting and stopping it is its owner's affair.
+/// A URL. Its server is started and stopped by its owner.
 pub struct Address {
     url: String,
     agent: Agent,
@@ -25,7 +24,6 @@ impl Address {
         Address { url: url.to_owned(), agent: config.build().into() }
     }
 
-    /// Does a command line name an address rather than a program?
     pub fn is_one(command: &str) -> bool {
         command.starts_with("http://") || command.starts_with("https://")
     }
@@ -52,7 +50,7 @@ impl Transport for Address {
         let mut response = request.send(message).map_err(fault)?;
         let status = response.status();
         let body = response.body_mut().with_config().limit(LONGEST_REPLY).read_to_vec().map_err(fault)?;
-        // A system's own error may come with any status; a page of a server between is none.
+        // A system's error may have any HTTP status; a non-JSON error page comes from a gateway.
         if !status.is_success() && !body.trim_ascii_start().starts_with(b"{") {
             let text = String::from_utf8_lossy(&body);
             let quoted: String = text.chars().take(200).collect();

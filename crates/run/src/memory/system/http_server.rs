@@ -1,6 +1,5 @@
-//! A small HTTP server on this machine's loopback: whole requests in, whole responses out.
-//!
-//! Serves the proxy of language models and the scripted model of the conformance test. Knows no request. Builds without the feature `serve` have none.
+//! A small HTTP server on loopback, with buffered requests and responses. Serves the model proxy and the scripted model.
+//! Not compiled in without the feature `serve`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,10 +8,8 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// `POST`.
     pub method: String,
     pub path: String,
-    /// The value of `Authorization`.
     pub authorization: Option<String>,
     pub body: Vec<u8>,
 }
@@ -20,7 +17,6 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: u16,
-    /// `application/json`.
     pub content_type: String,
     pub body: Vec<u8>,
 }
@@ -30,16 +26,16 @@ impl Response {
         Response { status, content_type: "application/json".to_owned(), body: value.to_string().into_bytes() }
     }
 
-    /// An error in the words of OpenAI's API.
+    /// An error in OpenAI's format.
     pub fn error(status: u16, message: &str) -> Self {
         Response::json(status, &json!({ "error": { "message": message, "type": "palimpsest" } }))
     }
 }
 
-/// Answers requests, from several threads at once.
+/// Called from several threads at once.
 pub type Handler = Arc<dyn Fn(Request) -> Response + Send + Sync>;
 
-/// A server, which ends when it is dropped.
+/// Stops when dropped.
 pub struct HttpServer {
     address: SocketAddr,
     #[cfg(feature = "serve")]
@@ -47,7 +43,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at a free port of the loopback.
+    /// Listens on a free loopback port.
     #[cfg(feature = "serve")]
     pub fn start(handler: Handler) -> std::io::Result<Self> {
         let (address, _running) = running::start(handler)?;
@@ -59,7 +55,6 @@ impl HttpServer {
         Err(std::io::Error::other("this build has no HTTP server; build it with the feature serve"))
     }
 
-    /// `http://127.0.0.1:41234`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -80,7 +75,6 @@ mod running {
 
     use super::{Handler, Request, Response};
 
-    /// Most bytes of a request's body.
     const LONGEST_BODY: usize = 256 << 20;
 
     pub(super) struct Running {
@@ -89,7 +83,7 @@ mod running {
     }
 
     impl Drop for Running {
-        /// Closes the port and the connections. Answers under way are not waited for.
+        /// Closes the port and connections without waiting for pending responses.
         fn drop(&mut self) {
             drop(self.stop.take());
             if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! The lives of memories in words: when each was written, considered, changed and ended, and why, from the rows that a run keeps.
+//! Prints the history of each memory from a run's rows: when and why it was written, considered, changed and ended.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,6 @@ use std::fmt::Write;
 use super::protocol::{Op, Source};
 use super::rows::{EventRow, HistoryRow, SessionRow};
 
-/// The events of each memory, in the order of their first events, then the sessions that could not be written.
 pub fn lives(rows: &[HistoryRow]) -> String {
     let events: Vec<&EventRow> = rows.iter().filter_map(HistoryRow::event).collect();
     let mut order: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! A model of this machine behind an address: `palimpsest serve` as a child process, started when it is asked first.
+//! Serves a local model to memory systems: runs `palimpsest serve` as a child process, started at the first request.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -19,16 +19,14 @@ struct Running {
     served: Served,
 }
 
-/// An address and the name that its server answers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
-    /// Up to `/v1`.
     pub base: String,
     pub model: String,
 }
 
 impl LocalServer {
-    /// For a model by its name, folder or file; `log` takes what the server writes to stderr.
+    /// `model` is a name, folder or file; `log` receives stderr.
     pub fn new(model: &str, log: &Path) -> Self {
         LocalServer { model: model.to_owned(), log: log.to_owned(), running: Mutex::default() }
     }
@@ -61,11 +59,11 @@ impl LocalServer {
         let log = log.map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(program);
         command.args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"]);
-        // It ends with its input, and so with this process, however that ends.
+        // The server exits when its stdin closes, so it ends with this process.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let said = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
-        // It says its address once it can be asked.
+        // The server prints its address when ready.
         match said.map_while(Result::ok).find_map(|line| served(&line)) {
             Some(served) => Ok(Running { child, served }),
             None => {
@@ -77,7 +75,6 @@ impl LocalServer {
     }
 }
 
-/// The line that `palimpsest serve` begins with: the model and the address.
 fn served(line: &str) -> Option<Served> {
     let (model, rest) = line.split_once(" is served at ")?;
     let base = rest.split(',').next()?;
@@ -88,7 +85,6 @@ impl Drop for LocalServer {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(Running { child, .. }) = running {
-            // Errors mean that it has ended.
             let _ = child.kill();
             let _ = child.wait();
         }

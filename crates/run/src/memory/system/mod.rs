@@ -1,9 +1,8 @@
-//! Memory systems: they are told of a history and asked for memories, behind one protocol.
+//! Memory systems: they ingest a history and are searched for memories, behind one protocol.
 //!
-//! [`protocol`] has the operations, [`rows`] the files that a run keeps of them, [`case_rows`] reads those of a case. Systems live in processes of their own, [`child`] or
-//! behind an address, [`http`]; [`wire`] speaks to either. CUPMem, of the STALE paper, is built in. [`history`] drives a system through a
-//! run's cases and keeps the files; [`sources`] finds out which session a memory came from. A system's own calls to models pass through [`proxy`].
-//! [`check`] is the conformance test, which needs no model but [`scripted_model`].
+//! [`protocol`] defines the operations, [`wire`] the transport over [`child`] processes or [`http`]; CUPMem (STALE paper) is built in.
+//! [`history`] drives a system through a run's cases and writes the files of [`rows`], [`case_rows`] reads them; [`sources`] attributes
+//! memories to sessions. Model calls of systems pass through [`proxy`]. [`check`] is the conformance test, on [`scripted_model`].
 
 pub mod calls;
 pub mod case_rows;
@@ -59,7 +58,7 @@ impl Show {
         *self == Show::Ranked
     }
 
-    /// The end of a condition's name; empty for [`Show::Ranked`].
+    /// Suffix of the condition's name; empty for [`Show::Ranked`].
     pub fn suffix(self) -> &'static str {
         match self {
             Show::Ranked => "",
@@ -73,6 +72,6 @@ impl Show {
 pub trait Searches {
     fn name(&self) -> &str;
 
-    /// A probe's search, once the case's history is written: of the most memories that any condition shows.
+    /// Searches for a probe with the largest k of any condition, ingesting the case's history first.
     fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
 }

@@ -1,4 +1,4 @@
-//! A command line becomes a memory system: CUPMem, a child process, or an address.
+//! Opens a memory system from a command line: CUPMem, a child process, or a URL.
 
 use std::path::Path;
 
@@ -8,8 +8,7 @@ use super::protocol::{HelloRequest, MemorySystem};
 use super::wire::{Patience, WireSystem};
 use crate::memory::cupmem;
 
-/// The system that `command` names, called `name`: `cupmem` or `cupmem:SETTINGS`, `http://...`, or a command line. Nothing is started yet. A
-/// process writes to `log`.
+/// `command` is `cupmem`, `cupmem:SETTINGS`, `http://...`, or a shell command whose stderr goes to `log`. Nothing is started yet.
 pub fn open(
     name: &str,
     command: &str,

@@ -1,8 +1,8 @@
-//! The operations of a memory system and the objects that they exchange: the wire format, version 1, of child processes (JSON lines) and
-//! of HTTP, and the trait that every system implements here.
+//! Operations and messages of memory systems: the wire format, version 1, for child processes (JSON lines) and HTTP, and the
+//! [`MemorySystem`] trait.
 //!
-//! A system is told of a history session by session and asked for memories. Labels, evidence, probe types and other probes are never
-//! sent. Sessions are named by the label of their segment, `session[3]`. The wire format is documented in docs/memory.md.
+//! A system ingests a history session by session and is then searched. It never sees labels, evidence, probe types or other probes.
+//! Session ids are segment labels, `session[3]`. docs/memory.md documents the wire format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 pub const PROTOCOL: u32 = 1;
 
-/// An address that speaks OpenAI's API, as a system is given one for its language model or its embedder.
+/// An OpenAI-compatible endpoint for the system's language model or embedder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelAddress {
     pub base_url: String,
-    /// To be sent as the bearer token; it labels the calls.
+    /// Bearer token; attributes the calls.
     pub key: String,
     pub model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,21 +26,18 @@ pub struct ModelAddress {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HelloRequest {
     pub protocol: u32,
-    /// The language model; absent where the system is given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm: Option<ModelAddress>,
-    /// The embedder; absent where the system is given none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<ModelAddress>,
-    /// A folder of the system's own for whatever it keeps.
+    /// Private folder of the system.
     pub folder: String,
     pub seed: u64,
-    /// Settings that the user gives the system, as they are.
     #[serde(default)]
     pub config: Map<String, Value>,
 }
 
-/// The reply to `hello`. All of it is part of a run's identity.
+/// All of it is part of the run's identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub name: String,
@@ -54,7 +51,7 @@ pub struct Hello {
     pub unit: Unit,
     #[serde(default)]
     pub provenance: ProvenanceClaim,
-    /// Operations beside the obligatory ones (`hello`, `reset`, `ingest`, `finish`, `search`, `close`).
+    /// Operations beyond the required `hello`, `reset`, `ingest`, `finish`, `search`, `close`.
     #[serde(default)]
     pub can: Vec<Capability>,
     #[serde(default = "one")]
@@ -71,7 +68,7 @@ impl Hello {
     }
 }
 
-/// The unit in which a system takes a history.
+/// Unit in which a system ingests a history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
@@ -81,7 +78,7 @@ pub enum Unit {
     Session,
 }
 
-/// A system's claim to know the sources of its memories.
+/// The system's claim about the sources of its memories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProvenanceClaim {
@@ -91,7 +88,6 @@ pub enum ProvenanceClaim {
     None,
 }
 
-/// An operation or a report that not every system has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
@@ -99,24 +95,22 @@ pub enum Capability {
     Readback,
     Fingerprint,
     Answer,
-    /// `save` and `load`.
     Save,
-    /// Events say which older memories were candidates ([`WriteEvent::looked_at`]).
+    /// Events report candidate memories ([`WriteEvent::looked_at`]).
     LookedAt,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionInput {
-    /// The segment's label, `session[3]`.
+    /// Segment label, `session[3]`.
     pub id: String,
-    /// When it took place, `2024-05-01T10:00:00`, where the data says so.
     pub time: Option<String>,
     pub turns: Vec<TurnInput>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnInput {
-    /// Its place in the session, from 0.
+    /// Index within the session, from 0.
     pub id: usize,
     pub role: String,
     pub content: String,
@@ -126,7 +120,7 @@ pub struct TurnInput {
 pub struct Source {
     /// [`SessionInput::id`].
     pub session: String,
-    /// Turns of the session; empty where only the session is known.
+    /// Empty if only the session is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<usize>,
 }
@@ -137,20 +131,18 @@ pub enum Op {
     Add,
     Update,
     Delete,
-    /// It is kept as out of date.
     Stale,
-    /// A slot's state is no longer known.
+    /// The current state of the slot is unknown.
     Unknown,
     Weak,
     #[default]
     None,
 }
 
-/// An older memory that was considered when a newer one came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookedAt {
     pub memory: String,
-    /// Did it pass the gate before the decision (a threshold of similarity, for instance)? Absent where there is no gate or it is not known.
+    /// True if it passed the gate before the decision (for instance a similarity threshold); absent if unknown or there is no gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gated: Option<bool>,
 }
@@ -164,10 +156,10 @@ pub struct WriteEvent {
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// Its sources, all of them; `None` (unknown) is not the same as none.
+    /// All sources; `None` means unknown, not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sources: Option<Vec<Source>>,
-    /// Older memories considered for this one; `None` where the system does not say.
+    /// Older memories considered; `None` if not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looked_at: Option<Vec<LookedAt>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -179,7 +171,6 @@ pub struct WriteEvent {
 pub enum Status {
     #[default]
     Active,
-    /// It is kept as out of date.
     Stale,
 }
 
@@ -189,21 +180,20 @@ pub struct Memory {
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// Its sources; `None` (unknown) is not the same as none.
+    /// `None` means unknown, not empty.
     #[serde(default)]
     pub sources: Option<Vec<Source>>,
-    /// When what it says was so, where the system says it.
+    /// Time of the stated fact, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
     #[serde(default)]
     pub status: Status,
 }
 
-/// A piece of the system's own rendering of a context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextPiece {
     pub text: String,
-    /// The memory that it shows; absent for text between memories.
+    /// The memory shown; absent for text between memories.
     #[serde(default)]
     pub memory: Option<String>,
 }
@@ -211,7 +201,7 @@ pub struct ContextPiece {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     pub memories: Vec<Memory>,
-    /// The system's own rendering of its context, where it has one.
+    /// Native rendering of the context, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<ContextPiece>>,
 }
@@ -219,34 +209,30 @@ pub struct Found {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemAnswer {
     pub text: String,
-    /// The memories that it was made from.
     #[serde(default)]
     pub memories: Vec<Memory>,
 }
 
-/// Kinds of failure. The first four are the wire's.
+/// The first four are part of the wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     Unsupported,
-    /// It cannot use what it was sent.
     Input,
     Transient,
     Fatal,
-    /// The process or the connection is gone.
     Dead,
     TimedOut,
     Nonsense,
 }
 
 impl FailureKind {
-    /// Is the process or the connection of no more use?
+    /// True if the process or connection is unusable.
     pub fn is_lost(self) -> bool {
         matches!(self, FailureKind::Dead | FailureKind::TimedOut | FailureKind::Nonsense)
     }
 }
 
-/// A failure as it is kept, or as a transport meets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: FailureKind,
@@ -270,18 +256,15 @@ pub struct SystemError {
 
 pub type SystemResult<T> = Result<T, SystemError>;
 
-/// A memory system. One call at a time; the caller retries, restarts and records.
-///
-/// `scope` names a store of its own within the system: one history.
+/// A memory system. One call at a time; the caller retries, restarts and records. `scope` names an independent store: one history.
 pub trait MemorySystem: Send {
-    /// Starts it, or starts it again after it died.
     fn hello(&mut self) -> SystemResult<Hello>;
     fn reset(&mut self, scope: &str) -> SystemResult<()>;
-    /// Writes a session into memory. `None`: it does not say what changed.
+    /// Ingests a session. `None`: changes are not reported.
     fn ingest(&mut self, scope: &str, session: &SessionInput) -> SystemResult<Option<Vec<WriteEvent>>>;
-    /// Ends the writing: buffers, offline updates and indexing are done afterwards.
+    /// Ends ingestion: flushes buffers, runs offline updates and indexing.
     fn finish(&mut self, scope: &str) -> SystemResult<Option<Vec<WriteEvent>>>;
-    /// The `k` best memories for a query, asked at `as_of`.
+    /// The `k` best memories for a query at time `as_of`.
     fn search(&mut self, scope: &str, query: &str, k: usize, as_of: Option<&str>) -> SystemResult<Found>;
     fn readback(&mut self, scope: &str, sessions: &[String]) -> SystemResult<Vec<Memory>>;
     fn dump(&mut self, scope: &str) -> SystemResult<Vec<Memory>>;

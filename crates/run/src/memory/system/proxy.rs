@@ -1,7 +1,7 @@
-//! The address that a memory system is given for its language model and its embedder: a proxy before the model's own endpoint.
+//! Proxy between a memory system and its language model and embedder.
 //!
-//! Every call passes through, is counted under the operation that it was made in, and is kept; a call that is kept already is answered
-//! from the record, so that a rerun asks no model. Replies pass as they are: JSON that does not parse is counted, not mended.
+//! Records every call under the current operation. A recorded call is replayed without asking the model. Replies pass unchanged; invalid
+//! JSON is counted, not repaired.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -25,27 +25,25 @@ use palimpsest_data::ground::jsonl::JsonlError;
 
 const CALL: Duration = Duration::from_secs(600);
 
-/// Most bytes of a reply.
 const LONGEST_REPLY: u64 = 256 << 20;
 
 const BETWEEN: &str = "between";
 
-/// The place where a model is. A clone is the same place: systems share the server of a local model.
+/// Address of a model. Clones share a local model's server.
 #[derive(Debug, Clone)]
 pub enum Upstream {
     Endpoint {
-        /// `http://host:8000/v1`, without a slash at the end.
+        /// `http://host:8000/v1`, without trailing slash.
         base: String,
         model: String,
     },
-    /// On this machine, served by a child process from the first call on.
     Local(Arc<LocalServer>),
 }
 
 type Body<'a> = Option<Cow<'a, [u8]>>;
 
 impl Upstream {
-    /// From `URL#MODEL`, or from a local model's name, folder or file, whose server writes to `log`.
+    /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
         if !named.starts_with("http://") && !named.starts_with("https://") {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
@@ -68,7 +66,7 @@ impl Upstream {
         }
     }
 
-    /// The address, and the request's body as it is sent there: a local model is called by its server's name.
+    /// The base URL, and the body with a local model's name replaced by the server's.
     fn address<'a>(&self, body: Option<&'a [u8]>) -> Result<(String, Body<'a>), String> {
         let server = match self {
             Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
@@ -114,7 +112,7 @@ impl Decoding {
 #[derive(Debug, Clone)]
 pub struct Models {
     pub llm: Upstream,
-    /// Its embedder and the length of its vectors; the language model's endpoint serves embeddings where there is none.
+    /// Embedder and its dimensions; without one, embeddings go to the language model's endpoint.
     pub embedder: Option<(Upstream, Option<usize>)>,
     pub decoding: Decoding,
 }
@@ -126,7 +124,7 @@ pub struct Proxy {
 
 struct Shared {
     models: Models,
-    /// To be sent as the bearer token: nobody else on this machine may spend the user's own.
+    /// Required bearer token: keeps other local users off the user's own key.
     key: String,
     operation: Operation,
     folder: PathBuf,
@@ -159,12 +157,10 @@ impl Proxy {
         Arc::clone(&self.shared.operation)
     }
 
-    /// The language model as the system is given it.
     pub fn llm(&self) -> ModelAddress {
         self.address(self.shared.models.llm.model(), None)
     }
 
-    /// The embedder as the system is given it.
     pub fn embedder(&self) -> Option<ModelAddress> {
         let (embedder, dimensions) = self.shared.models.embedder.as_ref()?;
         Some(self.address(embedder.model(), *dimensions))
@@ -204,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// A call from the record, or from the model and into the record.
+    /// Replays a recorded call, or forwards and records it.
     fn kept(&self, request: &Request, upstream: &Upstream, rest: &str) -> Result<Response, JsonlError> {
         let mut asked: Option<Value> = serde_json::from_slice(&request.body).ok();
         let temperature = asked.as_ref().and_then(|body| body["temperature"].as_f64());
@@ -279,7 +275,7 @@ impl Shared {
     }
 }
 
-/// The row of a call, but for its seconds and sampling. A reply may be whole or streamed.
+/// The row of a call, except for duration and sampling. The reply may be streamed.
 fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) -> CallRow {
     let streamed = response.content_type.starts_with("text/event-stream");
     let part = if streamed { "delta" } else { "message" };

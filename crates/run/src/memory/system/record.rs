@@ -1,7 +1,7 @@
-//! The folder that a run keeps of a case and a memory system, `memory/NAME/CASE/`: its rows and the system's saved state.
+//! The folder of a case and a memory system, `memory/NAME/CASE/`: rows and saved state.
 //!
-//! A session's events are written together with the row that ends it, so that a killed process leaves whole sessions. Saved states are
-//! `save-N` with the number of sessions that they hold; the last one alone is kept. Knows no system.
+//! The events of a session are written together with its final row, so a kill leaves complete sessions only. A saved state is
+//! `save-N` for N sessions; only the last is kept. Knows no system.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,12 @@ use super::rows::{EventRow, HistoryRow, SearchRow, SessionRow};
 use palimpsest_data::ground::file_stem::file_stem;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 
-/// [`SessionRow::session`] of the end of the writing.
 pub const FINISH: &str = "finish";
 
-/// The file of [`HistoryRow`]s in a case's folder.
 pub const EVENTS: &str = "events.jsonl";
 pub(super) const DUMP: &str = "dump.jsonl";
 pub(super) const SEARCHES: &str = "searches.jsonl";
 const SAVE: &str = "save-";
-/// A state that is still being saved.
 const SAVING: &str = "saving";
 
 pub fn system_folder(run: &Path, system: &str) -> PathBuf {
@@ -37,7 +34,7 @@ pub struct CaseRecord {
 }
 
 impl CaseRecord {
-    /// Opens or makes the folder. Rows that a killed process left incomplete are dropped.
+    /// Opens or creates the folder. Drops incomplete rows.
     pub fn open(folder: PathBuf) -> Result<Self, JsonlError> {
         std::fs::create_dir_all(&folder).map_err(JsonlError::io("create", &folder))?;
         let events = RowLog::open(folder.join(EVENTS))?;
@@ -61,13 +58,13 @@ impl CaseRecord {
         self.sessions().last().is_some_and(|row| row.session == FINISH)
     }
 
-    /// The sessions that could not be written, by their number, without the one at which the writing ended for good.
+    /// Failed sessions by index, without the one that ended ingestion for good.
     pub fn failed(&self) -> impl Iterator<Item = (usize, Failure)> {
         let failed = self.sessions().enumerate().filter_map(|(at, row)| Some((at, row.failed.clone()?)));
         failed.filter(|(_, failure)| failure.kind != FailureKind::Fatal)
     }
 
-    /// Drops all but the first `sessions` sessions, and the dump that belongs to all of them.
+    /// Truncates to the first `sessions` sessions and drops the dump.
     pub fn keep(&mut self, sessions: usize) -> Result<(), JsonlError> {
         let mut ended = 0;
         let kept = self.events.rows.iter().take_while(|row| {
@@ -84,7 +81,7 @@ impl CaseRecord {
         Ok(())
     }
 
-    /// Ends a session: its events and the row, in one write. `events` is `None` where nothing tells what changed.
+    /// Writes a session's events and its final row at once. `events` is `None` if changes are not reported.
     pub fn end_session(
         &mut self,
         session: &str,
@@ -112,7 +109,6 @@ impl CaseRecord {
         self.searches.rows.iter().find(|row| row.probe == probe)
     }
 
-    /// Keeps a probe's row, in the place of an earlier one.
     pub fn put_search(&mut self, row: SearchRow) -> Result<(), JsonlError> {
         let Some(at) = self.searches.rows.iter().position(|other| other.probe == row.probe) else {
             return self.searches.append(row);
@@ -122,7 +118,6 @@ impl CaseRecord {
         self.searches.rewrite(rows)
     }
 
-    /// The saved state and the number of sessions in it, at most those that have ended.
     pub fn last_save(&self) -> Option<(usize, PathBuf)> {
         last_save(&self.folder, self.sessions().count())
     }
@@ -134,7 +129,7 @@ impl CaseRecord {
         Ok(saving)
     }
 
-    /// Makes it the saved state of the first `sessions` sessions.
+    /// Makes the new save the state of the first `sessions` sessions.
     pub fn end_save(&self, sessions: usize) -> Result<(), JsonlError> {
         let (saving, saved) = (self.folder.join(SAVING), self.folder.join(format!("{SAVE}{sessions}")));
         remove_folder(&saved)?;
@@ -150,7 +145,7 @@ impl CaseRecord {
     }
 }
 
-/// The saved state in a case's folder, and the number of sessions in it, at most `most`.
+/// The saved state in a case's folder and its number of sessions, at most `most`.
 pub fn last_save(folder: &Path, most: usize) -> Option<(usize, PathBuf)> {
     saves(folder).into_iter().filter(|(sessions, _)| *sessions <= most).max()
 }
@@ -165,7 +160,6 @@ fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
     gone(std::fs::remove_dir_all(folder), folder)
 }
 
-/// Something that was removed, or was not there.
 fn gone(removed: std::io::Result<()>, path: &Path) -> Result<(), JsonlError> {
     match removed {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(JsonlError::io("remove", path)(e)),

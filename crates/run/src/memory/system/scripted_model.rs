@@ -1,7 +1,7 @@
-//! A language model and an embedder that are scripts: the models of the conformance test, offline and always the same.
+//! Scripted language model and embedder for the conformance test: offline and deterministic.
 //!
-//! The language model repeats the statements that it is shown, in the shapes that memory systems ask for. The embedder counts words. Neither
-//! understands anything: they show that a system's machinery works, and say nothing of its quality.
+//! The language model repeats the prompt's statements in the JSON shapes that memory systems ask for. The embedder counts words. They
+//! exercise the system's machinery and measure no quality.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +17,10 @@ use super::protocol::ModelAddress;
 const LANGUAGE_MODEL: &str = "scripted";
 const EMBEDDER: &str = "scripted-embedder";
 
-/// Length of vectors, unless a request names another.
 const DIMENSIONS: usize = 384;
 
-/// Most statements that a reply repeats.
 const STATEMENTS: usize = 400;
 
-/// The end of replies that are no whole JSON.
 const CUT: &str = "{\"facts\": [\"it ends in the mid";
 
 pub struct ScriptedModel {
@@ -32,7 +29,7 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Starts it; one that is `broken` replies with JSON that ends in the middle.
+    /// A `broken` model replies with truncated JSON.
     pub fn start(broken: bool) -> std::io::Result<Self> {
         let chats = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&chats);
@@ -102,8 +99,7 @@ fn streamed(text: &str) -> Response {
     Response { status: 200, content_type: "text/event-stream".to_owned(), body }
 }
 
-/// A reply to a chat: an instance of the schema, where one is asked for; an object of the usual shapes, where JSON is; else the
-/// statements.
+/// Replies with an instance of the schema, a common object in JSON mode, or plain statements.
 fn reply(asked: &Value) -> String {
     let all = messages(asked);
     let last = all.last().map(String::as_str).unwrap_or_default();
@@ -127,19 +123,18 @@ fn messages(asked: &Value) -> Vec<String> {
     asked["messages"].as_array().map(|all| all.iter().map(of).collect()).unwrap_or_default()
 }
 
-/// The statements of a prompt's last message: the strings of the last list in it, where there is one, else its lines, of a conversation
-/// without the speakers.
+/// Statements of the last message: the strings of its last list, otherwise its lines, with speakers removed.
 fn statements(text: &str) -> Vec<String> {
     let lists = text.rmatch_indices('[').filter_map(|(at, _)| list(&text[at + 1..]));
     let mut found = lists.take(1).next().unwrap_or_else(|| lines(text));
-    // A long prompt ends with the conversation.
+    // The conversation is at the end of a long prompt.
     if found.len() > STATEMENTS {
         found.drain(..found.len() - STATEMENTS);
     }
     found
 }
 
-/// The strings of a list whose opening bracket stands before `text`: of JSON, or as Python shows one. `None` where it holds anything else.
+/// Parses a list of strings after its opening bracket, in JSON or Python syntax. `None` if it holds anything else.
 fn list(text: &str) -> Option<Vec<String>> {
     let mut strings = Vec::new();
     let mut rest = text.trim_start();
@@ -166,9 +161,9 @@ fn list(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The lines of a conversation, where there is one, else all that are sentences rather than headings and data.
+/// Conversation lines if there are any, otherwise lines that look like sentences.
 fn lines(text: &str) -> Vec<String> {
-    // Prompts that show what is known already show the new part last, under such a heading.
+    // Prompts with known memories put the new part last, under such a heading.
     let new =
         text.rsplit_once("New Messages").map_or(text, |(_, new)| new.split("\n## ").next().unwrap_or(new));
     let said = |line: &str| {
@@ -186,7 +181,7 @@ fn lines(text: &str) -> Vec<String> {
     new.lines().map(str::trim).filter(is_sentence).map(str::to_owned).collect()
 }
 
-/// Keys that well-known systems read: facts and decisions (mem0), notes and their evolution (A-Mem), entries (LightMem).
+/// Keys of well-known systems: facts and decisions (mem0), notes and evolution (A-Mem), entries (LightMem).
 fn usual(statements: &[String]) -> Value {
     let event = |(at, text): (usize, &String)| json!({ "id": at.to_string(), "text": text, "event": "ADD" });
     let entry = |(at, text): (usize, &String)| json!({ "source_id": at, "fact": text });
@@ -209,10 +204,10 @@ fn usual(statements: &[String]) -> Value {
     })
 }
 
-/// Deepest nesting of a schema's instance: recursive schemas end there.
+/// Depth limit for recursive schemas.
 const DEPTH: usize = 12;
 
-/// An instance of a JSON schema: strings are statements, lists of strings all of them, and choices the first.
+/// Instance of a JSON schema: strings are statements, string lists all of them, enums their first value.
 fn instance(schema: &Value, root: &Value, statements: &[String], depth: usize) -> Value {
     if depth > DEPTH {
         return Value::Null;
@@ -272,7 +267,7 @@ fn embeddings(asked: &Value) -> Response {
     Response::json(200, &json!({ "object": "list", "model": EMBEDDER, "data": data, "usage": usage }))
 }
 
-/// Words counted at places that their digests name, of length 1.
+/// Hashed bag of words, L2-normalised.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut counts = vec![0.0_f32; dimensions];
     let lower = text.to_lowercase();

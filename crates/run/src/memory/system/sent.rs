@@ -1,10 +1,9 @@
-//! A case as a memory system is sent it, and the digest of what it sends back.
+//! Converts a case to the protocol's sessions, and digests dumps.
 
 use super::protocol::{Memory, SessionInput, TurnInput};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::case::{Case, Probe};
 
-/// A history as it is sent.
 pub(super) fn sessions_of(case: &Case) -> Vec<SessionInput> {
     let session = |segment: &palimpsest_data::case::Segment| SessionInput {
         id: segment.label(),
@@ -19,14 +18,13 @@ pub(super) fn sessions_of(case: &Case) -> Vec<SessionInput> {
     case.history.segments.iter().map(session).collect()
 }
 
-/// The sessions that hold a probe's evidence, in the history's order.
 pub(super) fn evidence_sessions(case: &Case, probe: &Probe) -> Vec<String> {
     let segments = case.history.segments.iter();
     let held = segments.filter(|segment| case.evidence_of(probe).any(|e| e.place.segment == segment.index));
     held.map(palimpsest_data::case::Segment::label).collect()
 }
 
-/// A digest of a dump, whatever its order.
+/// Independent of order.
 pub(super) fn digest(memories: &[Memory]) -> String {
     let mut lines: Vec<String> =
         memories.iter().map(|memory| serde_json::to_string(memory).unwrap_or_default()).collect();

@@ -1,7 +1,7 @@
-//! Which sessions a memory came from: the best of five ways ([`Provenance`]).
+//! Attributes memories to source sessions, by the best of five methods ([`Provenance`]).
 //!
-//! Follows a store through its events, or through the differences of its dumps where it tells none. A memory that is rewritten keeps the
-//! sources that it had: some systems replace them. Similarity of texts is never used.
+//! Follows a store through its events, or through dump differences if it reports none. A rewritten memory keeps its earlier sources, though
+//! some systems replace them. Never uses text similarity.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,15 @@ use super::rows::{EventRow, Provenance};
 
 #[derive(Debug, Default)]
 pub struct Sources {
-    /// The way of sources that the system names itself.
+    /// Provenance of sources that the system reports itself.
     own: Option<Provenance>,
     known: BTreeMap<String, Known>,
-    /// By time, the sessions that took place then.
     times: BTreeMap<DateTime, Vec<String>>,
     sessions: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// The text in the last event that had one.
     text: Option<String>,
     sources: Option<Vec<Source>>,
     way: Option<Provenance>,
@@ -31,7 +29,6 @@ struct Known {
 }
 
 impl Sources {
-    /// For an empty store, to be filled with `sessions`.
     pub fn new(claim: ProvenanceClaim, sessions: &[SessionInput]) -> Self {
         let own = match claim {
             ProvenanceClaim::Exact => Some(Provenance::System),
@@ -48,7 +45,7 @@ impl Sources {
         Sources { own, known: BTreeMap::new(), times, sessions }
     }
 
-    /// The first session among sources that was not sent, which makes them useless.
+    /// The first source that is not a known session.
     pub fn stranger<'a>(
         &self,
         sources: impl IntoIterator<Item = &'a Option<Vec<Source>>>,
@@ -57,8 +54,8 @@ impl Sources {
         named.find(|session| !self.sessions.contains(*session))
     }
 
-    /// Completes the sources of an event of `session`, told (`way` is [`Provenance::Events`]) or found ([`Provenance::Dump`]), and
-    /// follows it.
+    /// Completes the sources of an event of `session` and applies it. `way` is [`Provenance::Events`] if reported, [`Provenance::Dump`] if
+    /// derived.
     pub fn event(&mut self, session: &str, mut event: WriteEvent, way: Provenance) -> EventRow {
         let provenance = if event.sources.is_some() {
             self.own.unwrap_or(Provenance::System)
@@ -66,7 +63,7 @@ impl Sources {
             let known = event.memory.as_ref().and_then(|memory| self.known.get(memory));
             let before = known.and_then(|known| known.sources.clone());
             let kept = known.and_then(|known| known.way).unwrap_or(way);
-            // The end of the writing is no session: what it adds comes from any of them.
+            // Additions at `finish` cannot be attributed to a session.
             let written = matches!(event.op, Op::Add | Op::Update) && session != FINISH;
             event.sources = match (before, written) {
                 (before, true) => Some(joined(before.unwrap_or_default(), session)),
@@ -83,7 +80,6 @@ impl Sources {
         row
     }
 
-    /// Takes over an event that was completed before.
     pub fn follow(&mut self, row: &EventRow) {
         let event = &row.event;
         let Some(memory) = event.memory.clone() else { return };
@@ -109,13 +105,13 @@ impl Sources {
         }
     }
 
-    /// The events that lead from the store as it is known to a dump of it: in the dump's order, then what is gone.
+    /// Events that turn the known store into `dump`: in the dump's order, then deletions.
     pub fn difference(&mut self, dump: &[Memory]) -> Vec<WriteEvent> {
         let mut events = Vec::new();
         for memory in dump {
             let stale = memory.status == Status::Stale;
             let previous = self.known.get_mut(&memory.id).map(|known| {
-                // A text that was never told is no change.
+                // A text unknown so far is no change.
                 let text = known.text.get_or_insert_with(|| memory.text.clone());
                 (text.clone(), known.stale)
             });
@@ -136,7 +132,6 @@ impl Sources {
                 previous: previous.map(|(text, _)| text).filter(|text| *text != memory.text),
                 ..event(op)
             });
-            // Added as stale: two events.
             if op == Op::Add && stale {
                 events.push(event(Op::Stale));
             }
@@ -152,8 +147,7 @@ impl Sources {
         events
     }
 
-    /// Completes the sources of memories, and says how: the worst of the ways that led to any, or, where there is none, that sources are
-    /// unknown. Of no memories it is the system's own way.
+    /// Completes the sources of memories. Returns the worst method used, or unknown if none applied; for no memories, the system's own.
     pub fn complete(&self, memories: &mut [Memory]) -> Provenance {
         let none = self.own.unwrap_or(Provenance::Unknown);
         let empty = memories.is_empty();
@@ -176,7 +170,7 @@ impl Sources {
         Some(Provenance::Times)
     }
 
-    /// The one session that took place at a time, or on a day where that is all that `time` says.
+    /// The only session at a time, or on a day if `time` is a date.
     fn at(&self, time: &str) -> Option<String> {
         let time = time.trim();
         let mut found: Vec<&String> = Vec::new();

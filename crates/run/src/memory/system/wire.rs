@@ -1,7 +1,7 @@
-//! The wire format: a [`MemorySystem`] on the far side of a [`Transport`].
+//! The wire format: implements [`MemorySystem`] over a [`Transport`].
 //!
-//! A message is `{"id", "op", ...}`, a reply `{"id", "ok": true, ...}` or `{"id", "ok": false, "error": {"kind", "message"}}`. Owns the
-//! numbering of messages, the time allowed for each operation and the wording of replies that are none. Knows neither processes nor HTTP.
+//! Message: `{"id", "op", ...}`; reply: `{"id", "ok": true, ...}` or `{"id", "ok": false, "error": {"kind", "message"}}`. Owns message ids,
+//! timeouts and the errors for malformed replies. Knows neither processes nor HTTP.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,27 +15,26 @@ use super::protocol::{
     SystemError, SystemResult, WriteEvent,
 };
 
-/// Characters of a reply that an error repeats.
+/// Characters of a reply quoted in an error.
 const QUOTED: usize = 200;
 
-/// Time allowed for the operations of a system.
+/// Timeouts of a system's operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// From starting it to the reply to `hello`.
+    /// Launch until the reply to `hello`.
     pub start: Duration,
-    /// Limit of operations on a whole history: `ingest`, `finish`, `reset`, `save`, `load`, `answer`.
+    /// `ingest`, `finish`, `reset`, `save`, `load`, `answer`.
     pub session: Duration,
-    /// Limit of operations that read: `search`, `readback`, `dump`, `fingerprint`.
+    /// `search`, `readback`, `dump`, `fingerprint`.
     pub search: Duration,
 }
 
 impl Patience {
-    /// Reads seconds: `300` is the limit of searches, and of the others where it is more than theirs; `search=300,session=3600,start=600`
-    /// gives each its own.
+    /// Parses seconds: `300` limits searches and raises lower limits to it; `search=300,session=3600,start=600` sets each.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut patience = Patience::default();
         let mut words: Vec<&str> = text.split(',').collect();
-        // One by name counts, wherever it stands.
+        // Named limits override the plain one in any order.
         words.sort_by_key(|word| word.contains('='));
         for word in words {
             let (name, seconds) = word.split_once('=').unwrap_or(("", word));
@@ -62,18 +61,18 @@ impl Patience {
         Ok(patience)
     }
 
-    /// The limit of an operation, and its name in [`Patience::parse`].
+    /// The timeout of an operation and its name in [`Patience::parse`].
     fn of(&self, op: &str) -> (&'static str, Duration) {
         match op {
             "hello" => ("start", self.start),
             "search" | "readback" | "dump" | "fingerprint" => ("search", self.search),
-            // An agent may think for as long as a session takes to write.
+            // An answer may take as long as ingesting a session.
             _ => ("session", self.session),
         }
     }
 }
 
-/// The longest limit, seconds: three years, which no clock overflows at.
+/// Maximum timeout, seconds (three years; avoids clock overflow).
 const LONGEST: f64 = 1e8;
 
 impl Default for Patience {
@@ -86,14 +85,12 @@ impl Default for Patience {
     }
 }
 
-/// Carries messages to a system and its replies back, one at a time. Its failures are [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
+/// Exchanges messages with a system, one at a time. Fails with [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
 /// [`FailureKind::Nonsense`].
 pub trait Transport: Send {
-    /// Starts the system, in the place of one that runs.
     fn start(&mut self) -> Result<(), Failure>;
-    /// Sends a message, one line of JSON without its end, and waits for the reply.
+    /// `message` is one line of JSON without newline.
     fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure>;
-    /// Ends the system. Whatever it was doing is lost.
     fn stop(&mut self);
 }
 
@@ -146,7 +143,7 @@ struct Fingerprint {
 }
 
 impl<T: Transport> WireSystem<T> {
-    /// A system called `name` in the run. Nothing is started before [`MemorySystem::hello`].
+    /// Starts nothing before [`MemorySystem::hello`].
     pub fn new(name: &str, transport: T, hello: HelloRequest, patience: Patience) -> Self {
         WireSystem { name: name.to_owned(), transport, hello, patience, id: 0, running: false }
     }
@@ -155,7 +152,7 @@ impl<T: Transport> WireSystem<T> {
         SystemError { system: self.name.clone(), op, kind, message }
     }
 
-    /// Ends the system, whose next reply nobody could tell from a late one.
+    /// Stops the system, since a late reply could be mistaken for the next one.
     fn give_up(&mut self, op: &'static str, fault: Failure) -> SystemError {
         self.transport.stop();
         self.running = false;
@@ -198,7 +195,7 @@ impl<T: Transport> WireSystem<T> {
     }
 }
 
-/// The fields of a reply to message `id`, or the system's error; or why it is no reply.
+/// Parses the reply to message `id`: its fields, the system's error, or why it is malformed.
 fn read(bytes: &[u8], id: u64) -> Result<Result<Map<String, Value>, WireError>, String> {
     let reply: Reply =
         serde_json::from_slice(bytes).map_err(|e| format!("is no reply of the protocol: {e}"))?;
@@ -212,7 +209,7 @@ fn read(bytes: &[u8], id: u64) -> Result<Result<Map<String, Value>, WireError>, 
     }
 }
 
-/// Unknown kinds are taken for lasting ones: nothing is tried again on their word.
+/// Unknown kinds are not retried.
 fn kind(name: &str) -> FailureKind {
     match name {
         "unsupported" => FailureKind::Unsupported,
@@ -222,7 +219,6 @@ fn kind(name: &str) -> FailureKind {
     }
 }
 
-/// The beginning of a text, and that it goes on.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     let mut shown: String = text.chars().take(most).collect();
     if shown.len() < text.len() {
@@ -248,7 +244,6 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
         }
         self.running = true;
         self.call(OP, self.hello.clone()).inspect_err(|_| {
-            // One that refuses to begin is of no use.
             self.transport.stop();
             self.running = false;
         })
@@ -298,7 +293,6 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
 
     fn close(&mut self) {
         if self.running {
-            // It is ended in any case.
             let _ = self.call::<IgnoredAny>(CLOSE, json!({}));
         }
         self.transport.stop();

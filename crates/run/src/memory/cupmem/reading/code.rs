@@ -1,18 +1,18 @@
-//! R2 to R7 of the code's variant, as the public code goes about a probe.
+//! R2 to R7 of the code's variant, following the public code.
 //!
-//! R2 finds eight entries. Hits of a slot in conflict are one bundle, whose best hit stands for it; what matters for the next steps is these hits, the
-//! primary ones. Beside them R3 sees all entries of up to six slots: those that the probe names, the three nearest to its premise, and those of two
-//! primary hits that are not settled. R4 runs where the verdict is OUTDATED, the premise unsafe, nothing usable, or a plan rests on no strong item.
-//! R5 runs where nothing was found, the verdict is unsure or UNRESOLVED, a strong hit stands beside one that is not current, or such a hit beside an
-//! OUTDATED or unsafe premise; it sees more of what is not current, without being able to name it, and R4 runs again after it. R6 grounds plans, and
-//! other probes with choices whose premise is not settled; R7 bounds plans alone.
+//! R2 finds eight entries; conflicting hits of a slot form one bundle. The best hit of each bundle, the primary hit, drives the next steps.
+//! R3 also sees all entries of up to six slots: those the probe names, the three nearest to its premise, and those of two unsettled primary
+//! hits. R4 runs if the verdict is OUTDATED, the premise is unsafe, nothing is usable, or a plan has no strong item. R5 runs if nothing was
+//! found, the verdict is unsure or UNRESOLVED, a strong hit stands beside one that is not current, or such a hit meets an OUTDATED or
+//! unsafe premise. R5 sees more entries that are not current but may not name them; then R4 runs again. R6 grounds plans, and decisions
+//! whose premise is not settled; R7 constrains plans only.
 //!
-//! R4 searches twice by the probe and its proposition, among the entries that are not current and by their words alone among all, and of each a model
-//! says which entries would change the answer. Of what it keeps five bundles of different slots are taken, those that are not current first; their
-//! active items are usable unless the verdict blocks them, and the rest explains.
+//! R4 searches twice with the probe and its proposition: entries that are not current, then all entries by text only. For each search a
+//! model selects the entries that would change the answer. R4 takes five bundles of different slots, not-current ones first; their active
+//! items become usable unless blocked, and the rest explains.
 //!
-//! Left out: a repeated R5 that would see nothing new (at temperature 0 it would say the same), and the public code's list of words by which other probes
-//! count as decisions. Of its ranking of usable items the order is kept: those recovered, of slots that the probe names, strong, near.
+//! Left out: a repeated R5 with no new input (same result at temperature 0), and the public code's word list that turns other probes into
+//! decisions. The ranking of usable items is kept: recovered, of slots the probe names, strong, near.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -28,35 +28,32 @@ use crate::memory::cupmem::settings::Switch;
 use crate::memory::cupmem::store::Item;
 use palimpsest_data::ground::order::unique;
 
-/// Below this a verdict is verified again.
+/// Verdicts below this confidence are verified again.
 const SURE: f64 = 0.45;
-/// Entries that are not current and are shown to R5 besides.
+/// Extra entries for R5 that are not current.
 const AGAIN: usize = 6;
-/// Slots that R3 sees whole; of these, such as are near the premise, and such as are of hits that are not settled.
+/// Slots that R3 sees in full; how many by nearness to the premise, and by unsettled hits.
 const WHOLE: usize = 6;
 const NEAR: usize = 3;
 const UNSETTLED: usize = 2;
-/// Active and stale values in the search text of a slot.
 const VALUES: usize = 2;
-/// Entries of R4's first search, and of its second; bundles that it takes.
+/// Entries of R4's two searches, and bundles it takes.
 const RECOVERED_FORMER: usize = 5;
 const RECOVERED: usize = 8;
 const TAKEN: usize = 5;
-/// Facts of different slots, and others.
+/// Facts of different slots, and further facts.
 const DECISIVE: usize = 5;
 const OTHERS: usize = 3;
 
-/// The entries that a probe is verified against.
 struct Evidence {
     hits: Vec<Hit>,
     primary: Vec<Hit>,
     slots: Vec<Slot>,
-    /// The entries found, and all of these slots.
+    /// Retrieved entries and all entries of the full slots.
     shown: Vec<Hit>,
 }
 
 impl Reading<'_, '_> {
-    /// R2 to R7.
     pub fn read_as_code(mut self) -> Result<Readout, Stop> {
         let (store, settings) = (self.store, self.asker.settings);
         self.parsed = std::mem::take(&mut self.parsed).completed(self.query.text);
@@ -80,7 +77,6 @@ impl Reading<'_, '_> {
         let grounds = plans || (!self.parsed.options.is_empty() && unsettled);
         let grounding = grounds.then(|| self.ground(&verdict, &recovered)).transpose()?;
         let constraints = plans.then(|| self.constrain(&verdict, grounding.as_ref())).transpose()?;
-        // The answer's context names recovered entries that are not current.
         for entry in recovered.iter().filter_map(|hit| entry(store, &hit.id)) {
             let (list, name) = match entry {
                 Entry::Marker(marker) => (&mut verdict.unknown_slots, marker.slot.to_string()),
@@ -124,7 +120,7 @@ impl Reading<'_, '_> {
         unique(self.parsed.slots.iter().filter_map(|slot| Slot::parse(slot)))
     }
 
-    /// The slots that are nearest to a probe's premise, of those that hold anything and are not named.
+    /// The slots nearest to the premise that are neither empty nor named.
     fn near_slots(&mut self, named: &[Slot]) -> Result<Vec<Slot>, Stop> {
         let (store, parsed) = (self.store, &self.parsed);
         let mut slots = unique(entries(store).into_iter().map(|entry| entry.slot().clone()));
@@ -144,7 +140,6 @@ impl Reading<'_, '_> {
         Ok(near.into_iter().map(|(slot, _)| slot).collect())
     }
 
-    /// May a verdict name it?
     fn allows(&self, evidence: &Evidence, id: &str) -> bool {
         let whole = || entry(self.store, id).is_some_and(|entry| evidence.slots.contains(entry.slot()));
         among(&evidence.primary, id) || whole()
@@ -155,7 +150,6 @@ impl Reading<'_, '_> {
         Ok(verdict.settled_as_code(self.store, |id| self.allows(evidence, id)))
     }
 
-    /// Does a verdict leave an answer without the basis that it needs?
     fn lacks_basis(&self, evidence: &Evidence, verdict: &Verdict) -> bool {
         let strong = |id: &String| {
             let named = self.allows(evidence, id) && !verdict.blocked.contains(id);
@@ -167,7 +161,7 @@ impl Reading<'_, '_> {
             || (self.parsed.is_planning() && !verdict.usable.iter().any(strong))
     }
 
-    /// The entries that R5 sees besides; none where it is not to run.
+    /// Extra entries for R5; empty if R5 is skipped.
     fn more(&mut self, evidence: &Evidence, verdict: &Verdict) -> Result<Vec<Hit>, Stop> {
         let (store, query) = (self.store, self.query.text);
         let primary: Vec<Entry<'_>> =
@@ -201,7 +195,7 @@ impl Reading<'_, '_> {
         Ok(all)
     }
 
-    /// R4, where the verdict lacks a basis. Adds to the verdict's usable items; what is kept and taken, best first.
+    /// R4, if the verdict lacks a basis. Extends the usable items; returns the recovered hits, best first.
     fn recover_where(&mut self, lacks: bool, verdict: &mut Verdict) -> Result<Vec<Hit>, Stop> {
         #[derive(Deserialize)]
         struct Reply {
@@ -257,7 +251,7 @@ impl Reading<'_, '_> {
         Ok(taken)
     }
 
-    /// The usable items' own words, the best first: of each slot the best, then others.
+    /// Facts from usable items: the best of each slot, then others.
     fn facts(&self, verdict: &Verdict, evidence: &Evidence, recovered: &[Hit]) -> Vec<Fact> {
         let named = self.named_slots();
         let score = |id: &str| {

@@ -1,7 +1,7 @@
-//! R6 and R7: whether to go ahead with a plan, and what its answer must and must not do.
+//! R6 and R7: decide whether to proceed with a plan, and constrain its answer.
 //!
-//! R6 may name the items that the verdict finds usable or R4 recovered, but none that is blocked or history. Going ahead on no ground at all is a BLOCK
-//! where the premise is unsafe, else a question; with nothing to ground a plan on, no model is asked.
+//! R6 may name items that are usable or were recovered by R4, but not blocked or historical ones. Proceeding without any ground becomes
+//! BLOCK if the premise is unsafe, otherwise a question. If nothing can ground a plan, no model is asked.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,20 +15,18 @@ use crate::memory::cupmem::similar::plain;
 use crate::memory::cupmem::store::Store;
 use palimpsest_data::ground::order::unique;
 
-/// Decisive items, blocking ones, supporting ones, and facts.
+/// Limits on decisive, blocking and supporting items, and on facts.
 const DECISIVE: usize = 2;
 const BLOCKING: usize = 2;
 const SUPPORTING: usize = 1;
 const FACTS: usize = 4;
 
-/// The next step of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Course {
     Proceed,
     Adjust,
     Block,
-    /// After a question to the user.
     #[default]
     Ask,
 }
@@ -61,7 +59,6 @@ pub struct Constraints {
 }
 
 impl Reading<'_, '_> {
-    /// R6.
     pub fn ground(&mut self, verdict: &Verdict, recovered: &[Hit]) -> Result<Grounding, Stop> {
         let store = self.store;
         if verdict.usable.is_empty() && recovered.is_empty() && verdict.unknown_slots.is_empty() {
@@ -98,7 +95,6 @@ impl Reading<'_, '_> {
         Ok(grounding)
     }
 
-    /// R7.
     pub fn constrain(
         &mut self,
         verdict: &Verdict,
@@ -109,7 +105,6 @@ impl Reading<'_, '_> {
         self.asker.ask(Step::Constraints, &data)
     }
 
-    /// The grounds of a verdict, as both prompts show them.
     fn basis(&self, verdict: &Verdict, explaining: &[&String]) -> Value {
         let former = verdict.outdated.iter().chain(&verdict.blocked).chain(&verdict.historical);
         json!({

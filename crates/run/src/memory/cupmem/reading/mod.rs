@@ -1,12 +1,11 @@
-//! Reading, a probe at a time, the store frozen: R1 to R8.
+//! Reads the frozen store for one probe: R1 to R8.
 //!
-//! The paper's variant parses (R1), retrieves (R2), verifies (R3) and answers (R8); the code's also recovers a missing basis (R4), verifies again (R5),
-//! grounds plans (R6) and bounds the answer (R7). A step whose replies cannot be read fails the probe: an answer from half a readout would pass
-//! for one of the method's.
+//! The paper's variant parses (R1), retrieves (R2), verifies (R3) and answers (R8); the code's also recovers a missing basis (R4), verifies
+//! again (R5), grounds plans (R6) and constrains the answer (R7). A step with unparsable replies fails the probe; a partial readout would
+//! be attributed to the method.
 //!
-//! Choices where the sources are silent: memories are told by rank of retrieval, usable ones first. The context of an answer is current facts, what no
-//! longer holds, what is unknown, and the bounds of the answer, all in plain words: an answer cannot repeat ids, slots or statuses that it was never
-//! shown.
+//! Our choices where the sources are silent: memories are reported by retrieval rank, usable ones first. The answer's context lists current
+//! facts, former states, unknowns and constraints in plain words, so that the answer cannot repeat ids, slots or statuses.
 
 mod code;
 mod ground;
@@ -31,15 +30,12 @@ use verify::{Premise, Verdict};
 
 #[derive(Clone)]
 pub struct Readout {
-    /// The memories that the answer is made from: usable ones as active, all others as stale.
+    /// Memories behind the answer: usable ones as active, others as stale.
     pub memories: Vec<Memory>,
-    /// The context as the answering model reads it.
     pub pieces: Vec<ContextPiece>,
-    /// May an answer take the premise for granted?
     pub premise_safe: bool,
 }
 
-/// R1 to R7.
 pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>) -> Result<Readout, Stop> {
     let settings = asker.settings;
     let is_code = settings.is_code();
@@ -63,7 +59,7 @@ pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>) -> Result<Re
     })
 }
 
-/// The nearest active items as plain context, without a model: the store by itself.
+/// The nearest active items as plain context; no model is asked.
 pub fn plain(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -76,7 +72,6 @@ pub fn plain(
     Ok(nearest.into_iter().map(|(item, score)| Memory { score: Some(score), ..memory(item) }).collect())
 }
 
-/// R8.
 pub fn answer(asker: &mut Asker<'_>, query: Query<'_>, readout: &Readout) -> Result<String, Stop> {
     #[derive(Deserialize)]
     struct Reply {
@@ -93,7 +88,6 @@ pub fn answer(asker: &mut Asker<'_>, query: Query<'_>, readout: &Readout) -> Res
     Ok(reply.answer.trim().to_owned())
 }
 
-/// The memories that a verdict calls usable, then those that it calls former.
 fn memories(store: &Store, hits: &[Hit], verdict: &Verdict) -> Vec<Memory> {
     let of = |ids: &[String], status: Status| {
         let shown = hits.iter().filter(|hit| ids.contains(&hit.id));
@@ -105,7 +99,6 @@ fn memories(store: &Store, hits: &[Hit], verdict: &Verdict) -> Vec<Memory> {
     memories
 }
 
-/// An item as the protocol tells it.
 pub fn memory(item: &Item) -> Memory {
     Memory {
         id: item.id.clone(),
@@ -117,7 +110,6 @@ pub fn memory(item: &Item) -> Memory {
     }
 }
 
-/// The pieces of a context, in the order in which the answering model reads them.
 fn context(
     store: &Store,
     verdict: &Verdict,
@@ -133,7 +125,7 @@ fn context(
         }
     };
     let words = |lines: &[String]| lines.iter().map(|line| (line.clone(), None)).collect::<Vec<_>>();
-    // A fact of several items is the first one's.
+    // A fact with several items is attributed to the first.
     let facts = verdict.facts.iter().map(|fact| (fact.text.clone(), fact.items.first().cloned()));
     section("True of the user now:", facts.collect());
     let former = verdict.former();

@@ -1,4 +1,4 @@
-//! A probe, taken apart, while it is read.
+//! A probe being read, and its parsed form (R1).
 
 use serde::Deserialize;
 
@@ -9,37 +9,35 @@ use palimpsest_data::ground::order::unique;
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
     pub text: &'a str,
-    /// When it is asked. The code's prompts never say.
+    /// Time of the question. The code's prompts omit it.
     pub as_of: Option<&'a str>,
 }
 
-/// A probe taken apart (R1).
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Parsed {
-    /// In the code `validity_check`, `premise_laden` or `task_planning`; in the paper free.
+    /// `validity_check`, `premise_laden` or `task_planning` in the code's variant; free text in the paper's.
     pub intent: String,
     pub slots: Vec<String>,
     pub proposition: String,
-    /// A former state that it takes to hold.
+    /// A former state the probe presupposes.
     pub old_premise: String,
-    /// The current states that an answer must rest on.
+    /// Current states the answer depends on.
     pub basis: String,
     pub action: String,
     pub goal: String,
     pub options: Vec<String>,
-    /// A situation that it takes for granted without a word.
+    /// A situation the probe presupposes without saying so.
     pub hidden_setup: String,
     pub presuppositions: Vec<String>,
 }
 
 impl Parsed {
-    /// Is it planning, so that R6 grounds the action?
     pub fn is_planning(&self) -> bool {
         self.intent == "task_planning"
     }
 
-    /// The text that memory is searched by: what the probe takes to hold, then what it says. The code puts the slots and presuppositions last.
+    /// Search text: the premise, then the probe. The code's variant appends slots and presuppositions.
     pub fn search_text(&self, query: &str, is_code: bool) -> String {
         let premise = [&self.old_premise, &self.hidden_setup, &self.proposition].map(String::as_str);
         let presupposed = self.presuppositions.iter().map(String::as_str);
@@ -52,7 +50,7 @@ impl Parsed {
         }
     }
 
-    /// The same with what is left empty filled in as the public code does.
+    /// Fills empty fields as the public code does.
     pub fn completed(mut self, query: &str) -> Self {
         let first =
             |parts: [&str; 3]| parts.into_iter().find(|part| !part.is_empty()).unwrap_or_default().to_owned();
@@ -66,7 +64,7 @@ impl Parsed {
     }
 }
 
-/// Texts one below the other, each once, empty ones left out.
+/// Joins distinct non-empty texts by newlines.
 pub fn lines<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     unique(parts.into_iter().map(str::trim).filter(|part| !part.is_empty())).join("\n")
 }

@@ -1,8 +1,8 @@
-//! R2: the entries of the store that a probe is held against, in bundles by slot that say what is current.
+//! R2: retrieves store entries for a probe and bundles them by slot with their status.
 //!
-//! Entries are items, active and stale, and markers that stand. A slot in conflict, with a stale item beside an active one or with a marker, is shown as
-//! one bundle. In the paper's variant it shows the entries found, all its active items, and its marker; other slots show what was found alone
-//! (a choice where the paper is silent). What the code shows besides is said in `code.rs`.
+//! Entries are active and stale items and active markers. A slot is in conflict if it has a marker, or a stale item beside an active one;
+//! it is shown as one bundle. In the paper's variant the bundle holds the retrieved entries, all active items of the slot and its marker;
+//! other slots show only what was retrieved (our choice, the paper is silent). `code.rs` describes the code's variant.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::memory::cupmem::schema::Slot;
 use crate::memory::cupmem::store::{Item, Link, Marker, Store, Strength};
 use palimpsest_data::ground::order::unique;
 
-/// Links of a stale item that are shown, of the last sessions.
+/// Links shown per stale item, latest sessions first.
 const LINKS: usize = 2;
 
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Proposition or reason; where `named` with the slot.
+    /// Proposition or reason; with the slot if `named`.
     fn text(&self, named: bool) -> String {
         match self {
             Entry::Item(item) => item.searched(named),
@@ -44,7 +44,7 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Its place among what an answer may rest on: a strong item, a weak one, a stale one, a marker.
+    /// Rank as evidence: 4 strong active item, 3 weak active item, 2 stale item, 1 marker.
     pub fn standing(&self) -> u8 {
         match self {
             Entry::Item(item) if item.is_active() && item.strength == Strength::Strong => 4,
@@ -54,7 +54,6 @@ impl<'s> Entry<'s> {
         }
     }
 
-    /// Its value, and why it was archived.
     pub fn ended(&self) -> Vec<String> {
         let reason = match self {
             Entry::Item(item) => item.archived().map(|change| change.reason.clone()),
@@ -68,12 +67,10 @@ impl<'s> Entry<'s> {
     }
 }
 
-/// All entries, in the order of writing.
 pub fn entries(store: &Store) -> Vec<Entry<'_>> {
     store.items.iter().map(Entry::Item).chain(store.standing().map(Entry::Marker)).collect()
 }
 
-/// Stale items and markers.
 pub fn not_current(store: &Store) -> Vec<Entry<'_>> {
     entries(store).into_iter().filter(|entry| !entry.is_active()).collect()
 }
@@ -82,11 +79,10 @@ pub fn entry<'s>(store: &'s Store, id: &str) -> Option<Entry<'s>> {
     entries(store).into_iter().find(|entry| entry.id() == id)
 }
 
-/// An entry found, with its score.
 #[derive(Debug, Clone)]
 pub struct Hit {
     pub id: String,
-    /// Greater is nearer; `None` for an entry that came with its bundle.
+    /// Greater is nearer; `None` for entries added by their bundle.
     pub score: Option<f64>,
 }
 
@@ -95,7 +91,7 @@ pub fn among(hits: &[Hit], id: &str) -> bool {
 }
 
 impl Reading<'_, '_> {
-    /// The nearest of some entries by proposition or reason; where `named` also by slot and status.
+    /// Nearest entries by proposition or reason; if `named`, also by slot and status.
     pub fn nearest(
         &mut self,
         entries: Vec<Entry<'_>>,
@@ -108,7 +104,7 @@ impl Reading<'_, '_> {
     }
 }
 
-/// Adds to hits the active items of slots in conflict.
+/// Adds the active items of slots in conflict.
 pub fn complete(store: &Store, hits: &mut Vec<Hit>) {
     let found: Vec<Entry<'_>> = entries(store).into_iter().filter(|entry| among(hits, &entry.id())).collect();
     for slot in unique(found.iter().map(Entry::slot)) {
@@ -121,7 +117,6 @@ pub fn complete(store: &Store, hits: &mut Vec<Hit>) {
     }
 }
 
-/// Adds an entry to hits that do not hold it.
 pub fn add(hits: &mut Vec<Hit>, entry: Entry<'_>) {
     let id = entry.id();
     if !among(hits, &id) {
@@ -129,13 +124,12 @@ pub fn add(hits: &mut Vec<Hit>, entry: Entry<'_>) {
     }
 }
 
-/// Has a slot a marker, or a stale entry among those found beside an active item?
 fn in_conflict(store: &Store, slot: &Slot, found: &[Entry<'_>]) -> bool {
     let stale = found.iter().any(|entry| entry.slot() == slot && entry.standing() == 2);
     store.marker(slot).is_some() || (stale && !store.active_in(slot).is_empty())
 }
 
-/// The entries of hits by slot as prompts show them, in the order of the hits. `dated`, as in the paper's variant, tells since when states hold.
+/// Hits grouped by slot as prompts show them, in the order of the hits. `dated` (paper's variant) adds the start dates of states.
 pub fn bundles(store: &Store, hits: &[Hit], dated: bool) -> Value {
     let found: Vec<Entry<'_>> = hits.iter().filter_map(|hit| entry(store, &hit.id)).collect();
     let bundle = |slot: &Slot| {
@@ -165,7 +159,6 @@ fn current(item: &Item, dated: bool) -> Value {
 }
 
 fn former(store: &Store, item: &Item, dated: bool) -> Value {
-    // The last session's first.
     let mut links: Vec<&Link> = store.links.iter().filter(|link| link.item == item.id).collect();
     links.sort_by_key(|link| std::cmp::Reverse(link.at.index));
     let told = |link: &&Link| {
@@ -182,7 +175,7 @@ fn former(store: &Store, item: &Item, dated: bool) -> Value {
     })
 }
 
-/// The active item that the archiving update wrote in the same slot.
+/// The active item that replaced this one in the same slot.
 fn written<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
     let updates = item.archived().into_iter().flat_map(|change| &change.updates);
     let mut written =
@@ -190,7 +183,6 @@ fn written<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
     written.find(|new| new.slot == item.slot && new.is_active())
 }
 
-/// The slot's best active item: a strong one, the surest, the latest.
 fn best<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
     store.active_in(&item.slot).into_iter().max_by(|a, b| {
         let is_strong = |item: &Item| item.strength == Strength::Strong;
@@ -200,8 +192,8 @@ fn best<'s>(store: &'s Store, item: &Item) -> Option<&'s Item> {
     })
 }
 
-/// The hits that stand for their bundles. Hits of a slot with a marker among them, or with a stale and an active one, are one bundle; the nearest
-/// stands for it, of equally near ones the most current.
+/// One hit per bundle: the nearest, ties to the most current. A slot is bundled if its hits include a marker, or a stale and an active
+/// item.
 pub fn primary(store: &Store, hits: &[Hit]) -> Vec<Hit> {
     let found: Vec<(&Hit, Entry<'_>)> =
         hits.iter().filter_map(|hit| Some((hit, entry(store, &hit.id)?))).collect();

@@ -1,13 +1,11 @@
-//! R3 and R5: does the probe's premise hold against what the store says is current?
+//! R3 and R5: verify the probe's premise against the current state in the store. Replies are then reconciled with the store:
 //!
-//! The reply is held to the store.
-//!
-//! - In the paper's variant ids that were not shown are dropped; a stale item supports nothing current and is not usable; OUTDATED without grounds is
-//!   UNRESOLVED, UNRESOLVED with outdated items and without support is OUTDATED. A fact must rest on a shown item that is usable.
-//! - In the code's ids that may not be named are dropped. OUTDATED makes the premise unsafe, UNRESOLVED with an unknown slot too; OUTDATED without grounds
-//!   is UNRESOLVED, and unsafe all the same; an unsafe UNRESOLVED with outdated items and without support is OUTDATED. What OUTDATED names as outdated
-//!   is blocked, and its support is usable where it is not blocked. A SUPPORTED without usable items may rest on its support. Facts are the usable
-//!   items' own words.
+//! - Paper's variant: ids that were not shown are dropped. A stale item supports nothing current and is not usable. OUTDATED without
+//!   grounds becomes UNRESOLVED; UNRESOLVED with outdated items and no support becomes OUTDATED. A fact must rest on a shown, usable item.
+//! - Code's variant: ids that may not be named are dropped. The premise is unsafe if OUTDATED, or UNRESOLVED with an unknown slot. OUTDATED
+//!   without grounds becomes UNRESOLVED but stays unsafe; an unsafe UNRESOLVED with outdated items and no support becomes OUTDATED. Items
+//!   that OUTDATED names as outdated are blocked; its support is usable unless blocked. SUPPORTED without usable items may use its support.
+//!   Facts quote the usable items.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -21,7 +19,7 @@ use crate::memory::cupmem::shapes::clamped;
 use crate::memory::cupmem::store::{Item, Store};
 use palimpsest_data::ground::order::unique;
 
-/// Most confidence of an OUTDATED without grounds, and least of an UNRESOLVED that is OUTDATED.
+/// Maximum confidence of an ungrounded OUTDATED; minimum confidence of an UNRESOLVED turned OUTDATED.
 const UNGROUNDED: f64 = 0.65;
 const GROUNDED: f64 = 0.75;
 
@@ -30,11 +28,9 @@ const GROUNDED: f64 = 0.75;
 pub enum Premise {
     Supported,
     Outdated,
-    /// Memory does not say.
     Unresolved,
 }
 
-/// A current fact, in words that an answer may use, with the items that it rests on.
 #[derive(Deserialize)]
 pub struct Fact {
     pub text: String,
@@ -42,7 +38,6 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// An item's own words.
     pub fn of(item: &Item) -> Self {
         Fact { text: item.value.clone(), items: vec![item.id.clone()] }
     }
@@ -51,24 +46,22 @@ impl Fact {
 #[derive(Deserialize)]
 pub struct Verdict {
     pub status: Premise,
-    /// From 0 to 1.
+    /// In [0, 1].
     pub confidence: f64,
     pub supporting: Vec<String>,
-    /// Items that it rests on and that no longer hold.
+    /// Items of the premise that no longer hold.
     pub outdated: Vec<String>,
-    /// Items that an answer may rest on.
     pub usable: Vec<String>,
-    /// Items that it must not.
     pub blocked: Vec<String>,
     pub historical: Vec<String>,
     pub unknown_slots: Vec<String>,
     pub facts: Vec<Fact>,
-    /// May an answer take the premise for granted?
+    /// True if an answer may accept the premise.
     pub premise_safe: bool,
 }
 
 impl Reading<'_, '_> {
-    /// Asks for a verdict on what is shown; of `evidence` its former states and markers are shown apart.
+    /// Asks for a verdict on `hits`. Former states and markers of `evidence` are listed separately.
     pub fn verify(&mut self, step: Step, hits: &[Hit], evidence: &[Hit]) -> Result<Verdict, Stop> {
         let (is_code, parsed) = (self.asker.settings.is_code(), &self.parsed);
         let data = json!({
@@ -85,7 +78,7 @@ impl Reading<'_, '_> {
 }
 
 impl Verdict {
-    /// The verdict without a verifier: retrieved active items are usable, retrieved stale ones history, and markers stand.
+    /// The verdict without a verifier: retrieved active items are usable, retrieved stale ones are history, markers count.
     pub fn unverified(store: &Store, hits: &[Hit]) -> Self {
         let ids = |active: bool| {
             let of = |hit: &&Hit| store.item(&hit.id).is_some_and(|item| item.is_active() == active);
@@ -107,12 +100,11 @@ impl Verdict {
         .with_facts(store)
     }
 
-    /// Items that an answer must not take as current: outdated, blocked, historical.
+    /// Items not to be taken as current: outdated, blocked or historical.
     pub fn former(&self) -> Vec<String> {
         unique(self.outdated.iter().chain(&self.blocked).chain(&self.historical).cloned())
     }
 
-    /// The values of usable items, where no fact is given.
     fn with_facts(mut self, store: &Store) -> Self {
         if self.facts.is_empty() {
             self.facts = self.usable.iter().filter_map(|id| store.item(id)).map(Fact::of).collect();
@@ -120,7 +112,6 @@ impl Verdict {
         self
     }
 
-    /// The unknown slots whose markers may be named.
     fn marked(&self, store: &Store, allowed: impl Fn(&str) -> bool) -> Vec<String> {
         let slots = self.unknown_slots.iter();
         let slots = slots.filter_map(|slot| Slot::parse(slot.trim_start_matches("marker:")));
@@ -133,7 +124,7 @@ impl Verdict {
         grounds.iter().any(|list| !list.is_empty())
     }
 
-    /// Held to the store as the paper's variant does it.
+    /// Reconciles with the store, paper's variant.
     pub fn settled(mut self, store: &Store, hits: &[Hit]) -> Self {
         self.confidence = clamped(self.confidence);
         let shown = |id: &String| among(hits, id) && store.item(id).is_some();
@@ -147,7 +138,7 @@ impl Verdict {
             *historical = unique(historical.drain(..).chain(stale));
         }
         usable.retain(|id| !blocked.contains(id) && !outdated.contains(id));
-        // A slot may be unknown only where its marker was shown.
+        // A slot may be unknown only if its marker was shown.
         self.unknown_slots = self.marked(store, |id| among(hits, id));
         self.status = match self.status {
             Premise::Outdated if !self.has_grounds() => Premise::Unresolved,
@@ -164,7 +155,7 @@ impl Verdict {
         self.with_facts(store)
     }
 
-    /// Held to the store as the code's variant does it; `allowed` says which ids it may name.
+    /// Reconciles with the store, code's variant. `allowed` tests whether an id may be named.
     pub fn settled_as_code(mut self, store: &Store, allowed: impl Fn(&str) -> bool) -> Self {
         self.confidence = clamped(self.confidence);
         let named = |ids: &mut Vec<String>, active: bool| {

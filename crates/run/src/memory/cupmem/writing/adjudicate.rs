@@ -1,9 +1,9 @@
-//! W6: whether the older state of a proposal still holds.
+//! W6: adjudicates whether the older state of a proposal still holds.
 //!
-//! - In the paper's variant the updates leave the item, archive it, replace it, or make it unknown. A REPLACE without a value is a STALE, since nothing
-//!   would have the item's place. A target is any item that is shown.
-//! - In the code's a target is one of the slot's items that are shown, or the item that the proposal names where it is shown at all. A decision
-//!   without such a target is on the proposal's item, where that is one; else it has none, and only an UNKNOWN does anything without.
+//! - Paper's variant: the item is kept, archived, replaced or made unknown. REPLACE without a value becomes STALE. Any shown item can be
+//!   the target.
+//! - Code's variant: the target is a shown item of the slot, or the proposal's item if shown. Without a valid target the decision applies
+//!   to the proposal's item; without that, only UNKNOWN has an effect.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::settings::Switch;
 use crate::memory::cupmem::store::{Item, Update};
 
-/// Stale items of the slot that are shown in the paper's variant, the latest first.
+/// Stale items of the slot shown in the paper's variant, latest first.
 const STALE_SHOWN: usize = 5;
 
 #[derive(Deserialize)]
 struct Reply {
     decision: String,
     target: Option<String>,
-    /// In the paper's variant alone.
+    /// Paper's variant only.
     value: Option<String>,
     reason: String,
 }
@@ -51,7 +51,6 @@ impl Session<'_, '_> {
             holds = Some(if slot.is_single() { "one state at a time" } else { "several states at once" });
         } else {
             hint = known;
-            // The item itself first, near or not.
             let others = of_slot.into_iter().chain(of_domain);
             let others = others.filter(|item| proposal.item.as_ref() != Some(&item.id));
             candidates = hint.into_iter().chain(others).collect();
@@ -98,7 +97,7 @@ impl Session<'_, '_> {
             (true, _, None) => 1 + u8::from(!proposal.value.is_empty()),
             (false, Some(_), _) => 2,
             (false, None, _) if act == Act::Unknown && reply.target.is_none() => {
-                // It is of the slot where it names no item; all else is on an item, the hint's if no other.
+                // Without a named item UNKNOWN applies to the slot; other decisions default to the hint's item.
                 target = None;
                 0
             }

@@ -1,9 +1,9 @@
-//! W8: the actions of a session that W7 keeps change the store.
+//! W8: applies the actions kept by W7 to the store.
 //!
-//! - In the paper's variant all at once: first what ends, then what a session writes, then the replacements that adjudication states. Only what is
-//!   older than the session ends.
-//! - In the code's one after the other, updates in their order, then verdicts in theirs: what a session writes comes before what it ends. Each sees what
-//!   those before it have left.
+//! - Paper's variant, in one batch: ends, then writes, then replacement values stated by adjudication. Only items older than the session
+//!   end.
+//! - Code's variant, in sequence: updates in order, then verdicts in order. Writes precede ends, and each action sees the effects of
+//!   earlier ones.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use crate::memory::cupmem::settings::Switch;
 use crate::memory::cupmem::store::{Change, ChangeKind, Item, Moment, Store, Strength, Update};
 use crate::memory::system::protocol::{LookedAt, Op, WriteEvent};
 
-/// In the code's variant an ADD of this confidence may have an occupied single slot,
+/// Code's variant: minimum confidence of an ADD to an occupied single slot.
 const SURE: f64 = 0.85;
-/// where its weakest item's is lower by this, or that item is weak.
+/// Such an ADD also needs this margin over the slot's weakest item, or that item must be weak.
 const SURER: f64 = 0.15;
 
 impl Session<'_, '_> {
-    /// W7 to W9, on the store after the session's updates are in it. The events.
+    /// W7 to W9, with the session's updates already in the store. Returns the events.
     pub(super) fn apply(&mut self, after: &mut Store) -> Result<Vec<WriteEvent>, Stop> {
         let settings = self.asker.settings;
         let actions = std::mem::take(&mut self.actions);
         if settings.is_code() && settings.adjudicates() {
             return self.apply_in_order(after, &actions);
         }
-        // An append-only store keeps every candidate, single slots included.
+        // An append-only store keeps every candidate, also in single slots.
         let (mut kept, dropped) = match settings.adjudicates() {
             true => arbitrate(actions),
             false => (actions, Vec::new()),
@@ -40,7 +40,7 @@ impl Session<'_, '_> {
         kept.sort_by_key(|action| match action.act {
             Act::Invalidate | Act::Weaken => 0,
             Act::Unknown => 1,
-            // A replacement that adjudication states may be the very state that the update wrote.
+            // The stated replacement may be the state that the update itself wrote.
             Act::Replace if action.step == Step::Adjudicate => 4,
             Act::Replace => 2,
             Act::Refine | Act::Add => 3,
@@ -61,9 +61,8 @@ impl Session<'_, '_> {
             self.note_dropped(&actions[*place], why);
         }
         let marks = !self.asker.settings.lacks(Switch::NoUnknown);
-        // Updates that did something, or that a verdict rests on which did.
+        // Updates with an effect, or behind an applied verdict.
         let mut accepted = BTreeSet::new();
-        // Targets of verdicts, suppressed ones included, that were stale when it was their turn.
         let mut fresh: Vec<String> = Vec::new();
         let at = self.at.clone();
         let mut applying = Applying { store: after, at: &at, events: Vec::new() };
@@ -101,7 +100,6 @@ impl Session<'_, '_> {
     }
 }
 
-/// A session's changes, while they are made.
 struct Applying<'a> {
     store: &'a mut Store,
     at: &'a Moment,
@@ -109,7 +107,6 @@ struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// The update that an action rests on first.
     fn update(&self, action: &Action) -> Result<Update, String> {
         let update = action.updates.first().and_then(|id| self.store.update(id));
         let update = update.filter(|update| update.at == *self.at).cloned();
@@ -134,7 +131,7 @@ impl Applying<'_> {
             }
             (Act::Replace, Some(item)) => {
                 self.archive(item, ChangeKind::Replaced, action)?;
-                // The update has written the replacement itself, unless a value of its own is stated for another slot.
+                // The update has already written the replacement, unless a different value is stated for another slot.
                 let written = update.item.as_ref().filter(|_| action.step == Step::Adjudicate);
                 let in_slot = |id: &&String| self.store.item(id).is_some_and(|i| i.slot == action.slot);
                 let written = match written.filter(in_slot) {
@@ -192,8 +189,7 @@ impl Applying<'_> {
         }
     }
 
-    /// The items that an UNKNOWN without target ends in the paper's variant: those of its slot that are older, where the slot is single or they are
-    /// one.
+    /// Paper's variant: items ended by an UNKNOWN without target. Older items of the slot, if it is single or there is only one.
     fn older_defaults(&self, action: &Action, kept: &[Action]) -> Vec<String> {
         let others = |id: &String| kept.iter().any(|other| other.target.as_ref() == Some(id));
         let items = self.store.active_in(&action.slot);
@@ -204,8 +200,8 @@ impl Applying<'_> {
         older.map(|item| item.id.clone()).filter(|id| !others(id)).collect()
     }
 
-    /// The items that an UNKNOWN without target ends in the code's variant: the slot's, where it is single or one is older than the session. What the
-    /// session itself has written there ends with them. (The public code loses that without a trace; here it is archived.)
+    /// Code's variant: items ended by an UNKNOWN without target. All items of the slot, if exactly one is older than the session,
+    /// or any is and the slot is single. Includes items of this session: the public code deletes these, here they are archived.
     fn defaults(&self, action: &Action) -> Vec<String> {
         let items = self.store.active_in(&action.slot);
         let older = items.iter().filter(|item| item.created.index < self.at.index).count();
@@ -213,7 +209,7 @@ impl Applying<'_> {
         items.iter().filter(|_| ends).map(|item| item.id.clone()).collect()
     }
 
-    /// A single slot has room for one: an ADD is blocked there, unless it is sure and the weakest of what it finds gives way.
+    /// In an occupied single slot an ADD is blocked, unless it is confident and the weakest item can be replaced.
     fn add(&mut self, action: &Action, update: &Update) -> Result<String, String> {
         let items = self.store.active_in(&action.slot);
         let is_strong = |item: &Item| item.strength == Strength::Strong;
@@ -245,7 +241,6 @@ impl Applying<'_> {
         Ok(format!("{item} refined"))
     }
 
-    /// Tells that a slot has been marked, and its former defaults archived.
     fn unknown(&mut self, slot: &Slot, ended: &[String], action: &Action) -> String {
         self.events.push(WriteEvent {
             op: Op::Unknown,
@@ -256,21 +251,20 @@ impl Applying<'_> {
         format!("{slot} unknown, archived: {}", ended.join(", "))
     }
 
-    /// Archives an item that is older than the session.
+    /// Archives an item older than the session.
     fn archive(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.archive(item, self.change(action, kind))?;
         self.event(Op::Stale, item, action);
         Ok(())
     }
 
-    /// Archives an item, older than the session or not.
+    /// Archives an item of any age.
     fn end(&mut self, item: &str, kind: ChangeKind, action: &Action) -> Result<(), String> {
         self.store.end(item, self.change(action, kind))?;
         self.event(Op::Stale, item, action);
         Ok(())
     }
 
-    /// Writes an item; its id.
     fn write(&mut self, update: &Update, action: &Action) -> String {
         let value = action.value.as_ref().unwrap_or(&update.value);
         let id = self.store.add(&action.slot, value, update, self.change(action, ChangeKind::Added));
@@ -290,7 +284,7 @@ impl Applying<'_> {
         Change { kind, at: self.at.clone(), step: action.step, updates, reason, before: None }
     }
 
-    /// Tells what became of an item. An item that ends was itself asked about.
+    /// Records an event; for an end, the item counts as asked about.
     fn event(&mut self, op: Op, item: &str, action: &Action) {
         let Some(known) = self.store.item(item) else { return };
         let asked = LookedAt { memory: item.to_owned(), gated: Some(true) };

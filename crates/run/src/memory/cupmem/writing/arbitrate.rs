@@ -1,14 +1,12 @@
-//! Actions on the store, as W3 and W6 propose them, and W7: of several on an item or in a single slot, those that stay. Asks no model.
+//! Proposed actions of W3 and W6, and W7: arbitration between actions on one item or in one single slot. Asks no model.
 //!
-//! In the paper's variant, of whose arbitration the paper says nothing: on an item REPLACE beats INVALIDATE beats REFINE beats UNKNOWN, then the more
-//! specific, then the surer. In a single slot a grounded update beats an UNKNOWN without target, and of two ADDs the surer stays, the later of equal
-//! ones. A REPLACE or REFINE that loses to another writing of the same item is an ADD where the slot holds several states, so that its value is not
-//! lost.
+//! Paper's variant (the paper does not describe arbitration): on an item REPLACE beats INVALIDATE beats REFINE beats UNKNOWN, then the more
+//! specific, then the more confident action wins. In a single slot a grounded update beats an UNKNOWN without target; of two ADDs the more
+//! confident stays, ties to the later. In multi-state slots a losing REPLACE or REFINE becomes an ADD, so its value is kept.
 //!
-//! In the code's variant, first by item: REPLACE beats INVALIDATE beats REFINE beats ADD beats WEAKEN beats UNKNOWN, then the more specific, then the
-//! surer, then a verdict before an update. Then by single slot, of what is left: a verdict without target gives way to an update that writes; of the
-//! rest the most specific stays alone, then by the same order, an update before a verdict. But a sure ADD stays beside invalidations and challenges of
-//! items, and they beside it.
+//! Code's variant, per item: REPLACE, INVALIDATE, REFINE, ADD, WEAKEN, UNKNOWN, then specificity, confidence, verdicts before updates. Then
+//! per single slot among the rest: a verdict without target yields to an update that writes; otherwise only the most specific stays, then
+//! the same order, updates before verdicts. A confident ADD coexists with invalidations and challenges of items.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,16 +16,16 @@ use crate::memory::cupmem::schema::Slot;
 use crate::memory::cupmem::store::Update;
 use palimpsest_data::ground::order::unique;
 
-/// A kind of action, in the order in which one beats the next on the same item.
+/// In order of precedence on the same item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// Archive the target; the value has its place.
+    /// Archive the target; the value replaces it.
     Replace,
     Invalidate,
     Refine,
     Add,
     Weaken,
-    /// Mark the slot unknown, and archive its default or the target.
+    /// Mark the slot unknown; archive its default or the target.
     Unknown,
 }
 
@@ -49,21 +47,20 @@ pub struct Action {
     pub act: Act,
     pub slot: Slot,
     pub target: Option<String>,
-    /// The updates that it rests on; a value is the first one's.
+    /// Updates it rests on; the value defaults to the first one's.
     pub updates: Vec<String>,
-    /// The value of a replacement that is not the update's own.
+    /// Replacement value, if not the update's own.
     pub value: Option<String>,
-    /// From 0 to 1.
+    /// In [0, 1].
     pub confidence: f64,
-    /// Specificity; greater is more specific. In the paper's variant 2 where the decision names its target, 1 where the target is a hint's, 0
-    /// without target; in the code's 3 with a target, 2 with a value, 1 with a reason alone.
+    /// Greater is more specific. Paper's variant: 2 target named by the decision, 1 target from a hint, 0 no target. Code's variant: 3
+    /// target, 2 value, 1 reason only.
     pub specificity: u8,
     pub step: Step,
     pub reason: String,
 }
 
 impl Action {
-    /// An action of W3 for an update.
     pub fn of_update(act: Act, update: &Update, target: Option<String>, reason: String) -> Self {
         Action {
             act,
@@ -78,7 +75,6 @@ impl Action {
         }
     }
 
-    /// Its target, or its slot.
     pub fn about(&self) -> String {
         self.target.clone().unwrap_or_else(|| self.slot.to_string())
     }
@@ -87,7 +83,6 @@ impl Action {
         self.step == Step::Adjudicate
     }
 
-    /// Does it write a state that evidence states?
     fn is_grounded_update(&self) -> bool {
         matches!(self.act, Act::Replace | Act::Refine | Act::Add)
     }
@@ -108,10 +103,10 @@ fn by_confidence(a: &Action, b: &Action) -> Ordering {
 const ANOTHER_ON_ITEM: &str = "another action on the item goes before it";
 const GROUNDED: &str = "the slot has a grounded update";
 
-/// The actions of the paper's variant that stay, and those that are dropped, with the reason.
+/// Paper's variant: kept actions, and dropped ones with the reason.
 pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'static str)>) {
     let (mut of_items, mut kept, mut dropped): (Vec<Action>, Vec<Action>, Vec<_>) = Default::default();
-    // One an item, the best first; stable, so that of equal ones the earlier step's stays.
+    // Best per item; the sort is stable, so ties go to the earlier step.
     actions.sort_by(|a, b| by_act(a, b).then(by_specificity(a, b)).then(by_confidence(a, b)));
     for action in actions {
         let writes = |action: &Action| matches!(action.act, Act::Replace | Act::Refine);
@@ -129,7 +124,6 @@ pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'stati
             Some(_) => dropped.push((action, ANOTHER_ON_ITEM)),
         }
     }
-    // One ADD a single slot.
     for mut action in of_items {
         let adds = |action: &Action| action.slot.is_single() && action.act == Act::Add;
         let rival = |kept: &&mut Action| adds(&action) && adds(&**kept) && kept.slot == action.slot;
@@ -153,10 +147,10 @@ pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'stati
     (kept, dropped)
 }
 
-/// An ADD of this confidence stays beside verdicts on items.
+/// An ADD of this confidence coexists with verdicts on items.
 const SURE: f64 = 0.85;
 
-/// Places of the actions that are suppressed in the code's variant, each with the reason. Updates come before verdicts.
+/// Code's variant: indices of suppressed actions, with the reason. Updates must precede verdicts.
 pub fn suppressed(actions: &[Action]) -> BTreeMap<usize, &'static str> {
     let mut out = BTreeMap::new();
     let all: Vec<(usize, &Action)> = actions.iter().enumerate().collect();
@@ -177,7 +171,6 @@ pub fn suppressed(actions: &[Action]) -> BTreeMap<usize, &'static str> {
     out
 }
 
-/// The rules of a single slot.
 fn in_slot(mut of_slot: Vec<(usize, &Action)>, out: &mut BTreeMap<usize, &'static str>) {
     let writes = |action: &Action| !action.is_verdict() && action.is_grounded_update();
     let of_whole_slot = |action: &Action| {

@@ -1,4 +1,4 @@
-//! W2: spans become candidates, one current proposition each, in a slot of the schema.
+//! W2: turns spans into candidates, each one current proposition in a slot of the schema.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::memory::cupmem::shapes::clamped;
 use crate::memory::cupmem::similar::plain;
 use crate::memory::cupmem::store::{Kind, Update};
 
-/// Candidates of a session in the paper's variant: a bound of ours. The public code has none.
+/// Candidates per session in the paper's variant (our limit; the public code has none).
 const MOST: usize = 8;
 
 #[derive(Deserialize)]
@@ -24,7 +24,6 @@ struct Found {
     domain: String,
     slot: String,
     value: String,
-    /// `explicit` or `inferred`.
     source: String,
     kind: Kind,
     confidence: f64,
@@ -71,7 +70,7 @@ impl Session<'_, '_> {
     }
 }
 
-/// A candidate's slot and spans, or why it is dropped. The paper gives no cut by confidence.
+/// Validates a candidate's slot and spans, or says why it is dropped. The paper gives no confidence cut.
 fn accept<'a>(
     found: &Found,
     spans: &'a [Span],
@@ -98,7 +97,7 @@ fn accept<'a>(
     Ok((slot, of))
 }
 
-/// The confidence that a candidate needs by its evidence; `None` where none is enough.
+/// Minimum confidence for its evidence; `None` if no confidence suffices.
 fn needed(found: &Found, of: &[&Span]) -> Option<f64> {
     let changes = of.iter().any(|span| span.change > Grade::None);
     if found.source == "explicit" || of.iter().any(|span| span.is_state) {

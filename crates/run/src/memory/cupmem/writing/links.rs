@@ -1,6 +1,6 @@
-//! W9, of the code's variant alone: stale items that an update continues or succeeds.
+//! W9 (code's variant only): links accepted updates to stale items that they continue or succeed.
 //!
-//! Every accepted update is held against stale items: one that did something, and one that wrote nothing itself but that an applied verdict rests on.
+//! An update is accepted if it had an effect, or if an applied verdict rests on it.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::store::{Item, Link, Relation, Store, Update};
 
-/// Stale items that an update is held against.
+/// Stale items compared per update.
 const MOST: usize = 4;
-/// At most so many of them by similarity alone.
+/// Limit of those chosen by similarity alone.
 const GLOBAL: usize = 2;
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ struct Reply {
 }
 
 impl Session<'_, '_> {
-    /// Links of a session's accepted updates to stale items of `after`, judged one by one. `fresh` are the items that verdicts of the session ended.
+    /// Judges links to stale items of `after` one by one. `fresh` are items ended by verdicts of this session.
     pub(super) fn find_links(
         &mut self,
         after: &Store,
@@ -54,7 +54,7 @@ impl Session<'_, '_> {
         Ok(links)
     }
 
-    /// The nearest of the items that verdicts ended, then of the slot, then of affected domains, then of all; all of them older than the session.
+    /// The nearest of the freshly ended items, then of the slot, of affected domains, of all; all older than the session.
     fn linkable<'s>(
         &mut self,
         after: &'s Store,
@@ -72,7 +72,7 @@ impl Session<'_, '_> {
         ];
         for (place, (of_group, most)) in groups.into_iter().enumerate() {
             let known = |item: &Item| chosen.iter().any(|known| known.id == item.id);
-            // Items of the slot that were already chosen still count towards the limit, as in the public code.
+            // As in the public code, already chosen items of the slot still count towards the limit.
             let free = |item: &Item| place == 1 || !known(item);
             let older = after.stale().filter(|item| item.created.index < at);
             let group: Vec<&Item> = older.filter(|item| of_group(item) && free(item)).collect();

@@ -1,9 +1,8 @@
-//! W3: a candidate against the items of its own slot.
+//! W3: compares a candidate with the items of its own slot.
 //!
-//! In the code's variant a decision stands as it is given, with the target that it names of the items shown or none; what it does is W8's to say.
-//! Choices where the paper is silent: a REFINE or REPLACE whose target is no item of the slot falls on the slot's only item, and is an ADD where
-//! there are none or several; an ADD to an occupied single slot replaces its occupant, since a single slot has one current default and the later
-//! one holds.
+//! In the code's variant the decision stands as given, with its target if shown; W8 decides on the effect. Our choices where the paper is
+//! silent: a REFINE or REPLACE without a valid target applies to the slot's only item, and is an ADD if there are none or several; an ADD
+//! to an occupied single slot replaces its item.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -59,7 +58,7 @@ impl<'a> Session<'a, '_> {
         })
     }
 
-    /// The nearest active items of a slot, and of the rest of its domain.
+    /// The nearest active items of the slot, and of the rest of its domain.
     pub(super) fn around(
         &mut self,
         slot: &Slot,
@@ -76,7 +75,7 @@ impl<'a> Session<'a, '_> {
     }
 }
 
-/// The action of the code's variant: the decision as it is given.
+/// Action in the code's variant.
 fn given(update: &Update, shown: &[&Item], reply: &Reply) -> Option<Action> {
     let act = match reply.decision.as_str() {
         "ADD" => Act::Add,
@@ -90,7 +89,7 @@ fn given(update: &Update, shown: &[&Item], reply: &Reply) -> Option<Action> {
     Some(Action { specificity, ..Action::of_update(act, update, target, reply.reason.clone()) })
 }
 
-/// The action of the paper's variant.
+/// Action in the paper's variant.
 fn action(store: &Store, update: &Update, shown: &[&Item], reply: &Reply) -> Option<Action> {
     let named = shown.iter().find(|item| reply.target.as_ref() == Some(&item.id)).copied();
     let occupants = store.active_in(&update.slot);

@@ -1,11 +1,11 @@
-//! Writing, a session at a time: W1 to W9.
+//! Writes one session: W1 to W9.
 //!
-//! A session's decisions read the store as it was before the session; then all of them apply to a copy, which takes the store's place. A model that
-//! cannot be asked leaves the store as it was.
+//! Decisions read the store as it was before the session; they are applied to a copy that then replaces the store. If a model is
+//! unreachable, the store is unchanged.
 //!
-//! In the code's variant an update that W3 calls a NO_OP, or could not decide on, drives nothing further: where all are, the session ends there. Choices
-//! where the paper is silent: all candidates that W2 accepts count as updates for W4 to W6; the domains touched directly are those of the candidates
-//! and of the slots that spans hint at; a step whose replies cannot be read is left out and told as an event.
+//! In the code's variant updates with NO_OP or no decision in W3 trigger nothing further; if all are such, the session ends. Our choices
+//! where the paper is silent: all accepted candidates count as updates in W4 to W6; directly touched domains are those of candidates and of
+//! slots hinted at by spans; a step with unparsable replies is skipped and recorded as an event.
 
 mod adjudicate;
 mod apply;
@@ -33,10 +33,9 @@ use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 use arbitrate::{Act, Action};
 use palimpsest_data::ground::order::unique;
 
-/// Affected domains of a session.
 const AFFECTED: usize = 3;
 
-/// Strength of evidence or of a signal of change.
+/// Strength of evidence or of a change signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Grade {
@@ -46,11 +45,9 @@ enum Grade {
     Strong,
 }
 
-/// A span that is kept.
 struct Span {
-    /// `s0`, within the session.
+    /// `s0`, unique within the session.
     id: String,
-    /// Where it stands, and its words.
     evidence: Evidence,
     is_state: bool,
     slots: Vec<Slot>,
@@ -58,24 +55,19 @@ struct Span {
     change: Grade,
 }
 
-/// The outcome for a candidate.
 struct Local {
-    /// The action, where something is to be done.
     action: Option<Action>,
-    /// The decision as it was given, and what became of it.
     decision: String,
     reason: String,
     target: Option<String>,
-    /// Items of the slot, each of which could be the target.
+    /// Items of the slot offered as targets.
     asked: Vec<String>,
-    /// Items of the domain, shown as context.
+    /// Items of the domain shown as context.
     context: Vec<String>,
 }
 
-/// A session while it is written.
 struct Session<'a, 'm> {
     asker: &'a mut Asker<'m>,
-    /// The store before the session.
     store: &'a Store,
     at: Moment,
     notes: Vec<Note>,
@@ -84,15 +76,14 @@ struct Session<'a, 'm> {
     updates: Vec<Update>,
     locals: BTreeMap<String, Local>,
     actions: Vec<Action>,
-    /// Domains touched directly, and those whose former defaults the change makes unsafe.
+    /// Domains touched directly, and domains whose defaults the change makes unsafe.
     direct: Vec<&'static str>,
     affected: Vec<&'static str>,
-    /// Items that stood in a lane or as context, and those that a decision was asked about.
+    /// Items shown in a lane or as context, and items a decision was requested for.
     looked_at: BTreeSet<String>,
     asked: BTreeSet<String>,
 }
 
-/// Writes a session: the store after it, and what changed.
 pub fn write(
     asker: &mut Asker<'_>,
     store: &Store,
@@ -132,7 +123,7 @@ pub fn write(
 }
 
 impl Session<'_, '_> {
-    /// A step's result, or, where no reply could be read, none; that is told as an event.
+    /// Turns a parse failure into an event and the default.
     fn or_fault<T: Default>(&mut self, found: Result<T, Stop>) -> Result<T, Stop> {
         match found {
             Err(fault @ Stop::Fault { .. }) => {
@@ -148,7 +139,6 @@ impl Session<'_, '_> {
         self.notes.push(Note { step, about, decision, reason });
     }
 
-    /// W3 to W6.
     fn decide(&mut self) -> Result<(), Stop> {
         for update in self.updates.clone() {
             let local = self.update_locally(&update);
@@ -178,7 +168,7 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Domains of updates and of the slots that spans hint at; in the code's variant in this order, else in the schema's.
+    /// Domains of updates and hinted slots; in this order in the code's variant, in schema order in the paper's.
     fn touched_directly(&self, updates: &[Update]) -> Vec<&'static str> {
         let of_updates = updates.iter().map(|update| update.slot.domain());
         let of_spans = self.spans.iter().flat_map(|span| &span.slots).map(Slot::domain);
@@ -189,7 +179,7 @@ impl Session<'_, '_> {
         direct
     }
 
-    /// W4: the affected domains, in the paper's variant the surest first.
+    /// W4: the affected domains; by confidence in the paper's variant.
     fn find_affected(&mut self, updates: &[Update]) -> Result<Vec<&'static str>, Stop> {
         #[derive(Deserialize)]
         struct Reply {
@@ -229,7 +219,6 @@ impl Session<'_, '_> {
         Ok(kept)
     }
 
-    /// W7 to W9.
     fn finish(mut self) -> Result<(Store, Vec<WriteEvent>), Stop> {
         let mut after = self.store.clone();
         after.updates.extend(self.updates.iter().cloned());
@@ -239,7 +228,7 @@ impl Session<'_, '_> {
         Ok((after, events))
     }
 
-    /// The events of a session: each update's with the items considered for it, ends of older items, and steps that failed.
+    /// Session events: updates with the items considered, ends of older items, failed steps.
     fn events(&self, mut events: Vec<WriteEvent>, after: &Store) -> Vec<WriteEvent> {
         for update in &self.updates {
             let wrote = after.update(&update.id).and_then(|known| known.item.as_deref());
@@ -266,7 +255,7 @@ impl Session<'_, '_> {
         events
     }
 
-    /// The items that stood in a prompt about an update, and whether a decision was asked about each: as a target of W3, or in W6.
+    /// Items shown in a prompt about the update, and whether a decision on each was requested (W3 target, or W6).
     fn considered(&self, update: &Update) -> Vec<LookedAt> {
         let local = self.locals.get(&update.id);
         let asked: BTreeSet<&String> =
@@ -286,7 +275,7 @@ fn listed<'s>(items: impl IntoIterator<Item = &'s Item>) -> Value {
     items.into_iter().map(listed).collect()
 }
 
-/// Archived items and standing markers of some slots, as the code's prompts show them.
+/// Archived items and active markers, as the code's prompts show them.
 fn not_current(store: &Store, of: impl Fn(&Slot) -> bool) -> (Value, Value) {
     let former = listed(store.stale().filter(|item| of(&item.slot)));
     let unknown = store.standing().filter(|marker| of(&marker.slot));

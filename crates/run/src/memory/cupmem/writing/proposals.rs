@@ -1,12 +1,12 @@
-//! W5: older states that the updates may have made untrue or unsafe; lane by lane, then merged.
+//! W5: proposes older states that the updates may have invalidated, lane by lane, then merges the proposals.
 //!
-//! A lane a domain touched directly, one a domain affected, and a global one: the active items outside both that are nearest to the updates, of all
-//! where there are none outside.
+//! Lanes: one per directly touched domain, one per affected domain, and a global lane of the active items outside both nearest to the
+//! updates (of all items if none is outside).
 //!
-//! - In the paper's variant lanes hold items older than the session, one without any asks nothing, and a proposal is of an item; all that are left
-//!   after merging are adjudicated.
-//! - In the code's a lane is of slots, asked also where nothing older is known, and shows what is active, stale and unknown in them; the global one is
-//!   of the nearest items' slots. A proposal is of a slot, and of an item where one is named. Two are adjudicated.
+//! - Paper's variant: lanes hold items older than the session; empty lanes are skipped; a proposal names an item. All merged proposals are
+//!   adjudicated.
+//! - Code's variant: a lane holds slots, is asked even if nothing older is known, and shows active, stale and unknown states. The global
+//!   lane holds the slots of the nearest items. A proposal names a slot and optionally an item. Two are adjudicated.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -21,13 +21,13 @@ use crate::memory::cupmem::similar::plain;
 use crate::memory::cupmem::store::{Item, Update};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 
-/// Items that the global lane begins with.
+/// Seed items of the global lane.
 const GLOBAL: usize = 4;
-/// Proposals of a lane, in the paper's variant.
+/// Proposals per lane, paper's variant.
 const A_LANE: usize = 3;
-/// Proposals of a session that are adjudicated, in the code's variant.
+/// Adjudicated proposals per session, code's variant.
 const KEPT: usize = 2;
-/// In the code's variant, spans in the query of the global lane, and reasons of lanes in that of a merged proposal.
+/// Code's variant: spans in the global lane's query; lane reasons in a merged proposal's query.
 const SPANS: usize = 6;
 const REASONS: usize = 3;
 
@@ -38,7 +38,7 @@ struct Reply {
 
 #[derive(Deserialize)]
 struct Found {
-    /// In the code's variant alone.
+    /// Code's variant only.
     #[serde(default)]
     slot: String,
     item: Option<String>,
@@ -49,7 +49,7 @@ struct Found {
     confidence: f64,
 }
 
-/// A kind of lane, in the order in which the code's variant merges their proposals.
+/// Lane kinds in the merge order of the code's variant.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum LaneKind {
     Affected,
@@ -57,43 +57,37 @@ enum LaneKind {
     Global,
 }
 
-/// A part of the store that is looked through.
 struct Lane<'s> {
     kind: LaneKind,
     name: &'static str,
-    /// In the code's variant alone.
+    /// Code's variant only.
     slots: Vec<Slot>,
     items: Vec<&'s Item>,
 }
 
-/// A state that may no longer hold.
 pub struct Proposal {
     pub slot: Slot,
-    /// The active item that is meant; in the code's variant there may be none.
+    /// The active item; optional in the code's variant.
     pub item: Option<String>,
-    /// The value that is in question, as the proposal words it.
     pub value: String,
-    /// The updates that put it in question.
     pub updates: Vec<String>,
     pub reason: String,
     pub confidence: f64,
-    /// In the order of the lanes' replies.
     number: usize,
     reasons: Vec<String>,
     lanes: Vec<(LaneKind, &'static str)>,
-    /// Is the item named by its id; how well does the value match one that is known; does the value say something particular?
+    /// Item named by id; match quality of the value; whether the value is concrete.
     exact: bool,
     matched: usize,
     concrete: bool,
 }
 
 impl Proposal {
-    /// Key by which proposals of the same state are merged.
     fn key(&self) -> (&Slot, Option<&str>, Option<String>) {
         (&self.slot, self.item.as_deref(), self.item.is_none().then(|| bare(&self.value)))
     }
 
-    /// The text that the code's variant searches the store by for it.
+    /// Search text in the code's variant.
     pub fn searched(&self) -> String {
         let (slot, item) = (&self.slot, self.item.as_deref().unwrap_or_default());
         format!("{} {}\n{item}\n{}\n{}", slot.domain(), slot.name(), self.value, self.reason)
@@ -118,7 +112,7 @@ impl Proposal {
         }
     }
 
-    /// The grounds on which proposals are kept, in order; greater is better.
+    /// Ranking criteria in order; greater is better.
     fn rank(&self) -> [usize; 7] {
         let kinds = unique(self.lanes.iter().map(|(kind, _)| *kind));
         let of = |kind| usize::from(kinds.contains(&kind));
@@ -135,7 +129,6 @@ impl Proposal {
 }
 
 impl<'a> Session<'a, '_> {
-    /// The proposals of a session that are adjudicated, best first.
     pub(super) fn find_proposals(&mut self, updates: &[Update]) -> Result<Vec<Proposal>, Stop> {
         let is_code = self.asker.settings.is_code();
         let mut found: Vec<Proposal> = Vec::new();
@@ -229,7 +222,8 @@ impl<'a> Session<'a, '_> {
         Ok(lanes)
     }
 
-    /// A proposal of the paper's variant, or why it is dropped. Without updates its spans speak for the updates that rest on them, else all updates do.
+    /// Validates a proposal of the paper's variant, or says why it is dropped. Without named updates, those of its spans apply, otherwise
+    /// all.
     fn accept_of_item(
         &self,
         found: Found,
@@ -264,14 +258,14 @@ impl<'a> Session<'a, '_> {
             lanes: vec![(lane.kind, lane.name)],
             exact: exact.is_some(),
             matched: usize::from(plain(&item.value) == plain(&found.value)),
-            // Three words or more, or a figure (ours: the sources say "concrete" and no more).
+            // Three words or a digit: our reading of "concrete".
             concrete: found.value.split_whitespace().count() >= 3
                 || found.value.chars().any(|c| c.is_ascii_digit()),
             value: found.value,
         })
     }
 
-    /// A proposal of the code's variant, or why it is dropped. An item that is none of the lane's is left off, and the slot alone remains.
+    /// Validates a proposal of the code's variant, or says why it is dropped. An item outside the lane is removed; the slot remains.
     fn accept_of_slot(
         &self,
         found: Found,
@@ -310,8 +304,7 @@ impl<'a> Session<'a, '_> {
         })
     }
 
-    /// Cuts the merged proposals of the code's variant to the best: by their grounds, by confidence, then by whether there is an older state to end.
-    /// Of equal ones the later is kept.
+    /// Keeps the best proposals of the code's variant: by rank, confidence, then whether an older state exists. Ties go to the later.
     fn keep_best(&mut self, merged: &mut Vec<Proposal>, lanes: &[Lane<'_>], updates: &[Update]) {
         let in_lanes = |item: &&Item| {
             lanes.iter().flat_map(|lane| &lane.slots).any(|slot| slot.domain() == item.slot.domain())
@@ -328,7 +321,7 @@ impl<'a> Session<'a, '_> {
                 false => usize::from(of_domain().any(matching)),
             };
             let exact = of_slot().any(|item| proposal.item.as_ref() == Some(&item.id));
-            // A slot that its own update has just filled for the first time has no older default.
+            // A slot first filled by its own update has no older default.
             let occupied = of_slot().next().is_some();
             let mut triggers = updates.iter().filter(|update| proposal.updates.contains(&update.id));
             let fresh = triggers.any(|update| update.slot == proposal.slot) && !occupied;
@@ -351,13 +344,12 @@ impl<'a> Session<'a, '_> {
     }
 }
 
-/// Does one of two values hold the other, but for case, spaces and punctuation?
+/// True if one value contains the other, ignoring case, spaces and punctuation.
 fn matches(a: &str, b: &str) -> bool {
     let (a, b) = (bare(a), bare(b));
     !a.is_empty() && !b.is_empty() && (a.contains(&b) || b.contains(&a))
 }
 
-/// A text but for case, spaces and punctuation.
 fn bare(text: &str) -> String {
     let kept = plain(text)
         .chars()
@@ -366,7 +358,7 @@ fn bare(text: &str) -> String {
     kept.trim().to_owned()
 }
 
-/// Is it a word in the place of a value? Whatever else is concrete.
+/// Anything else counts as concrete.
 fn is_placeholder(value: &str) -> bool {
     ["", "unknown", "n/a", "na", "none", "not available"].contains(&plain(value).as_str())
 }

@@ -1,6 +1,6 @@
-//! W1: the spans of a session that bear on the user's current state.
+//! W1: extracts spans of a session that bear on the user's current state.
 //!
-//! The code's prompt asks for two spans at most; like the public code, it keeps the others that a model gives all the same.
+//! The code's prompt asks for at most two spans; like the public code, further ones are kept.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::memory::cupmem::shapes::clamped;
 use crate::memory::cupmem::store::Evidence;
 use crate::memory::system::protocol::{SessionInput, TurnInput};
 
-/// The code drops spans of less salience.
+/// Minimum salience in the code's variant.
 const SALIENT: f64 = 0.30;
 
 #[derive(Deserialize)]
@@ -56,7 +56,7 @@ impl Session<'_, '_> {
     }
 }
 
-/// Why a span is not kept. The paper gives no cut by salience, and asks for no turns.
+/// Reason to drop a span. The paper gives no salience cut and asks for no turn ids.
 fn dropped(found: &Found, seen: &[&TurnInput], is_code: bool) -> Option<&'static str> {
     if found.text.trim().is_empty() {
         return Some("it is empty");
@@ -78,7 +78,7 @@ fn span(id: String, found: Found, session: &SessionInput, seen: &[&TurnInput]) -
     let mut turns = found.turns;
     turns.retain(|id| seen.iter().any(|turn| turn.id == *id));
     if turns.is_empty() {
-        // A wrong number, perhaps of right words.
+        // The turn id may be wrong while the words are right.
         let holds = |turn: &&&TurnInput| turn.content.contains(found.text.trim());
         turns = seen.iter().filter(holds).map(|turn| turn.id).collect();
     }

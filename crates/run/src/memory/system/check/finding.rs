@@ -1,5 +1,3 @@
-//! The outcome of one check, with its detail.
-
 use serde::Serialize;
 
 use crate::memory::system::protocol::SystemResult;
@@ -10,7 +8,6 @@ use crate::memory::system::wire::beginning;
 pub enum Outcome {
     Yes,
     No,
-    /// The system does not have what is checked.
     NotOffered,
 }
 
@@ -28,9 +25,8 @@ impl Outcome {
 pub struct Finding {
     pub check: &'static str,
     pub outcome: Outcome,
-    /// Is a no a breach of the protocol? Otherwise it is worth knowing.
+    /// True if a failure violates the protocol.
     pub required: bool,
-    /// Seen values and, of a no, the remedy.
     pub detail: String,
 }
 
@@ -52,7 +48,6 @@ pub(super) fn no(detail: impl Into<String>) -> SystemResult<Seen> {
     Ok((Outcome::No, detail.into()))
 }
 
-/// Yes or no, by what was seen.
 pub(super) fn seen(holds: bool, yes: impl Into<String>, no: impl Into<String>) -> SystemResult<Seen> {
     Ok(if holds { (Outcome::Yes, yes.into()) } else { (Outcome::No, no.into()) })
 }
@@ -61,7 +56,6 @@ pub(super) fn not_offered(detail: impl Into<String>) -> SystemResult<Seen> {
     Ok((Outcome::NotOffered, detail.into()))
 }
 
-/// The beginning of a text.
 pub(super) fn quoted(text: &str) -> String {
     format!("`{}`", beginning(text, 80))
 }

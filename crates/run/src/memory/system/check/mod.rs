@@ -1,7 +1,7 @@
-//! The conformance test of a memory system: does it keep the protocol's promises, before hours are spent on it?
+//! The conformance test of memory systems.
 //!
-//! Sentences with words that occur nowhere else are planted in short histories and looked for. Every finding is yes, no with a remedy, or
-//! not offered. Needs no benchmark; where the system wants a model, a scripted one will do ([`super::scripted_model`]).
+//! Plants sentences with unique words in short histories and searches for them. A finding is yes, no with a remedy, or not offered. Needs
+//! no benchmark; [`super::scripted_model`] can replace the system's models.
 
 mod finding;
 mod plants;
@@ -20,37 +20,33 @@ use resume::resume;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Its answer to `hello`; absent where it does not start.
+    /// Reply to `hello`; absent if the system does not start.
     pub hello: Option<Hello>,
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Is nothing broken that the protocol requires?
     pub fn passes(&self) -> bool {
         !self.findings.iter().any(|finding| finding.required && finding.outcome == Outcome::No)
     }
 }
 
-/// The models that a system is started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Models {
-    /// The user's models, or scripted ones.
     Usual,
-    /// A scripted language model whose JSON ends in the middle.
+    /// A scripted language model with truncated JSON.
     Broken,
 }
 
-/// Makes the system anew, with a folder of its own; nothing is started yet.
+/// Creates a new instance in its own folder; starts nothing.
 pub type Open<'a> = dyn Fn(Models, &Path) -> Result<Box<dyn MemorySystem>, String> + 'a;
 
 const SCOPE: &str = "check-one";
 const OTHER: &str = "check-two";
 
-/// Turns of the long session: more than a usual context of embedders or extraction prompts holds.
+/// Turns of the long session: exceeds typical contexts of embedders and extraction prompts.
 const LONG: usize = 120;
 
-/// A running system, started again where it was lost.
 struct Subject {
     system: Box<dyn MemorySystem>,
     hello: Hello,
@@ -78,7 +74,6 @@ impl Subject {
         done
     }
 
-    /// Writes a history into an emptied scope.
     fn write(&mut self, scope: &str, sessions: &[SessionInput]) -> SystemResult<()> {
         self.call(|system| {
             system.reset(scope)?;
@@ -93,24 +88,22 @@ impl Subject {
         self.call(|system| system.search(scope, query, k, None)).map(|found| found.memories)
     }
 
-    /// All memories, where it offers a dump.
     fn dump(&mut self, scope: &str) -> SystemResult<Option<Vec<Memory>>> {
         self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(scope))).transpose()
     }
 
-    /// The memories found for the locker's question, and those of a dump.
+    /// Memories found for the locker's question, and those of a dump.
     fn found(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
         let mut found = self.search(scope, LOCKER.query, 5)?;
         found.extend(self.dump(scope)?.unwrap_or_default());
         Ok(found)
     }
 
-    /// Is a plant among the memories found for its question?
     fn finds(&mut self, scope: &str, plant: &Plant) -> SystemResult<bool> {
         Ok(self.search(scope, plant.query, 10)?.iter().any(|memory| holds(memory, plant)))
     }
 
-    /// A digest of the store; `None` where it has none.
+    /// `None` without fingerprints.
     fn fingerprint(&mut self, scope: &str) -> SystemResult<Option<String>> {
         if self.hello.can(Capability::Fingerprint) {
             return self.call(|system| system.fingerprint(scope)).map(Some);
@@ -128,7 +121,7 @@ fn texts(memories: &[Memory]) -> String {
     }
 }
 
-/// A check: its name, whether the protocol requires it, the capability that it is about with what its absence means, and how it is done.
+/// Name, required by the protocol, capability needed with the effect of its absence, function.
 type Check = (&'static str, bool, Option<(Capability, &'static str)>, fn(&mut Subject) -> SystemResult<Seen>);
 
 const CHECKS: [Check; 15] = [
@@ -154,7 +147,7 @@ const NO_READBACK: &str = "perfect retrieval filters the dump by sources";
 const NO_SAVE: &str = "after a kill the sessions are written again";
 const NO_ANSWER: &str = "the model under test answers from the memories";
 
-/// Checks a system; `folder` takes what it keeps. `asked` tells how often the broken model was asked.
+/// `folder` is a scratch folder. `asked` returns the number of calls to the broken model.
 pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Result<Report, String> {
     let own = |name: &str| -> Result<std::path::PathBuf, String> {
         let own = folder.join(name);
@@ -180,7 +173,7 @@ pub fn check(open: &Open<'_>, folder: &Path, asked: &dyn Fn() -> usize) -> Resul
     }
     subject.system.close();
     let broken = open(Models::Broken, &own("broken")?)?;
-    // Libraries that swallow it leave an adapter little choice; the proxy counts it in any case.
+    // Not required: some libraries swallow the error, and the proxy counts it anyway.
     findings.push(finding("invalid JSON of its model is reported", false, invalid_json(broken, asked)));
     let (whole, killed) = (open(Models::Usual, &own("whole")?)?, || open(Models::Usual, &own("killed")?));
     let resumed = resume(whole, &killed, &own("run-whole")?, &own("run-killed")?)?;
@@ -259,7 +252,7 @@ fn k_is_kept(subject: &mut Subject) -> SystemResult<Seen> {
     yes("k 1 and 2")
 }
 
-/// A server that says in words that nothing was found would have these words shown as a memory.
+/// Fails if a "nothing found" message is returned as a memory.
 fn empty(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
     let found = subject.found(SCOPE)?;
@@ -271,7 +264,7 @@ fn empty(subject: &mut Subject) -> SystemResult<Seen> {
     seen(found.is_empty(), "no memories, and no error", no)
 }
 
-/// A server that says in words that it could not write would have lost all that it was told, unsaid.
+/// Fails if an error message is returned as a memory, which hides a failed write.
 fn stored(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
     let before = subject.found(SCOPE)?;

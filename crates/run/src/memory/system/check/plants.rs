@@ -1,8 +1,8 @@
-//! The sentences that the checks plant, and the sessions that they are planted in.
+//! Planted sentences of the checks, and their sessions.
 
 use crate::memory::system::protocol::{Memory, SessionInput, TurnInput};
 
-/// Planted: a sentence, a question with its words, and the word that answers it.
+/// A sentence, its question, and the word that answers it.
 pub(super) struct Plant {
     pub(super) sentence: &'static str,
     pub(super) query: &'static str,
@@ -14,7 +14,6 @@ pub(super) const LOCKER: Plant = Plant {
     query: "What is the code of my locker at the pool?",
     word: "quillfern",
 };
-/// The day of the session that [`with`] plants in.
 pub(super) const LOCKER_DAY: &str = "2019-03-08";
 pub(super) const BOAT: Plant = Plant {
     sentence: "My grandfather's boat was named Marbleoak.",
@@ -55,7 +54,6 @@ pub(super) fn session(number: usize, turns: Vec<(String, String)>) -> SessionInp
     }
 }
 
-/// A session in which the user says one thing.
 pub(super) fn said(number: usize, sentence: &str) -> SessionInput {
     session(number, vec![turn("user", sentence), turn("assistant", "Thank you for telling me.")])
 }

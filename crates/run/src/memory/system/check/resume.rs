@@ -1,4 +1,4 @@
-//! The check of a kill in the middle: the driver of runs writes a history twice, and what is found must be the same.
+//! Resume check: ingests a history with and without a kill and compares the results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,8 @@ use crate::memory::system::protocol::{Capability, Memory, MemorySystem, SystemRe
 use crate::memory::system::rows::SearchRow;
 use palimpsest_data::case::{Case, Evidence, History, Probe, Segment, Turn};
 
-/// The name of the system in errors and folders.
 const NAME: &str = "check";
 
-/// A case for the driver: six sessions, two questions.
 fn case() -> Case {
     let sentences = [FILLER[0], LOCKER.sentence, FILLER[1], BOAT.sentence, FILLER[2], BAKERY.sentence];
     let segment = |(index, sentence): (usize, &&str)| Segment {
@@ -37,7 +35,6 @@ fn case() -> Case {
     }
 }
 
-/// The first session after which the system is killed.
 const KILLED_AFTER: usize = 3;
 
 fn rows(mut system: SystemRun) -> Result<Vec<SearchRow>, HistoryError> {
@@ -48,7 +45,7 @@ fn rows(mut system: SystemRun) -> Result<Vec<SearchRow>, HistoryError> {
     rows
 }
 
-/// Drives it through a history twice, once with a kill in the middle.
+/// Runs one history twice, once with a kill.
 pub(super) fn resume(
     whole: Box<dyn MemorySystem>,
     open: &dyn Fn() -> Result<Box<dyn MemorySystem>, String>,
@@ -74,7 +71,7 @@ pub(super) fn resume(
                 Ok(()) | Err(HistoryError::Stopped) => {}
                 Err(error) => return Err(error.to_string()),
             }
-            // Dropped without a close: the process is killed.
+            // Drop without close kills the process.
         }
         Err(error) => return Ok(Err(error)),
     }
