@@ -2,7 +2,6 @@
 
 use palimpsest_analysis::lens::{Layer, Point, Series, Statistic, Target};
 
-/// Value axis shared by a sheet or a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
     pub low: f64,
@@ -24,7 +23,6 @@ impl Range {
         let counts = |p: &&Point| !(softmax && p.layer.is_linear());
         let points = || all().filter(counts);
         let means = || points().filter_map(|p| p.value).filter(positive).chain(reference);
-        // bands, or single cases
         let bands = || {
             let of = |one: &'a Series| one.points.iter().filter(counts).filter_map(|p| extent(one, p));
             series.iter().copied().flat_map(of)
@@ -67,12 +65,10 @@ impl Range {
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
 
-    /// Axis of shares, 0 to 1.
     pub fn shares() -> Self {
         Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
     }
 
-    /// Linear axis with padding.
     pub fn between((low, high): (f64, f64)) -> Self {
         let pad = (high - low).max(1e-9) * 0.05;
         let (low, high) = (low - pad, high + pad);
@@ -161,7 +157,6 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
             return ticks.into_iter().step_by(every).collect();
         }
     }
-    // less than a factor of about two
     even_ticks(low, high)
 }
 
@@ -230,7 +225,6 @@ mod tests {
         };
         let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
         assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
-        // unmeasured layers have no band
         let gap = layers(&[(1, true), (4, true), (5, true)]);
         assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
         assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());

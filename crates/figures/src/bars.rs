@@ -78,7 +78,6 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
     rows.figure(format!("distribution-{}", file_part(&counts.label)), caption, csv)
 }
 
-/// Whole-number ticks from 0.
 fn ticks(most: usize) -> Vec<usize> {
     let steps = (0..).flat_map(|power| [1, 2, 5].map(|step| step * 10usize.saturating_pow(power)));
     let step = steps.into_iter().find(|step| most / step <= 6).unwrap_or(most).max(1);

@@ -8,7 +8,6 @@ use super::style::{self, Colour, Ink, UNIT};
 
 /// Maximum width in pixels, unless stated.
 const MOST: i32 = 1240;
-/// Minimum width in pixels.
 const LEAST: i32 = 620;
 
 /// Margin in pixels; with a stated width the page has its own.
@@ -21,7 +20,6 @@ pub(super) fn room() -> i32 {
     look::current().size.map_or(MOST, |size| size.room())
 }
 
-/// True if a width is stated.
 pub(super) fn is_sized() -> bool {
     look::current().size.is_some()
 }
@@ -50,7 +48,6 @@ impl Head {
         Head { title: wrapped(title, TITLE, room), origin: lines.collect() }
     }
 
-    /// Height in pixels.
     pub fn height(&self) -> i32 {
         match self.title.is_empty() {
             true => margin(),
@@ -194,7 +191,6 @@ pub(super) fn dot(area: &mut Drawing, at: (i32, i32), radius: i32, ink: impl Int
     area.fill(Form::Circle(units(at), radius), ink);
 }
 
-/// Grid of equally wide panels.
 pub(super) struct Tiling {
     pub columns: i32,
     pub rows: i32,

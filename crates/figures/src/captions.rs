@@ -128,7 +128,6 @@ fn neighbours(lens: &Lens) -> String {
     }
 }
 
-/// Number of examples with stand-ins beyond the immediate neighbours.
 fn far(lens: &Lens) -> String {
     let segment = lens.segment;
     let far = lens.far_baselines().count();
@@ -148,7 +147,6 @@ fn far(lens: &Lens) -> String {
     )
 }
 
-/// For figures of measures: layer kinds, the draw, missing verdicts.
 pub(super) fn of_study(study: &Study) -> String {
     let Some((_, lens)) = study.measured().next() else { return String::new() };
     let why = no_verdicts(study.judge.as_deref(), study.no_result.as_deref());

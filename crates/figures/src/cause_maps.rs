@@ -61,7 +61,6 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     Grid::of_layers(maps, shades, &causes.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// One row per place and layer.
 fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) -> Vec<u8> {
     let cells = found.iter().flat_map(|map| map.cells.iter().map(move |cell| (map, cell)));
     let rows = cells.flat_map(|(map, (place, n, values))| {
@@ -135,7 +134,6 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     Grid::of_layers(maps, shades, &causes.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// `3` for `session[3]`; labels without a number are kept.
 fn number(span: &str) -> &str {
     span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')).unwrap_or(span)
 }

@@ -37,7 +37,6 @@ struct Words<'a> {
     causes: &'a Causes,
     /// Singular, for example `session`.
     segment: &'static str,
-    /// Plural, for example `cases`.
     unit: &'static str,
 }
 
@@ -71,7 +70,6 @@ impl Words<'_> {
         captions::counted(self.causes.units(), self.causes.unit.one())
     }
 
-    /// Lists a number by role, and for sessions without a role; `None` if undefined for all.
     fn by_role(&self, head: &str, of: impl Fn(Option<&str>) -> Option<String>) -> Option<String> {
         let roles = self.causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
         let one = |role: Option<&str>| {
@@ -227,7 +225,6 @@ impl Words<'_> {
         .collect()
     }
 
-    /// Layer window with the largest loss.
     fn windows(&self) -> Option<String> {
         let Words { causes, segment, unit } = self;
         if !causes.has_windows() {

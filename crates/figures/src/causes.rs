@@ -42,7 +42,6 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
     figures
 }
 
-/// One point per session, one panel per measure, on a shared value axis.
 fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     // Sessions without a role first: evidence is drawn on top.
     let mut kinds = vec![(colour(causes, None), OTHERS.to_owned())];
@@ -119,7 +118,6 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     sheet.figure("causes-points", caption, points_csv(causes))
 }
 
-/// One row per session, one column per predictor.
 fn points_csv(causes: &Causes) -> Vec<u8> {
     let rows = causes.answers.iter().flat_map(|answer| {
         answer.sessions.iter().enumerate().map(move |(at, session)| (answer, session, at))

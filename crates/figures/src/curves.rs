@@ -133,7 +133,6 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     Some(figure(format!("curves-by-split-{}", scale.key()), caption, sheet, sources, blocks))
 }
 
-/// One panel per curve, one line per type, over pooled probes.
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     const WIDTH: i32 = 260;
     const MOST_COLUMNS: usize = 4;
@@ -404,7 +403,6 @@ pub(super) fn ends<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
     })
 }
 
-/// Panels over layers on one linear axis.
 pub(super) fn over_layers(
     (title, origin): (String, &Origin),
     y_label: &str,

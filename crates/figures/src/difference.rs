@@ -28,7 +28,6 @@ pub(super) fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
     figures.collect()
 }
 
-/// Name, caption, sheet.
 type Drawn = (&'static str, String, Sheet);
 
 fn by_pair(all: &[Difference]) -> Vec<&[Difference]> {
@@ -90,7 +89,6 @@ fn differences(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
         [[one, ..]] => format!("What {} changes: attention by layer less that under {base}", names(one)[1]),
         _ => format!("What each condition changes: attention by layer less that under {base}"),
     };
-    // Shared range, so that heights compare.
     let ends = ends(all.iter().flat_map(|one| &one.difference.points));
     let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);

@@ -30,7 +30,6 @@ struct DoseLine {
     points: Vec<Option<Estimate>>,
 }
 
-/// One panel; x is the level.
 #[derive(Debug, Clone, Default)]
 struct DosePanel {
     title: String,
@@ -97,7 +96,6 @@ pub(super) fn origin(doses: &Doses) -> String {
     )
 }
 
-/// Single factors with two or more levels.
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
@@ -123,7 +121,6 @@ pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
     sweep.levels().all.iter().map(tick).collect()
 }
 
-/// `lines`: name, stroke, and number in cells.
 fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePanel {
     let line = |(name, stroke, number): &(&str, Stroke, &str)| {
         let points = sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(number)));
@@ -177,9 +174,7 @@ struct About<'a> {
     title: &'a str,
     caption: String,
     y_label: &'a str,
-    /// Legend text of the dotted lines, if any.
     baseline: Option<&'a str>,
-    /// Minimum range of the value axis.
     ends: (f64, f64),
 }
 

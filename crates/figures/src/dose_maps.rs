@@ -95,7 +95,6 @@ fn layers(doses: &Doses) -> Vec<Figure> {
     all.into_iter().filter_map(figure).collect()
 }
 
-/// Effects of blocking the new session by layer window.
 fn windows(doses: &Doses) -> Option<Figure> {
     let start =
         |name: &str| name.split_once('@').and_then(|(_, at)| at.split_once('-')?.0.parse::<usize>().ok());

@@ -31,7 +31,6 @@ pub(super) struct Pen {
 pub(super) struct Shape {
     pub form: Form,
     pub ink: Ink,
-    /// `None` fills it.
     pub pen: Option<Pen>,
 }
 
@@ -43,7 +42,6 @@ pub struct Drawing {
     pub(super) size: (f64, f64),
     /// In painting order.
     pub(super) shapes: Vec<Shape>,
-    /// CSS font families.
     families: String,
 }
 

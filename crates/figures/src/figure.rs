@@ -11,7 +11,6 @@ pub struct Figure {
     /// How to read it, and which groups are missing.
     pub caption: String,
     pub svg: String,
-    /// Long format.
     pub csv: Vec<u8>,
     pub(super) drawing: Drawing,
 }

@@ -62,7 +62,6 @@ fn figure(measure: &Measure, found: &[HeadMap], unit: Unit, origin: &Origin) -> 
     grid.figure(name, (title, &origin.line), caption, csv)
 }
 
-/// One row per condition, layer and head.
 fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
     let cells = maps.iter().flat_map(|map| map.mean.indexed_iter().map(move |(at, value)| (map, at, *value)));
     CsvTable::of(cells)

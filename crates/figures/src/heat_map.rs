@@ -10,7 +10,6 @@ use palimpsest_analysis::lens::{Correctness, Example, Group, Lens, Scale, table}
 use palimpsest_data::benchmarks::Unit;
 use palimpsest_data::ground::csv::CsvTable;
 
-/// Place, number of units, values by layer.
 pub(super) type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
 
 /// One map per probe: mean over cases, aligned at the evidence.
@@ -89,7 +88,6 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     Grid::of_layers(maps, shades, &lens.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// One row per segment and layer of an example.
 fn first_case_csv<'a>(
     (name, case): (&str, &str),
     lens: &'a Lens,
@@ -117,11 +115,9 @@ fn first_case_csv<'a>(
         .bytes()
 }
 
-/// Width of a map with few columns, in pixels.
 pub(super) const MAP_WIDTH: i32 = 288;
 const MOST_WIDTH: i32 = 1600;
 
-/// A case's segments in order, with gaps where segments were truncated.
 fn columns(example: &Example, scale: Scale) -> Vec<Column> {
     let mut columns = Vec::new();
     let mut next = 0;
@@ -158,7 +154,6 @@ pub(super) fn width_of(maps: &[Map]) -> i32 {
     (most as i32).saturating_mul(each).clamp(MAP_WIDTH, MOST_WIDTH)
 }
 
-/// Caption sentences on shades and layers.
 fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     format!(
         "{}{}{}{}{}",
@@ -185,7 +180,6 @@ fn without_mass(lens: &Lens, maps: &[Map]) -> String {
     }
 }
 
-/// Explains grey cells, if any.
 fn hidden(lens: &Lens, maps: &[Map]) -> String {
     let nan = |column: &Column| match &column.cells {
         Cells::Values(values) => values.iter().any(|value| value.is_nan()),

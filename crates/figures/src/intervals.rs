@@ -10,7 +10,6 @@ use palimpsest_data::ground::csv::CsvTable;
 
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// Heading above the first line of a group.
     pub group: String,
     pub label: String,
     /// With n = 0, the number is no mean.
@@ -23,9 +22,7 @@ pub(super) struct Line {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
     pub axis: String,
-    /// Legend of the marks; empty if unused.
     pub mark: &'static str,
-    /// Minimum range of the axis.
     pub ends: (f64, f64),
     pub percent: bool,
     pub lines: Vec<Line>,

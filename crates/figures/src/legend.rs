@@ -6,7 +6,6 @@ use super::drawing::Drawing;
 pub(super) struct Legend<S> {
     lines: Vec<Vec<Entry<S>>>,
     style: TextStyle,
-    /// Line height in pixels.
     step: i32,
 }
 

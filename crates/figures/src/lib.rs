@@ -94,7 +94,6 @@ pub const MOST_BESIDE: usize = 4;
 
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// `None` for a run without conditions.
     pub heading: Option<String>,
     pub about: Option<String>,
     pub figures: Vec<Figure>,
@@ -122,19 +121,16 @@ pub fn draw_sections(study: &Study) -> Vec<Section> {
     sections
 }
 
-/// [`draw_sections`], flattened.
 pub fn draw_study(study: &Study) -> Vec<Figure> {
     draw_sections(study).into_iter().flat_map(|section| section.figures).collect()
 }
 
-/// Paired differences between conditions; empty with a single condition.
 pub fn draw_differences(study: &Study) -> Vec<Figure> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
     of_all.all(difference::of_study(study, &of_all.origin))
 }
 
-/// Curves and ratios of several conditions side by side.
 fn beside(study: &Study) -> Vec<Figure> {
     let several = study.measured().count();
     if several < 2 || (several > MOST_BESIDE && study.selection.prefix.is_empty()) {
@@ -240,7 +236,6 @@ pub fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     of_all.all(self::causes::of_causes(causes, study, &of_all.origin))
 }
 
-/// All figures of a dose run, in report order.
 pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
     let title = "What hiding a session leaves of its effect on the contrast".to_owned();
     let left = residue::figure(&doses.residues, title, &dose::origin(doses));

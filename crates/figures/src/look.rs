@@ -10,7 +10,6 @@ use super::style_file::Style;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// Draw title and origin inside the picture.
     pub titles: bool,
     /// `None` uses each picture's natural size.
     pub size: Option<Size>,

@@ -20,7 +20,6 @@ use palimpsest_analysis::lens::{Layer, LayerKind, Scale};
 pub(super) struct Map {
     pub title: String,
     pub note: String,
-    /// Name of the x axis.
     pub axis: String,
     pub columns: Vec<Column>,
 }
@@ -31,7 +30,6 @@ pub(super) struct Column {
     pub label: String,
     /// Below the label: number of cases.
     pub n: Option<usize>,
-    /// Above the column, which it frames.
     pub role: Option<String>,
     pub cells: Cells,
 }
@@ -45,7 +43,6 @@ pub(super) enum Cells {
     Gap,
 }
 
-/// Rows shared by all maps of a picture.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowAxis {
     /// For example `layer`.
@@ -75,7 +72,6 @@ pub(super) struct Shades {
     of_attention: bool,
     low: f64,
     high: f64,
-    /// Ticks between the ends.
     ticks: Vec<f64>,
     percent: bool,
     /// Above the scale.
@@ -133,7 +129,6 @@ impl Shades {
         }
     }
 
-    /// Ends of the scale, and the number of cells beyond.
     pub fn in_words(&self) -> String {
         let (all, beyond, zero) = self.cells;
         let [low, high] = [self.low, self.high].map(|value| self.written(value));
@@ -201,14 +196,12 @@ const HIDDEN: Colour = style::GRID;
 
 /// Left margin for row names and their axis name.
 const LEFT: (i32, i32) = (40, 96);
-/// Above a map: title, note, roles.
 const TITLE: i32 = 20;
 const NOTED: i32 = 36;
 const MAP_HEAD: i32 = 56;
 const MAP_HEIGHT: i32 = 210;
 const BETWEEN: i32 = 18;
 const BAR: i32 = 76;
-/// Width of a layer kind mark.
 const MARK: i32 = 6;
 /// Line height of the marks' legend.
 const LEGEND: i32 = 18;
@@ -223,7 +216,6 @@ pub(super) struct Grid {
     pub rows: RowAxis,
     /// Natural size of a map in pixels.
     pub size: (i32, i32),
-    /// Write numbers into cells.
     pub written: bool,
 }
 
@@ -245,7 +237,6 @@ impl Grid {
     }
 }
 
-/// Text layout below the columns.
 struct Below {
     /// Vertical, if space is short.
     upright: bool,
@@ -283,7 +274,6 @@ impl Below {
         }
     }
 
-    /// From the map's lower edge to the axis name.
     fn height(&self) -> i32 {
         6 + self.names + self.numbers
     }
@@ -529,7 +519,6 @@ fn kinds(rows: &RowAxis, shades: &Shades, width: i32) -> Legend<LayerKind> {
     Legend::of(entries, LABEL, [22, LEGEND], width - 2 * margin())
 }
 
-/// Colour bar with ends and ticks.
 fn bar(area: &mut Drawing, place: Place, shades: &Shades) {
     let Place { left, top, width, height } = place;
     let (low, high) = (place.bottom(), top);

@@ -7,7 +7,6 @@ use super::style::{Colour, DOTS, Dash, Marker, Stroke};
 use palimpsest_analysis::lens::Correctness;
 use palimpsest_data::benchmarks::{Curve, QUERY, Side, side_of};
 
-/// Meaning of a line, dot or bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
     New,
@@ -20,7 +19,6 @@ pub enum Meaning {
     Wrong,
     /// Noise baselines and controls that belong to no curve.
     Baseline,
-    /// History without a role.
     Others,
     /// Types, models, conditions and others, by legend position.
     Group(usize),
@@ -32,7 +30,6 @@ pub const GROUPS: usize = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
     pub colour: Colour,
-    /// `None` for solid.
     pub dash: Option<Dash>,
     pub marker: Marker,
 }
@@ -105,7 +102,6 @@ impl Meaning {
         if let Meaning::Group(at) = self { Meaning::Group(at % GROUPS) } else { self }
     }
 
-    /// Default look.
     pub fn own(self) -> Looks {
         let found = Self::ALL.into_iter().find(|(meaning, ..)| *meaning == self.key());
         found.map_or(looks(0, None, Marker::None), |(.., looks)| looks)
@@ -157,7 +153,6 @@ pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
     words.map(stroke).collect()
 }
 
-/// WCAG luminance.
 #[cfg(test)]
 fn luminance(Colour(r, g, b): Colour) -> f64 {
     let linear = |c: u8| {

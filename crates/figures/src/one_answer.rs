@@ -26,7 +26,6 @@ pub struct AnswerMap {
     pub rows: String,
     pub segment: String,
     pub layers: Vec<Layer>,
-    /// In prompt order.
     pub sessions: Vec<AnswerSession>,
     pub scale: Scale,
 }
@@ -72,7 +71,6 @@ pub struct SessionNumber {
     pub baseline: Option<f64>,
 }
 
-/// One row per session.
 pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumber]) -> Figure {
     let line = |number: &SessionNumber| Line {
         group: number.measure.clone(),

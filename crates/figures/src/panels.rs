@@ -46,7 +46,6 @@ pub(super) fn titled_by(sources: &[Source<'_>], title: String) -> String {
     }
 }
 
-/// One origin line per run.
 pub(super) fn origins(sources: &[Source<'_>]) -> String {
     sources.iter().map(|source| source.origin.line.clone()).collect::<Vec<_>>().join("\n")
 }

@@ -18,7 +18,6 @@ use super::typeface::{Fonts, Glyph, Line};
 /// Points per CSS pixel.
 const POINTS: f32 = 0.75;
 
-/// One page of the picture's size.
 pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, String> {
     let mut page = Page { content: Content::new(), opacities: BTreeMap::new(), used: Vec::new(), fonts };
     let (width, height) = (drawing.size.0 as f32 * POINTS, drawing.size.1 as f32 * POINTS);
@@ -37,11 +36,9 @@ pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<
     page.finish(title, (width, height))
 }
 
-/// Used glyphs of a font.
 struct Letters {
     font: usize,
     glyphs: GlyphRemapper,
-    /// Subset glyph to character.
     text: BTreeMap<u16, char>,
 }
 

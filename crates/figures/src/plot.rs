@@ -7,7 +7,6 @@ use super::drawing::{Drawing, Form, Place};
 use super::style::{Colour, Dash, GREY, INK, Ink, LINEAR, Marker, Stroke, UNIT, WHITE};
 use palimpsest_analysis::lens::{LayerKind, Point, Series, Statistic, Target};
 
-/// Runs of consecutive `Some`.
 fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut runs = vec![Vec::new()];
     for point in points {
@@ -50,7 +49,6 @@ pub enum Mark {
     },
 }
 
-/// A line without markers; width in units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
     pub ink: Ink,
@@ -65,13 +63,11 @@ const CASE: f64 = 0.55;
 const BAR: i32 = 4 * UNIT;
 const MARKERS: usize = 12;
 
-/// Marks that need legend entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub bands: bool,
     pub noise_bands: bool,
     pub cases: bool,
-    /// A band or a single case is clipped.
     pub cut: bool,
     /// Exact zeros on a logarithmic axis.
     pub zeros: bool,
@@ -108,12 +104,10 @@ fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     (ends().any(|end| end < y.low && !y.is_zero(end)), ends().any(|end| end > y.high))
 }
 
-/// Index of a line in its panel; offsets its markers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nth {
     pub at: usize,
     pub of: usize,
-    /// Maximum markers per line.
     pub most: usize,
 }
 
@@ -125,7 +119,6 @@ impl Nth {
         (every, self.at * every / self.of.max(1))
     }
 
-    /// Horizontal offset of single cases, in units.
     fn beside(self) -> i32 {
         (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
     }
@@ -148,7 +141,6 @@ impl Plane<'_> {
         left + (f64::from(right - left) * (x - low) / (high - low) + 1e-3).floor() as i32
     }
 
-    /// y of an axis coordinate.
     pub fn up(&self, level: f64) -> i32 {
         let (foot, head) = (self.y.place(self.y.foot()), self.y.place(self.y.high));
         let [(_, top), (_, bottom)] = self.corners;
@@ -187,7 +179,6 @@ impl Plane<'_> {
         }
     }
 
-    /// Band at layers of one kind.
     pub fn band(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind) {
         let of_kind = points_of(series, kind);
         let points = of_kind.iter().map(|point| {
@@ -200,7 +191,6 @@ impl Plane<'_> {
         let ink = stroke.colour.mix(share);
         for run in runs(points) {
             if let [((x, low), (_, high))] = run[..] {
-                // a lone layer gets a bar
                 area.fill(Form::Rectangle([(x - BAR, high), (x + BAR, low)]), ink);
                 continue;
             }
@@ -272,7 +262,6 @@ fn stretch(area: &mut Drawing, stroke: Stroke, places: Vec<Place>) {
     area.dashed(places, stroke.colour, stroke.width(), stroke.dashes());
 }
 
-/// Hollow ring.
 fn zero_mark(area: &mut Drawing, at: Place, colour: Colour) {
     hollow(area, outline(Marker::Circle, 9 * UNIT / 4, at), colour);
 }
@@ -300,7 +289,6 @@ fn hollow(area: &mut Drawing, mut points: Vec<Place>, colour: Colour) {
     area.line(points, colour, UNIT * 5 / 4);
 }
 
-/// Corners of a marker.
 fn outline(marker: Marker, s: i32, (x, y): Place) -> Vec<Place> {
     let corners = match marker {
         Marker::None => Vec::new(),

@@ -119,7 +119,6 @@ fn paint(Ink { colour: Colour(red, green, blue), opacity }: Ink) -> Paint<'stati
     paint
 }
 
-/// Glyph outlines; `None` without any.
 fn letters(line: &Line, fonts: &Fonts<'_>) -> Option<Path> {
     let mut all = PathBuilder::new();
     for glyph in &line.glyphs {

@@ -24,7 +24,6 @@ pub(super) fn figure(residues: &Residues, title: String, origin: &str) -> Option
     residues.is_measured().then(|| intervals.figure("causes-left-behind", (title, origin), caption))
 }
 
-/// Lines of a role; residues and carriers are pale.
 fn lines(residues: &Residues, role: &str) -> Vec<Line> {
     let own = Meaning::of_role(role).unwrap_or(Meaning::Group(0)).colour();
     let line = |(label, estimate, is_left): (String, Estimate, bool)| Line {

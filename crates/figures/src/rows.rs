@@ -23,11 +23,9 @@ pub(super) struct Rows {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
-    /// Heading above the first row of a group.
     pub group: String,
     pub label: String,
     pub note: String,
-    /// In drawing order.
     pub marks: Vec<RowMark>,
 }
 

@@ -201,7 +201,6 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(super::draw_overview(&both))
 }
 
-/// Measured conditions with folder and origin.
 fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Origin)> {
     let (named, several) = (study.selection.several, study.conditions.len() > 1);
     let run = |(condition, lens): (&'a Condition, &'a Lens)| {

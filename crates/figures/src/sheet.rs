@@ -24,7 +24,6 @@ use palimpsest_data::ground::order::sorted_unique;
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
     pub title: String,
-    /// One origin line per run, below the title.
     pub origin: String,
     pub y_label: String,
     /// Values are shares, written as percentages.
@@ -40,17 +39,14 @@ pub struct Sheet {
     /// Maximum factor by which linear layers may extend the value axis beyond softmax layers. A linear layer may have almost no share,
     /// which would flatten all others.
     pub reach: f64,
-    /// Name of single points: `cases`, `questions`.
     pub units: &'static str,
     /// Per-column axes; empty if all share one.
     pub axes: Vec<ColumnAxis>,
-    /// Value axis of sheets without curves.
     pub range: Option<Range>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColumnAxis {
-    /// Horizontal line in its panels.
     pub reference: Option<f64>,
     /// Ends of a linear axis; `None` for logarithmic.
     pub linear: Option<(f64, f64)>,
@@ -125,14 +121,12 @@ const X_AXIS: i32 = 20;
 const Y_AXIS: i32 = 42;
 const GAP: i32 = 14;
 const TITLE: i32 = 17;
-/// Legend line height.
 const LINE: i32 = 17;
 /// Minimum plot width, with a stated width.
 const LEAST: i32 = 105;
 
 pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 
-/// Column index, panel.
 type Placed = (usize, Panel);
 
 /// Arranges panels into rows of at most `most` without holes: unchanged if possible, else each row broken evenly, else all reflowed. A
@@ -166,7 +160,6 @@ fn broken<T>(panels: Vec<T>, each: usize) -> Vec<Vec<T>> {
 /// Positions and sizes of panels, in pixels.
 struct Plan {
     rows: Vec<Vec<Placed>>,
-    /// By row: height of title and legend above the plots.
     heads: Vec<i32>,
     plot: (i32, i32),
     width: i32,
@@ -189,7 +182,6 @@ impl Plan {
     }
 }
 
-/// Panel title, wrapped to `width`.
 fn panel_title(panel: &Panel, width: i32) -> Vec<String> {
     if panel.title.is_empty() { Vec::new() } else { wrapped(&panel.title, 12, width + GAP) }
 }
@@ -246,7 +238,6 @@ impl Sheet {
         std::mem::take(area)
     }
 
-    /// Placeholder for an empty figure.
     fn nothing(&self, width: i32) -> Drawing {
         let head = Head::of(&self.title, &self.origin, width);
         let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
@@ -389,7 +380,6 @@ impl Sheet {
         }
     }
 
-    /// True if some value of a linear layer is clipped.
     pub fn cuts_linear_layers(&self) -> bool {
         let ranges = self.ranges();
         let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());
@@ -431,7 +421,6 @@ impl Sheet {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
 
-    /// Entries below the panels.
     fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(Sample, i32, String)> {
         let grey = Stroke::solid(GREY, Marker::Circle);
         let linear = layers(self.series()).iter().any(|layer| layer.is_linear());
@@ -495,7 +484,6 @@ fn range_of(ranges: &[(Range, Option<f64>)], column: usize) -> (&Range, Option<f
     (range, *reference)
 }
 
-/// Layers of these series, ascending.
 fn layers<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<Layer> {
     sorted_unique(series.flat_map(|one| one.points.iter().map(|point| point.layer)))
 }

@@ -43,14 +43,12 @@ const BELOW: Colour = Colour(0xd5, 0x5e, 0x00);
 /// Dash and gap length in pixels.
 pub type Dash = (i32, i32);
 
-/// Noise baselines.
 pub const DOTS: Dash = (1, 2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marker {
     Circle,
     Square,
-    /// Points up.
     Triangle,
     Diamond,
     Down,
@@ -61,7 +59,6 @@ pub enum Marker {
 pub struct Stroke {
     pub colour: Colour,
     pub marker: Marker,
-    /// `None` for a solid line.
     pub dash: Option<Dash>,
     pub hollow: bool,
     /// Linear layers: thinner, with hollow markers.

@@ -11,7 +11,6 @@ use super::style_error::StyleError;
 use super::typeface::Typeface;
 use palimpsest_data::ground::text_file;
 
-/// Overrides of the default looks, words and font.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Style {
     looks: BTreeMap<Meaning, Looks>,
@@ -19,7 +18,6 @@ pub struct Style {
     pub typeface: Typeface,
 }
 
-/// File format.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -128,7 +126,6 @@ impl Style {
         said
     }
 
-    /// A complete style file with the defaults.
     pub fn example() -> String {
         let mut text = "# A style file: palimpsest figures RUN --style style.toml\n\
                         # Every line may be left out; what stands here is how figures are drawn without one.\n\n\
@@ -165,7 +162,6 @@ fn lengths_of(lengths: &[i32]) -> Option<Dash> {
     }
 }
 
-/// Parses `#0072b2`.
 fn colour(text: &str) -> Option<Colour> {
     let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
     let number = u32::from_str_radix(digits, 16).ok()?;

@@ -11,7 +11,6 @@ use palimpsest_data::benchmarks::{TrendChart, TrendPanel};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 
-/// Value and its interval at a level.
 pub(super) type LevelPoint = (f64, Option<(f64, f64)>);
 
 /// Lines over levels, interrupted at missing values and offset slightly so that whiskers do not overlap.
@@ -70,7 +69,6 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
     sheet.figure(chart.key.clone(), chart.caption.clone(), csv(chart))
 }
 
-/// One row per point, with its 95% interval as shares.
 fn csv(chart: &TrendChart) -> Vec<u8> {
     let lines =
         chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));

@@ -31,7 +31,6 @@ impl Default for Typeface {
 }
 
 impl Typeface {
-    /// Reads a TrueType or OpenType file.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let bytes =
             std::fs::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;
@@ -80,7 +79,6 @@ pub(super) struct Line {
 pub(super) struct Glyph {
     pub letter: char,
     pub id: GlyphId,
-    /// Index into [`Fonts`].
     pub font: usize,
     pub x: f32,
 }
@@ -97,7 +95,6 @@ impl<'a> Fonts<'a> {
         Fonts { faces: faces.collect() }
     }
 
-    /// Font bytes and parsed tables.
     pub fn get(&self, font: usize) -> Option<&(&'a [u8], Face<'a>)> {
         self.faces.get(font)
     }
@@ -136,7 +133,6 @@ impl<'a> Fonts<'a> {
         Line { size, origin, glyphs }
     }
 
-    /// Letters missing in all fonts.
     pub fn lacking(&self, text: &str) -> BTreeSet<char> {
         letters(text).chars().filter(|letter| self.glyph(*letter).1 == GlyphId(0)).collect()
     }

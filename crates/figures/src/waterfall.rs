@@ -18,7 +18,6 @@ use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
-/// Share of a stage's width used by bars.
 const FILLED: f64 = 0.72;
 
 pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
@@ -75,7 +74,6 @@ fn colours(names: &[&str]) -> Vec<Colour> {
     names.iter().map(of).collect()
 }
 
-/// One bar per role.
 fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str) -> Colour) -> Vec<Mark> {
     let middle = stage as f64;
     let wide = FILLED / bars.len().max(1) as f64;

@@ -36,7 +36,6 @@ pub struct Item {
     pub rubric: String,
 }
 
-/// The sheet for the raters and its key, which they do not see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
     pub items: Vec<Item>,
@@ -134,7 +133,7 @@ pub fn draw(
     Ok(Drawn { items, key })
 }
 
-/// Rejects runs of different benchmarks or histories, and answers that are neither right/wrong nor scored.
+/// Rejects runs of different benchmarks, a run given twice, and verdicts that are neither right/wrong nor scores.
 fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> anyhow::Result<()> {
     let verdict = rubric.verdict;
     ensure!(
@@ -162,7 +161,6 @@ fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> an
     Ok(())
 }
 
-/// Sampling units by cell: a run's cases by split value, or its answered probes by group.
 fn cells<'a>(
     benchmark: &Benchmark,
     (index, run): (usize, &'a RunFolder),
@@ -192,7 +190,6 @@ fn cells<'a>(
     values.into_iter().map(of_value).collect()
 }
 
-/// Split label of a case; `all` without one.
 fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
     case.labels.get(benchmark.split).map_or("all", String::as_str)
 }

@@ -15,7 +15,6 @@ pub const FILE: &str = "key.json";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// [`FORMAT`] or [`FORMAT_1`].
     pub format: String,
     /// Sheet name and prefix of its item ids: a digest of the sample.
     pub sheet: String,
@@ -44,7 +43,6 @@ pub struct Groups {
     pub dimension: String,
     /// Values of the dimension, in the order of the first run's cases.
     pub dimensions: Vec<String>,
-    /// Split label, for example `type`.
     pub split: String,
 }
 

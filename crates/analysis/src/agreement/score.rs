@@ -34,7 +34,6 @@ pub struct Scored {
     pub between: usize,
     pub raters: Vec<RaterScore>,
     pub pairs: Vec<RatersCompared>,
-    /// True if answers are scored.
     scores: bool,
     caveats: Vec<&'static str>,
 }
@@ -45,7 +44,6 @@ pub struct RaterScore {
     /// Items rated unsure; excluded from the counts.
     pub unsure: usize,
     pub missing: usize,
-    /// Table rows: all items, then by dimension, split and model.
     pub subsets: Vec<Subset>,
 }
 
@@ -58,7 +56,6 @@ pub struct Subset {
     pub counts: Counts,
 }
 
-/// Two raters on their common items; the first is the reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RatersCompared {
     pub first: String,
@@ -66,7 +63,6 @@ pub struct RatersCompared {
     pub counts: Counts,
 }
 
-/// Joint counts of reference and other ratings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counts {
     RightOrWrong(Agreement),
@@ -229,7 +225,6 @@ pub fn score(
     })
 }
 
-/// Match between the judge's rubric and the raters'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
     Same,
@@ -369,7 +364,6 @@ impl Scored {
         })
     }
 
-    /// One row per rater and subset.
     fn records(&self) -> Sheet {
         let rows: Vec<(&RaterScore, &Subset)> =
             self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |one| (rater, one))).collect();

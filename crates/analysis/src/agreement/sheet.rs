@@ -21,13 +21,11 @@ pub const CSV: &str = "sheet.csv";
 pub const HTML: &str = "sheet.html";
 
 const PAGE: &str = include_str!("sheet.html");
-/// Placeholder of the page's items.
 const DATA: &str = "/*DATA*/";
 const NOTE: &str = "note_";
 /// Makes spreadsheets read the file as UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// Writes the sheet, then its key, into `folder`; returns the paths.
 pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> anyhow::Result<Vec<PathBuf>> {
     let occupied = folder.join(key::FILE).exists();
     anyhow::ensure!(!occupied, "{} holds a sheet already; draw into a new folder", folder.display());

@@ -12,7 +12,6 @@ pub const BASE: &str = "base";
 
 const FAMILY: &str = "family";
 
-/// Name of the reading that checks a free answer against the values.
 const EXACT: &str = "exact";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +108,6 @@ impl Answer {
         f64::from(u8::from(self.chosen() == Chosen::Current))
     }
 
-    /// Chance level of right choices: 1 / number of values.
     pub fn chance(&self) -> f64 {
         1.0 / (self.chain.len() + self.absent.len()).max(1) as f64
     }

@@ -24,7 +24,6 @@ pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured {
     pub means: BTreeMap<String, f64>,
-    /// NaN where undefined.
     pub by_layer: BTreeMap<String, Vec<f64>>,
 }
 

@@ -6,7 +6,6 @@ use super::answer::{Answer, BASE, Chosen};
 use palimpsest_data::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
 use palimpsest_data::ground::order::entry;
 
-/// An item at one level of a factor.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub item: String,
@@ -20,18 +19,14 @@ pub struct Cell {
     pub contrasts: BTreeMap<(&'static str, &'static str), f64>,
     /// Share of update twins by their most likely value; empty if no value is right.
     pub chosen: BTreeMap<Chosen, f64>,
-    /// Chance level of right choices.
     pub chance: f64,
-    /// Share of update twins with a right free answer.
     pub exact: Option<f64>,
-    /// Value replacements in the update twins.
     pub updates: usize,
     /// Mean over update twins: log p of all values over time, oldest first, minus the mean over values never given. Empty without such
     /// values.
     pub chain: Vec<f64>,
     /// Right in both orders given the old session alone; `None` if not asked.
     pub old_alone: Option<bool>,
-    /// The same for the new session alone.
     pub new_alone: Option<bool>,
     /// True if both hold, here or, without such twins, at the base level.
     pub gate: Option<bool>,
@@ -68,7 +63,6 @@ impl Cell {
         self.mean(UPDATE)
     }
 
-    /// Looks up one of [`NUMBERS`] or of `numbers`.
     pub fn number(&self, name: &str) -> Option<f64> {
         let update = |order| self.contrasts.get(&(UPDATE, order)).copied();
         match name {
@@ -100,7 +94,6 @@ impl Cell {
     }
 }
 
-/// Groups answers by item, probe and level, in first-seen order.
 pub(super) fn cells(answers: &[Answer]) -> Vec<Cell> {
     let mut places: BTreeMap<(&str, &str, &str, Vec<&str>), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&Answer>> = Vec::new();
@@ -189,7 +182,6 @@ pub(super) fn gate(cells: &mut [Cell]) {
     }
 }
 
-/// One number per item: the mean over its cells that have it.
 pub fn per_item<'a>(
     cells: impl IntoIterator<Item = &'a Cell>,
     of: impl Fn(&Cell) -> Option<f64>,
@@ -207,7 +199,6 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Elementwise mean, up to the shortest list.
 fn mean_of<'a>(lists: impl Iterator<Item = &'a Vec<f64>> + Clone) -> Vec<f64> {
     let length = lists.clone().map(Vec::len).min().unwrap_or(0);
     let count = lists.clone().count() as f64;

@@ -16,7 +16,6 @@ pub struct ChainLevel {
     pub items: usize,
     /// Share of twins by their most likely value, over items.
     pub chosen: Vec<(Chosen, Estimate)>,
-    /// Chance level of right choices.
     pub chance: f64,
     /// Share of wrong choices that name an earlier value, over items with errors.
     pub old_of_errors: Option<Estimate>,
@@ -36,7 +35,6 @@ impl ChainLevel {
 pub struct Chains {
     /// Factor that varies the number of updates, if any.
     pub factor: Option<String>,
-    /// Ascending by number of updates.
     pub levels: Vec<ChainLevel>,
     /// Slope of the right share per doubling of updates, by item.
     pub right_slope: Option<Estimate>,

@@ -17,7 +17,6 @@ use palimpsest_run::runs::rows::AnswerKey;
 pub struct Effects(BTreeMap<AnswerKey, BTreeMap<String, f64>>);
 
 impl Effects {
-    /// Returns no effects if the file is missing.
     pub fn read(dir: &Path) -> Result<Self, DoseError> {
         Ok(Effects::of(&read_contrast_causes(dir)?))
     }
@@ -95,7 +94,6 @@ mod tests {
             row(AblationKind::Blocked, Some("old"), [200, 300], 60.0),
             row(AblationKind::Removed, Some("new"), [100, 110], 9.0),
         ];
-        // Five controls of ten tokens and five of a hundred.
         for nth in 0..5 {
             let (short, long) = (300 + 10 * nth, 400 + 100 * nth);
             rows.push(row(AblationKind::Control, None, [short, short + 10], nth as f64));

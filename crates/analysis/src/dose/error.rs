@@ -18,12 +18,7 @@ pub enum DoseError {
          gives them",
         dir.display()
     )]
-    NoContrast {
-        dir: PathBuf,
-        answers: usize,
-        /// The first answer error, or a note that there is none.
-        reason: String,
-    },
+    NoContrast { dir: PathBuf, answers: usize, reason: String },
     #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
     UnknownFactor { dir: PathBuf, factor: String, known: String },
     #[error(

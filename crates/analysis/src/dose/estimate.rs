@@ -36,7 +36,6 @@ impl Estimate {
         Some(Estimate { n, mean, interval: bounded::of_shares(shares), sd: None })
     }
 
-    /// True if the whole interval lies above `number`.
     pub fn is_above(&self, number: f64) -> bool {
         self.interval.is_some_and(|interval| interval.low > number)
     }

@@ -43,9 +43,7 @@ pub struct Doses {
     pub dir: PathBuf,
     pub model: String,
     pub dataset: String,
-    /// Base-level cells appear once.
     pub cells: Vec<Cell>,
-    /// Varied factors in plan order, then grids.
     pub sweeps: Vec<Sweep>,
     /// Layers of the attention files; empty without attention.
     pub layers: Vec<Layer>,
@@ -54,9 +52,7 @@ pub struct Doses {
     /// Items that pass the gate, and items where it is known.
     pub gate: (usize, usize),
     pub without: usize,
-    /// True if only items that pass the gate are counted.
     pub gated: bool,
-    /// Residues of the evidence's effects on contrasts, over all items.
     pub residues: Residues,
 }
 
@@ -78,7 +74,6 @@ impl Doses {
         Doses::of(&run.condition("")?, options)
     }
 
-    /// Analyses a run of one condition.
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
         let condition = run.answers.first().map_or("", |row| &row.condition);

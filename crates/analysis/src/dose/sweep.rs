@@ -13,7 +13,6 @@ const TOKENS: f64 = 64.0;
 
 const RANKS: (f64, f64) = (-1.0, 1.0);
 
-/// Named levels with an order.
 const ORDERS: [&[&str]; 5] = [
     &["E0", "E1", "E2", "E3", "E4", "E5", "EN"],
     &["none", "part", "full"],
@@ -52,7 +51,6 @@ impl Scale {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
     pub name: String,
-    /// Numeric value, if any.
     pub number: Option<f64>,
     pub base: bool,
 }
@@ -81,7 +79,6 @@ pub struct Trend {
     pub slope: Option<Estimate>,
 }
 
-/// One number per item and level.
 pub type ByItem<'a> = Vec<(&'a str, Vec<Option<f64>>)>;
 
 /// Factors with the base level included, then grids.
@@ -190,7 +187,6 @@ impl Sweep {
         (0..self.levels().all.len()).map(|level| estimate(&at(level))).collect()
     }
 
-    /// Mean shares over items; intervals clamped to [0, 1].
     pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
         self.at_levels(items, |values| Estimate::between(values, (0.0, 1.0)))
     }
@@ -199,7 +195,6 @@ impl Sweep {
         self.at_levels(items, Estimate::of)
     }
 
-    /// Trend over the levels; empty if they have no order.
     pub fn trend(&self, items: &ByItem<'_>) -> Trend {
         let levels = self.levels();
         let (mut slopes, mut ranks) = (Vec::new(), Vec::new());
@@ -227,7 +222,6 @@ impl Sweep {
         Estimate::between(&first.iter().filter_map(of).collect::<Vec<_>>(), RANKS)
     }
 
-    /// Within-item difference of each level to the base level.
     pub fn against_base(&self, items: &ByItem<'_>) -> Option<Vec<Option<Estimate>>> {
         let base = self.levels().all.iter().position(|level| level.base)?;
         let difference = |level: usize| {
@@ -237,7 +231,7 @@ impl Sweep {
         Some((0..self.levels().all.len()).map(difference).collect())
     }
 
-    /// Grid of means over items: [first factor's level][second factor's level].
+    /// Means over items, by level of the first factor, then of the second.
     pub fn grid(&self, cells: &[Cell], of: impl Fn(&Cell) -> Option<f64>) -> Vec<Vec<Option<Estimate>>> {
         let columns = self.axes.get(1).map_or(0, |axis| axis.all.len());
         let mut members: Vec<Vec<Vec<&Cell>>> = vec![vec![Vec::new(); columns]; self.levels().all.len()];

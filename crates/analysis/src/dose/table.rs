@@ -7,7 +7,6 @@ use super::sweep::Sweep;
 use palimpsest_data::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE};
 use palimpsest_data::ground::csv::CsvTable;
 
-/// A cell of a factor. Base-level items appear under every factor.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     cell: &'a Cell,

@@ -9,7 +9,6 @@ use palimpsest_data::ground::numbers::percent;
 use palimpsest_data::ground::table::aligned;
 use palimpsest_data::statistics::Interval;
 
-/// Minimum number of items for a finding.
 const FEW: usize = 5;
 
 /// Numbers with trends reported beside the update effect: name, description, unit.
@@ -191,7 +190,6 @@ fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
     };
     let (n, per) = (slope.n, sweep.levels().scale.unit());
     let size = |value: f64| number(value.abs());
-    // Ignore rounding noise of equal numbers.
     let most = items
         .iter()
         .flat_map(|(_, values)| values.iter().flatten())
@@ -342,7 +340,6 @@ fn of_level(level: &ChainLevel) -> String {
     said + "."
 }
 
-/// One row per level.
 pub fn table(doses: &Doses, sweep: &Sweep) -> String {
     const COLUMNS: [(&str, &str); 8] = [
         ("u", "u"),
@@ -375,7 +372,6 @@ pub fn table(doses: &Doses, sweep: &Sweep) -> String {
     aligned(&rows, |column| column > 0)
 }
 
-/// The full report as text.
 pub fn text(doses: &Doses) -> String {
     let mut text = overview(doses) + "\n";
     for sweep in &doses.sweeps {

@@ -25,9 +25,7 @@ use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::WhyRow;
 
-/// Metadata key: why verdicts are no result.
 const NO_RESULT: &str = "no_result";
-/// Metadata key: caveats of the numbers.
 const WARNING: &str = "warning";
 
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +77,6 @@ pub fn write(
     Ok(answered.len())
 }
 
-/// Label of an answer and its certificate sessions.
 fn why(row: &WhyRow) -> Value {
     let certificate = row.certificate.as_ref().map(|certificate| &certificate.sessions);
     json!({ "label": row.label, "why": row.why, "judge": row.judge, "certificate": certificate })

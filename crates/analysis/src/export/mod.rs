@@ -46,7 +46,6 @@ pub enum ExportError {
 )]
 pub struct ParquetError;
 
-/// A record, its answer row and its label.
 #[derive(Debug, Clone)]
 struct Answered<'a> {
     record: Record<'a>,
@@ -74,7 +73,6 @@ fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Result<Vec<Answered
     Ok(found)
 }
 
-/// Rejects duplicate ids.
 fn check_distinct(ids: impl Iterator<Item = String>) -> Result<(), ExportError> {
     let mut seen = HashSet::new();
     for id in ids {
@@ -91,7 +89,6 @@ pub enum OneAnswer {
     /// LongMemEval's hypotheses: JSON lines `{"question_id", "hypothesis"}` in plan order, with id `CASE_PROBE`. Missing answers are lines
     /// with an empty hypothesis: the benchmark's script averages over the lines it finds, so omitting them would raise accuracy.
     Longmemeval,
-    /// Format of the benchmark's authors.
     Authors(fn(Vec<Exchanged>) -> Result<String, serde_json::Error>),
 }
 

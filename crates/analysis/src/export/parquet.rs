@@ -30,7 +30,6 @@ enum Kind {
     Whole,
     Real,
     List,
-    /// A struct of text fields.
     Texts(Vec<String>),
 }
 
@@ -64,11 +63,8 @@ const VERDICT: [(&str, Kind); 9] = [
 
 const WHY: [(&str, Kind); 3] = [("why", Kind::Text), ("why_reason", Kind::Text), ("certificate", Kind::Text)];
 
-/// Metadata key of `run.json`.
 pub const RUN: &str = "palimpsest.run";
-/// Metadata key: why verdicts are no result.
 pub const NO_RESULT: &str = "palimpsest.no_result";
-/// Metadata key: caveats of the verdicts.
 pub const WARNING: &str = "palimpsest.warning";
 
 /// Writes the rows of these conditions; returns their number.
@@ -105,7 +101,6 @@ pub fn write(
     Ok(rows.len())
 }
 
-/// A row as JSON: answer fields, then verdict fields.
 fn row(
     answered: &Answered<'_>,
     model: &str,
@@ -253,7 +248,6 @@ fn leaf<T: DataType, W: Write + Send>(
     definition: &[i16],
     repetition: Option<&[i16]>,
 ) -> Result<(), ExportError> {
-    // One column per leaf of the schema.
     if let Some(mut column) = group.next_column()? {
         column.typed::<T>().write_batch(values, Some(definition), repetition)?;
         column.close()?;

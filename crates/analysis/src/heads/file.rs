@@ -76,11 +76,9 @@ pub struct NeedleRow {
     /// Position of the needle in the prompt, 0 to 1.
     pub depth: f64,
     pub answer: String,
-    /// Share of the needle's tokens in the answer.
     pub recall: f64,
 }
 
-/// Non-negative weights of heads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadWeights {
     pub layers: Vec<usize>,
@@ -149,7 +147,6 @@ impl HeadScores {
         write_atomically(path, text.as_bytes()).map_err(io)
     }
 
-    /// Reads a file and validates its shapes.
     pub fn load(path: &Path) -> Result<Self, HeadsFileError> {
         let text =
             text_file::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;

@@ -14,11 +14,9 @@ use palimpsest_data::case::{Case, Evidence, Keep, Location, Probe};
 use palimpsest_data::prompt::{PromptBuilder, PromptError};
 use palimpsest_run::runs::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 
-/// Null query of QRHead's authors.
 pub const NULL_QUERY: &str = "N/A";
 
 const GOLD: &str = "gold";
-/// Role of the answer span within the needle.
 const ANSWER: &str = "needle";
 /// Lower bound of a sample session's length in tokens, to request enough sessions for a context.
 const SESSION_TOKENS: usize = 150;
@@ -28,7 +26,6 @@ const FEWEST_SESSIONS: usize = 4;
 #[serde(deny_unknown_fields)]
 pub struct Needle {
     pub sentence: String,
-    /// The answer within the needle, verbatim.
     pub answer: String,
     pub question: String,
 }
@@ -62,7 +59,6 @@ pub struct Site {
     pub planted: Planted,
 }
 
-/// Plants needles in sessions of the first benchmark's sample.
 pub struct Planter<'a> {
     builder: &'a PromptBuilder,
     tokenizer: &'a Tokenizer,
@@ -71,7 +67,6 @@ pub struct Planter<'a> {
     seed: u64,
 }
 
-/// Sample with histories longer than `budget` tokens.
 pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
     let segments = (budget / SESSION_TOKENS).max(FEWEST_SESSIONS);
     Dataset::open("sample", SampleSpec { segments: Some(segments), seed }, |_| {})

@@ -21,7 +21,6 @@ pub struct Planted {
     pub tokens: Vec<u32>,
     pub query: Range<usize>,
     pub gold: Range<usize>,
-    /// Token span of the answer within the needle.
     pub answer: Range<usize>,
     pub null_tokens: Vec<u32>,
     pub null_query: Range<usize>,
@@ -29,7 +28,6 @@ pub struct Planted {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Answering<'a> {
-    /// Token limit of the greedy answer.
     pub max_new_tokens: usize,
     pub stop: &'a [u32],
 }
@@ -60,7 +58,6 @@ pub fn read(
     let shared = alike.min(query.start).min(null_query.start);
     let prefix: Arc<[u32]> = tokens[..shared].into();
 
-    // 1. Attention of both questions, and the answer.
     let Answering { max_new_tokens, stop } = answering;
     let generate = Generate::new(Sampling::greedy(max_new_tokens), stop.to_vec());
     let branch = |tokens: &[u32], query: &Range<usize>, task: Task| Branch {
@@ -93,7 +90,6 @@ pub fn read(
     let mass = |measured: &Measured| measured.masses.mass.slice(s![.., .., 0, 0]).mapv(f64::from);
     let generated = asked.generated.tokens.clone();
 
-    // 2. The largest key of each row that predicted an answer token.
     let copied = match generated.split_last() {
         None => Array2::zeros(mass(&asked).dim()),
         Some((_, before)) => {
@@ -143,7 +139,6 @@ pub fn copied(
     })
 }
 
-/// Share of the needle's tokens in the answer, counted with multiplicity.
 pub fn recall(needle: &[u32], generated: &[u32]) -> f64 {
     let mut left: BTreeMap<u32, usize> = BTreeMap::new();
     for &token in generated {
@@ -166,7 +161,6 @@ mod tests {
     #[test]
     fn a_token_counts_as_copied_where_the_largest_key_is_that_token_inside_the_needle() {
         let prompt = [9, 5, 6, 5, 7, 8];
-        // One layer, two heads, four rows.
         let largest = LargestKeys {
             layers: vec![3],
             rows: vec![5, 6, 7, 8],

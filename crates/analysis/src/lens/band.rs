@@ -16,12 +16,10 @@ pub const LEAST: usize = 5;
 pub struct Point {
     pub layer: Layer,
     pub n: usize,
-    /// Examples excluded because a ratio's denominator was 0.
     pub undefined: usize,
     pub value: Option<f64>,
     /// 95% interval; `None` for fewer than [`LEAST`] cases or equal values.
     pub band: Option<(f64, f64)>,
-    /// The cases' values, if too few for a band.
     pub cases: Vec<f64>,
     /// Linear layers, mean mass only: mean over cases of the signed sums of the weights.
     pub signed: Option<f64>,
@@ -37,7 +35,6 @@ impl Point {
     }
 }
 
-/// Kind of number; selects the interval of the mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
     /// 0 or above, unbounded: densities, ratios, lifts.
@@ -64,7 +61,6 @@ impl Numbers {
         match measure.axis {
             Axis::Logarithmic => Numbers::Positive,
             Axis::Linear(from, _) if from < 0.0 => Numbers::Signed,
-            // Shares of a sum have a reference, for densities too; attention to one thing has none.
             Axis::Linear(..) if measure.reference.is_none() => Numbers::of_curve(scale),
             Axis::Linear(..) => Numbers::Part,
         }
@@ -94,7 +90,6 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Converts to a curve point; `undefined` examples were excluded.
     pub(super) fn at(self, layer: Layer, undefined: usize) -> Point {
         let Estimate { n, value, band, each: cases } = self;
         Point { layer, n, undefined, value, band, cases, signed: None }
@@ -176,7 +171,6 @@ mod tests {
         let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
         let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");
-        // With two examples: ratio of means, and each finite ratio.
         let few = &of_ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
         assert_eq!((few.n, few.band, &few.each[..]), (2, None, &[5.0][..]));
         assert!((few.value.unwrap() - 8.0).abs() < 1e-12);

@@ -48,7 +48,6 @@ impl FromStr for Baseline {
     }
 }
 
-/// A stand-in of an evidence segment, by original indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StandIn {
     /// The evidence, or its enclosing segment.
@@ -184,7 +183,6 @@ mod tests {
             [(4, 1)],
             "of two immediate ones the one after"
         );
-        // Evidence at an edge has one neighbour.
         assert_eq!(indices(&even[1..], Baseline::Both, 0, ALL), [(4, 1)]);
     }
     #[test]

@@ -7,7 +7,6 @@ use super::{AnalysedRun, LensError};
 use crate::heads::Score;
 use crate::heads::file::{HeadScores, HeadWeights};
 
-/// A head score file and the score to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByHeads {
     pub path: PathBuf,

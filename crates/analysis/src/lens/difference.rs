@@ -16,7 +16,6 @@ use palimpsest_run::runs::condition::label;
 pub struct Difference {
     pub curve: Curve,
     pub scale: Scale,
-    /// Stored names; the difference is second minus first.
     pub conditions: [String; 2],
     pub questions: usize,
     /// Means under each condition, over the paired questions.
@@ -69,7 +68,6 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
             let at = |layer: usize| {
                 let both = pairs.iter().map(|[a, b]| (a[layer], b[layer]));
                 let both: Vec<(f64, f64)> = both.filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
-                // NaN marks a missing value
                 both.iter().map(|(a, b)| of(*a, *b)).sum::<f64>() / both.len() as f64
             };
             (0..layers.len()).map(at).collect()

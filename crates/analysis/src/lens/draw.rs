@@ -9,7 +9,6 @@ use palimpsest_data::case::draw::Draws;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerGroup {
-    /// Maximum examples per group.
     pub most: usize,
     pub seed: u64,
 }
@@ -21,7 +20,6 @@ pub struct Drawn {
     pub of: usize,
 }
 
-/// (dimension, kind, verdict) of an example.
 pub(super) type Key = (String, Option<String>, Option<bool>);
 
 impl PerGroup {

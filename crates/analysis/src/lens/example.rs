@@ -34,10 +34,8 @@ pub enum Target {
 pub struct SegmentMass {
     pub index: usize,
     pub role: Option<String>,
-    /// Role of evidence inside the segment, if any.
     pub holds: Option<String>,
     pub tokens: usize,
-    /// The query's mass by layer.
     pub mass: Vec<f64>,
     /// The same as density; NaN where the layer's window hides the segment.
     pub density: Vec<f64>,
@@ -59,17 +57,14 @@ pub struct Example {
     pub case: String,
     pub probe: String,
     pub condition: String,
-    /// Probe group: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
     pub kind: Option<String>,
     pub correct: Option<bool>,
-    /// Layer of each curve entry, ascending.
     pub layers: Vec<Layer>,
     pub prompt_tokens: usize,
     /// In prompt order: attention of the query, or of the [viewer](palimpsest_data::benchmarks::LensSpec::viewer) if the store has no query
     /// rows. Empty without either.
     pub segments: Vec<SegmentMass>,
-    /// Original indices of truncated segments, ascending.
     pub dropped: Vec<usize>,
     curves: BTreeMap<(Curve, Target, Scale), Vec<f64>>,
     stand_ins: BTreeMap<Curve, Vec<StandIn>>,
@@ -195,7 +190,6 @@ impl Example {
         Some(signal.iter().zip(noise).map(of).collect())
     }
 
-    /// Segments of a curve's noise baseline; empty without one.
     pub fn stand_ins(&self, curve: Curve) -> &[StandIn] {
         self.stand_ins.get(&curve).map(Vec::as_slice).unwrap_or_default()
     }
@@ -235,7 +229,6 @@ impl Example {
     }
 }
 
-/// Maps NaN to `None`.
 fn present(values: Vec<f64>) -> Vec<Option<f64>> {
     values.into_iter().map(|value| Some(value).filter(|value| !value.is_nan())).collect()
 }

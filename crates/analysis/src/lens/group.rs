@@ -92,13 +92,11 @@ impl Group {
     }
 }
 
-/// A number by layer (see the module).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
     Mean(Curve, Target),
     RatioOfMeans,
     MeanOfRatios,
-    /// Mean of a measure, by its key.
     Measure(&'static str),
 }
 
@@ -121,7 +119,6 @@ pub struct Series {
     pub probes: String,
     pub statistic: Statistic,
     pub scale: Scale,
-    /// Units with a value at some layer.
     pub n: usize,
     pub points: Vec<Point>,
 }
@@ -166,7 +163,6 @@ pub struct Options {
     /// Seed of the split halves for model selection.
     pub halves_seed: u64,
     pub baseline: Baseline,
-    /// Maximum examples per group; `None` for all.
     pub per_group: Option<PerGroup>,
     /// Head scores to weight masses by; `None` for the plain mean.
     pub heads: Option<ByHeads>,
@@ -187,7 +183,6 @@ pub struct Skipped {
 
 #[derive(Debug, Clone)]
 pub struct Lens {
-    /// Measured layers, ascending.
     pub layers: Vec<Layer>,
     pub benchmark: &'static Benchmark,
     /// Term for history segments, from the benchmark or the memory system.
@@ -203,7 +198,6 @@ pub struct Lens {
     pub judge: Option<String>,
     /// Why existing verdicts are not used ([`Judged::no_result`]).
     pub no_result: Option<String>,
-    /// The draw, unless all examples are measured.
     pub drawn: Option<Drawn>,
     pub examples: Vec<Example>,
     pub skipped: Vec<Skipped>,
@@ -211,7 +205,6 @@ pub struct Lens {
 }
 
 impl Lens {
-    /// Measures every answered probe that has an attention store.
     pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
@@ -302,7 +295,6 @@ impl Lens {
         })
     }
 
-    /// Stored name of the condition.
     pub fn condition(&self) -> &str {
         self.examples.first().map_or("", |example| &example.condition)
     }
@@ -317,7 +309,6 @@ impl Lens {
         self.layers.iter().any(|layer| layer.is_linear())
     }
 
-    /// True if any layer is windowed or linear.
     pub fn has_kinds(&self) -> bool {
         self.layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
     }
@@ -392,14 +383,12 @@ impl Lens {
         &self.options
     }
 
-    /// Examples with a baseline beyond the immediate neighbours.
     pub fn far_baselines(&self) -> impl Iterator<Item = &Example> {
         self.examples
             .iter()
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
-    /// True if some example has a baseline of this curve.
     fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
         self.examples.iter().any(|example| example.curve(curve, Target::Noise, scale).is_some())
     }
@@ -415,10 +404,8 @@ impl Lens {
         self.curves.iter().filter_map(of_curve).collect()
     }
 
-    /// [`Lens::without_baseline`] as a sentence, or empty.
     pub fn left_out_in_words(&self) -> String {
         const NAMED: usize = 5;
-        // Group curves that exclude the same examples.
         let mut lists: Vec<(String, Vec<String>)> = Vec::new();
         for (curve, examples) in self.without_baseline() {
             let names: Vec<String> = examples.iter().map(|e| format!("{} {}", e.case, e.probe)).collect();

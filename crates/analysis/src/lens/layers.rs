@@ -22,7 +22,6 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
-    /// In display order.
     pub const ALL: [LayerKind; 3] = [LayerKind::Softmax, LayerKind::Windowed, LayerKind::Linear];
 
     pub fn key(self) -> &'static str {
@@ -36,7 +35,6 @@ impl LayerKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layer {
-    /// 0-based index in the decoder.
     pub index: usize,
     pub kind: LayerKind,
 }
@@ -47,7 +45,6 @@ impl Layer {
     }
 }
 
-/// Layer indices with their kinds, for messages.
 pub(super) fn named(layers: &[Layer]) -> String {
     let one = |layer: &Layer| match layer.kind {
         LayerKind::Softmax => layer.index.to_string(),
@@ -64,7 +61,6 @@ pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f6
     (count > 0).then(|| of_kind().sum::<f64>() / count as f64)
 }
 
-/// Head-averaged attention of a store.
 #[derive(Debug)]
 pub struct ByLayer {
     /// Ascending; the first axis of the arrays.
@@ -117,7 +113,6 @@ impl ByLayer {
             signed = Some(averaged("delta_signed", &delta.signed)?);
         }
 
-        // source of each layer's values, in decoder order
         let windowed = |at: usize| {
             store.uniform.as_ref().is_some_and(|uniform| matches!(uniform.windows.get(at), Some(Some(_))))
         };

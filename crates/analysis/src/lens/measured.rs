@@ -67,7 +67,6 @@ fn at_layer(of_roles: &[RoleRows<'_>], layer: usize, mut look: impl FnMut(&[RowA
     look(&rows.collect::<Vec<_>>());
 }
 
-/// All measures of an example.
 pub(super) fn of(
     benchmark: &Benchmark,
     rows: &[Span],
@@ -100,7 +99,6 @@ pub(super) fn of(
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ByHead {
-    /// Softmax decoder layers.
     pub layers: Vec<usize>,
     /// By measure: (layers, heads), NaN where undefined.
     pub values: BTreeMap<&'static str, Array2<f64>>,

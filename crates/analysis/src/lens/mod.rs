@@ -69,7 +69,6 @@ pub enum LensError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
-    /// Head scores of another model or head count.
     #[error("{0}")]
     OtherHeads(String),
 }

@@ -5,7 +5,6 @@ use ndarray::{Array2, Array3, Axis};
 use super::baseline::Evidence;
 use palimpsest_core::span::Span;
 
-/// Indices of spans with this role or name.
 pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
     let meant =
         |span: &Span| (span.is(role) || span.role.is_none() && span.label == role) && !span.is_empty();
@@ -29,7 +28,6 @@ pub(super) struct Paid<'a> {
     pub masses: &'a Array2<f64>,
     pub shares: &'a Array2<f64>,
     pub signed: Option<&'a Array2<f64>>,
-    /// End token of the last row.
     pub end: usize,
 }
 
@@ -55,7 +53,6 @@ impl Paid<'_> {
         Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
     }
 
-    /// Attention to the neighbours instead; `None` without any.
     pub fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
         let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
         if let ([_], [_]) = (keys, &of[..]) {
@@ -92,7 +89,6 @@ impl Paid<'_> {
             return None;
         }
         let densities = densities_of(self.masses, self.shares);
-        // Invisible spans lie after the rows.
         let seen = |&span: &usize| self.shares.column(span).iter().any(|share| *share > 0.0);
         let density = match evidence.is_pooled() {
             false => mean_of(&densities, &beside),
@@ -120,7 +116,6 @@ fn density(mass: f64, share: f64) -> f64 {
     if share > 0.0 { mass / share } else { f64::NAN }
 }
 
-/// Masses over shares, (layers, keys); NaN where the share is 0.
 pub(super) fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
     let mut densities = masses.clone();
     densities.zip_mut_with(shares, |mass, share| *mass = density(*mass, *share));

@@ -21,7 +21,6 @@ pub struct RoleAttention {
     pub from: String,
     pub to: String,
     pub mass: Vec<f64>,
-    /// Mass of uniform attention, by layer.
     pub share: Vec<f64>,
     /// Mass over share, by layer; NaN where no span is visible.
     pub density: Vec<f64>,
@@ -46,7 +45,6 @@ pub fn role_attention(
         let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
         for to in to {
             let keys = in_role(&store.keys, to);
-            // Spans after the row are not visible.
             let Some(numbers) = paid.to(&keys) else { continue };
             let Some(density) = numbers.density else { continue };
             let share = shares.rows().into_iter().map(|layer| keys.iter().map(|&key| layer[key]).sum());
@@ -70,7 +68,6 @@ pub struct RoleMass {
     pub layers: Vec<Layer>,
     /// Mass on all of the spans by layer, averaged over heads and the row's tokens.
     pub mass: Vec<f64>,
-    /// Mass of uniform attention, by layer.
     pub share: Vec<f64>,
 }
 

@@ -26,7 +26,6 @@ impl AnalysedRun {
         AnalysedRun::of_condition(&store::RunFolder::read(path)?, name)
     }
 
-    /// Takes the answers and verdicts of one condition.
     pub fn of_condition(folder: &store::RunFolder, name: &str) -> Result<Self, LensError> {
         AnalysedRun::of(&ALL, folder, name)
     }
@@ -57,7 +56,6 @@ impl AnalysedRun {
         let names = store.header.identity.condition_names();
         let condition = names.iter().find(|name| **name == condition).or(names.first());
         let condition = condition.map(|name| (*name).to_owned()).unwrap_or_default();
-        // Cannot fail: the header was parsed from JSON.
         let header = serde_json::to_value(&store.header).unwrap_or_default();
         Ok(AnalysedRun { benchmark, condition, store, header })
     }
@@ -78,7 +76,6 @@ impl AnalysedRun {
         &self.store.dir
     }
 
-    /// `run.json`.
     pub fn header(&self) -> &serde_json::Value {
         &self.header
     }
@@ -113,7 +110,6 @@ impl AnalysedRun {
         Err(LensError::UnknownJudge { path: self.path().to_owned(), judge: judge.to_owned(), known })
     }
 
-    /// Verdicts of the judge with exactly this label.
     pub fn verdicts_as(&self, judge: &str) -> Option<Judged<'_>> {
         let name = self.store.judges().iter().find(|name| name.label == judge)?;
         Some(self.store.judged_as(name))
@@ -133,7 +129,6 @@ impl AnalysedRun {
         dimension_of(self.benchmark, probe)
     }
 
-    /// Probe groups in first-seen order.
     pub fn dimensions(&self) -> Vec<String> {
         let probes = self.cases().iter().flat_map(|case| &case.probes);
         unique(probes.map(|probe| self.dimension_of(probe)))

@@ -24,7 +24,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Selects by name; without names, all conditions that repeat no other.
     pub fn of(identity: &Identity, path: &Path, asked: &[String]) -> Result<Self, LensError> {
         let known = identity.condition_names();
         if let Some(unknown) = asked.iter().find(|name| !known.contains(&stored(name))) {

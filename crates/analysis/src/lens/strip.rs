@@ -9,7 +9,6 @@ use std::ops::Range;
 use super::group::mean_by_layer;
 use super::{Example, Group, Lens, Scale};
 
-/// Anchors are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlignedPlace {
     /// A third (0, 1, 2) of the segments before the given anchor, excluding those beside anchors; `before` = number of anchors means after
@@ -24,7 +23,6 @@ pub enum AlignedPlace {
 }
 
 impl AlignedPlace {
-    /// All places, in history order.
     pub fn all(anchors: usize) -> Vec<Self> {
         let thirds = |before| [0, 1, 2].map(|third| Self::Stretch { before, third });
         let around =
@@ -85,7 +83,6 @@ pub struct Strip {
     pub cells: AlignedCells,
 }
 
-/// Place, number of units with a value, and their mean by layer (`None` without units).
 pub type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
 
 /// Mean over units at each place; each unit is the mean of its members with a value.
@@ -114,7 +111,6 @@ impl Lens {
     }
 }
 
-/// Mean over an example's segments at a place, by layer; `None` if an anchor is missing.
 fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Scale) -> Option<Vec<f64>> {
     let segments = &example.segments;
     let roles: Vec<Option<&str>> = segments.iter().map(|segment| segment.role.as_deref()).collect();
@@ -124,7 +120,6 @@ fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Sca
     mean_by_layer(curves, example.layers.len())
 }
 
-/// One third of a stretch; every segment falls in exactly one third.
 fn third(stretch: Range<usize>, part: u8) -> Range<usize> {
     let (part, count) = (usize::from(part), stretch.len());
     stretch.start + count * part / 3..stretch.start + count * (part + 1) / 3

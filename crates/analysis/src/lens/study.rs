@@ -29,7 +29,6 @@ pub const EVIDENCE_LIFT: Measure = Measure {
     ..Measure::LIFT
 };
 
-/// Default grouping: by verdict.
 const BY_VERDICT: Grouping = Grouping {
     key: "verdict",
     label: "verdict",
@@ -54,14 +53,11 @@ impl Condition {
 
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// The run under all of its conditions.
     pub folder: RunFolder,
     pub benchmark: &'static Benchmark,
-    /// Selected conditions, in the run's order.
     pub conditions: Vec<Condition>,
     /// Judge whose verdicts group the examples; `None` without valid verdicts.
     pub judge: Option<String>,
-    /// Why existing verdicts are not used.
     pub no_result: Option<String>,
     pub selection: Selection,
     probes: HashMap<(String, String), Known>,
@@ -93,11 +89,9 @@ pub struct MeasureLine {
     pub series: Series,
 }
 
-/// Mean of a per-head measure over cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadMap {
     pub key: &'static str,
-    /// `None` for a measure that pairs conditions.
     pub condition: Option<String>,
     pub n: usize,
     pub layers: Vec<usize>,
@@ -247,7 +241,6 @@ impl Study {
         self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()
     }
 
-    /// The benchmark's measures that some example has.
     pub fn measures(&self) -> Vec<&'static Measure> {
         let some = |measure: &&Measure| {
             let mut examples = self.measured().flat_map(|(_, lens)| &lens.examples);
@@ -266,7 +259,6 @@ impl Study {
     /// A measure over layers: one row per group and condition, one line per word, in the run's and the grouping's order. Empty ones are
     /// omitted.
     pub fn rows(&self, measure: &Measure, grouping: &Grouping, scale: Scale) -> Vec<MeasureRow> {
-        // (row, condition) -> line -> unit -> examples' values
         type Lines<'a> = BTreeMap<String, BTreeMap<UnitKey<'a>, Vec<Vec<f64>>>>;
         let mut rows: BTreeMap<(String, usize), Lines<'_>> = BTreeMap::new();
         for (place, example, values) in self.values(measure, scale) {
@@ -417,7 +409,6 @@ fn verdicts_of<'a>(
     Ok(found)
 }
 
-/// Cell-wise mean ignoring NaN; NaN if none is defined.
 fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
     let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
     Array2::from_shape_fn(first.dim(), |at| {

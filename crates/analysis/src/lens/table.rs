@@ -153,7 +153,6 @@ fn points<'a, R: Copy>(table: CsvTable<R>, point: impl Fn(R) -> &'a Point) -> Cs
         .optional("hi", |row| point(row).high())
 }
 
-/// One row per line and layer.
 pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Vec<u8> {
     let rows = lines.flat_map(|(line, series)| series.points.iter().map(move |point| (line, point)));
     points(CsvTable::of(rows).column("line", |(line, _)| line), |(_, point)| point).bytes()
@@ -227,7 +226,6 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
     Ok(written)
 }
 
-/// A property of the stand-ins, sorted and unique.
 fn each(stand_ins: &[StandIn], of: impl Fn(&StandIn) -> usize) -> BTreeSet<usize> {
     stand_ins.iter().map(of).collect()
 }

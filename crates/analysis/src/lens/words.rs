@@ -7,7 +7,6 @@ use super::{Curve, LayerKind, Lens, Scale, Series, Statistic, Study, Target};
 use palimpsest_data::ground::table::{within, wrapped};
 use palimpsest_run::runs::condition::label;
 
-/// Tables of every condition and of the benchmark's measures.
 pub fn in_words(study: &Study, width: usize) -> String {
     let mut text = String::new();
     for (condition, lens) in study.measured() {
@@ -87,7 +86,6 @@ fn summary(lens: &Lens, width: usize) -> String {
     text
 }
 
-/// Group label; per column: number, units, and whether it has a noise baseline.
 type Row = (String, Vec<(String, usize, bool)>);
 
 fn cell(series: &Series, noise: Option<&Series>, kind: LayerKind) -> (String, usize, bool) {
@@ -182,7 +180,6 @@ fn indented(table: &str) -> String {
     table.lines().map(|line| format!("{INDENT}{line}\n")).collect()
 }
 
-/// Units with a value at some layer of this kind.
 fn units_over(series: &Series, kind: LayerKind) -> usize {
     let of_kind = series.points.iter().filter(|point| point.layer.kind == kind);
     of_kind.map(|point| point.n).max().unwrap_or(0)

@@ -18,7 +18,6 @@ use palimpsest_data::statistics::{Interval, LEVEL, wilson};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     pub count: usize,
-    /// Members with a known value.
     pub of: usize,
     pub unknown: usize,
 }
@@ -76,7 +75,6 @@ impl AddAssign for Count {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Life of facts in the store.
     Writing,
     Retrieval,
     Answers,
@@ -103,12 +101,10 @@ pub struct Number {
     pub name: String,
     /// Role of the facts; empty for probes.
     pub role: String,
-    /// List length.
     pub k: Option<usize>,
     pub count: Count,
     /// True if measured on a sample of the answers; then the denominator is the known members.
     pub of_sample: bool,
-    /// A mean instead of a share.
     pub mean: Option<f64>,
 }
 
@@ -330,7 +326,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// Counts for display: among facts that reached the stage, and among all.
     pub fn shown(&self) -> (Count, Count) {
         if self.stage.is_of_sample() {
             (self.arrow.known(), self.left.known())

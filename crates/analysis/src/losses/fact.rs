@@ -41,7 +41,6 @@ impl Known {
         self == Known::Yes
     }
 
-    /// Three-valued OR.
     pub fn any(all: impl IntoIterator<Item = Known>) -> Self {
         all.into_iter().max().unwrap_or(Known::No)
     }

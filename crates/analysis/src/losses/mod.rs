@@ -56,7 +56,6 @@ pub enum LossError {
 pub struct Losses {
     pub benchmark: &'static Benchmark,
     pub run: String,
-    /// Judge with its rubric in brackets; `None` without verdicts.
     pub judge: Option<String>,
     pub no_result: Option<String>,
     pub systems: Vec<SystemLosses>,

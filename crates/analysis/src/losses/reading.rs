@@ -1,4 +1,4 @@
-//! Whether a shown memory was attended and used.
+//! Decides if a shown memory was attended and used.
 //!
 //! *Attended*: the density of the query's attention to its span exceeds its baseline's and is among the [`HIGHEST`] of the shown memories.
 //! The baseline is the mean of the next-ranked memory on either side that is known to carry no evidence. *Used*: blocking its span from the
@@ -12,9 +12,7 @@ use palimpsest_data::statistics::control::are_apart;
 use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow};
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// Top k of the densities.
 pub const HIGHEST: usize = 3;
-/// Quantile of the controls.
 pub const CONTROLS: f64 = 0.95;
 
 /// `plain` tells which memories are known to carry no evidence. Unknown if the density or its baseline was not measured.
@@ -31,7 +29,6 @@ pub fn attended(rank: usize, densities: &[(usize, f64)], plain: impl Fn(usize) -
     Known::of(own > mean && higher < HIGHEST)
 }
 
-/// Effects of blocked spans on a run's answers.
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
     blocked: BTreeMap<AnswerKey, Vec<CauseRow>>,
@@ -39,7 +36,6 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Takes spans blocked at all layers.
     pub fn of(lines: Vec<CauseLine>) -> Self {
         let mut effects = Effects::default();
         for line in lines {

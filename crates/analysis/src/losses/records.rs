@@ -101,7 +101,6 @@ pub struct Pair {
     /// Right in the second only.
     pub c: usize,
     pub p: f64,
-    /// Holm-corrected over all pairs.
     pub p_holm: f64,
 }
 
@@ -166,7 +165,6 @@ pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
     pairs
 }
 
-/// One row per number, unrounded.
 pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
     let shares = |number: &Number| number.shown().shares();
     let interval = |number: &Number| number.shown().interval();

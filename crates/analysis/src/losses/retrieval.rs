@@ -3,12 +3,11 @@
 use super::fact::{Carrier, Fact, Known};
 use palimpsest_run::memory::system::protocol::Memory;
 
-/// Evaluated cut-offs.
 pub const KS: [usize; 5] = [1, 3, 5, 10, 20];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranking {
-    /// [fact][rank]: does the memory carry it?
+    /// By fact, then rank: does the memory carry it?
     carried: Vec<Vec<Known>>,
     len: usize,
     /// Requested length; a list that long may have been cut.
@@ -24,7 +23,6 @@ impl Ranking {
         Ranking { carried, len, asked, searched: true }
     }
 
-    /// List of a probe that was not searched.
     pub fn absent(facts: &[Fact]) -> Self {
         Ranking { carried: vec![Vec::new(); facts.len()], ..Ranking::default() }
     }
@@ -72,7 +70,6 @@ impl Ranking {
         }
     }
 
-    /// True if the first memory carries none of the facts.
     pub fn distractor_first(&self) -> Known {
         if !self.reaches(1) {
             return Known::Unknown;

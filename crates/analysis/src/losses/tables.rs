@@ -79,7 +79,6 @@ pub fn tables(runs: &[Losses], pairs: &[Pair]) -> Vec<Table> {
     tables
 }
 
-/// Notes on the levels of provenance shown, and systems that lack one.
 fn levels_note(runs: &[Losses]) -> Vec<String> {
     let mut notes = vec![level_in_words(Level::Source).to_owned()];
     let systems = || runs.iter().flat_map(|run| &run.systems);
@@ -100,7 +99,6 @@ fn levels_note(runs: &[Losses]) -> Vec<String> {
     notes
 }
 
-/// Columns needed to distinguish rows.
 struct Several {
     runs: bool,
     levels: bool,
@@ -197,7 +195,6 @@ impl Several {
             let name = format!("hit {share}");
             table = table.column(Column::number(share).under("hit"), |item| get(item, &name, ""));
         }
-        // Printed once, at the first k.
         let is_first = |k: usize| k == KS[0];
         table = table.number("distractor first", |(block, k)| match is_first(k) {
             true => get((block, k), "distractor", ""),
@@ -344,7 +341,6 @@ fn counted(number: Option<&Number>) -> Vec<String> {
     lines
 }
 
-/// Events that lost a fact, with counts: `update 3, delete 1`.
 fn lost(block: &Block<'_>, role: &str) -> Vec<String> {
     let of_role = block.numbers.iter().filter(|number| number.part == Part::Writing && number.role == role);
     let words: Vec<String> = of_role

@@ -63,7 +63,6 @@ impl Stage {
 pub struct FactTrace {
     pub role: String,
     pub side: Option<Side>,
-    /// Original indices of its sessions.
     pub sessions: BTreeSet<usize>,
     pub writing: Writing,
     /// Older side only: its treatment when the newer fact came.
@@ -77,22 +76,18 @@ pub struct Trace {
     pub case: String,
     pub probe: String,
     pub kind: Option<String>,
-    /// Probe group ([`palimpsest_data::benchmarks::Benchmark::dimension`]).
     pub dimension: String,
     pub facts: Vec<FactTrace>,
     /// The system's search, independent of the condition.
     pub search: Ranking,
-    /// The condition's full list.
     pub list: Ranking,
     pub right: Known,
 }
 
-/// Input rows of one probe under one condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The system's rows for the case; `None` if missing.
     pub rows: Option<&'a MemoryRows>,
-    /// Maximum number of memories shown.
     pub k: usize,
     pub show: Show,
     pub answer: Option<&'a AnswerRow>,
@@ -212,7 +207,6 @@ impl Reading<'_> {
         }
     }
 
-    /// Ranks of shown memories that carry a fact.
     fn carrying(&self, fact: &Fact) -> Vec<usize> {
         let all = self.shown.iter().flatten();
         all.filter(|(_, memory)| self.carrier.has(memory, fact).is_yes()).map(|(rank, _)| *rank).collect()

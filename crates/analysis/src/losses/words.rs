@@ -7,7 +7,6 @@ use super::writing::Extraction;
 use super::{ConditionLosses, Losses, SystemLosses};
 use palimpsest_run::runs::condition::label;
 
-/// Per system: amount written, then losses under each condition.
 pub fn in_words(runs: &[Losses]) -> Vec<String> {
     runs.iter().flat_map(|run| run.systems.iter().flat_map(|system| of_system(run, system))).collect()
 }
@@ -37,7 +36,6 @@ fn is_poor(system: &SystemLosses) -> bool {
     system.extraction.is_poor() && 2 * of_evidence < written.len().max(1)
 }
 
-/// Waterfall of each role, and its largest loss.
 fn of_condition(condition: &ConditionLosses) -> Option<String> {
     let traces: Vec<&Trace> = condition.traces.get(&Level::Source)?.iter().collect();
     let mut sentences = Vec::new();

@@ -14,9 +14,7 @@ use palimpsest_run::memory::system::rows::{EventRow, HistoryRow, SessionRow};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writing {
-    /// An event wrote a memory that carries it, or the dump has one.
     pub written: Known,
-    /// An active memory of the final store carries it.
     pub kept: Known,
     /// Event after which no active memory carried it; for facts written and not kept.
     pub lost: Option<Lost>,
@@ -26,7 +24,6 @@ pub struct Writing {
 pub struct Lost {
     /// Session written at that time; `None` without an event.
     pub session: Option<String>,
-    /// `None` without an event.
     pub op: Option<Op>,
 }
 
@@ -226,7 +223,6 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
     Overwriting { looked_at: known(reports, looked_at), gated: known(reports_gate, gated), marked, removed }
 }
 
-/// Amounts written by a system.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extraction {
     pub cases: usize,
@@ -274,7 +270,6 @@ impl Extraction {
         }
         self.sessions += ended.len();
         self.failed += ended.values().filter(|row| row.failed.is_some()).count();
-        // Without events, the dump may have sources.
         let dumped = rows.dump.iter().flatten().flat_map(|memory| memory.sources.iter().flatten());
         wrote.extend(dumped.map(|source| source.session.as_str()));
         self.memories += rows.dump.as_ref().map_or(held.len(), Vec::len);
@@ -284,7 +279,6 @@ impl Extraction {
         self.unparsed += rows.calls.iter().filter(|call| call.json == Some(false)).count();
     }
 
-    /// True if no session's output is known.
     pub fn is_untold(&self) -> bool {
         self.untold == self.sessions
     }

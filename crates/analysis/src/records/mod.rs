@@ -15,9 +15,7 @@ use palimpsest_run::runs::store::RunFolder;
 pub struct Record<'a> {
     pub case: &'a PlannedCase,
     pub probe: &'a PlannedProbe,
-    /// Answer or error row; `None` if not asked yet.
     pub row: Option<&'a AnswerRow>,
-    /// All judges and rubrics, error rows included.
     pub verdicts: Vec<&'a VerdictRow>,
 }
 

@@ -46,13 +46,11 @@ pub struct Comparison {
     pub second: String,
     pub cells: Vec<Difference>,
     pub overall: Difference,
-    /// Independent units: `cases` or `questions`.
     pub units: &'static str,
     /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
-    /// Questions of one run only; excluded.
     pub only_first: usize,
     pub only_second: usize,
 }
@@ -83,7 +81,6 @@ pub struct Discordance {
 }
 
 impl Comparison {
-    /// The cells, then the total.
     pub fn rows(&self) -> impl Iterator<Item = &Difference> {
         self.cells.iter().chain(std::iter::once(&self.overall))
     }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use palimpsest_data::statistics::Interval;
 use palimpsest_data::statistics::bounded::{Intervals, Stratum, adjusted_mean, of_units};
 
-/// A unit's probes: (cell, worth).
 pub(super) type Worths = Vec<(usize, f64)>;
 
 /// Interval of the mean worth, or of a difference, within `bounds`. `strata` is `[kinds][units]`; probes weigh the same, or cells do with
@@ -33,7 +32,6 @@ pub(super) fn interval(
     of_units(&filled.map(stratum).collect::<Vec<_>>(), bounds, how)
 }
 
-/// Probes of equal weight: a cell, or a kind.
 #[derive(Default)]
 struct WeightClass {
     probes: f64,
@@ -107,7 +105,6 @@ mod tests {
         for (unit, expected) in found[0].units.iter().chain(&found[1].units).zip([0.5, 1.0, 0.0, 0.5, 1.0]) {
             assert!((unit - expected).abs() < 1e-12, "{unit} is not {expected}");
         }
-        // Three cells; the first kind has two.
         assert!((found[0].weight - 2.0 / 3.0).abs() < 1e-12 && (found[1].weight - 1.0 / 3.0).abs() < 1e-12);
     }
 

@@ -14,7 +14,6 @@ pub struct LabelAgreement {
     pub units: usize,
     pub said: usize,
     pub agreed: usize,
-    /// `[label][word]`, in the order of [`LabelCheck::values`].
     pub table: Vec<Vec<usize>>,
     pub kappa: Option<f64>,
 }

@@ -35,7 +35,6 @@ pub struct Cell {
     pub dimension: String,
     #[serde(flatten)]
     pub counts: Counts,
-    /// `worth / expected`.
     pub accuracy: f64,
     /// 95% interval over units; Wilson's for single right/wrong answers.
     pub interval: Option<Interval>,
@@ -119,12 +118,10 @@ fn worths<'s, 'a: 's>(
     cases.map(of_case).filter(|probes| !probes.is_empty()).collect()
 }
 
-/// Accuracy of one kind over repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Repeated {
     /// `None` for all kinds.
     pub kind: Option<String>,
-    /// By dimension; empty for all kinds.
     pub cells: Vec<RepeatedCell>,
     /// Spread of the overall accuracies: mean of cells or of probes, as the benchmark defines it.
     pub overall: Spread,

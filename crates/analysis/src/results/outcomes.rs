@@ -19,7 +19,6 @@ use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
 /// Kind of broken cases whose split cannot be read.
 pub const UNREADABLE: &str = "unreadable";
 
-/// One run, condition and judge.
 #[derive(Debug, Clone)]
 pub struct Outcomes<'a> {
     pub benchmark: &'static Benchmark,
@@ -52,7 +51,6 @@ pub struct CaseOutcomes<'a> {
 pub struct Outcome<'a> {
     pub probe: &'a str,
     pub query: &'a str,
-    /// Index into [`Outcomes::cells`].
     pub cell: usize,
     /// Judged correct; the maximum score for scores.
     pub correct: bool,
@@ -61,11 +59,9 @@ pub struct Outcome<'a> {
     /// Has a clean verdict on a clean answer.
     pub judged: bool,
     pub answered: bool,
-    /// Not asked yet.
     pub missing: bool,
 }
 
-/// Counts of one or more cells.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
     pub correct: usize,
@@ -88,14 +84,12 @@ impl Counts {
         self.expected += 1;
     }
 
-    /// `worth / expected`; 0 if empty.
     pub fn accuracy(&self) -> f64 {
         self.worth / self.expected.max(1) as f64
     }
 }
 
 impl<'a> Outcomes<'a> {
-    /// Outcomes of one condition's records by the verdicts of `judge`, which use one rubric.
     pub fn of(benchmark: &'static Benchmark, records: &[Record<'a>], judge: &str) -> Self {
         let most = benchmark.rubric().verdict.most();
         let reading = benchmark.readings.iter().find(|reading| reading.name == judge);
@@ -169,7 +163,6 @@ impl<'a> Outcomes<'a> {
         }
     }
 
-    /// True if the overall accuracy is the mean of cells.
     pub fn of_cells(&self) -> bool {
         self.benchmark.overall == Weighing::Cells
     }
@@ -180,7 +173,6 @@ impl<'a> Outcomes<'a> {
         !(self.of_cells() && self.unreadable > 0 && is_unreadable())
     }
 
-    /// Notes on unreadable rows and on unscored probes.
     pub fn apart_in_words(&self) -> Vec<String> {
         let mut said = Vec::new();
         if self.unreadable > 0 {
@@ -208,7 +200,6 @@ impl<'a> Outcomes<'a> {
         self.strata.iter().flatten().flat_map(|case| &case.probes)
     }
 
-    /// By cell.
     pub fn counts(&self) -> Vec<Counts> {
         let mut counts = vec![Counts::default(); self.cells.len()];
         self.all().for_each(|outcome| counts[outcome.cell].add(outcome));
@@ -221,7 +212,6 @@ impl<'a> Outcomes<'a> {
         total
     }
 
-    /// Overall accuracy of some cases; `None` without probes.
     pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
     where
         'a: 's,
@@ -238,7 +228,6 @@ impl<'a> Outcomes<'a> {
     }
 }
 
-/// Mean worth; `None` without outcomes.
 pub fn mean_worth<'s, 'a: 's>(outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64> {
     mean(&outcomes.map(|outcome| outcome.worth).collect::<Vec<f64>>())
 }

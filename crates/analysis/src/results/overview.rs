@@ -47,7 +47,6 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     let lines = models.iter().flat_map(|(model, rows)| {
         rows.iter().enumerate().map(move |(at, row)| {
             let mut line = vec![cell(if at == 0 { (*model).to_owned() } else { String::new() })];
-            // label the source if there are several numbers
             line.extend(row.iter().enumerate().map(|(place, found)| {
                 let several = rows.iter().filter(|row| row[place].is_some()).count() > 1;
                 found.map_or_else(|| cell("-"), |row| cell_of(row, several.then_some(names)))

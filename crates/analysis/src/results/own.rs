@@ -39,7 +39,6 @@ pub(super) fn own_tables(
         .collect();
     let judges = || folders.iter().flat_map(RunFolder::judges);
     let short = short_judges(judges().map(|name| name.judge.as_str()));
-    // Judge label to display name.
     let called = judges().map(|name| {
         let judge = short.get(name.judge.as_str()).copied().unwrap_or(&name.judge);
         (name.label.as_str(), name.label.replacen(name.judge.as_str(), judge, 1))
@@ -155,7 +154,6 @@ fn memory_of(condition: &Condition) -> Option<GradedMemory<'_>> {
     Some(GradedMemory { system, shown: after.trim_start_matches('-') })
 }
 
-/// Numbers of unasked questions by condition.
 fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
     let note = |condition: &String| {
@@ -171,9 +169,7 @@ fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
     conditions.iter().filter_map(note).collect()
 }
 
-/// Notes on answers truncated at the token limit, by run and condition.
 fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
-    // An answer has a row per judge.
     let mut seen = HashSet::new();
     let mut counts: Vec<((&str, &str), [usize; 2])> = Vec::new();
     for row in rows {

@@ -21,7 +21,6 @@ use palimpsest_run::runs::judge_name::short_judges;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ResultRow {
     pub name: String,
-    /// Without the condition, which has its own column.
     #[serde(skip)]
     pub system: String,
     pub dir: String,
@@ -32,7 +31,6 @@ pub struct ResultRow {
     /// Condition for display, with the part of the history it shows.
     #[serde(skip)]
     pub shown: String,
-    /// `None` without verdicts.
     pub judge: Option<String>,
     /// Rubric name as shown after the judge, with a suffix if the name is ambiguous. Empty for rule-based readings and version 0.1.0.
     pub rubric: String,
@@ -50,7 +48,6 @@ pub struct ResultRow {
     pub no_verdict: usize,
     /// Verdicts settled without the judge: the answer equals a reference.
     pub settled: usize,
-    /// Planned probes under all conditions of the row.
     pub expected: usize,
     /// Broken rows of unknown kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
     pub unreadable: usize,
@@ -70,7 +67,6 @@ pub struct ResultRow {
 pub(super) const WARNED: &str = "!";
 
 impl ResultRow {
-    /// The model, with a star if histories were truncated.
     fn label(&self) -> String {
         let star = if self.truncated > 0 { "*" } else { "" };
         format!("{}{star}", self.system)
@@ -112,7 +108,6 @@ impl ResultRow {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// Placeholder for missing numbers.
     pub(super) fn nothing(&self) -> &'static str {
         if self.no_result.is_some() { "no result" } else { "no verdicts" }
     }
@@ -202,7 +197,6 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     with_counts(table, rows, |(row, _)| row).sheet(notes)
 }
 
-/// Cell-wise difference of two runs.
 pub fn differences(comparison: &Comparison) -> Sheet {
     let Comparison { first, second, only_first, only_second, .. } = comparison;
     let tested = |of: fn(Discordance) -> Option<String>| {
@@ -249,7 +243,6 @@ fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
     }
 }
 
-/// [`accuracies`] as CSV: one unrounded number per row.
 pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
     let lines = rows.iter().flat_map(|row| {
         let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| (row, Some(cell)));
@@ -296,7 +289,6 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
     with_caveats(table, |(row, _)| row)
 }
 
-/// [`spreads`] as CSV: one unrounded number per row.
 pub fn spread_records(rows: &[ResultRow]) -> Sheet {
     type Line<'a> = (&'a ResultRow, &'a str, &'a str, Option<Spread>);
     let mut lines: Vec<Line<'_>> = Vec::new();
@@ -317,7 +309,6 @@ pub fn spread_records(rows: &[ResultRow]) -> Sheet {
     with_caveats(table, |(row, ..)| row)
 }
 
-/// [`differences`] as CSV, unrounded.
 pub fn difference_records(comparison: &Comparison) -> Sheet {
     Columns::of(comparison.rows())
         .text("first", |_| &*comparison.first)
@@ -364,7 +355,6 @@ fn with_counts<'a, R: Copy>(
         .number("cut", |item| row(item).cut)
 }
 
-/// Identifying columns in CSV.
 fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
     Columns::of(items)
         .text("name", |item| &*row(item).name)
@@ -485,7 +475,6 @@ fn range(Interval { low, high }: Interval) -> String {
     format!("{} to {}", percent(low), percent(high))
 }
 
-/// Appends a mark to the first line of a cell.
 pub(super) fn marked(mut lines: Vec<String>, mark: &str) -> Vec<String> {
     lines.iter_mut().take(1).for_each(|line| line.push_str(mark));
     lines

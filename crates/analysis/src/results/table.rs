@@ -164,7 +164,6 @@ fn compared(
 
 /// A run and judge, under one condition or all its repetitions.
 struct Source {
-    /// By condition; one unless repetitions are combined.
     runs: Vec<AnalysedRun>,
     judge: Option<String>,
     condition: String,
@@ -172,7 +171,6 @@ struct Source {
     several: bool,
 }
 
-/// Requested rows of a run folder, by condition and judge.
 fn sources_of(folder: &RunFolder, args: &TableArgs) -> anyhow::Result<Vec<Source>> {
     let chosen = folder.chosen_conditions(&args.condition)?;
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -218,7 +216,6 @@ fn sources_of(folder: &RunFolder, args: &TableArgs) -> anyhow::Result<Vec<Source
 
 impl Source {
     fn first(&self) -> &AnalysedRun {
-        // Never empty.
         &self.runs[0]
     }
 

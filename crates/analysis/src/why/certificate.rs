@@ -40,7 +40,6 @@ pub fn search(
     settings: WhySettings,
 ) -> Result<(SearchRow, Option<Certificate>), ReadError> {
     let ranges = |set: &[usize]| set.iter().map(|at| candidates[*at].range()).collect::<Vec<Range<usize>>>();
-    // The last reading that flipped the answer, with its set.
     let mut last: Option<(Vec<usize>, Turned)> = None;
     let found = smallest(candidates.len(), settings.readings, &mut |set| {
         let read = reader.turn_blocked(&ranges(set), None)?;
@@ -74,7 +73,6 @@ pub fn search(
     let sets = equal_sets((count, settings.seed), &store.case, &lengths, &history(store), &away);
     let mut flips = 0;
     if after.answer.is_none() {
-        // Contrasts are batched.
         let read = reader.blocked(&sets)?;
         flips = read.iter().filter(|changed| reader.flipped(**changed)).count();
     } else {
@@ -95,7 +93,6 @@ pub fn search(
     Ok((row, Some(certificate)))
 }
 
-/// Tokens from the first session to the last.
 pub fn history(store: &AttentionStore) -> Range<usize> {
     extent(&sessions(store).map(Span::range).collect::<Vec<_>>())
 }

@@ -29,7 +29,6 @@ mod tests {
         for n in 19..80 {
             let limit = of(n).unwrap();
             let above = (1..=n + 1).filter(|rank| {
-                // The new value has this rank; the others are controls.
                 let controls: Vec<f64> = (1..=n + 1).filter(|at| at != rank).map(|at| at as f64).collect();
                 *rank as f64 > threshold(&controls).unwrap()
             });

@@ -5,10 +5,10 @@
 //! 3. `undecided`: the history has no newer evidence.
 //! 4. `not shown`: none of it is in the context.
 //! 5. `not read`: blocking it changes the number no more than random sets of equal size.
-//! 6. `overridden`: the answer flips with the older evidence, or part of it (its certificate), blocked, and for at most one in twenty
-//! random sets of equal size.
+//! 6. `overridden`: blocking the older evidence, or part of it (its certificate), flips the answer, and at most one in twenty random sets
+//!    of equal size does.
 //! 7. `carried`: it does not flip and the blocking effect is within the controls, but removing the older evidence flips it, beyond removals
-//! of equal size, which do not flip it. If the blocking effect exceeds the controls: `overridden`.
+//!    of equal size, which do not flip it. If the blocking effect exceeds the controls: `overridden`.
 //! 8. `undecided`: everything else, with the reason.
 
 use palimpsest_run::runs::why_rows::{Compared, Label};
@@ -21,7 +21,6 @@ pub enum Presence {
     Lost(String),
     /// Unknown or not separable, with the reason.
     Unclear(String),
-    /// At least part of it is in the context.
     Shown,
 }
 
@@ -29,7 +28,6 @@ pub enum Presence {
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub correct: Option<bool>,
-    /// The answer names the current value and no other.
     pub names_current: bool,
     pub newer: Presence,
     pub older: Presence,
@@ -160,7 +158,6 @@ mod tests {
         assert_eq!(decide(&facts), Err(Lacking::RemovedOlder));
         facts.removed_older = Some((of(BEYOND), true));
         assert_eq!(label(&facts), Label::Carried);
-        // Verdict, text or context decide without readings.
         for (facts, expected) in [
             (
                 Facts { correct: Some(true), names_current: true, newer: Presence::Absent, ..wrong() },

@@ -18,7 +18,6 @@ pub fn roles(benchmark: &Benchmark, side: Side) -> Vec<&'static str> {
     of_side.map(|(role, _)| *role).collect()
 }
 
-/// Spans before the question with one of these roles.
 pub fn spans<'a>(store: &'a AttentionStore, roles: &[&str]) -> Vec<&'a Span> {
     let plays = |span: &&Span| span.role.as_deref().is_some_and(|role| roles.contains(&role));
     sessions(store).filter(plays).collect()

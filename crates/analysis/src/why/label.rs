@@ -93,7 +93,6 @@ fn ranges(spans: &[&Span]) -> Vec<Range<usize>> {
     spans.iter().map(|span| span.range()).collect()
 }
 
-/// Compares evidence with random text of equal size.
 struct Sides<'a> {
     store: &'a AttentionStore,
     settings: WhySettings,

@@ -14,7 +14,6 @@ use palimpsest_run::runs::why_rows::{Label, WhyRow, last_rows, read_why};
 
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// Judges whose verdicts are explained.
     judges: Vec<String>,
     /// In plan order, then by condition.
     pub answers: Vec<Labelled>,
@@ -22,7 +21,6 @@ pub struct Labels {
 
 #[derive(Debug, Clone)]
 pub struct Labelled {
-    /// Value of the benchmark's split label.
     kind: String,
     dimension: String,
     pub row: WhyRow,
@@ -84,7 +82,6 @@ impl Labels {
         }
     }
 
-    /// One row of counts per name, in first-seen order.
     fn counted(&self, named: &dyn Fn(&Labelled) -> [String; 3]) -> Vec<Vec<Vec<String>>> {
         let row = |names: [String; 3]| {
             let own: Vec<Label> =
@@ -168,11 +165,9 @@ struct Certificates {
     searched: usize,
     found: usize,
     single: usize,
-    /// Forward passes over candidate sets, of all searches.
     readings: usize,
     /// The same, of successful searches.
     readings_of_found: usize,
-    /// Blockable sessions, of all searches.
     candidates: usize,
     spent: usize,
     control_sets: usize,
@@ -204,7 +199,6 @@ fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
 }
 
-/// Percentage with its 95% interval.
 fn share(count: usize, of: usize) -> String {
     let percent = |x: f64| format!("{:.0}", 100.0 * x);
     match wilson(count, of, LEVEL) {

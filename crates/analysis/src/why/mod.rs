@@ -101,7 +101,6 @@ pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Ju
     judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
 }
 
-/// Judges a regenerated answer to a row's question.
 pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
 
 /// Labels the rows that `folder` lacks and appends them. Answers without a contrast are regenerated for `judge`, if given. `model` must be
@@ -169,7 +168,6 @@ pub fn measure(
     Ok(measured)
 }
 
-/// Memory traces by answer.
 type Traces<'a> = BTreeMap<AnswerKey<&'a str>, &'a Trace>;
 
 fn traces(losses: &Losses) -> Traces<'_> {

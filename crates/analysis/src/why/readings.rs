@@ -24,14 +24,11 @@ pub enum ReadError {
     Judge(anyhow::Error),
 }
 
-/// Regenerates and judges an answer.
 pub struct Anew<'a> {
     pub text: &'a ModelText,
     /// The run's greedy sampling: without a change, it reproduces the run's answer.
     pub sampling: Sampling,
-    /// Verdict on the original answer.
     pub right: bool,
-    /// Verdict on another answer to the same question.
     pub judge: &'a mut dyn FnMut(&str) -> anyhow::Result<bool>,
 }
 
@@ -40,7 +37,6 @@ pub struct Anew<'a> {
 pub struct Turned {
     pub value: f64,
     pub turned: bool,
-    /// The regenerated answer, if judged.
     pub answer: Option<String>,
 }
 
@@ -118,7 +114,6 @@ impl<'a> Reader<'a> {
         Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
     }
 
-    /// Blocks token ranges at some or all layers.
     pub fn turn_blocked(
         &mut self,
         keys: &[Range<usize>],
@@ -127,7 +122,6 @@ impl<'a> Reader<'a> {
         self.turn(&self.prompt.history(), self.prompt.hidden(keys, layers))
     }
 
-    /// Removes token ranges.
     pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
         self.turn(&self.without(keys), LayerHoles::default())
     }

@@ -22,7 +22,6 @@ struct Counted<'a, E> {
 }
 
 impl<E> Counted<'_, E> {
-    /// Returns `None` if the budget is spent.
     fn read(&mut self, set: &[usize]) -> Result<Option<bool>, E> {
         if self.left == 0 {
             return Ok(None);
@@ -68,7 +67,6 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
             (0..length).chain(members.iter().copied()).collect()
         };
         let (mut low, mut step) = (0, 1);
-        // 1. Doubling, up to the known prefix.
         let most = known.unwrap_or(count);
         let mut high = known;
         while low < most {
@@ -136,7 +134,6 @@ mod tests {
     use palimpsest_data::case::draw::Draws;
     use std::convert::Infallible;
 
-    /// Brute force over all subsets by size.
     fn least(count: usize, turns: &dyn Fn(&[usize]) -> bool) -> Option<usize> {
         let subset = |bits: u32| (0..count).filter(|at| bits >> at & 1 == 1).collect::<Vec<_>>();
         (1..1u32 << count).map(subset).filter(|set| turns(set)).map(|set| set.len()).min()
@@ -178,7 +175,6 @@ mod tests {
     fn what_is_not_monotone_still_turns_and_is_read_member_by_member() {
         let mut draws = Draws::new("certificates", 1, "");
         for seed in 0..200 {
-            // Arbitrary answers by hash; the empty set does not flip.
             let turns = |set: &[usize]| {
                 let mut sorted = set.to_vec();
                 sorted.sort_unstable();

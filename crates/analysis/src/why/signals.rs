@@ -20,7 +20,6 @@ use palimpsest_run::runs::why_rows::Label;
 /// Minimum answers with and without a label.
 const FEWEST: usize = 5;
 
-/// Calibration bins.
 const BINS: usize = 5;
 
 /// Signals of one answer; `None` if not measured.
@@ -168,7 +167,6 @@ fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &
     sum(spans, of)
 }
 
-/// `None` without a span.
 fn sum(spans: &[&Span], of: impl Fn(&Span) -> Option<f64>) -> Option<f64> {
     if spans.is_empty() { None } else { spans.iter().map(|span| of(span)).sum() }
 }

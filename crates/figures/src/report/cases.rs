@@ -37,7 +37,6 @@ const WHOLE_TEXTS: usize = 1500;
 /// Characters per query, answer or reason on a large page.
 const TEXT: usize = 600;
 
-/// Character limits; `None` for no limit.
 struct Room {
     /// Per segment without evidence.
     plain: Option<usize>,
@@ -72,7 +71,6 @@ impl Room {
     }
 }
 
-/// Segments with evidence of any probe.
 fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
     let of_probes = case.probes.iter().flat_map(|probe| &probe.evidence);
     case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
@@ -269,7 +267,6 @@ pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
     lens.layer_kinds().first().map(|(kind, _)| *kind)
 }
 
-/// One attention summary per layer kind.
 fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
     let part = |(kind, count): (LayerKind, usize)| {
         let layers = match lens.has_kinds() {
@@ -285,7 +282,6 @@ fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
 fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
     let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
     let all: f64 = example.segments.iter().map(over).sum();
-    // By role, in prompt order.
     let mut roles: Vec<(&str, f64)> = Vec::new();
     for segment in &example.segments {
         let Some(role) = segment.role.as_deref() else { continue };
@@ -311,7 +307,6 @@ fn segments(
     let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
     let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
-    // per example: segment index to position
     let places: Vec<(&OfCase<'_>, &Example, HashMap<usize, usize>)> = examples()
         .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
         .collect();

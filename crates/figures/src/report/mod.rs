@@ -51,13 +51,11 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-/// A section: text, then figures.
 #[derive(Debug, Default, Serialize)]
 struct Part {
     id: &'static str,
     heading: Option<String>,
     about: Option<String>,
-    /// Paragraphs.
     words: Vec<String>,
     pictures: Vec<Picture>,
 }
@@ -169,7 +167,6 @@ fn page(
     Ok(template.render(page).map_err(FigureError::from)?)
 }
 
-/// Drops empty parts.
 fn shown(mut parts: Vec<Part>) -> Vec<Part> {
     parts.retain(|part| !part.pictures.is_empty() || !part.words.is_empty());
     parts
@@ -272,7 +269,6 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     }))
 }
 
-/// Section on labels; `None` without labels.
 fn labelled(study: &Study) -> Result<Option<Part>, ReportError> {
     let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     let words = labels.map(|labels| labels.in_words());
@@ -305,7 +301,6 @@ fn under(view: &View<'_>) -> minijinja::Value {
     context! { name => view.condition, about => captions::capital(view.about), came => came }
 }
 
-/// The condition used for shading, if several were measured.
 fn shaded_by(views: &[View<'_>]) -> Option<String> {
     let measured = views.iter().filter(|view| view.lens.is_some()).count();
     let shading: Vec<&str> = views.iter().filter(|view| view.shades).map(|view| view.condition).collect();
@@ -315,7 +310,6 @@ fn shaded_by(views: &[View<'_>]) -> Option<String> {
     }
 }
 
-/// Layers averaged for shading.
 fn shaded_over(lens: &Lens) -> String {
     match lens.layer_kinds().as_slice() {
         [(LayerKind::Softmax, _)] | [] => "layers".to_owned(),
@@ -365,7 +359,6 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         said.collect()
     };
     let listed = |parts: &[(&str, &str)]| Some(said(parts).join(", ")).filter(|said| !said.is_empty());
-    // The first, then the others in brackets.
     let with = |parts: &[(&str, &str)]| match &said(parts)[..] {
         [] => None,
         [first] => Some(first.clone()),
@@ -430,7 +423,6 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
 }
 
-/// Agreement of blind judges with data labels, if measured.
 fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     let Some(check) = run.benchmark().label_check else { return Ok(None) };
     let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);

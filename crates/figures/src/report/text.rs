@@ -11,9 +11,7 @@ use palimpsest_run::runs::store::ShownSegment;
 #[derive(Debug, Serialize)]
 pub(super) struct TurnPart {
     who: String,
-    /// A field, with its name beside the text.
     field: bool,
-    /// Entirely evidence.
     marked: bool,
     pieces: Vec<Piece>,
 }

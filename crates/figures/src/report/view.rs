@@ -3,7 +3,6 @@
 use palimpsest_analysis::lens::{AnalysedRun, Lens};
 use palimpsest_run::runs::judged::Judged;
 
-/// A run under one condition.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     /// Display name; empty if the run has only the plain condition.
@@ -11,10 +10,8 @@ pub(super) struct View<'a> {
     pub about: &'a str,
     /// Why no attention is shown, if so.
     pub without: Option<&'a str>,
-    /// True if it shades the segments.
     pub shades: bool,
     pub run: &'a AnalysedRun,
     pub verdicts: Option<&'a Judged<'a>>,
-    /// `None` without recorded attention.
     pub lens: Option<&'a Lens>,
 }

@@ -76,7 +76,6 @@ pub struct CausedAnswer {
     pub(super) tried: Option<Vec<f64>>,
 }
 
-/// An answer's measures, with optional head weights.
 #[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub measures: &'a SessionMeasures,
@@ -275,7 +274,6 @@ mod tests {
             }
             assert!(found[0] > found[1] && found[1] > found[2], "{predictor:?}: {found:?}");
         }
-        // Masses are normalised by softmax already.
         let found = measured.overall(Predictor::Mass, &by_layer[&Predictor::Mass]);
         assert!(found.iter().all(|mass| (mass - 0.1).abs() < 1e-6));
     }

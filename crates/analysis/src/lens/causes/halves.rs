@@ -8,13 +8,11 @@ use super::UnitName;
 use crate::lens::band::Estimate;
 use palimpsest_data::case::draw::Draws;
 
-/// Minimum units per half.
 pub const LEAST_UNITS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldOut<T> {
     pub chosen: [T; 2],
-    /// Mean over all units, each measured with the other half's choice.
     pub estimate: Estimate,
 }
 
@@ -41,7 +39,6 @@ pub(super) fn choose(
         let width = rows.iter().map(|row| row.len()).max().unwrap_or(0);
         let mean = |at: usize| super::mean(rows.iter().filter_map(|row| row.get(at).copied()));
         let means = (0..width).filter_map(|at| Some((at, mean(at)?)));
-        // Ties go to the first.
         means.fold(None, |best: Option<(usize, f64)>, (at, mean)| match best {
             Some((_, most)) if most >= mean => best,
             _ => Some((at, mean)),

@@ -58,7 +58,6 @@ impl Causes {
         self.answers.iter().map(|answer| self.unit_of(answer)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Available predictors in figure order: measures, then interventions.
     pub fn predictors(&self) -> Vec<Predictor> {
         let known: BTreeSet<Predictor> =
             self.answers.iter().flat_map(|answer| answer.overall.keys().copied()).collect();
@@ -87,7 +86,6 @@ impl Causes {
         self.mean_of(role, correctness, |effect| effect.log_p_drop)
     }
 
-    /// [`Causes::effect`] for one component of an effect.
     pub fn mean_of(
         &self,
         role: Option<&str>,
@@ -98,7 +96,6 @@ impl Causes {
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// [`Causes::effect`] for total effects.
     pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
         let total = Predictor::Intervention(Intervention::Total);
         let number = |answer: &CausedAnswer, at: usize| answer.overall.get(&total)?.get(at).copied();
@@ -122,7 +119,6 @@ impl Causes {
         self.mean_over(|session| session.role.is_some(), Correctness::All, number)
     }
 
-    /// Minimum and maximum number of control stretches per answer.
     pub fn pools(&self) -> Option<(usize, usize)> {
         let counts = || self.answers.iter().map(|answer| answer.stretches);
         Some((counts().min()?, counts().max()?)).filter(|(_, most)| *most > 0)
@@ -158,7 +154,6 @@ impl Causes {
         }
     }
 
-    /// Numbers per answer, averaged within units.
     fn by_unit(
         &self,
         of: impl Fn(&CausedAnswer) -> Option<Vec<f64>>,
@@ -168,7 +163,6 @@ impl Causes {
         averaged(rows, width)
     }
 
-    /// Mean over units of one number per answer; `None` if no answer has one.
     fn one(&self, numbers: Numbers, of: impl Fn(&CausedAnswer) -> Option<f64>) -> Option<Estimate> {
         let rows = self.by_unit(|answer| of(answer).map(|value| vec![value]), 1);
         estimate(&rows.into_values().flatten().collect::<Vec<_>>(), numbers)
@@ -180,14 +174,12 @@ impl Causes {
     }
 }
 
-/// Mean of one number per unit; `None` if none is finite.
 fn estimate(values: &[f64], numbers: Numbers) -> Option<Estimate> {
     let found = of_means(&Array2::from_shape_fn((values.len(), 1), |(row, _)| values[row]), numbers);
     let found = found.into_iter().next();
     found.filter(|estimate| estimate.value.is_some())
 }
 
-/// Averages rows within units.
 fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> BTreeMap<UnitName, Vec<f64>> {
     let mut units: BTreeMap<UnitName, Vec<Vec<f64>>> = BTreeMap::new();
     for (unit, row) in rows {
@@ -197,7 +189,6 @@ fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> B
     units.into_iter().filter_map(|(unit, rows)| Some((unit, mean(rows)?))).collect()
 }
 
-/// Mean of the finite values; `None` without any.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let all: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
@@ -305,7 +296,6 @@ mod tests {
         assert_eq!(causes.rank(removed).unwrap().value, Some(1.0));
         let best = causes.best_measure().unwrap();
         assert_eq!(best.chosen, [Predictor::OutputNorm; 2]);
-        // A single measure: mean and interval over all units.
         assert_eq!(Some(best.estimate), causes.rank(Predictor::OutputNorm));
         // A better ridge regression is chosen, based on its fits within the choosing half.
         causes.fit();
@@ -341,7 +331,6 @@ mod tests {
                 }
             }
             causes.fit();
-            // Fits on one half now rank the other in reverse; the choice cannot see that.
             assert!(causes.rank(Predictor::Ridge).unwrap().value.unwrap() < -0.9);
             assert_eq!(causes.best_measure().unwrap().chosen[1 - changed], chosen[1 - changed]);
         }

@@ -7,13 +7,11 @@ pub enum Predictor {
     Mass,
     /// Mass relative to uniform attention.
     Density,
-    /// Mass from the positions that predict the answer.
     AnswerMass,
     /// Mass with each key weighted by the norm of its projected value.
     ValueNorm,
     /// Norm of the head's output over the session.
     OutputNorm,
-    /// Direct contribution to the answer's logits.
     Attribution,
     /// The question's mass, weighted by retrieval scores.
     RetrievalHeads,
@@ -25,17 +23,12 @@ pub enum Predictor {
     Effect,
 }
 
-/// An intervention other than blocking one session's direct paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intervention {
     /// Session removed and later tokens recomputed: total effect.
     Total,
     /// ContextCite: weight of a session in a sparse linear fit to random subsets.
-    ContextCite {
-        /// How sessions outside a subset were ablated.
-        ablation: Ablation,
-        subsets: usize,
-    },
+    ContextCite { ablation: Ablation, subsets: usize },
 }
 
 impl Predictor {

@@ -12,7 +12,6 @@ use palimpsest_data::statistics::rank::spearman;
 pub const TOP: usize = 3;
 
 impl Causes {
-    /// Within-answer rank correlation of a measure with the effects, by layer.
     pub fn rank_by_layer(&self, predictor: Predictor) -> Series {
         let of_answer = |answer: &CausedAnswer| {
             let values = answer.by_layer.get(&predictor)?;
@@ -24,7 +23,6 @@ impl Causes {
         self.series(predictor.key(), &rows, Numbers::Correlation)
     }
 
-    /// Within-answer rank correlation of a predictor with the effects.
     pub fn rank(&self, predictor: Predictor) -> Option<Estimate> {
         self.one(Numbers::Correlation, |answer| spearman(answer.overall.get(&predictor)?, &answer.effects()))
     }
@@ -67,7 +65,6 @@ impl Causes {
         })
     }
 
-    /// [`Causes::found`] of random ranking.
     pub fn chance(&self, role: &str) -> Option<f64> {
         let of_answer = |answer: &CausedAnswer| {
             let sessions = answer.sessions.len();
@@ -115,7 +112,6 @@ mod tests {
             &[f64::NAN, 1.0, -1.0, 1.0, 1.0, 1.0],
         ];
         for values in examples {
-            // Brute force: mean over all permutations.
             let all = orders(values.len());
             for at in 0..values.len() {
                 let among = |order: &&Vec<usize>| {

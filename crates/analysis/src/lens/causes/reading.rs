@@ -17,7 +17,6 @@ use palimpsest_run::runs::rows::AnswerKey;
 /// Smaller weights, in logits, are rounding noise around 0: such sessions are tied.
 const ROUNDED: f64 = 1e-9;
 
-/// Results of other interventions, by answer and session.
 struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
 
 impl Interventions {
@@ -28,7 +27,6 @@ impl Interventions {
             totals.insert(row.span, row.effect.log_p_drop + 0.0);
         }
         let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
-        // Of several seeds of one kind, the latest fit counts.
         let mut seeds = BTreeMap::new();
         for row in &surrogates {
             seeds.insert(kind(row.ablation, row.subsets), row.seed);
@@ -64,7 +62,6 @@ impl Causes {
         let Some(first) = study.conditions.first() else { return Ok(None) };
         let dir = first.run.path();
         let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
-        // Of several control seeds, the last counts.
         let seed = rows.last().and_then(|row| row.seed);
         rows.retain(|row| {
             row.seed == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)

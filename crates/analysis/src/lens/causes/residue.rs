@@ -19,7 +19,6 @@ use palimpsest_run::runs::causes::rows::{CauseLine, read_lines};
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// Distance groups of later sessions: nearest and farthest.
 pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, usize::MAX)];
 
 /// The total effect that a residue is a part of.
@@ -95,12 +94,10 @@ impl SessionEffects {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Residues {
     pub sessions: Vec<SessionEffects>,
-    /// True if effects are on contrasts instead of answers.
     pub of_contrasts: bool,
 }
 
 enum Measured {
-    /// Hidden from the question on, at all layers.
     Direct,
     Window([usize; 2]),
     Removed,
@@ -109,7 +106,6 @@ enum Measured {
     Carrier(String, f64),
 }
 
-/// Answer, session, role, measure, loss.
 type Found = (AnswerKey, String, Option<String>, Measured, f64);
 
 impl Residues {
@@ -190,7 +186,6 @@ impl Residues {
         Residues { sessions: named.filter(|effects| effects.role.is_some()).collect(), of_contrasts }
     }
 
-    /// True if any total effect or carrier was measured.
     pub fn is_measured(&self) -> bool {
         self.sessions.iter().any(|one| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some()))
     }
@@ -199,7 +194,6 @@ impl Residues {
         sorted_unique(self.sessions.iter().filter_map(|one| one.role.as_deref()))
     }
 
-    /// One number per session of a role, averaged within cases.
     fn by_case(&self, role: &str, of: impl Fn(&SessionEffects) -> Option<f64>) -> Vec<f64> {
         let mut cases: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for one in self.sessions.iter().filter(|one| one.role.as_deref() == Some(role)) {
@@ -277,7 +271,6 @@ fn number(span: &str) -> Option<usize> {
     span.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Maximum number of carriers listed by name.
 const NAMED: usize = 2;
 
 /// Mean effects of a role's sessions by name, and whether each is part of the residue.
@@ -306,7 +299,6 @@ fn distance_of((nearest, farthest): (usize, usize)) -> String {
     }
 }
 
-/// The findings, one or two sentences per role and ablation.
 pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
     let of_role = |role: &str| {
         let wholes = Whole::EACH.into_iter().filter_map(|whole| left(residues, (role, segment), whole));
@@ -331,7 +323,6 @@ fn left(residues: &Residues, (role, segment): (&str, &str), whole: Whole) -> Opt
     ))
 }
 
-/// A share with its interval, or why it has none.
 fn percent(share: &Estimate) -> String {
     let write = |x: f64| format!("{:.0}%", 100.0 * x);
     match (share.value, share.band) {
@@ -384,7 +375,6 @@ fn windows(residues: &Residues, role: &str) -> Option<String> {
     ))
 }
 
-/// Three decimals, without the sign of a rounded zero.
 fn thousandths(x: f64) -> String {
     format!("{:.3}", if x.abs() < 0.0005 { 0.0 } else { x })
 }

@@ -14,7 +14,6 @@ use palimpsest_data::statistics::ridge::Ridge;
 /// Candidate penalties, for features of variance 1.
 const PENALTIES: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
 
-/// Cross-validation folds.
 const FOLDS: usize = 4;
 
 impl Causes {
@@ -49,7 +48,6 @@ impl Causes {
     }
 }
 
-/// Features standardised to mean 0 and variance 1.
 struct Scaled {
     mean: Array1<f64>,
     deviation: Array1<f64>,
@@ -118,7 +116,6 @@ fn predict(ridge: &Ridge, scaled: &Scaled, features: &Array2<f64>) -> Vec<f64> {
     scaled.of(features).outer_iter().map(|row: ArrayView1<'_, f64>| ridge.predict(row)).collect()
 }
 
-/// Features and effects of the sessions of these answers.
 fn gathered(answers: &[CausedAnswer], of: &[usize]) -> Option<(Array2<f64>, Array1<f64>)> {
     let features: Vec<_> = of.iter().map(|&at| answers[at].features.view()).collect();
     let effects: Vec<f64> = of.iter().flat_map(|&at| answers[at].effects()).collect();

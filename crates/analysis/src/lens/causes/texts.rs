@@ -85,7 +85,6 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     format!("{}\n", aligned(&lines, |column| column > 1))
 }
 
-/// Display name of a role.
 fn part(role: Option<&str>) -> String {
     role.unwrap_or("others").to_owned()
 }
@@ -165,7 +164,6 @@ fn layers_of(layers: Option<[usize; 2]>) -> String {
     layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"))
 }
 
-/// Sessions with the largest absolute effects on log-probabilities.
 fn by_name(mut rows: Vec<NamedEffect>) -> String {
     rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
     let all = rows.len();
@@ -270,7 +268,6 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     said.concat()
 }
 
-/// Number and use of control stretches.
 fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();

@@ -41,7 +41,6 @@ struct WindowEffect {
     open: f64,
 }
 
-/// Mean effect over units at each history position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectMap {
     pub probe: Option<String>,
@@ -202,7 +201,6 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
     (windows.into_iter().collect(), answers)
 }
 
-/// Effects of an answer's sessions at a position, averaged; `None` without any.
 fn at_place(
     answer: &WindowedAnswer,
     anchors: &[&str],
@@ -272,7 +270,6 @@ mod tests {
         assert_eq!(kept(&[&three, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
         assert_eq!(kept(&[&three, &five]), [0.0; 5]);
         assert_eq!(kept(&[&five, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
-        // A run stopped after its first window.
         let begun: Vec<CauseRow> = three[..2].to_vec();
         let (windows, found) = answers([two, begun].concat(), &Pools::default());
         assert_eq!((windows, found.len()), (vec![[0, 3]], 1));
