@@ -164,7 +164,7 @@ impl Causes {
 /// Windows in ascending order, and answers in order of measurement. With several window widths, keeps the last measured.
 pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<WindowedAnswer>) {
     let most = rows.iter().filter_map(|row| row.layers).map(|[_, end]| end).max().unwrap_or(0);
-    // Windows start at layer 0; the last one may be narrower.
+    // Windows are measured in ascending order; the last one may be narrower.
     let (mut width, mut behind) = (0, [usize::MAX, 0]);
     for [start, end] in rows.iter().rev().filter_map(|row| row.layers) {
         if start > behind[0] || (start == behind[0] && end != behind[1]) {
