@@ -194,7 +194,7 @@ const RETRIEVAL: [&str; 6] =
     ["segments", "tokens kept %", "questions with evidence", "evidence shown %", "all of it %", "clipped"];
 
 /// Share of the evidence shown, one row per condition with a partial history, by design or by truncation; `None` without any. Excludes
-/// probes without evidence and without an answer.
+/// probes without evidence or without an answer.
 fn retrieval(runs: &[Named<'_>]) -> Option<Table> {
     let mut rows: Vec<[String; 8]> = Vec::new();
     for (run, name, conditions) in runs {
