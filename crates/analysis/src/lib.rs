@@ -1,6 +1,4 @@
-//! Records of a run become tables, curves, labels and effects.
-//!
-//! Reads run folders; only [`why`] and [`heads`] ask a model.
+//! Analyses run folders: tables, curves, labels and effects. Only [`why`] and [`heads`] run a model.
 
 pub mod agreement;
 pub mod dose;

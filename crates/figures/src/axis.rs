@@ -1,32 +1,28 @@
-//! Axes: the range and ticks of values, logarithmic and linear, the ticks of layers, and where linear layers lie.
+//! Value axes (logarithmic and linear), layer axes, their ticks, and stretches of linear layers.
 
 use palimpsest_analysis::lens::{Layer, Point, Series, Statistic, Target};
 
-/// The value axis that all panels of a sheet share, or those of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
     pub low: f64,
     pub high: f64,
     pub ticks: Vec<f64>,
-    /// True if it runs by differences; else by factors.
+    /// Linear if true, else logarithmic.
     pub linear: bool,
-    /// The place at a logarithmic axis' foot, below its lowest value, at which values that are exactly 0 are marked; `None` where
-    /// there are none.
+    /// Position below `low` for exact zeros on a logarithmic axis, if there are any.
     pub zero: Option<f64>,
 }
 
 impl Range {
-    /// The axis of `series` and `reference`. `reach` is how many times beyond the values of softmax layers the axis may go for
-    /// those of linear layers.
+    /// Axis of `series` and `reference`. `reach`: maximum factor by which linear layers may extend it beyond the softmax layers.
     pub fn of<'a>(series: &[&'a Series], reference: Option<f64>, reach: f64) -> Self {
         let positive = |v: &f64| *v > 0.0 && v.is_finite();
         let all = || series.iter().flat_map(|series| &series.points);
         let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
-        // what sets the axis: softmax layers, linear ones where there are no others
+        // softmax layers set the axis, linear ones only if there are no others
         let counts = |p: &&Point| !(softmax && p.layer.is_linear());
         let points = || all().filter(counts);
         let means = || points().filter_map(|p| p.value).filter(positive).chain(reference);
-        // a band, or the single cases where there is none
         let bands = || {
             let of = |one: &'a Series| one.points.iter().filter(counts).filter_map(|p| extent(one, p));
             series.iter().copied().flat_map(of)
@@ -37,7 +33,7 @@ impl Range {
             return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false, zero: None }
                 .with_zero(series);
         }
-        // bands may reach towards zero, which is infinitely far down: they are cut half a decade below the curves
+        // bands may approach 0: cut half a decade below the curves
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
         let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
         let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
@@ -50,8 +46,7 @@ impl Range {
         Range { low, high, ticks: value_ticks(low, high), linear: false, zero: None }.with_zero(series)
     }
 
-    /// A linear axis that holds these ends and what goes beyond them: curves, and of bands and single cases so much as the curves'
-    /// own height.
+    /// Linear axis over `ends` and the curves; bands and single cases extend it by at most the curves' height.
     pub fn linear(series: &[&Series], ends: (f64, f64)) -> Self {
         let points = || series.iter().flat_map(|one| one.points.iter().map(move |point| (*one, point)));
         let over = |values: &mut dyn Iterator<Item = f64>, ends: (f64, f64)| {
@@ -70,19 +65,17 @@ impl Range {
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
 
-    /// The axis of shares of a whole.
     pub fn shares() -> Self {
         Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
     }
 
-    /// A linear axis between these ends, with some room beyond them.
     pub fn between((low, high): (f64, f64)) -> Self {
         let pad = (high - low).max(1e-9) * 0.05;
         let (low, high) = (low - pad, high + pad);
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
 
-    /// The same with a place for 0, where some value or single case is 0.
+    /// Adds a position for 0 if any value or single case is 0.
     fn with_zero(mut self, series: &[&Series]) -> Self {
         let zero = |one: &&Series, point: &Point| {
             point.value == Some(0.0) || single_cases(one, point).contains(&0.0)
@@ -93,12 +86,11 @@ impl Range {
         self
     }
 
-    /// The lowest place of the axis.
     pub fn foot(&self) -> f64 {
         self.zero.map_or(self.low, |zero| zero / (self.high / self.low).powf(0.05))
     }
 
-    /// Where a value lies on the axis: 0 at its own place, what lies beyond at the edge.
+    /// Clamps to the axis; 0 goes to its own position.
     pub fn clamp(&self, value: f64) -> f64 {
         match self.zero {
             Some(zero) if value == 0.0 => self.place(zero),
@@ -106,57 +98,54 @@ impl Range {
         }
     }
 
-    /// True if a value is 0 where the axis marks that apart.
+    /// True if 0 is marked separately.
     pub fn is_zero(&self, value: f64) -> bool {
         self.zero.is_some() && value == 0.0
     }
 
-    /// The axis' own number of a value: the value or its logarithm.
+    /// Axis coordinate: the value or its logarithm.
     pub fn place(&self, value: f64) -> f64 {
         if self.linear { value } else { value.log10() }
     }
 
-    /// True if the axis has places for values such as this one: a logarithmic axis has none for 0.
+    /// True if the value can be drawn; 0 cannot on a logarithmic axis.
     pub fn shows(&self, value: f64) -> bool {
         self.linear || value > 0.0
     }
 
-    /// True if a value has a place on the axis.
     pub fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 }
 
-/// The lowest and highest value drawn at a layer beside the estimate: its band, or its single cases.
+/// Lowest and highest value drawn besides the estimate: band or single cases.
 fn extent(series: &Series, point: &Point) -> Option<(f64, f64)> {
     let cases = || single_cases(series, point).iter().copied().filter(|value| *value > 0.0);
     let of_cases = || Some((cases().reduce(f64::min)?, cases().reduce(f64::max)?));
     point.band.or_else(of_cases)
 }
 
-/// The cases of a layer that are drawn one by one: none of a noise baseline, whose points would hide the others, and not a
-/// single one, which is the curve itself.
+/// Cases drawn one by one; none for noise baselines, which would clutter, or for a single case, which equals the curve.
 pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
     let noise = matches!(series.statistic, Statistic::Mean(_, Target::Noise));
     if noise || point.cases.len() < 2 { &[] } else { &point.cases }
 }
 
-/// A tick's value, as a percentage where it is a share.
 pub(super) fn write_value(value: f64, percent: bool) -> String {
     let value = if percent { value * 100.0 } else { value };
-    // even steps pass 0 only nearly
+    // even steps reach 0 only approximately
     let value = if value.abs() < 1e-12 { 0.0 } else { value };
     if value == 0.0 {
         return if percent { "0%".to_owned() } else { "0".to_owned() };
     }
-    // the tick came through a logarithm: three digits bring it back
+    // rounds off the error of the logarithm
     let digits = (2 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
     let text = format!("{value:.digits$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     if percent { format!("{text}%") } else { text.to_owned() }
 }
 
-/// Ticks of a logarithmic axis: decades where there are enough of them, finer steps where not.
+/// Ticks of a logarithmic axis: decades, or finer steps if too few.
 pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let series: [&[f64]; 4] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]];
@@ -168,7 +157,6 @@ pub(super) fn value_ticks(low: f64, high: f64) -> Vec<f64> {
             return ticks.into_iter().step_by(every).collect();
         }
     }
-    // less than a factor of about two
     even_ticks(low, high)
 }
 
@@ -180,7 +168,7 @@ fn even_ticks(low: f64, high: f64) -> Vec<f64> {
     (first..first + 8).map(|i| i as f64 * step).filter(|t| (low..=high).contains(t)).collect()
 }
 
-/// Ticks of a linear axis: at least three of the widest round steps that give so many.
+/// Ticks of a linear axis: the widest round steps that give at least three.
 pub(super) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     let decade = 10f64.powf((high - low).max(1e-12).log10().ceil());
     let steps = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02].map(|part| part * decade);
@@ -191,17 +179,17 @@ pub(super) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     steps.into_iter().map(ticks).find(|ticks| ticks.len() >= 3).unwrap_or_default()
 }
 
-/// Ticks of the layer axis: every layer of a shallow model, round numbers of a deep one, and always the last layer.
+/// Layer ticks: all layers of a shallow model, round numbers of a deep one, always the last.
 pub(super) fn layer_ticks(layers: &[usize]) -> Vec<usize> {
     let (Some(&first), Some(&last)) = (layers.first(), layers.last()) else { return Vec::new() };
     let step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 100].into_iter().find(|step| (last - first) / step < 8);
     let step = step.unwrap_or(last - first).max(1);
-    // a round number so near to the last layer would touch its label
+    // drop a round number whose label would touch the last one
     let round = (first.div_ceil(step) * step..last).step_by(step).filter(|tick| (last - tick) * 2 > step);
     round.chain([last]).collect()
 }
 
-/// Where linear layers lie on the axis, half a layer to either side: neighbours in one stretch.
+/// Ranges of adjacent linear layers, extended by half a layer on either side.
 pub(super) fn linear_stretches(layers: &[Layer]) -> Vec<(f64, f64)> {
     let together = |a: &Layer, b: &Layer| a.kind == b.kind && a.index + 1 == b.index;
     let stretch = |run: &[Layer]| match run {
@@ -237,7 +225,6 @@ mod tests {
         };
         let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
         assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
-        // a layer that was not measured has no band
         let gap = layers(&[(1, true), (4, true), (5, true)]);
         assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
         assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());
@@ -254,11 +241,10 @@ mod tests {
             range(vec![point(0, linear, 1e3)]).holds(1e3),
             "the axis is theirs where there are no others"
         );
-        // Single cases count half a decade below the curve.
+        // Single cases extend the axis by at most half a decade.
         let few =
             |cases: [f64; 2]| range(vec![Point { n: 2, cases: cases.into(), ..point(0, softmax, 2.0) }]);
         assert!(few([0.5, 3.5]).holds(0.5) && few([0.5, 3.5]).holds(3.5) && !few([0.01, 3.99]).holds(0.01));
-        // Zeros have a place of their own below.
         let some = range(vec![point(0, softmax, 0.0), point(1, softmax, 2.0)]);
         assert!(some.zero.is_some_and(|zero| zero < some.low) && some.foot() < some.zero.unwrap());
         assert!(some.is_zero(0.0) && some.clamp(0.0) < some.clamp(1e-30) && !some.holds(0.0));
@@ -291,7 +277,6 @@ mod tests {
             assert!(ticks.iter().all(|t| (low..=high).contains(t)));
         }
         assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
-        // The last layer is named always.
         for (count, ticks) in [
             (3, vec![0, 1, 2]),
             (64, vec![0, 8, 16, 24, 32, 40, 48, 56, 63]),

@@ -1,4 +1,4 @@
-//! Bars of counts: of each value of a label (STALE, figure 5), and bars that parts fill (SubtleMemory, figure 3).
+//! Bar charts: counts per label value (STALE, figure 5) and stacked shares (SubtleMemory, figure 3).
 
 use super::Figure;
 use super::meaning::Meaning;
@@ -10,7 +10,7 @@ use palimpsest_data::case::labels::{LabelCounts, ValueCount};
 use palimpsest_data::ground::csv::CsvTable;
 
 const NAME: usize = 44;
-/// From the left: dark parts first, so that the order shows without colour, too. An order's own scale, no meaning of lines.
+/// Sequential scale from dark to light, readable without colour.
 const PARTS: [Colour; 5] = [
     Colour(0x00, 0x44, 0x88),
     Colour(0x33, 0x88, 0xbb),
@@ -19,7 +19,6 @@ const PARTS: [Colour; 5] = [
     LINEAR,
 ];
 
-/// Bars side by side, each with a length and a colour, from 0 on.
 fn stacked(parts: impl IntoIterator<Item = (f64, Colour)>) -> Vec<RowMark> {
     let bars = parts.into_iter().filter(|(length, _)| *length > 0.0).scan(0.0, |done, (length, colour)| {
         let from = *done;
@@ -29,8 +28,7 @@ fn stacked(parts: impl IntoIterator<Item = (f64, Colour)>) -> Vec<RowMark> {
     bars.collect()
 }
 
-/// A bar a value, the most frequent first, each parted by the split where cases have one. `origin` says where the cases come
-/// from. Called by `palimpsest data stats --by LABEL --figure DIR`.
+/// One bar per value, most frequent first, stacked by the split if there is one. Called by `palimpsest data stats --by LABEL --figure DIR`.
 pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
     let splits = counts.splits();
     let colour = |at: usize| Meaning::Group(at).colour();
@@ -80,7 +78,6 @@ pub fn distribution(counts: &LabelCounts, origin: &str) -> Figure {
     rows.figure(format!("distribution-{}", file_part(&counts.label)), caption, csv)
 }
 
-/// Whole numbers from 0 up to the longest bar.
 fn ticks(most: usize) -> Vec<usize> {
     let steps = (0..).flat_map(|power| [1, 2, 5].map(|step| step * 10usize.saturating_pow(power)));
     let step = steps.into_iter().find(|step| most / step <= 6).unwrap_or(most).max(1);
@@ -92,8 +89,7 @@ fn file_part(label: &str) -> String {
     label.chars().take(40).map(plain).collect()
 }
 
-/// A benchmark's own bars that parts fill. Every bar is as long as the others, so that shares compare; the counts lie beside the picture
-/// as CSV.
+/// Stacked bars of equal length, so that shares compare; the CSV has the counts.
 pub(super) fn of_parts(chart: &BarChart, origin: &str) -> Figure {
     let colour = |at: usize| PARTS[at % PARTS.len()];
     let row = |bar: &Bar| {

@@ -1,38 +1,35 @@
-//! The canvas of every picture: its width, its head, text, and the tiling of panels.
+//! Layout shared by all pictures: width, head, text, tiling of panels.
 //!
-//! Called by every kind of figure. A picture is laid out in pixels of which words are 12 high. Where a size is stated, those pixels are
-//! scaled so that words have it, and the layout has the room that is left of the stated width.
+//! Layout pixels assume text 12 high. With a stated size, pixels are scaled to its text size and the layout gets the remaining width.
 
 use super::drawing::{Drawing, Form, Place, Side, Words};
 use super::look;
 use super::style::{self, Colour, Ink, UNIT};
 
-/// The widest picture where no width is stated, in pixels.
+/// Maximum width in pixels, unless stated.
 const MOST: i32 = 1240;
-/// The narrowest, in which a title has room.
 const LEAST: i32 = 620;
 
-/// Around a picture, in pixels: a page has a margin of its own where a width is stated.
+/// Margin in pixels; with a stated width the page has its own.
 pub(super) fn margin() -> i32 {
     if look::current().size.is_some() { 3 } else { 14 }
 }
 
-/// The width that a layout may use, in pixels.
+/// Available width in pixels.
 pub(super) fn room() -> i32 {
     look::current().size.map_or(MOST, |size| size.room())
 }
 
-/// True if a width is stated, which the picture then fills.
 pub(super) fn is_sized() -> bool {
     look::current().size.is_some()
 }
 
-/// The width of a picture that needs so much: the stated one, or its own where that lies between the limits.
+/// The stated width, or the natural one clamped to the limits.
 pub(super) fn width_for(natural: i32) -> i32 {
     if is_sized() { room() } else { natural.clamp(LEAST, MOST) }
 }
 
-/// The title and below it where the numbers come from, as lines that fit a width; nothing where titles are left to the caption.
+/// Title and origin as wrapped lines; empty if titles are left to the caption.
 pub(super) struct Head {
     title: Vec<String>,
     origin: Vec<String>,
@@ -51,7 +48,6 @@ impl Head {
         Head { title: wrapped(title, TITLE, room), origin: lines.collect() }
     }
 
-    /// Where a picture's own content begins, in pixels.
     pub fn height(&self) -> i32 {
         match self.title.is_empty() {
             true => margin(),
@@ -66,7 +62,7 @@ impl Head {
             top += 19;
         }
         for line in &self.origin {
-            // Names of models and files, which the words of a style file leave alone.
+            // Model and file names: not translated by style files.
             put(area, line.clone(), units((margin(), top)), NOTE, (false, false));
             top += 15;
         }
@@ -79,7 +75,7 @@ pub(super) fn text_width(text: &str, size: i32) -> i32 {
     look.style.typeface.width(&worded, f64::from(size)).ceil() as i32
 }
 
-/// A text as lines that fit a width, broken between words; a word that is wider is broken in itself.
+/// Wraps between words; breaks words that are too wide.
 pub(super) fn wrapped(text: &str, size: i32, width: i32) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -139,22 +135,22 @@ impl TextStyle {
     }
 }
 
-/// Text with its top at a place in pixels.
+/// Text; `at` is its top in pixels.
 pub(super) fn write(area: &mut Drawing, text: &str, at: (i32, i32), style: TextStyle) {
     put(area, worded(text), units(at), style, (false, false));
 }
 
-/// Text with its middle at a place in units.
+/// Text; `at` is its middle in units.
 pub(super) fn write_middle(area: &mut Drawing, text: &str, at: Place, style: TextStyle) {
     put(area, worded(text), at, style, (true, false));
 }
 
-/// The number of a column, read from below and ending at a place in pixels.
+/// Vertical column number; `at` is its end in pixels.
 pub(super) fn write_upright(area: &mut Drawing, text: &str, at: (i32, i32)) {
     put(area, worded(text), units(at), TICK.right(), (true, true));
 }
 
-/// The name of the axis at a picture's left, read from below, with its middle at a height in pixels.
+/// Vertical name of the left axis, centred at `middle` pixels.
 pub(super) fn write_axis(area: &mut Drawing, text: &str, middle: i32) {
     put(area, worded(text), units((margin(), middle)), LABEL.centred(), (false, true));
 }
@@ -170,32 +166,31 @@ fn put(area: &mut Drawing, text: String, at: Place, style: TextStyle, (middle, u
     }
 }
 
-/// A place in pixels in drawing units.
+/// Pixels to drawing units.
 pub(super) fn units((x, y): (i32, i32)) -> Place {
     (x * UNIT, y * UNIT)
 }
 
-/// A line of one pixel through places in pixels.
+/// One pixel wide; points in pixels.
 pub(super) fn line(area: &mut Drawing, points: impl IntoIterator<Item = (i32, i32)>, ink: impl Into<Ink>) {
     area.line(points.into_iter().map(units).collect::<Vec<_>>(), ink, UNIT);
 }
 
-/// A filled rectangle between two corners in pixels.
+/// Corners in pixels.
 pub(super) fn filled(area: &mut Drawing, corners: [(i32, i32); 2], ink: impl Into<Ink>) {
     area.fill(Form::Rectangle(corners.map(units)), ink);
 }
 
-/// The outline of a rectangle between two corners in pixels.
+/// Corners in pixels.
 pub(super) fn outlined(area: &mut Drawing, corners: [(i32, i32); 2], ink: impl Into<Ink>) {
     area.outline(corners.map(units), ink);
 }
 
-/// A dot at a place in pixels, of a radius in units.
+/// Position in pixels, radius in units.
 pub(super) fn dot(area: &mut Drawing, at: (i32, i32), radius: i32, ink: impl Into<Ink>) {
     area.fill(Form::Circle(units(at), radius), ink);
 }
 
-/// Panels of one width in rows of the same number.
 pub(super) struct Tiling {
     pub columns: i32,
     pub rows: i32,
@@ -204,8 +199,7 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// Of so many panels: each asks for `natural` pixels and stands beside others from `least` on. `across` is the width of a picture of so
-    /// many columns of a width.
+    /// `least` and `natural` are panel widths in pixels. `across` gives the picture's width for a number of columns and their width.
     pub fn of(count: usize, [least, natural]: [i32; 2], across: impl Fn(i32, i32) -> i32) -> Self {
         let fit = (1..=count.max(1)).take_while(|columns| across(*columns as i32, least) <= room()).count();
         let columns = columns_for(count, fit) as i32;
@@ -219,14 +213,13 @@ impl Tiling {
     }
 }
 
-/// The values of an axis that stands upright at a picture's left: along it where it is long enough, else in lines above the panels.
+/// Label of the left value axis: along it if it fits, else in lines above the panels.
 pub(super) struct ValueAxis {
     lines: Vec<String>,
     upright: bool,
 }
 
 impl ValueAxis {
-    /// Of panels that are so high together, in a picture of a width.
     pub fn of(label: &str, height: i32, width: i32) -> Self {
         if label.is_empty() {
             return ValueAxis { lines: Vec::new(), upright: true };
@@ -236,7 +229,7 @@ impl ValueAxis {
         ValueAxis { lines, upright }
     }
 
-    /// Room that it takes at the left of the panels: none where a width is stated, and every pixel is the panels'.
+    /// Width left of the panels; 0 with a stated width.
     pub fn beside(label: &str) -> i32 {
         if label.is_empty() || is_sized() { 0 } else { 18 }
     }
@@ -245,7 +238,6 @@ impl ValueAxis {
         if self.upright { 0 } else { self.lines.len() as i32 * 15 + 5 }
     }
 
-    /// `top` is where the room above the panels begins.
     pub fn draw(&self, area: &mut Drawing, top: i32, middle: i32) {
         for (at, line) in self.lines.iter().enumerate() {
             match self.upright {
@@ -256,10 +248,10 @@ impl ValueAxis {
     }
 }
 
-/// Columns for so many panels, of which so many have room beside each other: as few empty places as may be, then as many columns.
+/// Number of columns, at most `most`: fewest empty cells, then most columns.
 pub(super) fn columns_for(count: usize, most: usize) -> usize {
     let most = most.clamp(1, count.max(1));
-    // Of many rows one may end early.
+    // With many rows, the last may be incomplete.
     if count > 3 * most {
         return most;
     }

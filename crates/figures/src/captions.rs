@@ -1,7 +1,6 @@
-//! Sentences of captions: what was left out, what stands for what, and what a picture cannot show.
+//! Caption sentences: exclusions, abbreviations, limits.
 //!
-//! Each begins with a space, or is empty where it does not apply. Where a figure shows several runs, [`of_each`] says a sentence
-//! once if it holds for all of them.
+//! Each starts with a space or is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +9,7 @@ use palimpsest_analysis::lens::{
     Baseline, Correctness, Group, LayerKind, Lens, Series, Statistic, Study, Target,
 };
 
-/// A sentence of each run: once where all say the same, else each after its run's name.
+/// One sentence per run, merged if all are equal, else prefixed by the run's name.
 pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
     let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
     match &said[..] {
@@ -30,7 +29,7 @@ pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
     format!(" Left out, having no members: {}.", names.join(", "))
 }
 
-/// The windowed and the linear layers of a model that has any, with how a figure shows the linear ones.
+/// Windowed and linear layers, if any, and how linear ones are shown.
 pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
     let mut said = String::new();
     if lens.layers.iter().any(|layer| layer.kind == LayerKind::Windowed) {
@@ -53,7 +52,6 @@ pub(super) fn about_layer_kinds(lens: &Lens, shown: &str) -> String {
 pub(super) const LINEAR_CURVES: &str = "grey band, hollow markers, a thinner line of their own";
 pub(super) const LINEAR_ROWS: &str = "an open mark at the left of the row, the same scale of shades";
 
-/// Why answers cannot be told apart by verdict, where there are no verdicts.
 fn no_verdicts(judge: Option<&str>, no_result: Option<&str>) -> Option<String> {
     match (judge, no_result) {
         (Some(_), _) => None,
@@ -62,7 +60,7 @@ fn no_verdicts(judge: Option<&str>, no_result: Option<&str>) -> Option<String> {
     }
 }
 
-/// The sentence of a figure that splits by verdict where it does not.
+/// Says why a figure that splits by verdict does not.
 pub(super) fn without_verdicts(lens: &Lens) -> String {
     let none = lens.splits() == [Correctness::All];
     let unsplit = none.then(|| "the judge called no answer right or wrong".to_owned());
@@ -70,7 +68,7 @@ pub(super) fn without_verdicts(lens: &Lens) -> String {
     why.map(|why| format!(" Left out: the groups by correctness, since {why}.")).unwrap_or_default()
 }
 
-/// Which probes a figure that splits by verdict shows, where it does not show all.
+/// Probes shown, unless all are.
 pub(super) fn split_probes(lens: &Lens) -> String {
     if lens.splits() == [Correctness::All] || lens.pooled == lens.probes {
         return String::new();
@@ -87,7 +85,7 @@ pub(super) fn split_probes(lens: &Lens) -> String {
     )
 }
 
-/// The definition of the noise baseline, and the number of examples of which it is not made of immediate neighbours.
+/// Definition of the noise baseline, and the number of examples with stand-ins beyond the immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
     let segment = lens.segment;
     let by = neighbours(lens);
@@ -98,13 +96,12 @@ pub(super) fn noise(lens: &Lens) -> String {
     )
 }
 
-/// The examples that a curve and its baseline leave out.
 pub(super) fn without_baseline(lens: &Lens) -> String {
     let left_out = lens.left_out_in_words();
     if left_out.is_empty() { left_out } else { format!(" {}.", capital(&left_out)) }
 }
 
-/// The same where it is divided by.
+/// The same for a denominator.
 pub(super) fn baseline(lens: &Lens) -> String {
     let segment = lens.segment;
     let by = neighbours(lens);
@@ -131,11 +128,10 @@ fn neighbours(lens: &Lens) -> String {
     }
 }
 
-/// Of how many examples the baseline is not made of immediate neighbours.
 fn far(lens: &Lens) -> String {
     let segment = lens.segment;
     let far = lens.far_baselines().count();
-    // of a pool all but two are farther away
+    // pooled stand-ins are mostly beyond the immediate neighbours
     if far == 0
         || matches!(lens.options().baseline, Baseline::Pooled(_))
         || lens.benchmark.lens.stand_in.is_some()
@@ -151,7 +147,6 @@ fn far(lens: &Lens) -> String {
     )
 }
 
-/// Sentences of every figure of measures: the kinds of layers, the draw, and why nothing is told apart by verdict.
 pub(super) fn of_study(study: &Study) -> String {
     let Some((_, lens)) = study.measured().next() else { return String::new() };
     let why = no_verdicts(study.judge.as_deref(), study.no_result.as_deref());
@@ -173,7 +168,7 @@ pub(super) fn drawn(lens: &Lens) -> String {
     )
 }
 
-/// The layers at which a series is 0, which a logarithmic axis marks at its foot.
+/// Layers where a series is 0, marked at the foot of a logarithmic axis.
 pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
     let mut found: BTreeMap<Statistic, BTreeSet<usize>> = BTreeMap::new();
     for one in series {
@@ -208,12 +203,10 @@ pub(super) fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// `1 layer`, `8 layers`.
 pub(super) fn counted(n: usize, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
 }
 
-/// Several of what a segment is called: `sessions`, `trajectories`.
 pub(super) fn plural(word: &str) -> String {
     match word.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
@@ -221,7 +214,6 @@ pub(super) fn plural(word: &str) -> String {
     }
 }
 
-/// `0–3, 5`.
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {
     let all = Vec::from_iter(numbers);
     let one = |run: &[&usize]| match run {

@@ -1,5 +1,5 @@
-//! The effects of sessions: the largest by name, means by role with their controls, divergences, and effects by windows of layers. The
-//! words that the figures of causes share stand here too.
+//! Effects of sessions: the largest, means by role with controls, divergences, and layer windows. Also holds wording shared by figures of
+//! causes.
 
 use super::curves::{bands, over_layers};
 use super::intervals::{Intervals, Line};
@@ -19,7 +19,6 @@ use palimpsest_run::runs::condition::label;
 
 pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
-/// Of sessions in a role, by its place among the roles, or without one.
 pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
     let Some(role) = role else { return Meaning::Others };
     let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
@@ -41,7 +40,7 @@ pub(super) fn effect_in_words(causes: &Causes) -> String {
     )
 }
 
-/// The share of layers that still saw what was blocked; empty where none did.
+/// Share of layers that still saw the blocked text; empty if 0.
 pub(super) fn open_in_words(open: f64, whose: &str) -> String {
     match open > 0.0 {
         true => format!(
@@ -72,7 +71,6 @@ pub(super) fn controls_in_words(causes: &Causes) -> String {
 
 const LARGEST: usize = 12;
 
-/// A session with its case, probe and condition: `session[6] of c1, SR`.
 pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
     let condition = match answer.condition.as_str() {
         "" => String::new(),
@@ -118,7 +116,7 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure
     intervals.rows(title, origin.line.clone()).figure("causes-largest", caption, csv)
 }
 
-/// The columns of a session and its effect, with the answer's verdict where it is wanted.
+/// CSV columns of a session and its effect, optionally with the verdict.
 pub(super) fn sessions<'a, R: Copy>(
     table: CsvTable<R>,
     with_verdict: bool,
@@ -145,7 +143,7 @@ pub(super) fn sessions<'a, R: Copy>(
 
 const CONTROL: &str = ", control of the same length";
 
-/// Lines of a group: one for each role, and for none, that has a number.
+/// One line per role, and one for sessions without, if defined.
 fn by_role(
     causes: &Causes,
     group: &str,
@@ -168,7 +166,7 @@ fn by_role(
     roles.filter_map(line).collect()
 }
 
-/// Mean effects by role, for right and wrong answers where they are judged.
+/// Mean effects by role, split by verdict if available.
 pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let judged = [Correctness::Correct, Correctness::Wrong];
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
@@ -216,7 +214,7 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     intervals.figure("causes-effects", (origin.titled(title.to_owned()), &origin.line), caption)
 }
 
-/// Mean divergences by role: of the answer's first token, and over all of its tokens.
+/// Mean KL divergence by role: first token, and all tokens.
 pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
     let kinds: [(&str, Numbers); 2] = [

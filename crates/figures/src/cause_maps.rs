@@ -1,4 +1,4 @@
-//! Heat maps of the effects of sessions: windows of layers by sessions, with the evidence marked. `map` draws them.
+//! Heat maps of effects: layer windows by sessions.
 
 use super::cause_effects::open_in_words;
 use super::heat_map::{MAP_WIDTH, aligned, alignment, numbered, width_of};
@@ -27,13 +27,13 @@ fn cell(causes: &Causes, study: &Study) -> String {
     )
 }
 
-/// The probes that get maps: all of them, or their union where there are too many to draw.
+/// Probes with maps; only the union if there are too many.
 fn probes(causes: &Causes) -> Vec<Option<String>> {
     let probes = unique(causes.windowed.iter().map(|answer| Some(answer.probe.clone())));
     if probes.len() > MOST_PROBES { vec![None] } else { probes }
 }
 
-/// The mean over units, aligned at the evidence: one map a probe.
+/// One map per probe: mean over units, aligned at the evidence.
 pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let name = "causes-map-mean";
     let (segment, many) = (study.segment(), causes.unit.many());
@@ -61,7 +61,6 @@ pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     Grid::of_layers(maps, shades, &causes.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// A row a place and layer.
 fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) -> Vec<u8> {
     let cells = found.iter().flat_map(|map| map.cells.iter().map(move |cell| (map, cell)));
     let rows = cells.flat_map(|(map, (place, n, values))| {
@@ -78,7 +77,7 @@ fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) 
         .bytes()
 }
 
-/// The answers to the first case of which most were measured, session by session: one map an answer.
+/// One map per answer to the case with most measured answers (the first such case).
 pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let name = "causes-map-case";
     let (segment, segments) = (study.segment(), captions::plural(study.segment()));
@@ -135,7 +134,6 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     Grid::of_layers(maps, shades, &causes.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// The number in a span's label: `3` of `session[3]`; the whole label where it has none.
 fn number(span: &str) -> &str {
     span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')).unwrap_or(span)
 }

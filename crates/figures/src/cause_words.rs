@@ -1,4 +1,4 @@
-//! The causes of a run in sentences, for the report.
+//! Causes of a run in sentences, for the report.
 
 use super::cause_effects::{has_thoughts, open_in_words};
 use super::{captions, cause_effects};
@@ -12,7 +12,6 @@ use palimpsest_run::runs::causes::rows::Effect;
 
 const NAMED: usize = 5;
 
-/// The findings, a paragraph each.
 pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
     let words = Words { causes, segment: study.segment(), unit: causes.unit.many() };
     let mut said = Vec::new();
@@ -36,9 +35,8 @@ pub fn in_words(causes: &Causes, study: &Study) -> Vec<String> {
 
 struct Words<'a> {
     causes: &'a Causes,
-    /// One of the history's parts: `session`.
+    /// Singular, for example `session`.
     segment: &'static str,
-    /// Several units: `cases`.
     unit: &'static str,
 }
 
@@ -58,7 +56,7 @@ fn three(estimate: &Estimate) -> String {
     with_band(estimate, thousandths)
 }
 
-/// To a thousandth; a number that rounds to 0 has no sign.
+/// Three decimals, without the sign of a rounded zero.
 fn thousandths(x: f64) -> String {
     format!("{:.3}", if x.abs() < 0.0005 { 0.0 } else { x })
 }
@@ -68,12 +66,10 @@ fn share(estimate: &Estimate) -> String {
 }
 
 impl Words<'_> {
-    /// `8 cases`.
     fn units(&self) -> String {
         captions::counted(self.causes.units(), self.causes.unit.one())
     }
 
-    /// A sentence with a number of each role and of none, `of` without those that have none; nothing where no role has one.
     fn by_role(&self, head: &str, of: impl Fn(Option<&str>) -> Option<String>) -> Option<String> {
         let roles = self.causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
         let one = |role: Option<&str>| {
@@ -127,14 +123,13 @@ impl Words<'_> {
         ))
     }
 
-    /// The rank correlations of those predictors that `wanted` takes.
     fn ranks(&self, wanted: impl Fn(Predictor) -> bool) -> Vec<String> {
         let predictors = self.causes.predictors().into_iter().filter(|one| wanted(*one));
         let rank = |one: Predictor| Some(format!("{} {}", one.label(), two(&self.causes.rank(one)?)));
         predictors.filter_map(rank).collect()
     }
 
-    /// The measure that ranks best, chosen and measured on different halves.
+    /// The best-ranking measure, chosen and measured on different halves.
     fn best(&self) -> Option<String> {
         let Words { causes, unit, .. } = self;
         let all = self.ranks(Predictor::is_measure);
@@ -174,7 +169,7 @@ impl Words<'_> {
         ))
     }
 
-    /// Mean effects and divergences, those on thoughts, and total effects.
+    /// Mean effects and divergences, effects on thoughts, and total effects.
     fn means(&self) -> Vec<String> {
         let causes = self.causes;
         let effect = |role: Option<&str>| {
@@ -230,7 +225,6 @@ impl Words<'_> {
         .collect()
     }
 
-    /// The layers through which most is lost, where windows were blocked.
     fn windows(&self) -> Option<String> {
         let Words { causes, segment, unit } = self;
         if !causes.has_windows() {
@@ -266,7 +260,7 @@ impl Words<'_> {
     }
 }
 
-/// The choices of two halves: once where both chose the same.
+/// Choices of both halves, merged if equal.
 fn halves<T: Copy + PartialEq>([one, other]: [T; 2], name: &impl Fn(T) -> String) -> String {
     match one == other {
         true => name(one),

@@ -1,8 +1,5 @@
-//! Effects of sessions on answers, and how well measures of attention predict them.
-//!
-//! All numbers are [`Causes`]'. Here: a point a session; the rank correlation of each predictor with the effects, and by layer; how often
-//! the evidence is among the first. `cause_effects` draws the effects themselves, `cause_maps` those by windows of layers session by
-//! session, and `cause_words` says what held.
+//! Figures of effects of sessions on answers, and how well attention predicts them ([`Causes`]): scatter plots, rank correlations overall
+//! and by layer, and how often the evidence is among the top sessions.
 
 use super::axis::Range;
 use super::cause_effects::{AXIS, colour, controls_in_words, effect_in_words, has_thoughts, sessions};
@@ -45,9 +42,8 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
     figures
 }
 
-/// A point a session, in panels of the measures on one value axis.
 fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
-    // Others first, so that the evidence lies above them.
+    // Sessions without a role first: evidence is drawn on top.
     let mut kinds = vec![(colour(causes, None), OTHERS.to_owned())];
     kinds.extend(causes.roles.iter().map(|role| (colour(causes, Some(role)), role.clone())));
     let kind = |role: Option<&String>| {
@@ -69,7 +65,7 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let panel = |(predictor, points): &(Predictor, Vec<(usize, f64, f64)>)| {
         let positive = points.iter().map(|point| point.1).filter(|x| *x > 0.0);
         let (low, high) = positive.fold((f64::INFINITY, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
-        // No axis spans more than five decades: what is smaller lies at its edge.
+        // At most five decades; smaller values lie at the edge.
         let ends = if low.is_finite() { (low.max(high * 1e-5) / 1.2, high * 1.2) } else { (0.1, 10.0) };
         let place = |x: f64| x.max(ends.0).log10();
         let dots = points.iter().map(|(kind, x, y)| Mark::Dot {
@@ -122,7 +118,6 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     sheet.figure("causes-points", caption, points_csv(causes))
 }
 
-/// A row a session, with a column a predictor.
 fn points_csv(causes: &Causes) -> Vec<u8> {
     let rows = causes.answers.iter().flat_map(|answer| {
         answer.sessions.iter().enumerate().map(move |(at, session)| (answer, session, at))

@@ -1,5 +1,5 @@
-//! Attention over layers: by type and correctness (STALE, figure 6), by type (figure 7), and one curve over another: of the groups' means
-//! (figure 8) and of each example (figure 3).
+//! Attention over layers: by type and verdict (STALE, figure 6), by type (figure 7), and ratios of curves: of group means (figure 8) and of
+//! examples (figure 3).
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ fn noise_entry() -> (Sample, String) {
     (Sample::Line(dotted), "dotted: noise baseline of the line of its colour".to_owned())
 }
 
-/// The panels of a run, the series of its table, and the groups that have no members.
+/// Panels of a run, its table's series, and the empty groups.
 #[derive(Default)]
 struct Block {
     rows: Vec<Vec<Option<Panel>>>,
@@ -68,10 +68,10 @@ struct Block {
     empty: Vec<Group>,
 }
 
-/// One panel a probe, type and verdict: three curves with their baselines.
+/// One panel per probe, type and verdict: curves with baselines.
 pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     let lens = sources.first()?.lens;
-    // Those that no example has would be lines of the legend alone.
+    // Omit curves without examples from the legend.
     let mut curves = unique(sources.iter().flat_map(|source| source.lens.curves.iter().copied()));
     curves.retain(|curve| {
         let mut examples = sources.iter().flat_map(|source| &source.lens.examples);
@@ -133,15 +133,14 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     Some(figure(format!("curves-by-split-{}", scale.key()), caption, sheet, sources, blocks))
 }
 
-/// One panel a curve: a line a type, over the pooled probes.
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     const WIDTH: i32 = 260;
     const MOST_COLUMNS: usize = 4;
     let lens = sources.first()?.lens;
-    // A kind has its stroke in every run.
+    // Strokes of kinds agree across runs.
     let kinds = unique(sources.iter().flat_map(|source| panel_kinds(source.lens)));
     let word = |kind: &Option<String>| kind.as_ref().map_or("all".to_owned(), |kind| kind.replace('_', " "));
-    // Their names stand in every panel where they fit.
+    // Names stand in every panel if they fit.
     let names = kinds.iter().map(|kind| text_width(&word(kind), 11) + 33 + 14 + text_width(" (n = 000)", 11));
     let named = names.sum::<i32>() <= WIDTH;
     let strokes: Vec<Stroke> = (0..kinds.len()).map(|at| Meaning::Group(at).stroke()).collect();
@@ -171,7 +170,6 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
                 lines.extend(baselines.then(|| (stroke.noise(), noise)));
                 lines.push((stroke, signal));
             }
-            // A curve that no example has gets no panel.
             if !legend.is_empty() {
                 panels.push(Some(Panel::of_layers(curve.label(), legend, lines)));
             }
@@ -207,7 +205,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     Some(figure(format!("curves-by-type-{}", scale.key()), caption, sheet, sources, blocks))
 }
 
-/// The ratio of two curves, one panel a probe and type: of the groups' means, or the mean of the examples' own ratios.
+/// Ratio of two curves, one panel per probe and type: ratio of means, or mean of ratios.
 pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Option<Figure> {
     let first = sources.first()?.lens;
     let (over, under) = first.ratio?;
@@ -318,7 +316,7 @@ fn ratio_in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Le
     (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}."))
 }
 
-/// True if every line has a colour of its own, so that a baseline of its colour is known as its.
+/// True if colours are unique, so that a baseline's colour identifies its line.
 fn with_baselines(strokes: &[Stroke]) -> bool {
     let apart = |(at, stroke): (usize, &Stroke)| !strokes[..at].iter().any(|one| one.colour == stroke.colour);
     strokes.len() <= GROUPS && strokes.iter().enumerate().all(apart)
@@ -334,7 +332,7 @@ fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
     }
 }
 
-/// The curves of a group with their baselines, which are tabulated even where they are not drawn.
+/// Curves of a group with baselines; the table includes undrawn ones.
 fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
     let strokes = meaning::of_curves(all);
     let of = |curve, target| lens.series(group, Statistic::Mean(curve, target), scale);
@@ -351,7 +349,6 @@ pub(super) fn titled(what: &str, scale: Scale) -> String {
     }
 }
 
-/// The sheet of curves of attention, without its panels.
 pub(super) fn of_attention(what: impl AsRef<str>, lens: &Lens, scale: Scale) -> Sheet {
     Sheet {
         title: titled(what.as_ref(), scale),
@@ -372,8 +369,7 @@ fn left_out(sources: &[Source<'_>], blocks: &[Block]) -> String {
     captions::of_each(sources, of)
 }
 
-/// Draws the panels of all runs on a sheet and sets their table beside it. Words that hold for every figure over layers are added to the
-/// caption.
+/// Draws all runs' panels and adds the table and shared caption sentences.
 fn figure(name: String, caption: String, sheet: Sheet, sources: &[Source<'_>], blocks: Vec<Block>) -> Figure {
     let (rows, series): (Vec<_>, Vec<_>) = blocks.into_iter().map(|block| (block.rows, block.series)).unzip();
     let sheet = Sheet {
@@ -398,7 +394,7 @@ fn figure(name: String, caption: String, sheet: Sheet, sources: &[Source<'_>], b
     sheet.figure(name, caption.trim_start().to_owned(), csv)
 }
 
-/// The ends of an axis that holds 0 and all that is drawn of some points.
+/// Axis range over 0 and all points with their bands.
 pub(super) fn ends<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
     points.fold((0.0f64, 0.0f64), |ends, point| {
         let values = point.value.into_iter().chain(point.low()).chain(point.high());
@@ -407,7 +403,6 @@ pub(super) fn ends<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
     })
 }
 
-/// Panels of lines over layers on one linear axis.
 pub(super) fn over_layers(
     (title, origin): (String, &Origin),
     y_label: &str,
@@ -415,7 +410,7 @@ pub(super) fn over_layers(
     units: &'static str,
 ) -> Sheet {
     let points = rows.iter().flatten().flatten().flat_map(|panel| &panel.lines).flat_map(|(_, s)| &s.points);
-    // The ends of all panels, so that every column gets the same axis.
+    // A shared range gives all columns the same axis.
     let ends = ends(points);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
     Sheet {

@@ -1,4 +1,4 @@
-//! Conditions against each other: the same questions under both on one axis, and what the second changes.
+//! Paired differences between conditions: both sides on one axis, and the change.
 
 use super::curves::{bands, ends, of_attention, titled};
 use super::meaning::Meaning;
@@ -12,7 +12,7 @@ use palimpsest_run::runs::condition::label;
 
 const COLUMNS: usize = 4;
 
-/// A figure of both sides and one of their differences, by mass and by density; nothing of a study of one condition.
+/// Figures by mass and by density; empty with a single condition.
 pub(super) fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
     let Some((_, lens)) = study.measured().next() else { return Vec::new() };
     let found = Scale::ALL.into_iter().map(|scale| (scale, study.differences(scale)));
@@ -28,10 +28,8 @@ pub(super) fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
     figures.collect()
 }
 
-/// A figure's name, caption and sheet.
 type Drawn = (&'static str, String, Sheet);
 
-/// The differences of each pair of conditions, in their order.
 fn by_pair(all: &[Difference]) -> Vec<&[Difference]> {
     all.chunk_by(|one, next| one.conditions == next.conditions).collect()
 }
@@ -40,7 +38,7 @@ fn names(one: &Difference) -> [&str; 2] {
     [label(&one.conditions[0]), label(&one.conditions[1])]
 }
 
-/// Both conditions of each pair on one axis: rows of panels a pair, a panel a curve.
+/// Both conditions on one axis: one panel row per pair, one panel per curve.
 fn sides(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     let strokes = [0, 1].map(|at| Meaning::Group(at).stroke());
     let panel = |one: &Difference| {
@@ -69,7 +67,7 @@ fn sides(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     ("against", caption, sheet)
 }
 
-/// The change under each second condition, a line a pair and a panel a curve, on one linear axis.
+/// Change under each second condition: one line per pair, one panel per curve, on one linear axis.
 fn differences(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
     let pairs = by_pair(all);
     let mut panels: Vec<Option<Panel>> = Vec::new();
@@ -91,11 +89,10 @@ fn differences(lens: &Lens, scale: Scale, all: &[Difference]) -> Drawn {
         [[one, ..]] => format!("What {} changes: attention by layer less that under {base}", names(one)[1]),
         _ => format!("What each condition changes: attention by layer less that under {base}"),
     };
-    // The ends of all panels, so that heights compare.
     let ends = ends(all.iter().flat_map(|one| &one.difference.points));
     let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
-    // Legends stand beside each other in a panel's width.
+    // Legend entries share a panel's width.
     let longest = pairs
         .iter()
         .flat_map(|pair| pair.first())

@@ -1,6 +1,4 @@
-//! The figures of a run of dose: update effects, attention and causes by factor, chains, and maps.
-//!
-//! Each is a function from [`Doses`] to figures. What a figure shows lies beside it as CSV: a row a point.
+//! Figures of a dose run: update effects, attention and causes by factor, chains, and maps. CSV: one row per point.
 
 use super::axis::Range;
 use super::meaning::Meaning;
@@ -18,7 +16,6 @@ use palimpsest_analysis::dose::words::recency;
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 
-/// The figures of lines of a run, in the order of the report.
 pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
     let first = [effect(doses), over_updating(doses), order(doses)];
     let last = [attention(doses), beside_cause(doses)];
@@ -27,22 +24,21 @@ pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
 
 #[derive(Debug, Clone)]
 struct DoseLine {
-    /// As the legend has it; lines of one name look the same in all panels.
+    /// Legend name; equal names have equal strokes in all panels.
     name: String,
     stroke: Stroke,
     points: Vec<Option<Estimate>>,
 }
 
-/// A panel: levels along the axis.
 #[derive(Debug, Clone, Default)]
 struct DosePanel {
     title: String,
     x_label: String,
     levels: Vec<String>,
     lines: Vec<DoseLine>,
-    /// A thin line an item, by level.
+    /// One thin line per item.
     items: Vec<Vec<Option<f64>>>,
-    /// Dotted lines across: values that say nothing, in the colour of the lines that they belong to.
+    /// Dotted reference lines, in the colour of their series.
     baselines: Vec<(f64, Colour)>,
 }
 
@@ -100,12 +96,10 @@ pub(super) fn origin(doses: &Doses) -> String {
     )
 }
 
-/// The factors that are varied alone at two levels or more.
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
     doses.sweeps.iter().filter(|sweep| !sweep.is_grid() && sweep.levels().all.len() > 1)
 }
 
-/// The unit of the levels, below an axis.
 pub(super) fn unit_of(sweep: &Sweep) -> String {
     if sweep.levels().scale == Scale::Tokens { "tokens".to_owned() } else { String::new() }
 }
@@ -114,7 +108,7 @@ pub(super) fn spoken(factor: &str) -> String {
     factor.replace(['_', '-'], " ")
 }
 
-/// The levels as ticks; the base level has an asterisk.
+/// Level names; the base level has an asterisk.
 pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
     let short = |number: f64, name: &str| match number {
         n if n >= 1024.0 && n % 1024.0 == 0.0 => format!("{}K", n / 1024.0),
@@ -127,7 +121,6 @@ pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
     sweep.levels().all.iter().map(tick).collect()
 }
 
-/// A panel of a factor: lines of numbers, by name, look and the number's name in cells.
 fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePanel {
     let line = |(name, stroke, number): &(&str, Stroke, &str)| {
         let points = sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(number)));
@@ -144,7 +137,7 @@ fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePa
     }
 }
 
-/// A row a point of a line, and a row a point of an item.
+/// One row per point of a line or an item.
 fn csv(figure: &str, panels: &[DosePanel]) -> Vec<u8> {
     type Row<'a> = (&'a str, String, &'a str, Option<usize>, Option<f64>, Option<(f64, f64)>);
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -181,9 +174,7 @@ struct About<'a> {
     title: &'a str,
     caption: String,
     y_label: &'a str,
-    /// The legend's words for the dotted lines; none where there are none.
     baseline: Option<&'a str>,
-    /// Ends that the value axis has in any case.
     ends: (f64, f64),
 }
 
@@ -219,7 +210,7 @@ fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figu
     Some(sheet.figure(about.name, about.caption, csv))
 }
 
-/// The ends of all panels' value axis. Values far beyond the means and most items do not set them.
+/// Value range of all panels; outliers among items do not extend it.
 fn value_ends(panels: &[DosePanel], ends: (f64, f64)) -> (f64, f64) {
     let estimates =
         panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| line.points.iter().flatten());
@@ -234,7 +225,7 @@ fn value_ends(panels: &[DosePanel], ends: (f64, f64)) -> (f64, f64) {
     all.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The update effect by dose, with a line an item.
+/// Update effect by dose, with one line per item.
 fn effect(doses: &Doses) -> Option<Figure> {
     let of = |sweep: &Sweep| {
         let items = sweep.by_item(&doses.cells, Cell::u);
@@ -270,7 +261,7 @@ fn over_updating(doses: &Doses) -> Option<Figure> {
         let twins = panel.lines.iter().filter(|line| line.stroke != Meaning::New.stroke()).map(levels).max();
         Some((twins?, panel))
     };
-    // Where only the base level has such twins, one panel shows it.
+    // If only the base level has such twins, one panel suffices.
     let panels: Vec<(usize, DosePanel)> = factors(doses).filter_map(of).collect();
     let several = panels.iter().any(|(levels, _)| *levels > 1);
     let shown = panels.into_iter().filter(|(levels, _)| *levels > 1 || !several).map(|(_, panel)| panel);
@@ -323,7 +314,7 @@ fn order(doses: &Doses) -> Option<Figure> {
     lines(doses, about, factors(doses).filter_map(of).collect())
 }
 
-/// The likelihood of each value of a chain by its position, and the likeliest values by the number of updates.
+/// Likelihood of chain values by position, and most likely values by number of updates.
 fn chains(doses: &Doses) -> Vec<Figure> {
     let Some(chains) = Chains::of(doses) else { return Vec::new() };
     let mut figures = Vec::new();
@@ -423,7 +414,7 @@ fn attention(doses: &Doses) -> Option<Figure> {
     lines(doses, about, factors(doses).map(of).collect())
 }
 
-/// Attention beside the update effect and the effects of sessions, each divided by its largest mean.
+/// Attention, update effect and session effects, each divided by its largest mean.
 fn beside_cause(doses: &Doses) -> Option<Figure> {
     let any = doses.numbers().iter().any(|name| name.starts_with("blocked_") || name.starts_with("removed_"));
     if !any {

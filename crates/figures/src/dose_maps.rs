@@ -1,4 +1,4 @@
-//! Maps of a run of dose: the update effect over grids of two factors, and numbers by layer and level.
+//! Maps of a dose run: update effects over grids of two factors, and numbers by layer and level.
 
 use super::Figure;
 use super::dose::{factors, origin, spoken, ticks, unit_of};
@@ -8,7 +8,6 @@ use palimpsest_analysis::dose::cell::Cell;
 use palimpsest_analysis::dose::sweep::Sweep;
 use palimpsest_data::ground::csv::CsvTable;
 
-/// All maps of a run, in the order of the report.
 pub(super) fn of_maps(doses: &Doses) -> Vec<Figure> {
     grids(doses).into_iter().chain(layers(doses)).chain(windows(doses)).collect()
 }
@@ -42,7 +41,7 @@ fn grids(doses: &Doses) -> Option<Figure> {
     Some(maps_figure(doses, ("dose-grid", "Update effect over two factors"), grid, caption.to_owned()))
 }
 
-/// Maps of a number of rows by levels, a map a factor; those without a value are left out.
+/// One map per factor: rows by levels; empty maps are omitted.
 fn by_level(
     doses: &Doses,
     axis: &str,
@@ -96,7 +95,6 @@ fn layers(doses: &Doses) -> Vec<Figure> {
     all.into_iter().filter_map(figure).collect()
 }
 
-/// Effects of blocking the new session at windows of layers.
 fn windows(doses: &Doses) -> Option<Figure> {
     let start =
         |name: &str| name.split_once('@').and_then(|(_, at)| at.split_once('-')?.0.parse::<usize>().ok());
@@ -122,7 +120,7 @@ fn map(title: String, axis: String, columns: Vec<(String, Vec<Option<f64>>)>) ->
     Map { title, axis, columns: columns.collect(), ..Map::default() }
 }
 
-/// The known values of a map with their rows and columns, row by row.
+/// Finite cells with row and column, row by row.
 fn values(map: &Map) -> Vec<(usize, &Column, f64)> {
     let cells = map.columns.iter().flat_map(|column| match &column.cells {
         Cells::Values(values) => {
@@ -135,7 +133,7 @@ fn values(map: &Map) -> Vec<(usize, &Column, f64)> {
     known
 }
 
-/// A figure of maps, with a row a cell.
+/// CSV: one row per cell.
 fn maps_figure(doses: &Doses, (name, title): (&str, &str), grid: Grid, caption: String) -> Figure {
     let cells: Vec<(&Map, (usize, &Column, f64))> =
         grid.maps.iter().flat_map(|map| values(map).into_iter().map(move |cell| (map, cell))).collect();

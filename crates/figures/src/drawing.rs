@@ -1,4 +1,4 @@
-//! A picture as shapes, and its SVG. [`super::raster`] and [`super::pdf`] paint the very same shapes.
+//! A picture as shapes, and its SVG. [`super::raster`] and [`super::pdf`] render the same shapes.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -20,7 +20,7 @@ pub(super) enum Form {
     Words(Words),
 }
 
-/// The width of a line in units, and its dashes in pixels.
+/// Width in units, dashes in pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pen {
     pub width: i32,
@@ -31,24 +31,22 @@ pub(super) struct Pen {
 pub(super) struct Shape {
     pub form: Form,
     pub ink: Ink,
-    /// `None` fills it.
     pub pen: Option<Pen>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Drawing {
-    /// Width and height in units.
+    /// In units.
     pub(super) view: (i32, i32),
     /// In CSS pixels.
     pub(super) size: (f64, f64),
-    /// In the order in which they are painted.
+    /// In painting order.
     pub(super) shapes: Vec<Shape>,
-    /// Families of its text, as CSS lists them.
     families: String,
 }
 
 impl Drawing {
-    /// An empty one of a size in pixels of its layout, by the look that holds.
+    /// An empty drawing in the current look; size in layout pixels.
     pub(super) fn of((width, height): (i32, i32)) -> Self {
         let look = look::current();
         let (w, h) = (f64::from(width), f64::from(height));
@@ -64,7 +62,7 @@ impl Drawing {
         self.shapes.push(Shape { form, ink: ink.into(), pen: None });
     }
 
-    /// A line of a width in units.
+    /// `width` in units.
     pub(super) fn line(&mut self, places: impl Into<Vec<Place>>, ink: impl Into<Ink>, width: i32) {
         self.dashed(places, ink, width, None);
     }
@@ -80,20 +78,20 @@ impl Drawing {
         self.shapes.push(Shape { form, ink: ink.into(), pen: Some(Pen { width, dash }) });
     }
 
-    /// The outline of a rectangle, as thin as a unit.
+    /// One unit wide.
     pub(super) fn outline(&mut self, corners: [Place; 2], ink: impl Into<Ink>) {
         let pen = Some(Pen { width: 1, dash: None });
         self.shapes.push(Shape { form: Form::Rectangle(corners), ink: ink.into(), pen });
     }
 
-    /// The picture as SVG, with a title for those who cannot see it.
+    /// SVG with an accessible title.
     pub(super) fn svg(&self, title: &str) -> String {
         let look = look::current();
         let title: String = look.style.worded(title).chars().filter(|c| !c.is_control()).collect();
         let title = minijinja::HtmlEscape(&title).to_string();
         let size = match look.size {
             None => format!("width=\"{}\" height=\"{}\"", self.size.0, self.size.1),
-            // Of a page: in its units, exactly as wide as was asked for.
+            // Stated width: exact physical size.
             Some(_) => {
                 let millimetres = |pixels: f64| pixels / 96.0 * 25.4;
                 let (width, height) = (millimetres(self.size.0), millimetres(self.size.1));
@@ -101,10 +99,10 @@ impl Drawing {
             }
         };
         let mut text = String::new();
-        // Only a backend that writes to a file can fail.
+        // Only file backends fail.
         let _ = self.plot(&mut text);
         let shapes = text.find("viewBox").and_then(|at| text[at..].find('>').map(|end| at + end + 1));
-        // Plotters' root element is replaced by one with a name and a size on paper.
+        // Replaces plotters' root element to add a title and the physical size.
         text.replace_range(
             ..shapes.unwrap_or(0),
             &format!(
@@ -113,12 +111,11 @@ impl Drawing {
                 self.view.0, self.view.1,
             ),
         );
-        // A control character of a name would make it invalid XML.
+        // Control characters are invalid in XML.
         text.retain(|c| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
         text
     }
 
-    /// Draws all shapes by plotters.
     fn plot(&self, text: &mut String) -> Result<(), Refusal> {
         let view = (self.view.0.unsigned_abs(), self.view.1.unsigned_abs());
         let area = SVGBackend::with_string(text, view).into_drawing_area();
@@ -175,7 +172,7 @@ fn sorted([(x0, y0), (x1, y1)]: [Place; 2]) -> [Place; 2] {
 }
 
 impl Form {
-    /// The form as a path; `None` of text and of forms without extent.
+    /// `None` for text and empty forms.
     pub(super) fn path(&self) -> Option<Path> {
         let mut path = PathBuilder::new();
         let point = |(x, y): Place| (x as f32, y as f32);
@@ -186,7 +183,7 @@ impl Form {
             }
             Form::Circle(at, r) => {
                 let ((x, y), r) = (point(*at), *r as f32);
-                // Four cubic curves, which PDF has too; of a quarter: 4/3 tan(π/8).
+                // Circle as four cubics, which PDF supports: 4/3 tan(π/8).
                 let k = r * 0.552_284_8;
                 path.move_to(x + r, y);
                 path.cubic_to(x + r, y + k, x + k, y + r, x, y + r);

@@ -1,4 +1,4 @@
-//! A figure, and why one could not be made.
+//! A figure and its errors.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,9 @@ use super::drawing::Drawing;
 pub struct Figure {
     pub name: String,
     pub title: String,
-    /// Reading instructions, and the groups that are missing from it.
+    /// How to read it, and which groups are missing.
     pub caption: String,
     pub svg: String,
-    /// The numbers in it, in long format.
     pub csv: Vec<u8>,
     pub(super) drawing: Drawing,
 }

@@ -1,7 +1,4 @@
-//! Layers by heads: a measure of each head, as the mean over units, in two colours around the value that says nothing.
-//!
-//! For effects of either sign, as that of a position: heads of one colour look more at what comes first, those of the other at what
-//! comes last.
+//! Layer-by-head maps of per-head measures, averaged over units, with a diverging scale around the neutral value.
 
 use super::axis::write_value;
 use super::map::{Cells, Column, Grid, Map, RowAxis, Shades};
@@ -12,7 +9,7 @@ use palimpsest_data::benchmarks::{Measure, Unit};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_run::runs::condition::label;
 
-/// The maps of every measure that is kept by head, a figure each.
+/// One figure per per-head measure.
 pub fn of_study(study: &Study, origin: &Origin) -> Vec<Figure> {
     let measures = study.measures().into_iter().filter(|measure| measure.heads);
     let found = measures.map(|measure| (measure, study.heads(measure)));
@@ -65,7 +62,6 @@ fn figure(measure: &Measure, found: &[HeadMap], unit: Unit, origin: &Origin) -> 
     grid.figure(name, (title, &origin.line), caption, csv)
 }
 
-/// A row a condition, layer and head.
 fn csv(figure: &str, measure: &Measure, maps: &[HeadMap]) -> Vec<u8> {
     let cells = maps.iter().flat_map(|map| map.mean.indexed_iter().map(move |(at, value)| (map, at, *value)));
     CsvTable::of(cells)

@@ -1,4 +1,4 @@
-//! Heat maps of the query's attention: layers by segments, with the evidence marked. `map` draws them.
+//! Heat maps of the query's attention: layers by segments.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,9 @@ use palimpsest_analysis::lens::{Correctness, Example, Group, Lens, Scale, table}
 use palimpsest_data::benchmarks::Unit;
 use palimpsest_data::ground::csv::CsvTable;
 
-/// The cells of an aligned map: a place, the units that have it, and its values by layer.
 pub(super) type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
 
-/// The mean over cases, aligned at the evidence: one map a probe.
+/// One map per probe: mean over cases, aligned at the evidence.
 pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let name = format!("strip-mean-{}", scale.key());
     let anchors = lens.benchmark.lens.anchors;
@@ -47,7 +46,7 @@ pub fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     Grid::of_layers(maps, shades, &lens.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// The first case that was measured on every probe (or on most), session by session: one map a probe.
+/// One map per probe of the first case with all (or most) probes measured.
 pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let name = format!("strip-case-{}", scale.key());
     let of_case = |case: &str| lens.examples.iter().filter(|e| e.case == case).count();
@@ -89,7 +88,6 @@ pub fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     Grid::of_layers(maps, shades, &lens.layers, width).figure(name, (title, &origin.line), caption, csv)
 }
 
-/// A row a segment of an example and layer.
 fn first_case_csv<'a>(
     (name, case): (&str, &str),
     lens: &'a Lens,
@@ -117,11 +115,9 @@ fn first_case_csv<'a>(
         .bytes()
 }
 
-/// Width of a map of few columns, in pixels.
 pub(super) const MAP_WIDTH: i32 = 288;
 const MOST_WIDTH: i32 = 1600;
 
-/// A case's segments in their order, with gaps where segments were dropped.
 fn columns(example: &Example, scale: Scale) -> Vec<Column> {
     let mut columns = Vec::new();
     let mut next = 0;
@@ -144,12 +140,11 @@ fn columns(example: &Example, scale: Scale) -> Vec<Column> {
     columns
 }
 
-/// The axis of columns that are numbered.
 pub(super) fn numbered(segment: &str) -> String {
     format!("{segment} (numbered from 0, as in the files)")
 }
 
-/// The width of maps with room for a number under every column, where that is no wider than a picture may be.
+/// Width with a number under every column, up to the maximum.
 pub(super) fn width_of(maps: &[Map]) -> i32 {
     const ACROSS: usize = 60;
     const UPRIGHT: i32 = 11;
@@ -159,7 +154,6 @@ pub(super) fn width_of(maps: &[Map]) -> i32 {
     (most as i32).saturating_mul(each).clamp(MAP_WIDTH, MOST_WIDTH)
 }
 
-/// Sentences of every heat map's caption on shades and layers.
 fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     format!(
         "{}{}{}{}{}",
@@ -171,7 +165,7 @@ fn common(lens: &Lens, maps: &[Map], shades: &Shades) -> String {
     )
 }
 
-/// The layers at which all cells of some column are 0.
+/// Layers where all cells of some column are 0.
 fn without_mass(lens: &Lens, maps: &[Map]) -> String {
     let mut layers = BTreeSet::new();
     for column in maps.iter().flat_map(|map| &map.columns) {
@@ -186,7 +180,6 @@ fn without_mass(lens: &Lens, maps: &[Map]) -> String {
     }
 }
 
-/// The meaning of grey cells, where there are any.
 fn hidden(lens: &Lens, maps: &[Map]) -> String {
     let nan = |column: &Column| match &column.cells {
         Cells::Values(values) => values.iter().any(|value| value.is_nan()),
@@ -220,8 +213,7 @@ fn shown_in_a_cell(lens: &Lens, scale: Scale) -> String {
     }
 }
 
-/// The map of a probe aligned at the evidence, with the columns at which there is something in some case. A stretch has its name once, in
-/// its middle.
+/// Aligned map of a probe, without empty columns. A stretch is labelled once, in its middle.
 pub(super) fn aligned(
     probe: Option<&str>,
     n: usize,
@@ -248,7 +240,7 @@ pub(super) fn aligned(
     Map { title, note: format!("n = {n}"), axis: segment.to_owned(), columns }
 }
 
-/// How aligned maps are to be read: `over` is what a place's value is a mean over, `why` why places have no column.
+/// Caption on alignment. `over`: what a place averages over; `why`: why columns are missing.
 pub(super) fn alignment<'a>(
     cells: impl Iterator<Item = &'a (AlignedPlace, usize, Option<Vec<f64>>)>,
     (anchors, segment): (&[&'static str], &str),

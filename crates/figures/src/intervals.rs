@@ -1,4 +1,4 @@
-//! Numbers with their intervals, a row each: dots, bars of 95%, and small dots for single units where there are too few for an interval.
+//! Numbers with 95% intervals, one per row; single units as dots if too few for an interval.
 
 use super::Figure;
 use super::axis::{round_ticks, write_value};
@@ -10,22 +10,19 @@ use palimpsest_data::ground::csv::CsvTable;
 
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// Above the first of the lines that share it.
     pub group: String,
     pub label: String,
-    /// The number; of 0 units where it is no mean.
+    /// With n = 0, the number is no mean.
     pub estimate: Estimate,
     pub colour: Colour,
-    /// A mark of its own, such as what chance would give.
+    /// Extra mark, such as chance level.
     pub mark: Option<f64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Intervals {
     pub axis: String,
-    /// The meaning of a line's mark; empty where no line has one.
     pub mark: &'static str,
-    /// Ends that the axis has at least.
     pub ends: (f64, f64),
     pub percent: bool,
     pub lines: Vec<Line>,
@@ -92,11 +89,11 @@ fn marks(line: &Line) -> Vec<RowMark> {
     mark.into_iter().chain(band).chain(each).chain(value).collect()
 }
 
-/// The number in words, with what it rests on; to a hundredth of the axis' length, or finer.
+/// Number and sample size as text, rounded to a hundredth of the axis length or finer.
 fn note(line: &Line, percent: bool, length: f64) -> String {
     let Estimate { n, value, band, .. } = &line.estimate;
     let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
-    // A number that rounds to 0 has no sign.
+    // Drop the sign of a rounded zero.
     let write = |x: f64| match percent {
         true => format!("{:.0}%", 100.0 * x),
         false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),

@@ -1,4 +1,4 @@
-//! Legends: swatches with words behind them, in lines that fit a width.
+//! Legends: swatches with labels, wrapped to a width.
 
 use super::canvas::{TextStyle, text_width, write};
 use super::drawing::Drawing;
@@ -6,21 +6,20 @@ use super::drawing::Drawing;
 pub(super) struct Legend<S> {
     lines: Vec<Vec<Entry<S>>>,
     style: TextStyle,
-    /// From one line to the next, in pixels.
     step: i32,
 }
 
 struct Entry<S> {
     swatch: S,
-    /// From the swatch's left to the words.
+    /// From the swatch's left edge to the label.
     indent: i32,
     text: String,
-    /// With the gap to the next entry.
+    /// Includes the gap to the next entry.
     width: i32,
 }
 
 impl<S> Legend<S> {
-    /// Entries of a swatch, the room that it takes and words; pixels between entries and from line to line.
+    /// Entries: swatch, its width, label. Gaps and line height in pixels.
     pub fn of(
         entries: impl IntoIterator<Item = (S, i32, String)>,
         style: TextStyle,
@@ -47,7 +46,7 @@ impl<S> Legend<S> {
         self.lines.len() as i32 * self.step
     }
 
-    /// Draws the lines from `top` on. `left` says where a line of a width begins, `draw` draws a swatch at a line's top.
+    /// `left` gives a line's start from its width; `draw` draws a swatch at a line's top.
     pub fn draw(
         &self,
         area: &mut Drawing,

@@ -1,13 +1,11 @@
-//! Tables become pictures and the one-page report.
+//! Draws figures and the one-page report.
 //!
-//! A figure is described in one of three ways and drawn by it: as a [`sheet`] of panels (curves over layers, lines over levels, bars and
-//! points), as a `map` of shaded cells, or as `rows` of bars and intervals beside words. The layout of each (title, axes, legend) stands there alone. They
-//! make a [`drawing`] of shapes, which is written as SVG and, by [`raster`], as PNG and PDF. [`meaning`] says what colours and dashes mean,
-//! [`look`] holds size and style, and [`report`] sets the page. Called by the commands `figures` and `report`. It computes no statistic: what
-//! a figure shows comes from [`palimpsest_analysis::lens`] and lies beside it as CSV.
+//! A figure is a [`sheet`] of panels, a `map` of shaded cells, or `rows` of bars and intervals. All produce a [`drawing`] of shapes,
+//! written as SVG and, by [`raster`], as PNG and PDF. [`meaning`] assigns colours and dashes, [`look`] holds size and style. Computes no
+//! statistics: numbers come from [`palimpsest_analysis::lens`] and are written beside each figure as CSV.
 //!
-//! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; one that can show several runs side
-//! by side takes [`Source`]s, and has a line in [`draw_together`].
+//! A new figure is one function from a [`Lens`] to a [`Figure`] and one line in [`draw_all`]; a figure of several runs takes [`Source`]s
+//! and a line in [`draw_together`].
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -70,7 +68,7 @@ pub use style_file::Style;
 pub use typeface::Typeface;
 pub use waterfall::memory_waterfall;
 
-/// A picture that only one benchmark has. `origin` says where its numbers come from.
+/// Draws a benchmark-specific chart. `origin` names the source of the numbers.
 pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
     match chart {
         Chart::Bars(chart) => bars::of_parts(chart, origin),
@@ -78,7 +76,7 @@ pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
     }
 }
 
-/// Every figure of a run, in the order of the report.
+/// All figures of a run, in report order.
 pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
     let mut figures = Vec::new();
     for scale in Scale::ALL {
@@ -91,21 +89,18 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
     figures
 }
 
-/// Conditions that are drawn side by side unless they are asked for by name: panels of more would not be read.
+/// Maximum number of conditions side by side, unless requested by name.
 pub const MOST_BESIDE: usize = 4;
 
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// Their heading, where a run has conditions.
     pub heading: Option<String>,
     pub about: Option<String>,
-    /// In the order in which they are shown.
     pub figures: Vec<Figure>,
 }
 
-/// Every figure of a run under its conditions: the measures and the conditions side by side, then those of [`draw_all`] under each
-/// condition. Where the run has conditions, names, titles, captions and tables of all of them name theirs
-/// ([`palimpsest_analysis::lens::Selection`]).
+/// Figures of a run: measures and conditions side by side, then [`draw_all`] per condition. With conditions, figure names, titles, captions
+/// and tables name theirs ([`palimpsest_analysis::lens::Selection`]).
 pub fn draw_sections(study: &Study) -> Vec<Section> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
@@ -126,19 +121,16 @@ pub fn draw_sections(study: &Study) -> Vec<Section> {
     sections
 }
 
-/// The figures of [`draw_sections`], one after another.
 pub fn draw_study(study: &Study) -> Vec<Figure> {
     draw_sections(study).into_iter().flat_map(|section| section.figures).collect()
 }
 
-/// Conditions against each other, paired by question; nothing of a study of one condition.
 pub fn draw_differences(study: &Study) -> Vec<Figure> {
     let names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let Some(of_all) = OfConditions::of(study, &names) else { return Vec::new() };
     of_all.all(difference::of_study(study, &of_all.origin))
 }
 
-/// Curves and ratios of several conditions side by side; nothing of one.
 fn beside(study: &Study) -> Vec<Figure> {
     let several = study.measured().count();
     if several < 2 || (several > MOST_BESIDE && study.selection.prefix.is_empty()) {
@@ -153,17 +145,17 @@ fn beside(study: &Study) -> Vec<Figure> {
     draw_together(&sources)
 }
 
-/// Names and captions of figures of some of a run's conditions.
+/// Adds condition names to figures.
 struct OfConditions {
     origin: Origin,
     prefix: String,
     said: String,
-    /// The column `condition` of tables that lack it.
+    /// Value of the column `condition`, for tables without it.
     column: String,
 }
 
 impl OfConditions {
-    /// `None` of a study without conditions.
+    /// `None` for a study without conditions.
     fn of(study: &Study, names: &[&str]) -> Option<Self> {
         let first = study.conditions.first()?;
         let origin = Origin::of(&first.run, study.judge.as_deref());
@@ -204,7 +196,7 @@ impl OfConditions {
     }
 }
 
-/// Charts of counts under these conditions of a run, or under all where none are named: names and tables say so.
+/// Charts restricted to the selected conditions.
 fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec<Figure> {
     let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
     let plural = if labels.len() == 1 { "" } else { "s" };
@@ -216,9 +208,9 @@ fn charts_under(figures: Vec<Figure>, selection: &Selection, asked: bool) -> Vec
     named.all(figures)
 }
 
-/// A table with the column `condition`, which is added where it is not among its columns.
+/// Adds the column `condition` if missing.
 fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
-    // Bytes in memory, of any length a row: nothing here can fail.
+    // In memory with flexible rows: cannot fail.
     let reader = ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(table);
     let mut rows = reader.into_byte_records().flatten();
     let mut head = rows.next().unwrap_or_default();
@@ -232,7 +224,7 @@ fn with_condition(table: &[u8], condition: &str) -> Vec<u8> {
     })))
 }
 
-/// The figures of the effects of sessions on answers ([`causes`]), named by the conditions whose answers they are of.
+/// Figures of session effects ([`causes`]), named by condition.
 pub fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     let whole = causes.answers.iter().map(|answer| answer.condition.as_str());
     let windowed = causes.windowed.iter().map(|answer| answer.condition.as_str());
@@ -244,19 +236,18 @@ pub fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     of_all.all(self::causes::of_causes(causes, study, &of_all.origin))
 }
 
-/// Every figure of a run of dose, in the order of the report.
 pub fn draw_doses(doses: &Doses) -> Vec<Figure> {
     let title = "What hiding a session leaves of its effect on the contrast".to_owned();
     let left = residue::figure(&doses.residues, title, &dose::origin(doses));
     dose::of_lines(doses).into_iter().chain(dose_maps::of_maps(doses)).chain(left).collect()
 }
 
-/// One look at runs of several benchmarks by one model: the lift of their evidence, on the same axis.
+/// Lift of the evidence in several benchmarks by one model, on one axis.
 pub fn draw_overview(studies: &[(&Study, &Origin)]) -> Vec<Figure> {
     Scale::ALL.into_iter().map(|scale| measures::lifts(studies, scale)).collect()
 }
 
-/// The figures of curves over layers of several runs, side by side on the same value axes. The runs are of one benchmark.
+/// Curves of several runs of one benchmark, side by side on shared value axes.
 pub fn draw_together(sources: &[Source<'_>]) -> Vec<Figure> {
     Scale::ALL.into_iter().flat_map(|scale| of_layers(sources, scale)).collect()
 }
@@ -270,8 +261,8 @@ fn of_layers(sources: &[Source<'_>], scale: Scale) -> Vec<Figure> {
     curves.into_iter().chain(ratios).flatten().collect()
 }
 
-/// Writes each figure as `<name>.svg`, `<name>.pdf`, `<name>.png` and `<name>.csv` and all captions as `captions.json`, each by rename. Captions of
-/// other figures that lie in the folder are kept.
+/// Writes `<name>.svg`, `.pdf`, `.png` and `.csv` per figure, and all captions as `captions.json`, each by rename. Captions of other
+/// figures in the folder are kept.
 pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
     std::fs::create_dir_all(folder).map_err(|source| FigureError::Io { path: folder.to_owned(), source })?;
     let raster = raster::Rasteriser::new();
@@ -283,7 +274,6 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
         written.push(path);
         Ok(())
     };
-    // Figures of other conditions stay in the folder, and so do their captions.
     let mut captions = still_there(folder);
     let worded = |text: &str| look::current().style.worded(text);
     for figure in figures {
@@ -303,7 +293,7 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
 
 fn still_there(folder: &Path) -> serde_json::Map<String, serde_json::Value> {
     let text = std::fs::read_to_string(folder.join("captions.json")).unwrap_or_default();
-    // A file that is none is written anew.
+    // An invalid file is replaced.
     let mut captions: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&text).unwrap_or_default();
     captions.retain(|name, _| folder.join(format!("{name}.svg")).is_file());

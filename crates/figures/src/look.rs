@@ -1,7 +1,5 @@
-//! The look of the pictures that are drawn next: their size, whether titles stand in them, and the style.
-//!
-//! It holds for the thread until its scope ends, as a pen's colour does, so that no function that draws has to hand it on. Set by the
-//! command line alone.
+//! The current look: size, titles and style. Thread-local until its scope ends, so that drawing functions need no argument. Set by the
+//! command line only.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,9 +10,8 @@ use super::style_file::Style;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// True if title and origin stand in the picture.
     pub titles: bool,
-    /// A stated size; `None` lays each picture out at its own.
+    /// `None` uses each picture's natural size.
     pub size: Option<Size>,
     pub style: Style,
 }
@@ -25,24 +22,24 @@ impl Default for Look {
     }
 }
 
-/// A picture's stated width and size of text, in CSS pixels (96 an inch).
+/// Stated width and text size in CSS pixels (96 per inch).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Size {
     pub width: f64,
-    /// Of words; numbers at ticks are five sixths of it.
+    /// Tick numbers are 5/6 of this.
     pub text: f64,
 }
 
-/// Pixels of words in a layout, which a stated size of text is measured against.
+/// Text height in layout pixels.
 pub(super) const WORDS: i32 = 12;
 
 impl Size {
-    /// CSS pixels a pixel of the layout.
+    /// CSS pixels per layout pixel.
     pub fn scale(&self) -> f64 {
         self.text / f64::from(WORDS)
     }
 
-    /// Pixels of the layout in which a picture is laid out.
+    /// Width in layout pixels.
     pub fn room(&self) -> i32 {
         (self.width / self.scale()).floor() as i32
     }
@@ -56,7 +53,7 @@ pub fn current() -> Rc<Look> {
     CURRENT.with_borrow(Rc::clone)
 }
 
-/// Until it is dropped a look holds; then the one before it.
+/// Restores the previous look when dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Scope {
@@ -64,7 +61,7 @@ pub struct Scope {
 }
 
 impl Look {
-    /// Draws all that follows on this thread by this look, until the scope is dropped.
+    /// Sets the look of this thread until the scope is dropped.
     pub fn enter(self) -> Scope {
         Scope { before: CURRENT.replace(Rc::new(self)) }
     }
@@ -89,7 +86,7 @@ impl Meaning {
         let Looks { colour, dash, marker } = self.looks();
         let stroke = Stroke { dash, ..Stroke::solid(colour, marker) };
         match self {
-            // Beyond the palette hollow markers tell a group from the one whose colour it has.
+            // Beyond the palette, hollow markers distinguish groups of equal colour.
             Meaning::Group(at) if (at / GROUPS) % 2 == 1 => stroke.hollow(),
             Meaning::Baseline => stroke.noise(),
             _ => stroke,

@@ -1,8 +1,7 @@
-//! Maps: rows by columns in shades of one scale, with a bar that says what the shades are.
+//! Maps: rows by columns in shades of one scale, with a colour bar.
 //!
-//! Called by [`super::heat_map`], [`super::cause_maps`], [`super::head_map`] and [`super::dose`], which say what the columns are. Beside the
-//! rows of a model with linear or windowed layers stands what each layer is: a dark mark at softmax layers, an open one at linear layers,
-//! a narrow one at windowed layers.
+//! Callers define the columns ([`super::heat_map`], [`super::cause_maps`], [`super::head_map`], [`super::dose`]). For mixed models a mark
+//! beside each row shows the layer kind: filled for softmax, open for linear, narrow for windowed.
 
 use super::Figure;
 use super::axis::{value_ticks, write_value};
@@ -16,43 +15,40 @@ use super::sheet::LINEAR_LEGEND;
 use super::style::{self, Colour, GREY, INK, UNIT, WHITE};
 use palimpsest_analysis::lens::{Layer, LayerKind, Scale};
 
-/// A map: columns from the left, each with a value a row, rows from below.
+/// Columns from the left, rows from the bottom.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Map {
     pub title: String,
     pub note: String,
-    /// Below it: what the columns are.
     pub axis: String,
     pub columns: Vec<Column>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Column {
-    /// Below it; empty where there is no room.
+    /// Below the column; may be empty.
     pub label: String,
-    /// Below the label: how many cases it is a mean of.
+    /// Below the label: number of cases.
     pub n: Option<usize>,
-    /// Above it: the part that it plays, which frames it.
     pub role: Option<String>,
     pub cells: Cells,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) enum Cells {
-    /// By row; NaN where there is none, as where a layer's window hides it.
+    /// By row; NaN if undefined, for example outside a layer's window.
     Values(Vec<f64>),
-    /// Something was left out here: the map is open.
+    /// Omitted columns, drawn as a gap.
     #[default]
     Gap,
 }
 
-/// The rows that all maps of a picture share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowAxis {
-    /// What they are: `layer`.
+    /// For example `layer`.
     pub axis: String,
     pub names: Vec<String>,
-    /// Of layers; empty of other rows.
+    /// Empty unless rows are layers.
     pub kinds: Vec<LayerKind>,
 }
 
@@ -70,19 +66,17 @@ impl RowAxis {
     }
 }
 
-/// The scale of shades of maps, in steps, so that equal shades can be drawn as one.
+/// Discrete colour scale, so that equal cells merge.
 pub(super) struct Shades {
-    /// True of attention: the scale is logarithmic, and dark is much. Else it runs by differences, white in the middle, with a colour on
-    /// either side.
+    /// True for attention: logarithmic, dark is high. False: linear and diverging around white.
     of_attention: bool,
     low: f64,
     high: f64,
-    /// Values between the ends that the scale names.
     ticks: Vec<f64>,
     percent: bool,
     /// Above the scale.
     unit: [&'static str; 2],
-    /// Cells, those that lie beyond the ends (of attention, below the lower), and of those the ones that are 0.
+    /// Counts: all cells; cells beyond the ends (attention: below); zeros among those.
     cells: (usize, usize, usize),
 }
 
@@ -93,7 +87,7 @@ impl Shades {
         let values = values(maps);
         let high = values.iter().copied().fold(0.0, f64::max).max(1e-9);
         let low = values.iter().copied().filter(|v| *v > 0.0).fold(high, f64::min);
-        // more than three decades would leave no contrast where the attention is
+        // more than three decades would leave no contrast at high attention
         let low = low.max(high / 1000.0);
         let low = if low < high { low } else { high / 10.0 };
         let below = values.iter().filter(|value| **value < low).count();
@@ -112,12 +106,12 @@ impl Shades {
         }
     }
 
-    /// The shades of maps of effects: the scale ends where all but one cell in a hundred lie within.
+    /// Shades of effects; the range covers all but one in a hundred cells.
     pub fn of_effects(maps: &[Map]) -> Self {
         Shades::around(maps, 0.0, ["log p lost", "per token"], 100)
     }
 
-    /// Shades that part from a middle value; the scale ends where all but one cell in `most` lie within.
+    /// Diverging scale; the range covers all but one in `most` cells.
     pub fn around(maps: &[Map], middle: f64, unit: [&'static str; 2], most: usize) -> Self {
         let mut sizes: Vec<f64> = values(maps).into_iter().map(|value| (value - middle).abs()).collect();
         sizes.sort_by(f64::total_cmp);
@@ -135,7 +129,6 @@ impl Shades {
         }
     }
 
-    /// The ends of the scale, and the number of cells beyond.
     pub fn in_words(&self) -> String {
         let (all, beyond, zero) = self.cells;
         let [low, high] = [self.low, self.high].map(|value| self.written(value));
@@ -182,7 +175,7 @@ fn values(maps: &[Map]) -> Vec<f64> {
     columns.flatten().copied().filter(|value| !value.is_nan()).collect()
 }
 
-/// From near white over blue to near black: lightness falls all the way, so that it reads in grey.
+/// Near white to blue to near black; lightness falls monotonically, so it works in greyscale.
 fn darkening(share: f64) -> Colour {
     const STOPS: [[f64; 3]; 5] = [
         [250.0, 251.0, 253.0],
@@ -201,36 +194,33 @@ fn darkening(share: f64) -> Colour {
 
 const HIDDEN: Colour = style::GRID;
 
-/// Left of the first map: the rows' names and their axis'.
+/// Left margin for row names and their axis name.
 const LEFT: (i32, i32) = (40, 96);
-/// Above a map: its title, a note, and the roles of columns.
 const TITLE: i32 = 20;
 const NOTED: i32 = 36;
 const MAP_HEAD: i32 = 56;
 const MAP_HEIGHT: i32 = 210;
 const BETWEEN: i32 = 18;
 const BAR: i32 = 76;
-/// Width of what marks a layer's kind.
 const MARK: i32 = 6;
-/// A line of what the marks mean.
+/// Line height of the marks' legend.
 const LEGEND: i32 = 18;
-/// Width of a gap, of that of a column.
+/// Gap width relative to a column.
 const GAP: f64 = 0.55;
-/// The narrowest map that stands beside another, where a width is stated, and the least width of a column that has a number.
+/// Minimum width of a map beside another, with a stated width; minimum width of a numbered column.
 const LEAST: (i32, i32) = (130, 11);
 
 pub(super) struct Grid {
     pub maps: Vec<Map>,
     pub shades: Shades,
     pub rows: RowAxis,
-    /// Width and height in pixels that a map asks for.
+    /// Natural size of a map in pixels.
     pub size: (i32, i32),
-    /// True if cells have their numbers in them.
     pub written: bool,
 }
 
 impl Grid {
-    /// Maps of layers, as wide as their columns ask for.
+    /// Maps of layers, sized by their columns.
     pub fn of_layers(maps: Vec<Map>, shades: Shades, layers: &[Layer], width: i32) -> Self {
         Grid { maps, shades, rows: RowAxis::of_layers(layers), size: (width, MAP_HEIGHT), written: false }
     }
@@ -247,11 +237,10 @@ impl Grid {
     }
 }
 
-/// The layout of the words below a map's columns.
 struct Below {
-    /// Read from below, for want of room.
+    /// Vertical, if space is short.
     upright: bool,
-    /// Height of the columns' names, and of the numbers below them.
+    /// Heights of column names and of the numbers below.
     names: i32,
     numbers: i32,
 }
@@ -263,7 +252,7 @@ impl Below {
             columns().map(|(_, column)| text_width(&text(column), 10)).max().unwrap_or(0)
         };
         let number = |column: &Column| column.n.map(|n| n.to_string()).unwrap_or_default();
-        // A name may stand over its neighbours that have none, as those of stretches do.
+        // A name may extend over unnamed neighbours.
         let fits = maps.iter().all(|map| {
             let edges = edges(&map.columns, width);
             let mut free = i32::MIN;
@@ -285,7 +274,6 @@ impl Below {
         }
     }
 
-    /// From the map's lower edge to the axis' name.
     fn height(&self) -> i32 {
         6 + self.names + self.numbers
     }
@@ -297,7 +285,7 @@ impl Grid {
         let widest = self.rows.names.iter().map(|name| text_width(name, 10)).max().unwrap_or(0);
         let beside = (widest + 28).clamp(LEFT.0, LEFT.1);
         let across = |maps: i32, width: i32| 2 * margin() + beside + maps * (width + BETWEEN) + BAR;
-        // Those that need the whole width stand below each other.
+        // Full-width maps are stacked vertically.
         let least = if is_sized() { natural.min(LEAST.0) } else { natural.min(room() - across(1, 0)) };
         let tiling = Tiling::of(self.maps.len(), [least, natural], across);
         let (width, fitting) = (tiling.width, tiling.panel);
@@ -341,7 +329,7 @@ impl Grid {
     }
 }
 
-/// Where a map stands, in pixels.
+/// In pixels.
 #[derive(Clone, Copy)]
 struct Place {
     left: i32,
@@ -356,7 +344,7 @@ impl Place {
     }
 }
 
-/// A map without the numbers that have no room: where columns are narrow only every so many has one, and those of the evidence.
+/// Thins column numbers to those that fit; evidence keeps its numbers.
 fn labelled(map: &Map, width: i32) -> Map {
     let columns = map.columns.len().max(1) as i32;
     let every = (LEAST.1 * columns / width.max(1) + 1).max(1) as usize;
@@ -370,7 +358,7 @@ fn labelled(map: &Map, width: i32) -> Map {
         let label = if wanted(place, column) { column.label.clone() } else { String::new() };
         Column { label, ..column.clone() }
     });
-    // The number of a piece of evidence stands over its neighbours'.
+    // Evidence numbers replace their neighbours'.
     let mut columns: Vec<Column> = columns.collect();
     for at in 0..columns.len() {
         if every > 1 && columns[at].role.is_some() {
@@ -384,12 +372,12 @@ fn labelled(map: &Map, width: i32) -> Map {
     Map { columns, ..map.clone() }
 }
 
-/// The edge of cell `at` of `count` over `length` pixels: whole pixels, so that neighbouring cells leave no seam.
+/// Edge of cell `at` of `count`, in whole pixels, so that cells leave no seams.
 fn edge(at: usize, count: usize, length: i32) -> i32 {
     (at as i64 * i64::from(length) / count.max(1) as i64) as i32
 }
 
-/// The edges of all columns over `length` pixels, one more than there are columns; gaps are narrower.
+/// Edges of all columns; gaps are narrower.
 fn edges(columns: &[Column], length: i32) -> Vec<i32> {
     let width = |column: &Column| if matches!(column.cells, Cells::Gap) { GAP } else { 1.0 };
     let all: f64 = columns.iter().map(width).sum();
@@ -426,7 +414,7 @@ impl Grid {
                 from = to;
             }
         }
-        // a map is open where something was left out
+        // the frame is open at gaps
         let is_gap = |column: &Column| matches!(column.cells, Cells::Gap);
         let mut from = 0;
         for block in map.columns.chunk_by(|a, b| is_gap(a) == is_gap(b)) {
@@ -442,7 +430,7 @@ impl Grid {
             let middle = (x0 + x1) / 2;
             if let Some(role) = &column.role {
                 frame(area, (x0, top - 3), (x1, bottom + 3));
-                // two roles side by side stand one above the other
+                // adjacent roles are stacked
                 let half = text_width(role, 12) / 2 + 2;
                 let raised = middle - half < last_role;
                 write(area, role, (middle, top - if raised { 31 } else { 19 }), LABEL.centred());
@@ -462,7 +450,7 @@ impl Grid {
         }
     }
 
-    /// The cells of a column, row 0 at the bottom, as a value axis would have it; equal neighbours are one rectangle.
+    /// Draws a column, row 0 at the bottom; equal neighbours are merged.
     fn cells(&self, area: &mut Drawing, values: &[f64], (x0, x1): (i32, i32), place: Place) {
         let y = |at: usize| place.bottom() - edge(at, values.len(), place.height);
         let shade = |value: &f64| (!value.is_nan()).then(|| self.shades.step(*value));
@@ -480,14 +468,14 @@ impl Grid {
         }
     }
 
-    /// RowAxis are labelled where there is room, the last one always: a model's measured layers may skip some.
+    /// Labels rows that fit, and always the last: measured layers may skip some.
     fn row_axis(&self, area: &mut Drawing, place: Place, beside: i32) {
         let names = &self.rows.names;
         let every = names.len().div_ceil((place.height / 26).max(1) as usize).max(1);
         let left = if self.rows.has_kinds() { place.left - MARK - 3 } else { place.left };
         let last = names.len().saturating_sub(1);
         for (at, name) in names.iter().enumerate() {
-            // a label just below the last one would touch it
+            // skip a label that would touch the last one
             let regular = at % every == 0 && (last - at) * 2 > every;
             if !regular && at != last {
                 continue;
@@ -500,14 +488,14 @@ impl Grid {
     }
 }
 
-/// A frame, dark with a light edge, so that it stands out from every shade.
+/// Dark with a light edge, visible on any shade.
 fn frame(area: &mut Drawing, (x0, y0): (i32, i32), (x1, y1): (i32, i32)) {
     let corners = [(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)].map(units);
     area.line(corners, WHITE, UNIT * 4);
     area.line(corners, INK, UNIT * 2);
 }
 
-/// The mark of a layer's kind: an open box for linear layers, a dark one for softmax layers, a narrow dark one for windowed layers.
+/// Layer kind: open for linear, filled for softmax, narrow for windowed.
 fn mark(area: &mut Drawing, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: LayerKind) {
     let x0 = if kind == LayerKind::Windowed { x1 - MARK / 3 } else { x0 };
     let corners = [(x0, y0), (x1, y1)];
@@ -518,7 +506,7 @@ fn mark(area: &mut Drawing, (x0, y0): (i32, i32), (x1, y1): (i32, i32), kind: La
     outlined(area, corners, GREY);
 }
 
-/// The marks of the kinds that the model has; none of a model of one kind.
+/// Legend of the layer kinds; empty for a single kind.
 fn kinds(rows: &RowAxis, shades: &Shades, width: i32) -> Legend<LayerKind> {
     let [softmax, windowed] = match shades.of_attention {
         true => ["softmax layer: share of attention", "windowed layer: the same, within its window"],
@@ -531,7 +519,6 @@ fn kinds(rows: &RowAxis, shades: &Shades, width: i32) -> Legend<LayerKind> {
     Legend::of(entries, LABEL, [22, LEGEND], width - 2 * margin())
 }
 
-/// The scale of shades, with its ends and what lies between them written.
 fn bar(area: &mut Drawing, place: Place, shades: &Shades) {
     let Place { left, top, width, height } = place;
     let (low, high) = (place.bottom(), top);

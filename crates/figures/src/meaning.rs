@@ -1,38 +1,35 @@
-//! The one place that says what a colour, a marker and a dash mean, in every figure.
+//! Single source of colours, markers and dashes in all figures.
 //!
-//! Colours are those of Okabe and Ito and of Tol's muted scheme, which stay apart for colour-blind readers. In print without colours
-//! markers, dashes and lightness tell lines apart. docs/figures.md has the table of [`Meaning::ALL`]; a style file changes it.
+//! Colours are Okabe and Ito's and Tol's muted scheme, safe for colour-blind readers; markers, dashes and lightness distinguish lines in
+//! greyscale. docs/figures.md tabulates [`Meaning::ALL`]; style files override it.
 
 use super::style::{Colour, DOTS, Dash, Marker, Stroke};
 use palimpsest_analysis::lens::Correctness;
 use palimpsest_data::benchmarks::{Curve, QUERY, Side, side_of};
 
-/// The meaning of a line, a dot or a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
     New,
     Old,
-    /// Attention of the newer writing itself to the older one.
+    /// Attention from the newer session to the older one.
     Back,
-    /// Everything that the question reads, not told apart.
+    /// All attention of the question.
     Query,
     Right,
     Wrong,
-    /// Noise baselines and controls, where they are no curve's own.
+    /// Noise baselines and controls that belong to no curve.
     Baseline,
-    /// Parts of the history without a role.
     Others,
-    /// Types, models, conditions and whatever else the legend names, by their place in it.
+    /// Types, models, conditions and others, by legend position.
     Group(usize),
 }
 
-/// Groups that have a colour of their own; more of them take these again with other dashes.
+/// Distinct group colours; further groups reuse them with other dashes.
 pub const GROUPS: usize = 6;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looks {
     pub colour: Colour,
-    /// Of the line; `None` for a solid one.
     pub dash: Option<Dash>,
     pub marker: Marker,
 }
@@ -46,7 +43,7 @@ const LONG: Option<Dash> = Some((8, 3));
 const SHORT: Option<Dash> = Some((4, 2));
 
 impl Meaning {
-    /// Every meaning that has a look of its own, with its key in style files, what it is, and its look where no style file says otherwise.
+    /// Meanings with a look of their own: style file key, description, default look.
     pub const ALL: [(Meaning, &'static str, &'static str, Looks); 14] = {
         use Marker::{Circle, Diamond, Down, Square, Triangle};
         use Meaning::{Back, Baseline, Group, New, Old, Others, Query, Right, Wrong};
@@ -78,12 +75,11 @@ impl Meaning {
         ]
     };
 
-    /// The meaning of a key of a style file.
     pub fn of_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|(_, known, ..)| *known == key).map(|(meaning, ..)| meaning)
     }
 
-    /// The part that evidence plays: those of every benchmark that are one of two conflicting sides.
+    /// Role of evidence: the two sides of any benchmark.
     pub fn of_role(role: &str) -> Option<Self> {
         side_of(role).map(|side| match side {
             Side::Newer => Meaning::New,
@@ -101,20 +97,19 @@ impl Meaning {
         }
     }
 
-    /// The meaning whose look it has.
+    /// Canonical meaning with the same look.
     pub(super) fn key(self) -> Self {
         if let Meaning::Group(at) = self { Meaning::Group(at % GROUPS) } else { self }
     }
 
-    /// As the program draws it where no style file says otherwise.
     pub fn own(self) -> Looks {
         let found = Self::ALL.into_iter().find(|(meaning, ..)| *meaning == self.key());
         found.map_or(looks(0, None, Marker::None), |(.., looks)| looks)
     }
 }
 
-/// The lines of a benchmark's curves, in their order: by the part that is looked at; curves that share one differ by hollow markers,
-/// and parts that are neither of two sides take the groups' colours.
+/// Strokes of a benchmark's curves, by the attended role; curves of one role differ by hollow markers, and roles other than the two sides
+/// take group colours.
 pub fn of_curves(curves: &[Curve]) -> Vec<Stroke> {
     let mut given: Vec<(Meaning, &str)> = Vec::new();
     let mut groups = 0;
@@ -140,7 +135,7 @@ pub fn of_curves(curves: &[Curve]) -> Vec<Stroke> {
     curves.iter().map(of).collect()
 }
 
-/// The lines of named groups, in the legend's order: a name that is a role or a verdict has that one's line.
+/// Strokes of named groups in legend order; role and verdict names keep theirs.
 pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
     let mut groups = 0;
     let of = |word: &str| match word {
@@ -158,7 +153,6 @@ pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
     words.map(stroke).collect()
 }
 
-/// Luminance by WCAG, and what of it a print without colours shows.
 #[cfg(test)]
 fn luminance(Colour(r, g, b): Colour) -> f64 {
     let linear = |c: u8| {
@@ -180,7 +174,7 @@ mod tests {
                 assert_ne!(one.colour, other.colour, "{key} and {name}");
             }
         }
-        // Those that stand in one figure differ without colour, too.
+        // Lines within one figure must differ in greyscale.
         let figures: [&[Meaning]; 3] = [
             &[Meaning::New, Meaning::Old, Meaning::Back, Meaning::Baseline],
             &[Meaning::Right, Meaning::Wrong],

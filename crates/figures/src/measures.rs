@@ -1,7 +1,5 @@
-//! A benchmark's measures over layers: a column of panels a measure, a row a group and condition, a line a group.
-//!
-//! Measures that pair conditions (the same in two orders) have a figure of their own. What the groups are is the benchmark's
-//! business ([`palimpsest_data::benchmarks::Grouping`]).
+//! A benchmark's measures over layers: one column per measure, one row per group and condition, one line per group. Paired measures have
+//! their own figure. The benchmark defines the groups ([`palimpsest_data::benchmarks::Grouping`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +15,8 @@ use palimpsest_data::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
-/// A figure a grouping, of the measures that are taken under each condition and of those that pair conditions. Figures without
-/// a panel are left out; rows that have the same measures share one, so that none is a grid of gaps.
+/// One figure per grouping, separately for per-condition and paired measures. Omits empty figures; rows with the same measures share one,
+/// which avoids gaps.
 pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Vec<Figure> {
     let mut figures = Vec::new();
     for grouping in study.groupings() {
@@ -41,7 +39,7 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Vec<Figure> {
 
 type Measured<'a> = Vec<(&'a Measure, Vec<MeasureRow>)>;
 
-/// Parted by the rows' words: those that have the same measures stay together, in order of first appearance.
+/// Partitions rows with the same measures, in first-seen order.
 fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
     let mut words: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     for (measure, rows) in &measured {
@@ -118,7 +116,7 @@ fn table_of<'a>(
     table::MeasureTable { grouping, measure: measure.key, scale, paired: measure.paired, rows }
 }
 
-/// The rows of panels, by their word and condition: words sorted, those that begin with a number by it; conditions in the run's order.
+/// Panel rows by label and condition: labels sorted, numerically if they start with a number; conditions in the run's order.
 fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(String, Option<String>)> {
     let order = |condition: &Option<String>| {
         study.conditions.iter().position(|known| Some(&known.name) == condition.as_ref()).unwrap_or(0)
@@ -130,7 +128,7 @@ fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(Strin
     found.into_iter().map(|(_, row, _, condition)| (row, condition)).collect()
 }
 
-/// The number that a word begins with, `8k`; words without one come last.
+/// Parses `8k`; labels without a number sort last.
 fn leading_number(word: &str) -> u64 {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     word.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
@@ -151,7 +149,7 @@ fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&st
     Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
-/// Cases of a line, and in brackets its examples where they are more.
+/// Number of cases, with the number of examples in brackets if larger.
 fn cases(line: &MeasureLine) -> String {
     match (line.series.n, line.examples) {
         (n, examples) if n == examples => n.to_string(),
@@ -197,7 +195,6 @@ fn caption(
     )
 }
 
-/// The value of a span.
 fn of_scale(scale: Scale, segment: &str) -> String {
     match scale {
         Scale::Mass => format!(
@@ -217,7 +214,7 @@ fn without(study: &Study) -> String {
     if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
 }
 
-/// The lift of the evidence in runs of several benchmarks by one model, a panel a run and a line a condition, on one axis.
+/// Lift of the evidence in several benchmarks by one model: one panel per run, one line per condition, on one axis.
 pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
     const COLUMNS: usize = 4;
     let name = format!("evidence-lift-{}", scale.key());

@@ -1,6 +1,4 @@
-//! Pictures of one answer: its attention layers by sessions, and numbers a session each.
-//!
-//! Called by the page of `palimpsest view`, whose own canvases they equal in numbers; the look is that of every figure.
+//! Pictures of one answer: layers by sessions, and one number per session. Used by `palimpsest view`, whose canvases show the same numbers.
 
 use super::Figure;
 use super::heat_map::{numbered, width_of};
@@ -14,21 +12,20 @@ use palimpsest_data::ground::csv::CsvTable;
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerSession {
     pub label: String,
-    /// The part that it plays, or that something in it plays.
+    /// Role of the session or of evidence inside it.
     pub role: Option<String>,
-    /// By layer; NaN where a layer's window hides it.
+    /// By layer; NaN outside a layer's window.
     pub layers: Vec<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnswerMap {
     pub title: String,
-    /// Below the title: where the numbers come from.
+    /// Source of the numbers, below the title.
     pub origin: String,
     pub rows: String,
     pub segment: String,
     pub layers: Vec<Layer>,
-    /// In the order of the prompt.
     pub sessions: Vec<AnswerSession>,
     pub scale: Scale,
 }
@@ -74,7 +71,6 @@ pub struct SessionNumber {
     pub baseline: Option<f64>,
 }
 
-/// Numbers of the sessions of one answer, a line each.
 pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumber]) -> Figure {
     let line = |number: &SessionNumber| Line {
         group: number.measure.clone(),

@@ -1,12 +1,11 @@
-//! Which panels a figure has, and how those of several runs are arranged.
+//! Selects panels and arranges those of several runs.
 
 use super::sheet::Panel;
 use super::source::Source;
 use super::style;
 use palimpsest_analysis::lens::{Correctness, Lens};
 
-/// The panels of each run, as rows of one sheet: beside each other where there is room, else below each other. Panels of several
-/// runs are named by the run.
+/// Panels of each run as rows of one sheet, side by side if they fit. With several runs, panel titles name the run.
 pub(super) fn arranged(
     sources: &[Source<'_>],
     mut blocks: Vec<Vec<Vec<Option<Panel>>>>,
@@ -37,7 +36,7 @@ pub(super) fn arranged(
     (0..rows).map(beside).collect()
 }
 
-/// A title, after the condition where all runs are shown under the same: else panels name theirs.
+/// Adds the condition to a title if all runs share it; else panels name theirs.
 pub(super) fn titled_by(sources: &[Source<'_>], title: String) -> String {
     match sources {
         [one, others @ ..] if others.iter().all(|other| other.origin.condition == one.origin.condition) => {
@@ -47,15 +46,14 @@ pub(super) fn titled_by(sources: &[Source<'_>], title: String) -> String {
     }
 }
 
-/// Where the numbers of a figure come from, a line a run.
 pub(super) fn origins(sources: &[Source<'_>]) -> String {
     sources.iter().map(|source| source.origin.line.clone()).collect::<Vec<_>>().join("\n")
 }
 
-/// Probes that get panels of their own at most.
+/// Maximum number of probes with panels of their own.
 pub(super) const MOST_PROBES: usize = 6;
 
-/// The probes that get panels of their own: all of them, or only their union where there are too many to draw.
+/// Probes with panels: all, or only their union if there are too many.
 pub(super) fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
     match lens.probes.len() {
         1..=MOST_PROBES => lens.probes.iter().cloned().map(Some).collect(),
@@ -63,7 +61,7 @@ pub(super) fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
     }
 }
 
-/// The probes that get panels where panels are split by verdict: those that the benchmark pools. Without verdicts, all.
+/// Probes with panels split by verdict: the pooled ones; without verdicts, all.
 pub(super) fn split_probes(lens: &Lens) -> Vec<Option<String>> {
     match lens.splits() == [Correctness::All] {
         true => panel_probes(lens),
@@ -74,7 +72,7 @@ pub(super) fn split_probes(lens: &Lens) -> Vec<Option<String>> {
     }
 }
 
-/// The values of the split that get panels of their own; the union where the data has none.
+/// Split values with panels; the union if the data has none.
 pub(super) fn panel_kinds(lens: &Lens) -> Vec<Option<String>> {
     match lens.kinds.is_empty() {
         true => vec![None],

@@ -1,7 +1,6 @@
-//! PDF of a figure's own shapes: paths stay paths, and text stays text in an embedded font that holds the letters that are used.
+//! PDF of a figure's shapes: vector paths, and text with an embedded subset font.
 //!
-//! A file is made of the figure alone: no date, no name of a machine, so that equal figures are equal files. It writes what figures are
-//! made of: filled and stroked paths, opacity, text.
+//! Output is deterministic: no date, no host name. Supports filled and stroked paths, opacity and text.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,14 +15,13 @@ use super::drawing::{Drawing, Form, Pen};
 use super::style::{Colour, Ink, UNIT};
 use super::typeface::{Fonts, Glyph, Line};
 
-/// Points a CSS pixel.
+/// Points per CSS pixel.
 const POINTS: f32 = 0.75;
 
-/// A picture as a PDF of one page of its size.
 pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<Vec<u8>, String> {
     let mut page = Page { content: Content::new(), opacities: BTreeMap::new(), used: Vec::new(), fonts };
     let (width, height) = (drawing.size.0 as f32 * POINTS, drawing.size.1 as f32 * POINTS);
-    // The picture's y grows downwards.
+    // SVG's y axis points down.
     let scale = width / drawing.view.0 as f32;
     page.content.transform([scale, 0.0, 0.0, -scale, 0.0, height]);
     for shape in &drawing.shapes {
@@ -38,17 +36,15 @@ pub(super) fn page(title: &str, drawing: &Drawing, fonts: &Fonts<'_>) -> Result<
     page.finish(title, (width, height))
 }
 
-/// A font's letters that a page shows.
 struct Letters {
     font: usize,
     glyphs: GlyphRemapper,
-    /// By the subset's glyph: what it stands for.
     text: BTreeMap<u16, char>,
 }
 
 struct Page<'a> {
     content: Content,
-    /// Thousandths of opacity, of fill and stroke alike, with the number of their state.
+    /// Opacity in thousandths to graphics state number.
     opacities: BTreeMap<u16, usize>,
     used: Vec<Letters>,
     fonts: &'a Fonts<'a>,
@@ -82,7 +78,7 @@ impl Page<'_> {
                 PathSegment::MoveTo(p) => content.move_to(p.x, p.y),
                 PathSegment::LineTo(p) => content.line_to(p.x, p.y),
                 PathSegment::CubicTo(a, b, p) => content.cubic_to(a.x, a.y, b.x, b.y, p.x, p.y),
-                // Forms have none: circles are cubic.
+                // Not produced: circles are cubic.
                 PathSegment::QuadTo(a, p) => content.cubic_to(a.x, a.y, a.x, a.y, p.x, p.y),
                 PathSegment::Close => content.close_path(),
             };
@@ -99,7 +95,7 @@ impl Page<'_> {
         }
     }
 
-    /// Glyphs of one font, in one run, so that a reader finds the words whole.
+    /// Glyphs of one font as one run, so that text search finds whole words.
     fn glyphs(&mut self, line: &Line, glyphs: &[Glyph]) {
         let Some((first, (_, face))) =
             glyphs.first().and_then(|first| Some((first, self.fonts.get(first.font)?)))
@@ -115,7 +111,7 @@ impl Page<'_> {
         let letters = &mut self.used[at];
         self.content.begin_text();
         self.content.set_font(Name(format!("F{at}").as_bytes()), size);
-        // A font's y grows upwards.
+        // A font's y axis points up.
         let start = line.origin.pre_translate(first.x, 0.0).pre_scale(1.0, -1.0);
         self.content.set_text_matrix(row(start));
         let mut pen = first.x;
@@ -178,7 +174,7 @@ impl Page<'_> {
     }
 }
 
-/// A font with the letters of a page: glyphs by number, their widths, and the text that they stand for.
+/// Embeds a subset font with widths and a Unicode map.
 fn embed(
     pdf: &mut Pdf,
     letters: &Letters,
@@ -191,7 +187,7 @@ fn embed(
     let family = face.names().into_iter().find(|name| name.name_id == ttf_parser::name_id::POST_SCRIPT_NAME);
     let family = family.and_then(|name| name.to_string()).unwrap_or_else(|| "Font".to_owned());
     let family: String = family.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    // Six capitals say that it is a subset.
+    // Six capitals mark a subset.
     let name = format!("PALIMP+{family}");
     let name = Name(name.as_bytes());
     let system = SystemInfo { registry: Str(b"Adobe"), ordering: Str(b"Identity"), supplement: 0 };
@@ -236,7 +232,7 @@ fn embed(
         map.pair(*glyph, *text);
     }
     pdf.stream(to_unicode, &deflated(&map.finish())?).filter(Filter::FlateDecode);
-    // A subset of a CFF font is a whole OpenType file.
+    // A CFF subset is a whole OpenType file.
     let length = i32::try_from(subset.len()).map_err(|error| error.to_string())?;
     let packed = deflated(&subset)?;
     let mut stream = pdf.stream(embedded, &packed);

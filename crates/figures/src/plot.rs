@@ -1,7 +1,5 @@
-//! The drawing of a panel: curves over layers with bands, single cases and marks where they go beyond the axis; and bars, lines, dots and
-//! words at places of its axes.
-//!
-//! Called by [`super::sheet`], which owns the axes and the legend.
+//! Draws a panel: curves with bands, single cases and clipping marks, and generic marks (bars, lines, dots, words). [`super::sheet`] owns
+//! the axes and the legend.
 
 use super::axis::{Range, single_cases};
 use super::canvas::{LABEL, text_width, write};
@@ -9,7 +7,6 @@ use super::drawing::{Drawing, Form, Place};
 use super::style::{Colour, Dash, GREY, INK, Ink, LINEAR, Marker, Stroke, UNIT, WHITE};
 use palimpsest_analysis::lens::{LayerKind, Point, Series, Statistic, Target};
 
-/// Runs of neighbouring points that have a place.
 fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     let mut runs = vec![Vec::new()];
     for point in points {
@@ -22,7 +19,7 @@ fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
     runs
 }
 
-/// Something at places of a panel's axes, (x, y).
+/// A mark at axis positions (x, y).
 #[derive(Debug, Clone)]
 pub enum Mark {
     Bar {
@@ -33,18 +30,18 @@ pub enum Mark {
         places: Vec<(f64, f64)>,
         look: Plain,
     },
-    /// A line with a marker at each of its places; a missing one interrupts it.
+    /// A line with markers, interrupted at missing points.
     Line {
         stroke: Stroke,
         places: Vec<Option<(f64, f64)>>,
     },
-    /// A dot, its radius in units.
+    /// Radius in units.
     Dot {
         at: (f64, f64),
         radius: i32,
         ink: Ink,
     },
-    /// Words above a place, left out where they are wider than `room` of the x axis.
+    /// Words above a position; omitted if wider than `room` on the x axis.
     Words {
         at: (f64, f64),
         text: String,
@@ -52,7 +49,6 @@ pub enum Mark {
     },
 }
 
-/// The look of a line without markers, its width in units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
     pub ink: Ink,
@@ -63,24 +59,21 @@ pub struct Plain {
 pub(super) const BAND: f64 = 0.20;
 pub(super) const NOISE_BAND: f64 = 0.10;
 const CASE: f64 = 0.55;
-/// Half the width of what stands for a lone layer.
+/// Half the width of a lone layer's bar.
 const BAR: i32 = 4 * UNIT;
 const MARKERS: usize = 12;
 
-/// The marks that a legend must explain besides the curves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub bands: bool,
     pub noise_bands: bool,
     pub cases: bool,
-    /// A band or a single case lies beyond the axis.
     pub cut: bool,
-    /// Something is exactly 0, below a logarithmic axis.
+    /// Exact zeros on a logarithmic axis.
     pub zeros: bool,
 }
 
 impl Drawn {
-    /// Adds what is drawn of some series on an axis.
     pub fn add(&mut self, series: &[&Series], y: &Range) {
         for one in series {
             let noise = matches!(one.statistic, Statistic::Mean(_, Target::Noise));
@@ -97,45 +90,41 @@ impl Drawn {
     }
 }
 
-/// The band of a point that has a place on the axis itself.
+/// The band, if it lies on the axis.
 fn shown_band(point: &Point, y: &Range) -> Option<(f64, f64)> {
     point.band.filter(|band| y.shows(band.1) && point.value.is_some_and(|value| y.shows(value)))
 }
 
-/// True if a band or a single case at a layer lies below the axis, and true if one lies above it.
+/// True if a band or single case is clipped below; true if clipped above.
 fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     let cases = single_cases(series, point).iter();
     let ends =
         || shown_band(point, y).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
-    // 0 has a place of its own.
+    // 0 has its own position.
     (ends().any(|end| end < y.low && !y.is_zero(end)), ends().any(|end| end > y.high))
 }
 
-/// A line of a panel and its place among the panel's lines, by which its markers stand apart from theirs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Nth {
     pub at: usize,
     pub of: usize,
-    /// Markers that have room on a line.
     pub most: usize,
 }
 
 impl Nth {
-    /// Every how many points a marker stands, and from which on: a deep model's would merge into a thick line, and those of several
-    /// lines would cover each other.
+    /// Marker period and offset: keeps markers of deep models and of several lines apart.
     fn markers(self, points: usize) -> (usize, usize) {
         let every = points.div_ceil(self.most.max(1)).max(1);
         let every = if points >= 3 * self.of { every.max(self.of) } else { every };
         (every, self.at * every / self.of.max(1))
     }
 
-    /// The offset of its single cases from the layer, in units.
     fn beside(self) -> i32 {
         (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
     }
 }
 
-/// A panel's plot on the picture, in units, and its axes.
+/// Plot area in units, with its axes.
 pub(super) struct Plane<'a> {
     pub corners: [Place; 2],
     pub x: (f64, f64),
@@ -152,7 +141,6 @@ impl Plane<'_> {
         left + (f64::from(right - left) * (x - low) / (high - low) + 1e-3).floor() as i32
     }
 
-    /// Up to a place of the axis: a value or its logarithm.
     pub fn up(&self, level: f64) -> i32 {
         let (foot, head) = (self.y.place(self.y.foot()), self.y.place(self.y.high));
         let [(_, top), (_, bottom)] = self.corners;
@@ -191,7 +179,6 @@ impl Plane<'_> {
         }
     }
 
-    /// The band of a series at layers of one kind.
     pub fn band(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind) {
         let of_kind = points_of(series, kind);
         let points = of_kind.iter().map(|point| {
@@ -199,12 +186,11 @@ impl Plane<'_> {
             Some((self.at(point, low), self.at(point, high)))
         });
         let share = if stroke.is_noise() { NOISE_BAND } else { BAND };
-        // there are more of them, and on grey
+        // linear layers are more numerous, and on grey
         let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
         let ink = stroke.colour.mix(share);
         for run in runs(points) {
             if let [((x, low), (_, high))] = run[..] {
-                // a lone layer has a bar
                 area.fill(Form::Rectangle([(x - BAR, high), (x + BAR, low)]), ink);
                 continue;
             }
@@ -214,8 +200,7 @@ impl Plane<'_> {
         }
     }
 
-    /// The single cases of a series at layers of one kind, and small triangles at the edges of the axis beyond which its bands
-    /// or cases go.
+    /// Single cases at layers of one kind, and triangles where bands or cases are clipped.
     pub fn cases_and_cuts(
         &self,
         area: &mut Drawing,
@@ -245,8 +230,7 @@ impl Plane<'_> {
         }
     }
 
-    /// The curve of a series at layers of one kind. Where a value is 0 the line is interrupted and a hollow mark stands at the axis'
-    /// foot.
+    /// Curve at layers of one kind. Zeros interrupt it and get a hollow mark at the axis foot.
     pub fn curve(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind, nth: Nth) {
         let stroke = if kind == LayerKind::Linear { stroke.linear() } else { stroke };
         let of_kind = points_of(series, kind);
@@ -257,7 +241,7 @@ impl Plane<'_> {
         let (every, first) = nth.markers(of_kind.len());
         for run in runs(points) {
             stretch(area, stroke, run.iter().map(|(_, point)| *point).collect());
-            // a lone point has no line: its marker shows it, and a baseline without markers gets a short dash
+            // a lone point is shown by its marker, or a short dash for baselines
             if let ([(_, (x, level))], true) = (run.as_slice(), stroke.is_noise()) {
                 area.line([(x - BAR, *level), (x + BAR, *level)], stroke.colour, stroke.width());
             }
@@ -273,23 +257,22 @@ impl Plane<'_> {
     }
 }
 
-/// A stretch of a line without interruption, through places of the picture, in units.
+/// Uninterrupted line; places in units.
 fn stretch(area: &mut Drawing, stroke: Stroke, places: Vec<Place>) {
     area.dashed(places, stroke.colour, stroke.width(), stroke.dashes());
 }
 
-/// A value that is exactly 0: a hollow ring.
 fn zero_mark(area: &mut Drawing, at: Place, colour: Colour) {
     hollow(area, outline(Marker::Circle, 9 * UNIT / 4, at), colour);
 }
 
-/// A small triangle at an edge of the axis, which points down (1) or up (-1).
+/// Triangle at an axis edge, pointing down (1) or up (-1).
 fn cut_mark(area: &mut Drawing, (x, y): Place, side: i32, colour: Colour) {
     let (half, height) = (5 * UNIT / 2, 5 * UNIT * side);
     area.fill(Form::Polygon(vec![(x - half, y - height), (x + half, y - height), (x, y)]), colour);
 }
 
-/// The marker of a line at a place of the picture, in units.
+/// `at` in units.
 fn marker(area: &mut Drawing, stroke: Stroke, at: Place) {
     let points = outline(stroke.marker, 11 * UNIT / 4, at);
     match stroke.hollow {
@@ -299,14 +282,13 @@ fn marker(area: &mut Drawing, stroke: Stroke, at: Place) {
     }
 }
 
-/// An outline that hides what lies within it.
+/// Outline with a white interior.
 fn hollow(area: &mut Drawing, mut points: Vec<Place>, colour: Colour) {
     area.fill(Form::Polygon(points.clone()), WHITE);
     points.extend(points.first().copied());
     area.line(points, colour, UNIT * 5 / 4);
 }
 
-/// A marker's corners around a place.
 fn outline(marker: Marker, s: i32, (x, y): Place) -> Vec<Place> {
     let corners = match marker {
         Marker::None => Vec::new(),
@@ -339,7 +321,7 @@ pub enum Sample {
 
 pub(super) const SAMPLE: i32 = 27;
 
-/// A sample at (left, middle), in pixels.
+/// A legend sample at (left, middle), in pixels.
 pub(super) fn sample(area: &mut Drawing, sample: Sample, (x, y): (i32, i32)) {
     let middle = ((x * 2 + SAMPLE) * UNIT / 2, y * UNIT);
     let around = |dx: i32, dy: i32| (middle.0 + dx * UNIT, middle.1 + dy * UNIT);
@@ -390,7 +372,6 @@ mod tests {
             assert_eq!(apart.len(), all.len(), "{points} points, {lines} lines");
             assert!((0..lines).all(|at| (2..=MARKERS).contains(&stand(at).len())), "{points}, {lines}");
         }
-        // Few points all have theirs.
         assert_eq!(Nth { at: 1, of: 3, most: MARKERS }.markers(5).0, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! PNG and PDF of a figure's own shapes, with the figures' font and none of the system's.
+//! Renders a figure's shapes as PNG and PDF with the bundled font, never with system fonts.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,32 +15,31 @@ use super::{Figure, FigureError, look, pdf};
 
 const TOLD: usize = 12;
 
-/// A renderer of pictures of the look that holds as it is made.
+/// Renders in the look at its creation.
 pub struct Rasteriser {
     look: Rc<Look>,
-    /// Pixels of the PNG a CSS pixel.
+    /// PNG pixels per CSS pixel.
     zoom: f64,
-    /// The letters that no font has, as far as they were told.
+    /// Missing characters already reported.
     lacking: RefCell<BTreeSet<char>>,
 }
 
 impl Rasteriser {
-    /// With the fonts of the look, and none of the system's.
     pub fn new() -> Self {
         let look = look::current();
-        // On paper 576 dots an inch, on a screen two a pixel.
+        // Print: 576 dpi; screen: two pixels per CSS pixel.
         let zoom = if look.size.is_some() { 6.0 } else { 2.0 };
         Rasteriser { look, zoom, lacking: RefCell::default() }
     }
 
-    /// The figure as PNG on white: at twice its size, or at 576 dots an inch where a width was stated.
+    /// PNG on white: double size, or 576 dpi with a stated width.
     pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         let fonts = Fonts::of(&self.look.style.typeface);
         self.tell_lacking(figure, &fonts);
         painted(&figure.drawing, &fonts, self.zoom).map_err(|reason| figure.refused(reason))
     }
 
-    /// The figure as PDF, a page of its size with its text as text and its font embedded; the same bytes for the same figure.
+    /// Deterministic one-page PDF with embedded fonts.
     pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
         let fonts = Fonts::of(&self.look.style.typeface);
         self.tell_lacking(figure, &fonts);
@@ -48,7 +47,7 @@ impl Rasteriser {
         page.map_err(|reason| figure.refused(format!("as PDF: {reason}")))
     }
 
-    /// Warns of letters that no font has, of each once.
+    /// Warns once per character missing in all fonts.
     fn tell_lacking(&self, figure: &Figure, fonts: &Fonts<'_>) {
         let texts = figure.drawing.shapes.iter().filter_map(|shape| match &shape.form {
             Form::Words(words) => Some(&*words.text),
@@ -120,7 +119,6 @@ fn paint(Ink { colour: Colour(red, green, blue), opacity }: Ink) -> Paint<'stati
     paint
 }
 
-/// The outlines of a line's letters; `None` where it has none.
 fn letters(line: &Line, fonts: &Fonts<'_>) -> Option<Path> {
     let mut all = PathBuilder::new();
     for glyph in &line.glyphs {
@@ -128,7 +126,7 @@ fn letters(line: &Line, fonts: &Fonts<'_>) -> Option<Path> {
         let mut outline = Outline(PathBuilder::new());
         face.outline_glyph(glyph.id, &mut outline);
         let scale = line.size / f32::from(face.units_per_em());
-        // A font's y grows upwards.
+        // A font's y axis points up.
         let place = line.origin.pre_translate(glyph.x, 0.0).pre_scale(scale, -scale);
         if let Some(path) = outline.0.finish().and_then(|path| path.transform(place)) {
             all.push_path(&path);

@@ -1,4 +1,4 @@
-//! Residues of effects as a figure: direct, total and residual effects by role, and carriers by distance.
+//! Figure of residues: direct, total and residual effects by role, and carriers by distance.
 
 use super::Figure;
 use super::cause_effects::AXIS;
@@ -7,7 +7,7 @@ use super::meaning::Meaning;
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::causes::residue::{Residues, numbers};
 
-/// The figure; `None` where no total effect and no carrier was measured. `title` and `origin` are of the run.
+/// Returns `None` if no total effect and no carrier was measured.
 pub(super) fn figure(residues: &Residues, title: String, origin: &str) -> Option<Figure> {
     let (axis, needs) = match residues.of_contrasts {
         true => ("effect: fall of the contrast (nats)", "above 0 the contrast needs the session"),
@@ -24,7 +24,6 @@ pub(super) fn figure(residues: &Residues, title: String, origin: &str) -> Option
     residues.is_measured().then(|| intervals.figure("causes-left-behind", (title, origin), caption))
 }
 
-/// The lines of a role. What is left, and by whom it is carried, is pale.
 fn lines(residues: &Residues, role: &str) -> Vec<Line> {
     let own = Meaning::of_role(role).unwrap_or(Meaning::Group(0)).colour();
     let line = |(label, estimate, is_left): (String, Estimate, bool)| Line {

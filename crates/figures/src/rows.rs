@@ -1,5 +1,4 @@
-//! Rows of words around marks on one axis: a label at the left, a note at the right; where that leaves marks no room, both stand above
-//! them.
+//! Rows of marks on one axis with a label at the left and a note at the right, or both above if space is short.
 
 use super::Figure;
 use super::canvas::{
@@ -11,7 +10,6 @@ use super::legend::Legend;
 use super::plot::{SAMPLE, Sample, sample};
 use super::style::{Colour, GREY, GRID, INK, Ink, UNIT, WHITE};
 
-/// Rows on an axis between `ends`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rows {
     pub title: String,
@@ -25,11 +23,9 @@ pub(super) struct Rows {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
-    /// Above the first of the rows that share it.
     pub group: String,
     pub label: String,
     pub note: String,
-    /// Drawn in this order.
     pub marks: Vec<RowMark>,
 }
 
@@ -37,26 +33,26 @@ pub(super) struct Row {
 pub(super) enum RowMark {
     Bar([f64; 2], Colour),
     Interval([f64; 2], Colour),
-    /// With its radius in pixels.
+    /// Value, radius in pixels, colour.
     Dot(f64, i32, Ink),
     Upright(f64),
 }
 
 const GROUP: i32 = 24;
-/// Height of a row's marks, and of a bar, in pixels.
+/// Height of a row's marks and of a bar, in pixels.
 const MARK: i32 = 22;
 const BAR: i32 = 15;
-/// Length of the axis where there is room, and the least between the words of a row.
+/// Preferred and minimum axis length in pixels.
 const LENGTH: i32 = 380;
 const LEAST: i32 = 170;
 
 struct Layout {
     width: i32,
-    /// Where marks begin, and how long the longest may be.
+    /// Left edge and maximum length of marks.
     left: i32,
     length: i32,
     step: i32,
-    /// From a row's top to its marks; 0 where words stand beside them.
+    /// From a row's top to its marks; 0 if words stand beside them.
     mark_top: i32,
 }
 
@@ -70,7 +66,7 @@ impl Layout {
             let length = if is_sized() { width - words } else { LENGTH.min(width - words) };
             return Layout { width, left: margin() + label + 10, length, step: MARK, mark_top: 0 };
         }
-        // Numbers at both ends of the axis reach beyond it.
+        // End tick labels extend beyond the axis.
         let side = margin() + 12;
         let length = (room().min(width) - 2 * side).max(40);
         Layout { width, left: side, length, step: MARK + 17, mark_top: 15 }

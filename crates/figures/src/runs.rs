@@ -1,6 +1,5 @@
-//! The figures of run folders: of one, of several by one benchmark side by side, and of one model over several benchmarks.
-//!
-//! Called by the commands `figures` and `report`; what each folder gives is found here, and drawn by the others of this room.
+//! Collects the figures of run folders: one run, several of one benchmark, or one model over several benchmarks. Used by `figures` and
+//! `report`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,13 +20,13 @@ use palimpsest_run::runs::store::RunFolder;
 #[derive(Debug, Clone, Copy)]
 pub struct RunFigures<'a> {
     pub options: &'a Options,
-    /// These conditions; all that repeat no other where there are none.
+    /// Empty: all conditions that repeat no other.
     pub conditions: &'a [String],
-    /// A run's conditions against each other, too.
+    /// Also draw differences between conditions.
     pub difference: bool,
 }
 
-/// All figures of run folders, and remarks on what is not drawn.
+/// All figures of run folders, and notes on omitted ones.
 pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Vec<Figure>, Vec<String>)> {
     let RunFigures { options, conditions: asked, difference } = wanted;
     let mut remarks = Vec::new();
@@ -40,7 +39,7 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     let opened: Result<Vec<Study>, LensError> =
         dirs.iter().map(|dir| Study::open(dir, asked, options)).collect();
     let studies = match opened {
-        // Answers and verdicts have pictures of their own.
+        // Answers and verdicts have figures without attention.
         Err(error @ LensError::NoAttention { .. }) => {
             let mut figures = charts(dirs, options.judge.as_deref(), asked)?;
             figures.extend(of_memory(dirs, options.judge.as_deref(), asked)?);
@@ -83,7 +82,7 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     Ok((figures, remarks))
 }
 
-/// The waterfall of a run's memory systems, under all of their conditions; none of several runs, and none where some conditions are asked for.
+/// Memory waterfall over all conditions; empty for several runs or selected conditions.
 fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
     let folder = RunFolder::read(dir)?;
@@ -94,8 +93,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
     Ok(vec![super::memory_waterfall(&losses, &origin)])
 }
 
-/// Figures of a run of dose by factor; nothing of several runs, of other benchmarks, where some conditions are asked for, and of a run whose
-/// answers have no log-probabilities.
+/// Dose figures by factor; empty for several runs, other benchmarks, selected conditions, or answers without log-probabilities.
 fn of_doses(dirs: &[PathBuf], asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let ([dir], []) = (dirs, asked) else { return Ok(Vec::new()) };
     match Doses::open(dir, &DoseOptions::default()) {
@@ -119,7 +117,7 @@ fn against(study: &Study) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Figures of several runs, after the names of the conditions that were chosen of them: those of others lie beside them.
+/// Prefixes figure names with the selected conditions, so that selections do not overwrite each other.
 fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> {
     let prefix = studies.iter().map(|study| &study.selection.prefix).find(|prefix| !prefix.is_empty());
     for figure in &mut figures {
@@ -128,8 +126,7 @@ fn after_conditions(studies: &[Study], mut figures: Vec<Figure>) -> Vec<Figure> 
     figures
 }
 
-/// The pictures of counts that only the runs' benchmark has, by one judge or by all, under the conditions asked for or all; none of runs
-/// of several benchmarks.
+/// Benchmark-specific charts by one judge or all, under the requested conditions or all; empty for runs of several benchmarks.
 pub fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow::Result<Vec<Figure>> {
     let folders = dirs.iter().map(|dir| RunFolder::read(dir)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = dirs.iter().map(|dir| folder_name(dir)).collect();
@@ -175,7 +172,7 @@ fn together(dirs: &[PathBuf], studies: &[Study]) -> Vec<Figure> {
     super::draw_together(&sources.collect::<Vec<_>>())
 }
 
-/// One look at runs of several benchmarks, which must be of one model: that of another is another figure.
+/// Overview of several benchmarks; all runs must be of one model.
 fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Figure>> {
     let origin = |study: &Study| Origin::of(&study.conditions[0].run, study.judge.as_deref());
     let mut origins: Vec<Origin> = studies.iter().map(origin).collect();
@@ -204,7 +201,6 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
     Ok(super::draw_overview(&both))
 }
 
-/// The measured conditions of a run, with their folder and the origin of their numbers.
 fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Origin)> {
     let (named, several) = (study.selection.several, study.conditions.len() > 1);
     let run = |(condition, lens): (&'a Condition, &'a Lens)| {
@@ -219,7 +215,7 @@ fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Orig
     study.measured().map(run).collect()
 }
 
-/// The runs' origins, with the folder in the name of a model that made several of them.
+/// Origins, with the folder added to ambiguous model names.
 fn told_apart(runs: &[(&Path, &Lens, Origin)]) -> Vec<Origin> {
     let one = |(dir, _, origin): &(&Path, &Lens, Origin)| {
         let (same, mut origin) =
@@ -240,7 +236,6 @@ fn folder_name(dir: &Path) -> String {
     folder.unwrap_or_else(|| dir.display().to_string())
 }
 
-/// True if runs are of one benchmark, so that their curves are of the same things.
 fn one_benchmark(studies: &[Study]) -> bool {
     let name = |study: &Study| study.benchmark.name;
     studies.iter().all(|study| studies.first().map(name) == Some(name(study)))

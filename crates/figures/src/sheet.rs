@@ -1,17 +1,11 @@
-//! The layout of panels: a grid of them on shared axes, with a title, the names of axes and a legend.
+//! Layout of a sheet: a grid of panels on shared axes, with title, axis names and legend. Panels hold curves over layers, or marks over
+//! named levels or a logarithmic axis.
 //!
-//! A panel holds curves over layers, or marks over levels that have names or over a logarithmic axis.
+//! All panels (or all panels of a column) share a value axis, logarithmic by default: masses span decades, and ratios 2 and 1/2 are
+//! symmetric. Zeros interrupt a curve and get a ring at the axis foot. Layer axes are per panel, since models may differ.
 //!
-//! Every panel of a sheet has the same axes, so that heights compare across panels; where columns show different numbers, every
-//! panel of a column. The value axis is logarithmic: masses span decades, and a ratio of 2 is as far from 1 as one of 1/2. Zeros
-//! have no place on it: a curve is interrupted there, and a ring stands at the axis' foot. A column of its own may have a linear axis.
-//! The layer axis is a panel's own, since panels may show different models.
-//!
-//! A curve of a model with linear layers is drawn as two lines, since its values there are of another kind: through the
-//! softmax layers with filled markers, through the linear ones thinner and with hollow markers, on a grey band. Layers that see only
-//! the last tokens have a panel of their own beside that of the layers that see the whole prompt. The sheet
-//! sees to that itself, and to the legend's entries for it and for bands, single cases and what lies beyond the axis, so that
-//! no figure can forget them. It also sees to the room: panels without data have no place, and rows that are too wide are broken.
+//! Linear layers form a second line, thinner with hollow markers, on a grey band; windowed layers get a panel of their own. The sheet adds
+//! these and the legend entries for bands, single cases and clipping by itself. It also drops empty panels and breaks wide rows.
 
 use super::Figure;
 use super::axis::{Range, layer_ticks, linear_stretches, value_ticks, write_value};
@@ -30,66 +24,58 @@ use palimpsest_data::ground::order::sorted_unique;
 #[derive(Debug, Clone, Default)]
 pub struct Sheet {
     pub title: String,
-    /// Below it: where the numbers come from, a line a run.
     pub origin: String,
     pub y_label: String,
-    /// True if values are shares and written as percentages.
+    /// Values are shares, written as percentages.
     pub percent: bool,
-    /// A value with a line across every panel.
+    /// Horizontal line in every panel.
     pub reference: Option<f64>,
-    /// Row by row; `None` where there is nothing to show: the others close up.
+    /// Row by row; `None` if empty, and the others close up.
     pub rows: Vec<Vec<Option<Panel>>>,
-    /// Below the panels: what holds for all of them.
+    /// Shared legend, below the panels.
     pub legend: Vec<(Sample, String)>,
-    /// Size of one panel's plot in pixels, where no width is stated.
+    /// Plot size of a panel in pixels, unless a width is stated.
     pub panel: (i32, i32),
-    /// The factor beyond the values of softmax layers that the value axis may reach for those of linear layers. A linear layer
-    /// may have forgotten a session altogether: the axis of such a share would leave no height for the other layers.
+    /// Maximum factor by which linear layers may extend the value axis beyond softmax layers. A linear layer may have almost no share,
+    /// which would flatten all others.
     pub reach: f64,
-    /// The name of single points, of those too few for a band: `cases`, `questions`.
     pub units: &'static str,
-    /// By column, the axes of sheets whose columns show different numbers; empty where all share one.
+    /// Per-column axes; empty if all share one.
     pub axes: Vec<ColumnAxis>,
-    /// The value axis where no curves set it.
     pub range: Option<Range>,
 }
 
-/// The value axis of a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColumnAxis {
-    /// A value with a line across its panels.
     pub reference: Option<f64>,
-    /// The ends of a linear axis; `None` for a logarithmic one.
+    /// Ends of a linear axis; `None` for logarithmic.
     pub linear: Option<(f64, f64)>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Panel {
     pub title: String,
-    /// Under the title: the panel's own curves, or a note such as `n = 12`.
+    /// Under the title: the panel's curves, or a note such as `n = 12`.
     pub legend: Vec<(Option<Stroke>, String)>,
-    /// Curves over layers, drawn in this order.
+    /// Curves over layers, in drawing order.
     pub lines: Vec<(Stroke, Series)>,
-    /// Drawn below the curves, in this order.
+    /// Drawn below the curves, in order.
     pub marks: Vec<Mark>,
     pub x: Across,
-    /// Written once where all panels have the same.
+    /// Written once if shared by all panels.
     pub x_label: String,
 }
 
-/// The x axis of a panel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Across {
-    /// The layers of its curves.
     #[default]
     Layers,
     /// Names at 0, 1, 2 ...
     Names(Vec<String>),
-    /// The ends of a logarithmic axis; marks are placed at decimal logarithms.
+    /// Ends of a logarithmic axis; marks use log10 coordinates.
     Log(f64, f64),
 }
 
-/// A panel's x axis as it is drawn.
 struct Span {
     low: f64,
     high: f64,
@@ -97,7 +83,6 @@ struct Span {
 }
 
 impl Panel {
-    /// The panel of curves over layers.
     pub fn of_layers(
         title: String,
         legend: Vec<(Option<Stroke>, String)>,
@@ -130,26 +115,22 @@ impl Panel {
     }
 }
 
-/// Below a panel: the ticks of its layers.
+/// Height of the layer ticks.
 const X_AXIS: i32 = 20;
-/// Left of a panel: the ticks of its values.
+/// Width of the value ticks.
 const Y_AXIS: i32 = 42;
 const GAP: i32 = 14;
 const TITLE: i32 = 17;
-/// A line of a legend.
 const LINE: i32 = 17;
-/// The narrowest plot, where a width is stated.
+/// Minimum plot width, with a stated width.
 const LEAST: i32 = 105;
 
-/// The legend of linear layers.
 pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 
-/// A panel in its place, with the column that its axis is of.
 type Placed = (usize, Panel);
 
-/// Panels row by row, so that no row has more than `most` and none has a hole in it: as they are where that holds, each row broken
-/// evenly where that leaves no hole, and else all of them one after the other. A single column is a list, which is laid out side by
-/// side.
+/// Arranges panels into rows of at most `most` without holes: unchanged if possible, else each row broken evenly, else all reflowed. A
+/// single column is reflowed side by side.
 fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
     let most = most.max(1);
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -176,14 +157,13 @@ fn broken<T>(panels: Vec<T>, each: usize) -> Vec<Vec<T>> {
     rows
 }
 
-/// Where panels stand, and how large they are, in pixels.
+/// Positions and sizes of panels, in pixels.
 struct Plan {
     rows: Vec<Vec<Placed>>,
-    /// By row: the height of title and legend above its plots.
     heads: Vec<i32>,
     plot: (i32, i32),
     width: i32,
-    /// The name of the x axis that all panels have; `None` where each has its own.
+    /// Shared name of the x axis; `None` if panels differ.
     x_label: Option<String>,
 }
 
@@ -202,12 +182,10 @@ impl Plan {
     }
 }
 
-/// A panel's title as lines that do not run into its neighbour's.
 fn panel_title(panel: &Panel, width: i32) -> Vec<String> {
     if panel.title.is_empty() { Vec::new() } else { wrapped(&panel.title, 12, width + GAP) }
 }
 
-/// A panel's own legend, which fits its plot.
 fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
     let entries = panel.legend.iter().flat_map(|(stroke, text)| match stroke {
         Some(_) => vec![(*stroke, SAMPLE + 6, fitted(text, NOTE.size, width - SAMPLE - 6))],
@@ -260,7 +238,6 @@ impl Sheet {
         std::mem::take(area)
     }
 
-    /// A picture that says that it shows nothing.
     fn nothing(&self, width: i32) -> Drawing {
         let head = Head::of(&self.title, &self.origin, width);
         let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
@@ -299,7 +276,7 @@ impl Sheet {
         let fitting = (width - across(columns, 0)) / columns;
         let plot = if is_sized() { fitting.min(2 * natural) } else { natural.min(fitting) };
         let ratio = f64::from(self.panel.1) / f64::from(natural.max(1));
-        // Narrow panels keep some height, and wide ones do not fill the page.
+        // Narrow panels keep some height; wide ones do not fill the page.
         let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
         let high = (f64::from(plot) * ratio).round() as i32;
         let plot = (plot, if is_sized() { high.clamp(80, self.panel.1) } else { self.panel.1 });
@@ -356,7 +333,7 @@ impl Sheet {
             write_middle(area, &written, (x0 - 5 * UNIT, at), TICK.right());
         }
         let mut free = i32::MIN;
-        // The last tick is named always; one before it that would touch its name is not.
+        // The last tick is always labelled; an earlier one that would touch it is not.
         let half = |name: &str| (text_width(name, 10) * UNIT) / 2 + UNIT;
         let end = ticks.last().map_or(i32::MAX, |(last, name)| plane.across(*last) - half(name));
         for (nth, (tick, name)) in ticks.iter().enumerate() {
@@ -403,7 +380,6 @@ impl Sheet {
         }
     }
 
-    /// True if some value of a linear layer lies beyond the value axis, so that it is drawn at its edge.
     pub fn cuts_linear_layers(&self) -> bool {
         let ranges = self.ranges();
         let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());
@@ -416,7 +392,7 @@ impl Sheet {
         })
     }
 
-    /// The value axis of all columns, or of each, with its line.
+    /// Value axis and reference line, shared or per column.
     fn ranges(&self) -> Vec<(Range, Option<f64>)> {
         if let Some(range) = &self.range {
             return vec![(range.clone(), self.reference)];
@@ -445,7 +421,6 @@ impl Sheet {
         self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
     }
 
-    /// The entries below the panels.
     fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(Sample, i32, String)> {
         let grey = Stroke::solid(GREY, Marker::Circle);
         let linear = layers(self.series()).iter().any(|layer| layer.is_linear());
@@ -474,8 +449,7 @@ impl Sheet {
     }
 }
 
-/// A panel, nothing where it has no value to show, or two panels where its model has windowed layers beside those that see the whole prompt: lines through both would run over each
-/// other.
+/// Splits a panel into windowed and full-attention layers, since lines through both would overlap; drops panels without values.
 fn by_reach(panel: &Panel) -> Vec<Panel> {
     let layers = layers(panel.lines.iter().map(|(_, series)| series));
     let windowed = |kind: LayerKind| kind == LayerKind::Windowed;
@@ -505,13 +479,11 @@ fn by_reach(panel: &Panel) -> Vec<Panel> {
     parts
 }
 
-/// The axis of a column: its own, or that of all.
 fn range_of(ranges: &[(Range, Option<f64>)], column: usize) -> (&Range, Option<f64>) {
     let (range, reference) = ranges.get(column).unwrap_or(&ranges[0]);
     (range, *reference)
 }
 
-/// The layers of some series, ascending.
 fn layers<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<Layer> {
     sorted_unique(series.flat_map(|one| one.points.iter().map(|point| point.layer)))
 }

@@ -1,22 +1,20 @@
-//! The runs that a figure shows.
+//! Runs shown by a figure.
 
 use super::style;
 use palimpsest_analysis::lens::{AnalysedRun, Lens};
 
-/// The origin of a figure's numbers.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
     pub model: String,
-    /// Its name among other sources of one figure: the model, or the condition.
+    /// Distinguishes sources of one figure: the model, or the condition.
     pub name: String,
-    /// The condition as its title names it; `None` where that says nothing, or the panels name theirs.
+    /// Condition for titles; `None` if redundant or named by the panels.
     pub condition: Option<String>,
     /// One line: model, data, context, judge, condition.
     pub line: String,
 }
 
 impl Origin {
-    /// From a run's header and the judge whose verdicts split the examples.
     pub fn of(run: &AnalysedRun, judge: Option<&str>) -> Self {
         let named = |pointer: &str, fallback: &str| -> String {
             let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
@@ -39,7 +37,7 @@ impl Origin {
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
     }
 
-    /// The same under a condition, which titles, panels and the line of origin name.
+    /// Adds a condition to titles, panels and the origin line.
     #[must_use]
     pub fn under(mut self, condition: &str) -> Self {
         self.line = format!("{} · {condition}", self.line);
@@ -48,13 +46,13 @@ impl Origin {
         self
     }
 
-    /// The same over several conditions, which the line of origin lists and the panels name.
+    /// Adds several conditions to the origin line; panels name them.
     #[must_use]
     pub fn over(self, conditions: &str) -> Self {
         Origin { line: format!("{} · {conditions}", self.line), ..self }
     }
 
-    /// A title, after the condition where there is one to name.
+    /// Prefixes a title with the condition, if any.
     pub(super) fn titled(&self, title: String) -> String {
         match &self.condition {
             Some(condition) => format!("{condition}: {title}"),
@@ -63,18 +61,17 @@ impl Origin {
     }
 }
 
-/// A judge without the address at which it was asked, and without what says that it ran here: `qwen3-8b (strict)`.
+/// Judge name without address and locality: `qwen3-8b (strict)`.
 pub(super) fn short_judge(label: &str) -> &str {
     let asked = label.starts_with("http://") || label.starts_with("https://");
     let model = label.split_once('#').filter(|_| asked).map_or(label, |(_, model)| model);
     model.strip_prefix("local:").unwrap_or(model)
 }
 
-/// A run in a figure.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub lens: &'a Lens,
-    /// Its origin. Where there are several, their names tell them apart.
+    /// With several sources, its name is unique.
     pub origin: &'a Origin,
 }
 

@@ -1,8 +1,7 @@
-//! Faults of style files.
+//! Errors of style files.
 
 use std::path::PathBuf;
 
-/// Why a style file was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum StyleError {
     #[error("{path}: {source}")]
@@ -12,12 +11,11 @@ pub enum StyleError {
     #[error("{path}: {table}.{key}{problem}")]
     Entry {
         path: PathBuf,
-        /// `colours`, `dashes`.
+        /// `colours` or `dashes`.
         table: &'static str,
         key: String,
         problem: String,
     },
-    /// The font cannot be used.
     #[error(
         "{path} is no font that can be drawn with ({reason}); give a TrueType or OpenType file (.ttf, .otf)"
     )]

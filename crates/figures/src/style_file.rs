@@ -11,7 +11,6 @@ use super::style_error::StyleError;
 use super::typeface::Typeface;
 use palimpsest_data::ground::text_file;
 
-/// Looks that differ from the program's own, words in place of its own, and the font.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Style {
     looks: BTreeMap<Meaning, Looks>,
@@ -19,7 +18,6 @@ pub struct Style {
     pub typeface: Typeface,
 }
 
-/// As the file says it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -40,7 +38,7 @@ enum WrittenDash {
 }
 
 impl Style {
-    /// Reads a style file; a font's path is relative to it.
+    /// Reads a style file; the font path is relative to it.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let text =
             text_file::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;
@@ -96,12 +94,11 @@ impl Style {
         self.looks.entry(meaning).or_insert_with(|| meaning.own())
     }
 
-    /// The look of a meaning.
     pub fn looks(&self, meaning: Meaning) -> Looks {
         self.looks.get(&meaning).copied().unwrap_or_else(|| meaning.own())
     }
 
-    /// A text with the style's words in place of the program's: whole words only.
+    /// Replaces the program's words by the style's; whole words only.
     pub fn worded(&self, text: &str) -> String {
         if self.words.is_empty() {
             return text.to_owned();
@@ -129,7 +126,6 @@ impl Style {
         said
     }
 
-    /// A whole style file: every meaning as the program draws it.
     pub fn example() -> String {
         let mut text = "# A style file: palimpsest figures RUN --style style.toml\n\
                         # Every line may be left out; what stands here is how figures are drawn without one.\n\n\
@@ -166,7 +162,6 @@ fn lengths_of(lengths: &[i32]) -> Option<Dash> {
     }
 }
 
-/// `#0072b2`.
 fn colour(text: &str) -> Option<Colour> {
     let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
     let number = u32::from_str_radix(digits, 16).ok()?;

@@ -1,5 +1,5 @@
-//! Lines over levels that have names, with 95% intervals as whiskers: of shares over lengths or densities (MemoryRewardBench, figures 6, 19
-//! and 20), and, for [`super::dose`], of means over the levels of a factor.
+//! Lines over named levels with 95% intervals as whiskers: shares over lengths or densities (MemoryRewardBench, figures 6, 19 and 20), and
+//! means over a factor's levels ([`super::dose`]).
 
 use super::Figure;
 use super::axis::Range;
@@ -11,11 +11,9 @@ use palimpsest_data::benchmarks::{TrendChart, TrendPanel};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 
-/// A value at a level, with the ends of its interval.
 pub(super) type LevelPoint = (f64, Option<(f64, f64)>);
 
-/// The marks of lines over levels; a level without a value interrupts a line. Lines stand a little beside each other, so that whiskers do
-/// not hide each other.
+/// Lines over levels, interrupted at missing values and offset slightly so that whiskers do not overlap.
 pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
     const BESIDE: f64 = 0.06;
     let middle = lines.len().saturating_sub(1) as f64 / 2.0;
@@ -33,8 +31,7 @@ pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
     lines.iter().enumerate().flat_map(of_line).collect()
 }
 
-/// A benchmark's own chart. All panels run from 0 to 100%, so that heights compare; lines of one name look the same in all of them. The
-/// counts lie beside the picture as CSV. `origin` says where the numbers come from.
+/// A benchmark's chart on a shared 0 to 100% axis; equal names have equal strokes. The CSV has the counts.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
     let lines = chart.rows.iter().flatten().flat_map(|panel| &panel.lines);
     let names = unique(lines.map(|line| line.name.as_str()));
@@ -44,7 +41,6 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
         strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke())
     };
     let panel = |panel: &TrendPanel| {
-        // A panel without a point shows nothing.
         panel.lines.iter().flat_map(|line| &line.points).find_map(|point| point.share())?;
         let lines = panel.lines.iter().map(|line| {
             let points = line.points.iter().map(|point| {
@@ -73,7 +69,6 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
     sheet.figure(chart.key.clone(), chart.caption.clone(), csv(chart))
 }
 
-/// A row a point, with the ends of its 95% interval as shares.
 fn csv(chart: &TrendChart) -> Vec<u8> {
     let lines =
         chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));

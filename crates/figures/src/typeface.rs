@@ -1,7 +1,6 @@
-//! The typeface of every figure, how wide its letters are, and lines of set letters.
+//! The typeface of all figures: metrics and text layout.
 //!
-//! Arimo lies in this repository: its letters are as wide as those of Arial and Helvetica, so that a viewer without it keeps to the
-//! layout. A style file may name another.
+//! The bundled Arimo is metric-compatible with Arial and Helvetica, so viewers without it keep the layout. Style files may set another.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,14 +14,13 @@ use ttf_parser::{Face, GlyphId, Tag};
 use super::style::{Side, Words};
 use super::style_error::StyleError;
 
-/// Arimo, regular, subset to Latin, Greek, Cyrillic and signs; its licence lies beside it.
+/// Arimo Regular, subset to Latin, Greek, Cyrillic and symbols; its licence is in the same folder.
 const ARIMO: &[u8] = include_bytes!("font/Arimo-Regular.ttf");
 
-/// A font file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Typeface {
     family: String,
-    /// `None` for the one that comes with the program.
+    /// `None` for the bundled font.
     read: Option<Arc<Vec<u8>>>,
 }
 
@@ -33,7 +31,6 @@ impl Default for Typeface {
 }
 
 impl Typeface {
-    /// A TrueType or OpenType file.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let bytes =
             std::fs::read(path).map_err(|source| StyleError::Read { path: path.to_owned(), source })?;
@@ -43,23 +40,22 @@ impl Typeface {
         let family = names.filter(|name| name.name_id == ttf_parser::name_id::FAMILY);
         let family = family.filter_map(|name| name.to_string()).next();
         let family = family.ok_or_else(|| no_font("it names no family".to_owned()))?;
-        // It stands in an attribute between quotes, in a list.
+        // The name is quoted inside a list in an attribute.
         let plain = |c: &char| !matches!(c, '"' | '\'' | ',' | '<' | '&' | '\\') && !c.is_control();
         Ok(Typeface { family: family.chars().filter(plain).collect(), read: Some(Arc::new(bytes)) })
     }
 
-    /// The families of a picture's texts: this one, and others of the same widths.
+    /// CSS families: this font, then metric-compatible ones.
     pub fn families(&self) -> String {
         format!("{}, Arimo, Arial, Helvetica, Liberation Sans, sans-serif", self.family)
             .replace("Arimo, Arimo", "Arimo")
     }
 
-    /// The file.
     pub fn bytes(&self) -> &[u8] {
         self.read.as_ref().map_or(ARIMO, |bytes| bytes.as_slice())
     }
 
-    /// Width of a text set in so many pixels, in pixels.
+    /// Text width; both in pixels.
     pub fn width(&self, text: &str, size: f64) -> f64 {
         let Ok(face) = Face::parse(self.bytes(), 0) else { return 0.0 };
         let em = f64::from(face.units_per_em());
@@ -67,13 +63,12 @@ impl Typeface {
             let glyph = face.glyph_index(c)?;
             face.glyph_hor_advance(glyph)
         };
-        // A letter that the font lacks is drawn by another: about an em at most.
+        // Missing letters use a fallback font: about one em at most.
         let letters = text.chars().map(|c| advance(c).map_or(em, f64::from));
         letters.sum::<f64>() / em * size
     }
 }
 
-/// A set line of text.
 pub(super) struct Line {
     /// In units.
     pub size: f32,
@@ -81,16 +76,14 @@ pub(super) struct Line {
     pub glyphs: Vec<Glyph>,
 }
 
-/// A letter of a line.
 pub(super) struct Glyph {
     pub letter: char,
     pub id: GlyphId,
-    /// Its place among [`Fonts`].
     pub font: usize,
     pub x: f32,
 }
 
-/// The fonts of a picture: the style's, then the program's own for the letters that it lacks.
+/// The style's font, then the bundled one as fallback.
 pub(super) struct Fonts<'a> {
     faces: Vec<(&'a [u8], Face<'a>)>,
 }
@@ -102,18 +95,17 @@ impl<'a> Fonts<'a> {
         Fonts { faces: faces.collect() }
     }
 
-    /// A font's file and its tables.
     pub fn get(&self, font: usize) -> Option<&(&'a [u8], Face<'a>)> {
         self.faces.get(font)
     }
 
-    /// The font that has a letter; the first one's empty box stands for a letter that none has.
+    /// First font with the letter; otherwise the first font's missing glyph.
     fn glyph(&self, letter: char) -> (usize, GlyphId) {
         let has = |(font, (_, face)): (usize, &(_, Face<'_>))| Some((font, face.glyph_index(letter)?));
         self.faces.iter().enumerate().find_map(has).unwrap_or((0, GlyphId(0)))
     }
 
-    /// Letters from left to right, one glyph a letter, with the font's kerning; their anchor at the place of the words.
+    /// Left-to-right layout, one glyph per letter, with kerning; the anchor is the words' position.
     pub fn line(&self, words: &Words) -> Line {
         let size = words.size as f32;
         let mut glyphs: Vec<Glyph> = Vec::new();
@@ -135,36 +127,35 @@ impl<'a> Fonts<'a> {
         };
         let (left, top) = (words.at.0 as f32, words.at.1 as f32);
         let turn = if words.upright { 270.0 } else { 0.0 };
-        // An ex is half an em in browsers where a font does not say.
+        // Browsers assume an x-height of half an em if the font has none.
         let down = if words.middle { 0.25 } else { 0.76 };
         let origin = Transform::from_rotate_at(turn, left, top).pre_translate(left - back, top + down * size);
         Line { size, origin, glyphs }
     }
 
-    /// The letters of a text that no font has, for which an empty box stands.
     pub fn lacking(&self, text: &str) -> BTreeSet<char> {
         letters(text).chars().filter(|letter| self.glyph(*letter).1 == GlyphId(0)).collect()
     }
 }
 
-/// A text as it is set: accents with their letters, since fonts have few by themselves, and nothing that is not drawn.
+/// Normalises text: composes accents, since fonts have few combining marks, and drops invisible characters.
 fn letters(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = ComposingNormalizerBorrowed::new_nfc().normalize(&text).into_owned();
     text.chars().filter(|letter| !is_unseen(*letter)).collect()
 }
 
-/// True of a character that says how others are drawn and is not drawn itself.
+/// Formatting characters without a glyph.
 fn is_unseen(letter: char) -> bool {
     matches!(letter, '\u{AD}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}')
 }
 
-/// Units by which two letters stand closer (or wider) than their widths say.
+/// Kerning in font units.
 fn kerning(face: &Face<'_>, first: GlyphId, second: GlyphId) -> i16 {
     let positioning = face.tables().gpos;
     let features = positioning.iter().flat_map(|table| table.features);
     let kerns = features.filter(|feature| feature.tag == Tag::from_bytes(b"kern"));
-    // Scripts share lookups, and each holds once.
+    // Scripts share lookups; apply each once.
     let lookups: BTreeSet<u16> = kerns.flat_map(|feature| feature.lookup_indices).collect();
     if lookups.is_empty() {
         let tables = face.tables().kern.into_iter().flat_map(|table| table.subtables);
@@ -213,7 +204,7 @@ mod tests {
         assert_eq!(fonts.lacking("red 猫, 狗 and 猫"), BTreeSet::from(['猫', '狗']));
         assert_eq!(fonts.lacking("ไทย"), BTreeSet::from(['ไ', 'ท', 'ย']));
         assert_eq!(fonts.lacking("\u{1f600}"), BTreeSet::from(['\u{1f600}']));
-        // Accents are composed, and what is not drawn is no box.
+        // Accents are composed; invisible characters are not missing.
         for text in [
             "cafe\u{301} \u{c4}rger \u{3a3} \u{416} \u{2212}0.5\u{2026}",
             "soft\u{ad}hyphen\u{200b}\u{feff}",

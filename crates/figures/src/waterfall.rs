@@ -1,7 +1,7 @@
-//! The waterfall of memory systems: of the facts of all questions, the share that is left at each stage from the store to the answer.
+//! Waterfall of memory systems: share of facts left at each stage from store to answer.
 //!
-//! A panel a condition, a bar a stage and role with its count above it and its 95% interval as a whisker. A stage that was not measured has no
-//! bar. Counts by type and probe lie beside the picture as CSV.
+//! One panel per condition, one bar per stage and role with count and 95% interval. Unmeasured stages have no bar. The CSV has counts by
+//! type and probe.
 
 use super::Figure;
 use super::axis::Range;
@@ -18,10 +18,8 @@ use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
-/// The part of a stage's width that its bars take.
 const FILLED: f64 = 0.72;
 
-/// The waterfall of a run's memory systems. `origin` says where the numbers come from.
 pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
     let conditions = losses.systems.iter().flat_map(|system| &system.conditions);
     let of_condition = |condition: &ConditionLosses| {
@@ -56,14 +54,14 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
             .map(|(name, colour)| (Sample::Bar(*colour), words(name)))
             .collect(),
         panel: (58 * Stage::ALL.len() as i32, 130),
-        // The count of a whole bar stands above it.
+        // Room for the count above a full bar.
         range: Some(Range { high: 1.08, ..Range::shares() }),
         ..Sheet::default()
     };
     sheet.figure("memory-waterfall", caption(losses), csv(losses))
 }
 
-/// Of two conflicting sides theirs, of others the groups'.
+/// Colours of the two sides; group colours for other roles.
 fn colours(names: &[&str]) -> Vec<Colour> {
     let mut groups = 0;
     let of = |name: &&str| {
@@ -76,7 +74,6 @@ fn colours(names: &[&str]) -> Vec<Colour> {
     names.iter().map(of).collect()
 }
 
-/// The bars of a stage, a role each.
 fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str) -> Colour) -> Vec<Mark> {
     let middle = stage as f64;
     let wide = FILLED / bars.len().max(1) as f64;
@@ -129,8 +126,8 @@ fn caption(losses: &Losses) -> String {
     )
 }
 
-/// Rows of every condition, level, type, probe, role and stage: `reached` are the facts that came so far, `unknown` those of them of which the
-/// stage is not known, `of` all facts but these.
+/// One row per condition, level, type, probe, role and stage. `reached`: facts that came so far; `unknown`: those with an unknown outcome;
+/// `of`: all facts except the unknown.
 fn csv(losses: &Losses) -> Vec<u8> {
     struct Row<'a> {
         block: &'a Block<'a>,

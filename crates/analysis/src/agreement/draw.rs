@@ -1,6 +1,6 @@
-//! The stratified sample: of every run and every value of the split so many cases, with all their probes; where a judge sees each
-//! probe by itself, of every run and every group of probes so many probes. And the rubric that raters read: the one that the judge
-//! went by, so that both say the same thing of an answer.
+//! Stratified sampling of answers for human raters, and the choice of their rubric. Each run and split value yields a fixed number of cases
+//! with all their probes; if the judge grades probes one by one, each run and probe group yields a fixed number of probes. Raters read the
+//! judge's rubric.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,9 +21,8 @@ use palimpsest_run::runs::store::RunFolder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Draw {
-    /// Cases a run and value of the split, or probes a run and group of probes.
+    /// Cases per run and split value, or probes per run and probe group.
     pub per_cell: usize,
-    /// Seed of the cases and of the order of items.
     pub seed: u64,
 }
 
@@ -32,26 +31,23 @@ pub struct Item {
     pub item: String,
     pub query: String,
     pub answer: String,
-    /// Notes that only a judge sees, by name: the case's, then the probe's.
+    /// Notes for the judge only, by name: the case's, then the probe's.
     pub notes: Vec<(String, String)>,
-    /// The judge's instructions for this one answer.
     pub rubric: String,
 }
 
-/// A sample: what raters see, and the key that they do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
     pub items: Vec<Item>,
     pub key: Key,
 }
 
-/// An answered probe, and the index of its run.
+/// Run index, record, answer row.
 type Candidate<'a> = (usize, Record<'a>, &'a AnswerRow);
 
-/// Draws from `runs`, which hold the answers of one condition each ([`RunFolder::condition`]). Where a judge's call covers a case, cases
-/// are drawn, from each value of the split, and a case can be drawn where every probe that the run asks of it has an answer; where it
-/// covers a probe, answered probes are drawn, from each group of probes. Verdicts have no part in it. Each cell has a stream of draws of
-/// its own, so that it does not depend on which others there are. Raters read `rubric`.
+/// Draws a sample from `runs`, each restricted to one condition ([`RunFolder::condition`]). If a judge call covers a case, draws cases per
+/// split value whose probes are all answered; if it covers a probe, draws answered probes per probe group. Ignores verdicts. Each cell has
+/// its own random stream, so it does not depend on other cells.
 pub fn draw(
     benchmark: &Benchmark,
     runs: &[RunFolder],
@@ -87,7 +83,7 @@ pub fn draw(
         let identity = runs[*run].header.identity_sha256.as_str();
         content += &serde_json::json!([identity, case.case, probe.id, row.answer]).to_string();
     }
-    // A letter first: spreadsheets take digits for numbers and dates.
+    // Starts with a letter: spreadsheets parse digits as numbers or dates.
     let sheet: String = format!("s{}", sha256(content).chars().take(6).collect::<String>());
     let (mut items, mut keys) = (Vec::with_capacity(drawn.len()), Vec::with_capacity(drawn.len()));
     for (number, (run, Record { case, probe, .. }, row)) in drawn.into_iter().enumerate() {
@@ -137,7 +133,7 @@ pub fn draw(
     Ok(Drawn { items, key })
 }
 
-/// Refuses runs that do not go together, and answers that are neither right or wrong nor scored.
+/// Rejects runs of different benchmarks, a run given twice, and verdicts that are neither right/wrong nor scores.
 fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> anyhow::Result<()> {
     let verdict = rubric.verdict;
     ensure!(
@@ -165,7 +161,6 @@ fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> an
     Ok(())
 }
 
-/// Answers that are drawn together, by the cell's value: a run's cases by their split, or its answered probes by their group.
 fn cells<'a>(
     benchmark: &Benchmark,
     (index, run): (usize, &'a RunFolder),
@@ -195,7 +190,6 @@ fn cells<'a>(
     values.into_iter().map(of_value).collect()
 }
 
-/// The value of the label that cases are split by; `all` without it.
 fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {
     case.labels.get(benchmark.split).map_or("all", String::as_str)
 }
@@ -216,15 +210,14 @@ fn key_runs(runs: &[RunFolder]) -> Vec<KeyRun> {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RubricChoice<'a> {
-    /// The rubric that this judge went by.
     pub judge: Option<&'a str>,
-    /// The rubric of this name, of the benchmark or of a run that was judged by a template of its own.
+    /// Rubric name, from the benchmark or from a run judged with its own template.
     pub rubric: Option<&'a str>,
     pub template: Option<&'a str>,
 }
 
-/// The instructions that raters read: the template that is given, the rubric that is named, else the one by which the last judge of
-/// every run judged, and of runs that nobody has judged the benchmark's default.
+/// The raters' instructions: the given template, else the named rubric, else the rubric of the runs' latest judge, else the benchmark's
+/// default.
 pub fn raters_rubric(
     benchmark: &Benchmark,
     runs: &[RunFolder],
@@ -271,14 +264,14 @@ fn named(benchmark: &Benchmark, runs: &[RunFolder], name: &str) -> anyhow::Resul
     Err(anyhow!("{unknown}{of_runs}"))
 }
 
-/// Rubric of a judge of a run. The text of one that has a name only is this version's.
+/// Rubric of a run's judge. If only its name was stored, the text is this version's.
 fn of_judge(benchmark: &Benchmark, run: &RunFolder, judge: &JudgeName) -> anyhow::Result<Instructions> {
     if let Some(row) = run.rubrics.iter().find(|row| Some(&row.rubric) == judge.digest.as_ref()) {
         return Ok(kept_text(benchmark, row));
     }
     match (&judge.rubric, &judge.digest) {
         (Some(name), _) => named(benchmark, std::slice::from_ref(run), name),
-        // Version 0.1.0 had one rubric and told nothing of it.
+        // Version 0.1.0 had one rubric and did not record it.
         (None, None) => Ok(Instructions::from(&benchmark.rubric())),
         (None, Some(_)) => bail!(
             "the text of the rubric that {} went by in {} is in no file of the run: verdicts of earlier versions have its digest alone; \
@@ -289,7 +282,7 @@ fn of_judge(benchmark: &Benchmark, run: &RunFolder, judge: &JudgeName) -> anyhow
     }
 }
 
-/// The instructions of a kept rubric; reasons stand where they stand by default.
+/// Instructions of a stored rubric, with reasons in the default position.
 fn kept_text(benchmark: &Benchmark, row: &RubricRow) -> Instructions {
     let default = Instructions::from(&benchmark.rubric());
     Instructions { name: row.name.clone().into(), template: row.template.clone().into(), ..default }

@@ -1,6 +1,6 @@
-//! `key.json`: which answer each item of a sheet is. Kept from the raters.
+//! `key.json`: maps sheet items to answers. Hidden from raters.
 //!
-//! It holds no verdict: those are looked up when ratings are scored, so that raters and judge can work in either order.
+//! It holds no verdicts; scoring looks them up, so raters and judge can work in either order.
 
 use std::path::{Path, PathBuf};
 
@@ -8,28 +8,27 @@ use anyhow::{anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 pub const FORMAT: &str = "palimpsest agreement 2";
-/// The one before it, which is read, too: its `rubric` is the digest of all that a judge is told, and has no name.
+/// Previous format, still readable: `rubric` is the digest of the judge's full prompt, without a name.
 pub const FORMAT_1: &str = "palimpsest agreement 1";
 pub const FILE: &str = "key.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
-    /// [`FORMAT`] or [`FORMAT_1`].
     pub format: String,
-    /// The sheet's name, which the ids of its items begin with: a digest of what was drawn.
+    /// Sheet name and prefix of its item ids: a digest of the sample.
     pub sheet: String,
     pub benchmark: String,
     pub condition: String,
     pub seed: u64,
-    /// Cases a run and value of the split.
+    /// Cases per run and split value.
     pub per_cell: usize,
-    /// SHA-256 of the rubric that the raters read: of its text and the kind of verdict, wherever reasons stand.
+    /// SHA-256 of the raters' rubric: text and verdict kind, independent of where reasons stand.
     pub rubric: String,
-    /// Its name; absent in sheets of version 1.
+    /// Absent in version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rubric_name: Option<String>,
-    /// The best score, where answers are scored from 0 to it; absent where they are right or wrong.
+    /// Maximum score; absent for right/wrong answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u32>,
     pub groups: Groups,
@@ -42,9 +41,8 @@ pub struct Key {
 pub struct Groups {
     /// Dimension of probes, for example `probe`.
     pub dimension: String,
-    /// Their values, in the order of the first run's cases.
+    /// Values of the dimension, in the order of the first run's cases.
     pub dimensions: Vec<String>,
-    /// The label that cases are split by, for example `type`.
     pub split: String,
 }
 
@@ -52,7 +50,7 @@ pub struct Groups {
 #[serde(deny_unknown_fields)]
 pub struct KeyRun {
     pub dir: PathBuf,
-    /// Its model, told apart from the others by its folder where two have one name.
+    /// Model name; the folder is added if two runs share it.
     pub model: String,
     pub identity_sha256: String,
 }
@@ -65,7 +63,6 @@ pub struct KeyItem {
     pub case: String,
     pub probe: String,
     pub dimension: String,
-    /// The value of the label that the case is split by.
     pub split: String,
     pub answer_sha256: String,
 }

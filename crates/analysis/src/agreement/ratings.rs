@@ -14,19 +14,17 @@ use serde::Deserialize;
 use super::key::Key;
 use palimpsest_data::ground::text_file;
 
-/// The format of the page's JSON.
 pub const FORMAT: &str = "palimpsest ratings 1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rating {
-    /// 1 where it is right and 0 where it is wrong, or its score.
+    /// 1 if right, 0 if wrong; or the score.
     Given(usize),
-    /// The rater could not say.
     Unsure,
 }
 
 impl Rating {
-    /// Reads a word or its first letter, in any case, or a score up to `most` where there is one; `None` of an empty text.
+    /// Parses a word or its first letter, in any case, or a score up to `most`. Returns `None` for an empty text.
     fn parse(text: &str, most: Option<u32>) -> anyhow::Result<Option<Rating>> {
         let text = text.trim();
         let score = |most: u32| text.parse::<u32>().ok().filter(|score| *score <= most);
@@ -78,11 +76,11 @@ struct Entry {
     _comment: String,
 }
 
-/// Place, item, rating.
+/// Position, item, rating.
 type Placed = (String, String, String);
 
 impl Ratings {
-    /// Reads a file of ratings of the sheet of `key`, JSON or CSV by its content.
+    /// Reads ratings as JSON or CSV, detected from the content.
     pub fn read(path: &Path, key: &Key) -> anyhow::Result<Ratings> {
         let bytes = std::fs::read(path).map_err(super::io(path))?;
         let broken = |reason: anyhow::Error| anyhow!("{}: {reason}", path.display());
@@ -129,7 +127,7 @@ fn saved(text: &str, key: &Key) -> anyhow::Result<Vec<Placed>> {
     Ok(numbered.map(|(at, entry)| (format!("ratings[{at}]"), entry.item, entry.rating)).collect())
 }
 
-/// The rows of a table. Spreadsheets save with commas, semicolons or tabs, as the country has it.
+/// CSV rows; the delimiter is a comma, semicolon or tab, depending on the spreadsheet's locale.
 fn table(text: &str) -> anyhow::Result<Vec<Placed>> {
     let unparsed = |error: csv::Error| anyhow!("it does not parse: {error}");
     let head = text.lines().next().unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Ratings against verdicts: STALE's table 7 of what is right or wrong; of scores how often they are the same, how often at most one
-//! apart, and kappa, plain and with quadratic weights.
+//! Compares ratings with verdicts: STALE's table 7 for right/wrong answers; for scores exact agreement, agreement within one, and plain and
+//! quadratic-weighted kappa.
 //!
-//! Shares are in percent with two decimals and kappa has four, as the paper prints them. A number that a count does not determine, such
-//! as the precision of a judge that called nothing correct, is a dash.
+//! As in the paper, shares are percentages with two decimals and kappa has four. An undefined number prints as a dash.
 
 use anyhow::{bail, ensure};
 use serde_json::{Value, json};
@@ -26,41 +25,37 @@ pub struct Scored {
     pub judge: String,
     pub judge_short: String,
     pub condition: String,
-    /// Other judgings of the first run by the rubric of the sheet, whose verdicts are not counted here.
+    /// Other judges of the first run with the same rubric; not counted here.
     pub other_judges: Vec<String>,
     pub items: usize,
-    /// Items on which the judge gave no verdict: left out of every count.
+    /// Items without a verdict; excluded from every count.
     pub without_verdict: usize,
-    /// Items whose verdict is a score between two whole ones, which raters cannot give: left out of every count, too.
+    /// Items with a fractional score, which raters cannot give; excluded from every count.
     pub between: usize,
     pub raters: Vec<RaterScore>,
     pub pairs: Vec<RatersCompared>,
-    /// True where answers are scored.
     scores: bool,
-    /// Caveats of the judge's rubric.
     caveats: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RaterScore {
     pub rater: String,
-    /// Items rated unsure: left out of the counts.
+    /// Items rated unsure; excluded from the counts.
     pub unsure: usize,
     pub missing: usize,
-    /// The rows of the table: all items, then by dimension, by the split and by model.
     pub subsets: Vec<Subset>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subset {
-    /// Grouping that it is a value of: `all`, `probe`, `type`, `model`.
+    /// Grouping: `all`, `probe`, `type` or `model`.
     pub group: String,
     pub name: String,
-    /// The rater as reference against the judge.
+    /// The rater is the reference; the judge is compared.
     pub counts: Counts,
 }
 
-/// Two raters on the items that both rated, the first as reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RatersCompared {
     pub first: String,
@@ -68,7 +63,6 @@ pub struct RatersCompared {
     pub counts: Counts,
 }
 
-/// Joint ratings of the same items by the reference and another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counts {
     RightOrWrong(Agreement),
@@ -76,7 +70,7 @@ pub enum Counts {
 }
 
 impl Counts {
-    /// Counts pairs of (reference, other): scores up to `most`, or 1 for right and 0 for wrong.
+    /// Counts (reference, other) pairs: scores up to `most`, or 1 for right and 0 for wrong.
     fn of(pairs: impl IntoIterator<Item = (usize, usize)>, most: Option<u32>) -> Self {
         let pairs = pairs.into_iter();
         match most {
@@ -85,7 +79,6 @@ impl Counts {
         }
     }
 
-    /// The columns of a table for people.
     fn shown(&self) -> Vec<(&'static str, String)> {
         match self {
             Counts::RightOrWrong(counts) => vec![
@@ -115,7 +108,7 @@ impl Counts {
         }
     }
 
-    /// Counts and everything that follows from them, unrounded, behind the fields of `row`.
+    /// Appends unrounded counts and derived metrics to `row`.
     fn json(&self, mut row: Value) -> Value {
         let more = match self {
             Counts::RightOrWrong(counts) => json!({
@@ -150,8 +143,8 @@ impl Counts {
     }
 }
 
-/// Scores `raters` by the verdicts of the judge that is meant, or of the one that came last, by the rubric that the raters read. `runs`
-/// are those of the key, in its order, with the answers of its condition.
+/// Scores `raters` against the requested judge, or the latest, with the raters' rubric. `runs` are the key's runs, in order, restricted to
+/// their condition.
 pub fn score(
     key: &Key,
     runs: &[RunFolder],
@@ -232,21 +225,20 @@ pub fn score(
     })
 }
 
-/// Match of the judge's rubric with the raters'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shared {
     Same,
-    /// By an earlier wording of the same name.
+    /// Same name, earlier wording.
     Earlier,
-    /// Nobody knows: version 0.1.0.
+    /// Not recorded: version 0.1.0.
     Unknown,
 }
 
-/// How a judge of a run shared the rubric of the sheet; `None` where it went by another one.
+/// Returns `None` if the judge used another rubric.
 fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
     let Some(digest) = &judge.digest else { return Some(Shared::Unknown) };
     if key.format == FORMAT_1 {
-        // The digest of all that a judge is told, with reasons in one place; the same text with reasons elsewhere has another.
+        // Digest of the judge's full prompt; the same text with reasons elsewhere has another digest.
         let benchmark = named(&key.benchmark);
         let mut texts =
             benchmark.into_iter().flat_map(|benchmark| benchmark.rubrics).map(|rubric| rubric.earlier);
@@ -259,7 +251,7 @@ fn shared(key: &Key, run: &RunFolder, judge: &JudgeName) -> Option<Shared> {
     }
 }
 
-/// The verdicts on each run, all of one judge by the rubric that raters read.
+/// Verdicts of one judge with the raters' rubric, for each run.
 fn judges<'a>(
     key: &Key,
     runs: &'a [RunFolder],
@@ -276,7 +268,7 @@ fn judges<'a>(
         ensure!(!all.is_empty(), "{dir} has no verdicts; judge it with `palimpsest judge`");
         let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();
         let known = known.join(", ");
-        // The one that judged last, rather one that said something.
+        // The latest judge; judges with verdicts come first.
         let (said, silent): (Vec<_>, Vec<_>) = all.into_iter().rev().partition(Judged::said_something);
         let by_it = said.into_iter().chain(silent).find_map(|judged| {
             let shared = shared(key, run, judged.name)?;
@@ -315,7 +307,7 @@ fn check_answer(run: &RunFolder, item: &KeyItem) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rows of the table. Groups keep the order of the cases' probes, of the split's values and of the runs.
+/// Table rows in order of the cases' probes, the split's values and the runs.
 fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
     let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Subset {
         group: group.to_owned(),
@@ -336,7 +328,7 @@ fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
 }
 
 impl Scored {
-    /// As `format` has it, with a line's end.
+    /// Serialises the table, with a trailing newline.
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         let units = if self.scores { "shares in %" } else { "in %, but for kappa" };
         let said = |rater: &RaterScore| {
@@ -372,7 +364,6 @@ impl Scored {
         })
     }
 
-    /// A line a rater and subset.
     fn records(&self) -> Sheet {
         let rows: Vec<(&RaterScore, &Subset)> =
             self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |one| (rater, one))).collect();

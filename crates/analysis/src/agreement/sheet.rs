@@ -1,9 +1,9 @@
-//! The sheet for raters, as a table for spreadsheets and as a page for browsers, with the key beside it.
+//! The raters' sheet as CSV and as an HTML page, with the key beside it.
 //!
 //! ```text
-//! sheet.csv    one row an item, with empty columns `rating` and `comment`
-//! sheet.html   the same as one page that needs neither network nor server
-//! key.json     which answer each item is (see `key`)
+//! sheet.csv    one row per item, with empty columns `rating` and `comment`
+//! sheet.html   the same as a self-contained offline page
+//! key.json     maps items to answers (see `key`)
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -21,13 +21,11 @@ pub const CSV: &str = "sheet.csv";
 pub const HTML: &str = "sheet.html";
 
 const PAGE: &str = include_str!("sheet.html");
-/// Where the page has its items.
 const DATA: &str = "/*DATA*/";
 const NOTE: &str = "note_";
-/// Spreadsheets take a file for UTF-8 where it begins so.
+/// Makes spreadsheets read the file as UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// Writes the sheet and its key into `folder`, the key last; returns the files.
 pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> anyhow::Result<Vec<PathBuf>> {
     let occupied = folder.join(key::FILE).exists();
     anyhow::ensure!(!occupied, "{} holds a sheet already; draw into a new folder", folder.display());
@@ -64,6 +62,6 @@ fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
 fn html(title: &str, drawn: &Drawn) -> String {
     let title = format!("{title}, condition {}", label(&drawn.key.condition));
     let data = serde_json::json!({ "sheet": drawn.key.sheet, "title": title, "most": drawn.key.most, "items": drawn.items });
-    // Within a script element only `<` could end it.
+    // Inside a script element only `<` needs escaping.
     PAGE.replacen(DATA, &data.to_string().replace('<', "\\u003c"), 1)
 }

@@ -1,4 +1,4 @@
-//! One answer of a run of dose: the twin that it is of, and the log-probabilities of values after the prompt.
+//! One answer of a dose run: its twin and the log-probabilities of values after the prompt.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,21 @@ use crate::records::Record;
 use palimpsest_data::benchmarks::dose::terms::{BLIND, CURRENT, EXPECTS, ITEM, SWEEP, TWIN, UPDATE, twin};
 use palimpsest_run::runs::rows::{AnswerRow, ValueLogP};
 
-/// The label `sweep` in rows at the base level of every factor.
+/// `sweep` label of rows at the base level of every factor.
 pub const BASE: &str = "base";
 
-/// The label of the family, where the data has one.
 const FAMILY: &str = "family";
 
-/// The name of the reading that compares a free answer with the values.
 const EXACT: &str = "exact";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chosen {
     Current,
-    /// Of several that held before, the first.
+    /// First of several earlier values.
     First,
-    /// Another one that held before.
+    /// Another earlier value.
     Old,
-    /// One that the history does not give.
+    /// Value not in the history.
     Absent,
 }
 
@@ -48,22 +46,22 @@ pub struct Answer {
     pub twin: (&'static str, &'static str),
     pub sweep: String,
     pub labels: BTreeMap<String, String>,
-    /// log p of the current value less that of the value that it is held against.
+    /// log p(current value) - log p(contrasted value).
     pub contrast: f64,
-    /// log p of all values that held, oldest first, the current one last.
+    /// log p of all values over time, oldest first; the current value is last.
     pub chain: Vec<f64>,
-    /// log p of values that the history does not give.
+    /// log p of values not in the history.
     pub absent: Vec<f64>,
-    /// True where a right answer names the current value, so that a choice can be right.
+    /// True if the correct answer names the current value.
     pub has_value: bool,
-    /// True where the free answer names the value that is expected and no other; absent where no reading says so.
+    /// True if the free answer names only the expected value; `None` without such a reading.
     pub exact: Option<bool>,
     pub attention: Measured,
     pub effects: BTreeMap<String, f64>,
 }
 
 impl Answer {
-    /// `None` where it has no contrast or no twin.
+    /// Returns `None` without a contrast or a twin.
     pub(super) fn of(record: &Record<'_>, row: &AnswerRow) -> Option<Self> {
         let contrast = row.contrast.as_ref()?;
         let label = |name: &str| row.labels.get(name).cloned().unwrap_or_default();
@@ -90,12 +88,12 @@ impl Answer {
         self.twin.0 == UPDATE
     }
 
-    /// True of a twin without the update and without the value that it replaces.
+    /// True for a twin without the update and the value that it replaces.
     pub fn is_blind(&self) -> bool {
         self.twin.0 == BLIND
     }
 
-    /// The likeliest value. Of equally likely ones that which stands first in [`Chosen::ALL`].
+    /// Most likely value; ties go to the first in [`Chosen::ALL`].
     pub fn chosen(&self) -> Chosen {
         let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let Some((current, old)) = self.chain.split_last() else { return Chosen::Absent };
@@ -110,7 +108,6 @@ impl Answer {
         f64::from(u8::from(self.chosen() == Chosen::Current))
     }
 
-    /// The share of right choices by chance: one of all values.
     pub fn chance(&self) -> f64 {
         1.0 / (self.chain.len() + self.absent.len()).max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! Attention of an answer to the sessions in each role: mass, share, density, and value norms where the measure of causes left them.
+//! Attention of an answer to sessions by role: mass, share, density, and value norms if measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,20 +20,18 @@ use super::DoseError;
 
 pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];
 
-/// Numbers by name ([`name`]): the mean over the layers of one kind, and by layer.
+/// Numbers by name ([`name`]): the mean over layers of one kind, and per layer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measured {
     pub means: BTreeMap<String, f64>,
-    /// By layer; NaN where one is not defined.
     pub by_layer: BTreeMap<String, Vec<f64>>,
 }
 
-/// The name of a number: `mass_query_new`, `density_new_old`.
+/// Formats a name such as `mass_query_new` or `density_new_old`.
 pub fn name(measure: &str, from: &str, to: &str) -> String {
     format!("{measure}_{from}_{to}")
 }
 
-/// The attention of an answer, whose file is relative to the run folder, with the layers of the file.
 pub(super) fn measure(
     dir: &Path,
     file: &str,
@@ -43,10 +41,10 @@ pub(super) fn measure(
     let path = dir.join(file);
     let store = AttentionStore::load(&path)?;
     let (layers, found) = role_attention(&path, (&store, None), &ROWS, &ROLES)?;
-    // Layers that see the whole prompt, or those of the first kind that there is.
+    // Prefer layers that see the whole prompt, else the first kind present.
     let kind = LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind));
     let mut measured = Measured::default();
-    // Of a session's attention to itself nothing is asked.
+    // Skip a session's attention to itself.
     for one in found.into_iter().filter(|one| one.from != one.to) {
         for (measure, values) in [("mass", one.mass), ("share", one.share), ("density", one.density)] {
             let key = name(measure, &one.from, &one.to);
@@ -63,13 +61,13 @@ pub(super) fn measure(
     Ok((layers, measured))
 }
 
-/// Weighted value norms of the rows to each role, where they were measured: the mean over layers and heads of the sum over the role's sessions.
+/// Value-weighted attention norms of the rows to each role, if measured: summed over the role's sessions, averaged over layers and heads.
 fn value_norms(
     dir: &Path,
     row: &AnswerRow,
     evidence: &[PlannedEvidence],
 ) -> Result<BTreeMap<String, f64>, DoseError> {
-    // Those of a contrast, whose row `answer` predicts the values, before those of a free answer.
+    // Prefer the contrast, whose row `answer` predicts the values, over the free answer.
     let mut paths =
         [Measure::Contrast, Measure::LogP].into_iter().map(|of| measures_path(dir, of, row.key()));
     let mut found = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! An item at a level: the contrasts of its twins, the update effect and the value prior, the gate, and the numbers beside them.
+//! An item at one level: contrasts of its twins, update effect, value prior, gate and related numbers.
 
 use std::collections::BTreeMap;
 
@@ -6,41 +6,36 @@ use super::answer::{Answer, BASE, Chosen};
 use palimpsest_data::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
 use palimpsest_data::ground::order::entry;
 
-/// An item at a level of what its row varies.
 #[derive(Debug, Clone, Default)]
 pub struct Cell {
     pub item: String,
     pub family: String,
     pub probe: String,
-    /// The factor that is varied, two with `*` between them, or [`BASE`].
+    /// The varied factor, two joined by `*`, or [`BASE`].
     pub sweep: String,
-    /// Labels of its cases but the twin: the level of every factor.
+    /// Case labels except the twin: the level of every factor.
     pub labels: BTreeMap<String, String>,
-    /// By kind and order of the twin.
+    /// Keyed by twin kind and order.
     pub contrasts: BTreeMap<(&'static str, &'static str), f64>,
-    /// Of the update twins, the share whose likeliest value is of each sort; empty where no value is right.
+    /// Share of update twins by their most likely value; empty if no value is right.
     pub chosen: BTreeMap<Chosen, f64>,
-    /// The share of right choices by chance.
     pub chance: f64,
-    /// Of the update twins, the share whose free answer is right.
     pub exact: Option<f64>,
-    /// Replacements of the value in the update twins.
     pub updates: usize,
-    /// Of the update twins, log p of the values that held, oldest first, less the mean of the values that were never given; empty where
-    /// there are none of these.
+    /// Mean over update twins: log p of all values over time, oldest first, minus the mean over values never given. Empty without such
+    /// values.
     pub chain: Vec<f64>,
-    /// Right with the old session alone, in both orders; absent where that was not asked.
+    /// Right in both orders given the old session alone; `None` if not asked.
     pub old_alone: Option<bool>,
-    /// Right with the new session alone, in both orders.
     pub new_alone: Option<bool>,
-    /// Both, here or, where this level has no such twins, at the base level.
+    /// True if both hold, here or, without such twins, at the base level.
     pub gate: Option<bool>,
-    /// Attention, value norms and effects of the update twins, by name.
+    /// Attention, value norms and causal effects of update twins, by name.
     pub numbers: BTreeMap<String, f64>,
     pub by_layer: BTreeMap<String, Vec<f64>>,
 }
 
-/// The names of the numbers of every cell, with their descriptions.
+/// Names and descriptions of every cell's numbers.
 pub const NUMBERS: [(&str, &str); 13] = [
     ("c_ab", "contrast of the update, first order"),
     ("c_ba", "contrast of the update, values swapped"),
@@ -58,7 +53,7 @@ pub const NUMBERS: [(&str, &str); 13] = [
 ];
 
 impl Cell {
-    /// The mean of a kind's contrasts over both orders; absent without either. The value prior, which has another sign in each, is gone.
+    /// Mean contrast over both orders, where the value prior cancels; `None` if either is missing.
     pub fn mean(&self, kind: &'static str) -> Option<f64> {
         let of = |order| self.contrasts.get(&(kind, order));
         Some((of("ab")? + of("ba")?) / 2.0)
@@ -68,7 +63,6 @@ impl Cell {
         self.mean(UPDATE)
     }
 
-    /// A number by its name: one of [`NUMBERS`] or of those beside the contrast.
     pub fn number(&self, name: &str) -> Option<f64> {
         let update = |order| self.contrasts.get(&(UPDATE, order)).copied();
         match name {
@@ -93,14 +87,13 @@ impl Cell {
         self.sweep == BASE
     }
 
-    /// Above 0 in both orders; absent without either.
+    /// Above 0 in both orders; `None` if either is missing.
     fn is_right(&self, kind: &'static str) -> Option<bool> {
         let of = |order| self.contrasts.get(&(kind, order));
         Some(*of("ab")? > 0.0 && *of("ba")? > 0.0)
     }
 }
 
-/// Answers by item, probe and level, in the order in which they come.
 pub(super) fn cells(answers: &[Answer]) -> Vec<Cell> {
     let mut places: BTreeMap<(&str, &str, &str, Vec<&str>), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&Answer>> = Vec::new();
@@ -124,7 +117,7 @@ fn of_answers(answers: &[&Answer]) -> Option<Cell> {
     let first = answers.first()?;
     let contrasts = answers.iter().map(|answer| (answer.twin, answer.contrast));
     let updates: Vec<&&Answer> = answers.iter().filter(|answer| answer.is_update()).collect();
-    // A twin without an update has another number of updates.
+    // Twins without an update differ in the number of updates.
     let mut labels = updates.first().map_or(&first.labels, |update| &update.labels).clone();
     labels.remove("twin");
     let mut cell = Cell {
@@ -176,7 +169,6 @@ fn grouped<K: Ord, V>(all: impl Iterator<Item = (K, V)>) -> BTreeMap<K, Vec<V>> 
     groups
 }
 
-/// Says of each cell if its item passes the gate.
 pub(super) fn gate(cells: &mut [Cell]) {
     let base: BTreeMap<(String, String), [Option<bool>; 2]> = (cells.iter())
         .filter(|cell| cell.is_base())
@@ -190,7 +182,6 @@ pub(super) fn gate(cells: &mut [Cell]) {
     }
 }
 
-/// A number an item: the mean over its cells that have it.
 pub fn per_item<'a>(
     cells: impl IntoIterator<Item = &'a Cell>,
     of: impl Fn(&Cell) -> Option<f64>,
@@ -208,7 +199,6 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The mean of lists at each place that all have.
 fn mean_of<'a>(lists: impl Iterator<Item = &'a Vec<f64>> + Clone) -> Vec<f64> {
     let length = lists.clone().map(Vec::len).min().unwrap_or(0);
     let count = lists.clone().count() as f64;

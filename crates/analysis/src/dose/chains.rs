@@ -1,7 +1,7 @@
-//! Chains of values: the likelihood of the first and of the last, errors, and the law of key-value streams.
+//! Chains of values: likelihood of the first and last value, errors, and accuracy by number of updates.
 //!
 //! PI-LLM (arXiv 2506.08184) finds that accuracy falls with the logarithm of the number of updates, and that errors are old values. Here
-//! accuracy is that of the choice among all values that a probe names.
+//! accuracy is that of the choice among all values of a probe.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,14 @@ use super::estimate::{Estimate, slope};
 pub struct ChainLevel {
     pub updates: usize,
     pub items: usize,
-    /// The share of twins whose likeliest value is of each sort, over items.
+    /// Share of twins by their most likely value, over items.
     pub chosen: Vec<(Chosen, Estimate)>,
-    /// The share of right choices by chance.
     pub chance: f64,
-    /// Of wrong choices those that name a value that held before, over items with wrong ones.
+    /// Share of wrong choices that name an earlier value, over items with errors.
     pub old_of_errors: Option<Estimate>,
-    /// By position from the first value to the last: log p less that of values never given. Empty where there are none of these.
+    /// From the first value to the last: log p minus that of values never given. Empty without such values.
     pub positions: Vec<Estimate>,
-    /// The contrast of the current value with the last one that it replaced.
+    /// Contrast of the current value with the last one replaced.
     pub contrast: Option<Estimate>,
 }
 
@@ -34,17 +33,16 @@ impl ChainLevel {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
-    /// The factor that varies the number of updates; `None` where none does.
+    /// Factor that varies the number of updates, if any.
     pub factor: Option<String>,
-    /// By the number of updates, ascending.
     pub levels: Vec<ChainLevel>,
-    /// Slope of the share of right choices per doubling of the updates, by item.
+    /// Slope of the right share per doubling of updates, by item.
     pub right_slope: Option<Estimate>,
     pub contrast_slope: Option<Estimate>,
 }
 
 impl Chains {
-    /// Chains of a run; `None` where no value is replaced twice.
+    /// Returns `None` if no value is replaced twice.
     pub fn of(doses: &Doses) -> Option<Self> {
         let longest = |cells: &mut dyn Iterator<Item = &Cell>| cells.map(|cell| cell.updates).max();
         let varied = doses.sweeps.iter().filter(|sweep| !sweep.is_grid()).find(|sweep| {
@@ -84,7 +82,7 @@ impl Chains {
         })
     }
 
-    /// True if at no number of updates the interval of right choices lies above chance: nothing can fall from there.
+    /// True if the share of right choices never lies above chance, so that it cannot fall.
     pub fn is_floor(&self) -> bool {
         !self.levels.iter().any(|level| level.right().is_some_and(|share| share.is_above(level.chance)))
     }

@@ -1,7 +1,7 @@
-//! Effects of sessions on the contrast, by role: knock-outs and removals of `contrast-causes.jsonl`, less the session's control
+//! Effects of sessions on the contrast, by role: blocking and removal in `contrast-causes.jsonl`, minus the session's control
 //! ([`palimpsest_data::statistics::control`]).
 //!
-//! A role of several sessions has the mean of their effects, each hidden alone.
+//! For a role with several sessions: the mean of their effects, each measured alone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,12 +12,11 @@ use palimpsest_data::statistics::control::control_of;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// The effects of a run, by answer and name: `blocked_new`, and with layers `blocked_new@4-8`.
+/// Effects by answer and name: `blocked_new`, or `blocked_new@4-8` for a layer window.
 #[derive(Debug, Clone, Default)]
 pub struct Effects(BTreeMap<AnswerKey, BTreeMap<String, f64>>);
 
 impl Effects {
-    /// Reads the file; none where there is none.
     pub fn read(dir: &Path) -> Result<Self, DoseError> {
         Ok(Effects::of(&read_contrast_causes(dir)?))
     }
@@ -39,13 +38,13 @@ impl Effects {
                 AblationKind::Control => continue,
                 AblationKind::Blocked => "blocked",
                 AblationKind::Removed => "removed",
-                // What is left behind, and where, is told by the summary of causes.
+                // Residues are reported in the summary of causes.
                 AblationKind::Replaced | AblationKind::Carried => continue,
             };
             if let Some(role) = &row.role {
                 let pool = controls.get(&key).and_then(|all| all.get(&row.layers));
                 let pool = pool.into_iter().flatten().map(|(stretch, drop)| (stretch, *drop));
-                // Where none was measured nothing is taken off.
+                // Without a control, nothing is subtracted.
                 let drop = row.drop - control_of(&range(row), pool).unwrap_or(0.0);
                 drops.entry((key, format!("{ablation}_{role}"), row.layers)).or_default().push(drop);
             }
@@ -95,7 +94,6 @@ mod tests {
             row(AblationKind::Blocked, Some("old"), [200, 300], 60.0),
             row(AblationKind::Removed, Some("new"), [100, 110], 9.0),
         ];
-        // Five stretches of ten tokens and five of a hundred.
         for nth in 0..5 {
             let (short, long) = (300 + 10 * nth, 400 + 100 * nth);
             rows.push(row(AblationKind::Control, None, [short, short + 10], nth as f64));
@@ -103,7 +101,7 @@ mod tests {
         }
         let effects =
             |rows: &[ContrastCauseRow]| Effects::of(rows).of_answer(AnswerKey::of("case", "value", ""));
-        // Medians 2 and 52; that of all ten is 27.
+        // Medians 2 and 52; the median of all ten is 27.
         let expected = [("blocked_new", 6.0), ("blocked_old", 8.0), ("removed_new", 7.0)];
         assert_eq!(effects(&rows), expected.map(|(name, drop)| (name.to_owned(), drop)).into());
         assert_eq!(effects(&rows[..3])["blocked_old"], 60.0, "without controls nothing is taken off");

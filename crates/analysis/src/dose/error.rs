@@ -1,4 +1,4 @@
-//! Why a run cannot be analysed by dose.
+//! Errors of the dose analysis.
 
 use std::path::PathBuf;
 
@@ -6,30 +6,21 @@ use palimpsest_core::attention::StoreError;
 use palimpsest_data::ground::jsonl::JsonlError;
 use palimpsest_run::runs::error::RunError;
 
-/// Why a run cannot be analysed by dose.
 #[derive(Debug, thiserror::Error)]
 pub enum DoseError {
-    /// It is of another benchmark.
     #[error(
         "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
         dir.display()
     )]
     OtherBenchmark { dir: PathBuf, benchmark: String },
-    /// No answer has log-probabilities.
     #[error(
         "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
          gives them",
         dir.display()
     )]
-    NoContrast {
-        dir: PathBuf,
-        answers: usize,
-        /// The first error of an answer, or that there is none.
-        reason: String,
-    },
+    NoContrast { dir: PathBuf, answers: usize, reason: String },
     #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
     UnknownFactor { dir: PathBuf, factor: String, known: String },
-    /// No item passes the gate.
     #[error(
         "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
         dir.display()

@@ -1,4 +1,4 @@
-//! Means over items and shares of items, with their intervals.
+//! Means and shares over items, with intervals.
 
 use palimpsest_data::statistics::bounded::Stratum;
 use palimpsest_data::statistics::spread::Spread;
@@ -8,21 +8,21 @@ use palimpsest_data::statistics::{Interval, bounded, means};
 pub struct Estimate {
     pub n: usize,
     pub mean: f64,
-    /// The interval of the mean at 95%; absent of one item and of equal ones.
+    /// 95% interval of the mean; `None` for one item or equal values.
     pub interval: Option<Interval>,
-    /// Standard deviation between items; absent of one.
+    /// Standard deviation between items; `None` for one item.
     pub sd: Option<f64>,
 }
 
 impl Estimate {
-    /// Of a number an item; `None` without any. Numbers that are not finite are left out.
+    /// One value per item; non-finite values are dropped. `None` if none remain.
     pub fn of(values: &[f64]) -> Option<Self> {
         let values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let Spread { n, mean, sd } = Spread::of(&values)?;
         Some(Estimate { n, mean, interval: means::signed(&values), sd })
     }
 
-    /// The same of numbers between two bounds, whose interval does not leave them.
+    /// The same for bounded values; the interval is clamped to `bounds`.
     pub fn between(values: &[f64], bounds: (f64, f64)) -> Option<Self> {
         let estimate = Estimate::of(values)?;
         let units = values.iter().copied().filter(|value| value.is_finite()).collect();
@@ -30,18 +30,17 @@ impl Estimate {
         Some(Estimate { interval, ..estimate })
     }
 
-    /// Of a share an item; its interval is Wilson's where each item is all or nothing.
+    /// One share per item; uses Wilson's interval if every share is 0 or 1.
     pub fn share(shares: &[f64]) -> Option<Self> {
         let Spread { n, mean, .. } = Spread::of(shares)?;
         Some(Estimate { n, mean, interval: bounded::of_shares(shares), sd: None })
     }
 
-    /// True if the whole interval lies above a number.
     pub fn is_above(&self, number: f64) -> bool {
         self.interval.is_some_and(|interval| interval.low > number)
     }
 
-    /// -1 or 1 where the interval lies below or above 0; 0 where it holds 0 or there is none.
+    /// Sign of the interval: -1 or 1; 0 if it contains 0 or is missing.
     pub fn side(&self) -> i32 {
         match self.interval {
             Some(Interval { low, .. }) if low > 0.0 => 1,
@@ -51,7 +50,7 @@ impl Estimate {
     }
 }
 
-/// The slope of a line of least squares through points; `None` of fewer than two places.
+/// Least-squares slope; `None` for fewer than two distinct x.
 pub fn slope(x: &[f64], y: &[f64]) -> Option<f64> {
     let n = x.len().min(y.len()) as f64;
     let mean = |all: &[f64]| all.iter().sum::<f64>() / n;

@@ -1,13 +1,7 @@
-//! Runs of the benchmark `dose`: effects of each factor on the update effect, on attention and on what it causes.
+//! Analysis of `dose` runs: how each factor changes the update effect, attention and causal effects.
 //!
-//! Reads a run folder: log-probabilities of values ([`palimpsest_run::runs::rows::Contrast`]) become the update effect and the value prior of an item
-//! at a level; attention files, measures of causes and effects on the contrast stand beside them. Reads files only. Called by the commands
-//! `dose`, `figures` and `report`.
-//!
-//! - [`cell`]: an item at a level. [`answer`]: one answer. [`attention`], [`effects`]: numbers beside the contrast.
-//! - [`sweep`]: a factor, its levels and its trends. [`estimate`]: means over items.
-//! - [`chains`]: primacy, recency, and the law of key-value streams.
-//! - [`table`]: a row an item and level. [`words`]: sentences and short tables.
+//! Log-probabilities of values ([`palimpsest_run::runs::rows::Contrast`]) give the update effect and the value prior of each item and
+//! level; attention, measures of causes and effects on the contrast are added. Reads files only. Called by `dose`, `figures` and `report`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -36,7 +30,6 @@ use effects::Effects;
 use estimate::Estimate;
 use sweep::Sweep;
 
-/// The benchmark's name in a run's header.
 pub const NAME: &str = "dose";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,20 +43,16 @@ pub struct Doses {
     pub dir: PathBuf,
     pub model: String,
     pub dataset: String,
-    /// Items at levels; those at the base level once.
     pub cells: Vec<Cell>,
-    /// Factors that are varied, in the order of the plan; grids after them.
     pub sweeps: Vec<Sweep>,
-    /// The layers of the attention files; none without.
+    /// Layers of the attention files; empty without attention.
     pub layers: Vec<Layer>,
-    /// Blind twins whose choice names the current value, and the share that chance gives; absent without blind twins.
+    /// Share of blind twins that choose the current value, and the chance level.
     pub blind: Option<(Estimate, f64)>,
-    /// The gate: items that pass it, and items on which it is known.
+    /// Items that pass the gate, and items where it is known.
     pub gate: (usize, usize),
     pub without: usize,
-    /// True if only items that pass the gate are counted.
     pub gated: bool,
-    /// Residues of the evidence's effect on contrasts, over all items.
     pub residues: Residues,
 }
 
@@ -72,12 +61,11 @@ pub fn is_dose(run: &RunFolder) -> bool {
 }
 
 impl Doses {
-    /// Reads a run folder, of several conditions the plain one or the first.
+    /// Reads a run folder; of several conditions, takes the plain one or the first.
     pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
         Doses::of_run(RunFolder::read(dir)?, options)
     }
 
-    /// The same of a folder that was read.
     pub fn of_run(run: RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         if !is_dose(&run) {
             let (dir, benchmark) = (run.dir, run.header.identity.benchmark);
@@ -86,7 +74,6 @@ impl Doses {
         Doses::of(&run.condition("")?, options)
     }
 
-    /// Of a run under one condition.
     pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
         let effects = Effects::read(&run.dir)?;
         let condition = run.answers.first().map_or("", |row| &row.condition);
@@ -153,18 +140,17 @@ impl Doses {
         })
     }
 
-    /// The items, in the plan's order.
     pub fn items(&self) -> Vec<&str> {
         palimpsest_data::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
     }
 
-    /// True if some items pass the gate and some do not or are not known to, and all are counted: numbers are then told with and without it.
+    /// True if all items are counted but only some pass the gate; numbers are then reported with and without the gate.
     pub fn has_others(&self) -> bool {
         let passed = self.cells.iter().filter(|cell| cell.gate == Some(true)).count();
         passed > 0 && passed < self.cells.len()
     }
 
-    /// The names of the numbers that any of its items has beside the contrast, in order.
+    /// Sorted names of the numbers other than contrasts.
     pub fn numbers(&self) -> Vec<&str> {
         let all: BTreeSet<&str> =
             self.cells.iter().flat_map(|cell| cell.numbers.keys().map(String::as_str)).collect();
@@ -172,7 +158,6 @@ impl Doses {
     }
 }
 
-/// Blind twins that choose the current value.
 fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
     let blind: Vec<&Answer> = answers.iter().filter(|answer| answer.is_blind()).collect();
     let chance = blind.iter().map(|answer| answer.chance()).sum::<f64>() / blind.len() as f64;
@@ -184,7 +169,7 @@ fn blind(answers: &[Answer]) -> Option<(Estimate, f64)> {
     Some((Estimate::share(&right)?, chance))
 }
 
-/// Items that pass the gate at their base level (at any level where they have none), and items on which it is known.
+/// Items that pass the gate at their base level (any level if they have no base level), and items where it is known.
 fn gate(cells: &[Cell]) -> (usize, usize) {
     let mut items: BTreeMap<&str, bool> = BTreeMap::new();
     for cell in cells {

@@ -1,4 +1,4 @@
-//! A factor that is varied: its levels, and the trends of numbers over them, within items.
+//! A varied factor: its levels, and within-item trends over them.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,11 @@ use super::estimate::{Estimate, slope};
 use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::statistics::rank::spearman;
 
-/// Levels from here on are lengths in tokens.
+/// Levels that reach this value are lengths in tokens.
 const TOKENS: f64 = 64.0;
 
-/// The bounds of correlations.
 const RANKS: (f64, f64) = (-1.0, 1.0);
 
-/// Words that are levels in an order.
 const ORDERS: [&[&str]; 5] = [
     &["E0", "E1", "E2", "E3", "E4", "E5", "EN"],
     &["none", "part", "full"],
@@ -23,16 +21,16 @@ const ORDERS: [&[&str]; 5] = [
     &["off", "on"],
 ];
 
-/// The kind of a factor's levels, and so the unit of its slopes.
+/// Kind of levels; sets the unit of slopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// Lengths in tokens: slopes are per doubling, and a level of 0 is left out of them.
+    /// Slope per doubling; level 0 is excluded.
     Tokens,
-    /// Counts: slopes are per one more.
+    /// Slope per unit.
     Counts,
-    /// Words in an order: slopes are per level.
+    /// Slope per level.
     Ordered,
-    /// Words without an order, which have no slopes.
+    /// No slope.
     Names,
 }
 
@@ -53,9 +51,7 @@ impl Scale {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
     pub name: String,
-    /// As a number, where it is one.
     pub number: Option<f64>,
-    /// True if it is the base level.
     pub base: bool,
 }
 
@@ -63,7 +59,7 @@ pub struct Level {
 pub struct Levels {
     pub factor: String,
     pub scale: Scale,
-    /// In ascending order or, where they have none, as they come.
+    /// Ascending; unordered levels keep first-seen order.
     pub all: Vec<Level>,
 }
 
@@ -71,23 +67,21 @@ pub struct Levels {
 pub struct Sweep {
     pub factor: String,
     pub axes: Vec<Levels>,
-    /// Places of cells, each with its level on each axis.
+    /// Cell indices, each with its level on each axis.
     pub members: Vec<(usize, Vec<usize>)>,
 }
 
-/// The trend of a number over the levels of a factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trend {
-    /// Spearman's correlation with the level by item, over items; of items with three levels.
+    /// Spearman correlation with the level, over items with three or more levels.
     pub spearman: Option<Estimate>,
-    /// The slope by item, over items; of items with two levels.
+    /// Slope per item, over items with two or more levels.
     pub slope: Option<Estimate>,
 }
 
-/// A number of each item at each level, absent where it has none.
 pub type ByItem<'a> = Vec<(&'a str, Vec<Option<f64>>)>;
 
-/// The factors that are varied, each with the base level among its levels; grids after them.
+/// Factors with the base level included, then grids.
 pub(super) fn sweeps(cells: &[Cell]) -> Vec<Sweep> {
     let names = unique(cells.iter().map(|cell| cell.sweep.as_str()).filter(|name| *name != BASE));
     let (single, grids): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| !name.contains('*'));
@@ -101,7 +95,7 @@ fn sweep(cells: &[Cell], factor: &str) -> Sweep {
         let levels: Vec<String> = factors.iter().map(|f| level(cell, f)).collect::<Option<_>>()?;
         Some((at, levels, cell.sweep == factor || cell.is_base()))
     };
-    // Cells of a grid at the base level of one factor may be told as the other's.
+    // Grid cells at the base level of one factor may be stored under the other.
     let related =
         |cell: &Cell| cell.sweep == factor || cell.is_base() || factors.contains(&cell.sweep.as_str());
     let members: Vec<(usize, Vec<String>, bool)> =
@@ -145,7 +139,7 @@ impl Levels {
         Levels { factor: factor.to_owned(), scale, all }
     }
 
-    /// The place of a level on the axis of slopes; absent of 0 tokens, which have no logarithm.
+    /// Slope coordinate of a level; `None` for 0 tokens.
     fn at(&self, level: usize) -> Option<f64> {
         let number = self.all.get(level)?.number;
         match self.scale {
@@ -158,7 +152,7 @@ impl Levels {
 }
 
 impl Sweep {
-    /// The levels of the factor; of a grid those of the first.
+    /// Levels of the factor; for a grid, of the first factor.
     pub fn levels(&self) -> &Levels {
         &self.axes[0]
     }
@@ -167,7 +161,7 @@ impl Sweep {
         self.axes.len() > 1
     }
 
-    /// A number by item and level of the first axis: the mean over probes.
+    /// A number by item and level of the first axis, averaged over probes.
     pub fn by_item<'a>(&self, cells: &'a [Cell], of: impl Fn(&Cell) -> Option<f64>) -> ByItem<'a> {
         let mut items: Vec<(&str, Vec<Vec<f64>>)> = Vec::new();
         for (at, levels) in &self.members {
@@ -184,7 +178,6 @@ impl Sweep {
         items.into_iter().map(|(item, values)| (item, values.iter().map(mean).collect())).collect()
     }
 
-    /// At each level an estimate over items.
     fn at_levels(
         &self,
         items: &ByItem<'_>,
@@ -194,7 +187,6 @@ impl Sweep {
         (0..self.levels().all.len()).map(|level| estimate(&at(level))).collect()
     }
 
-    /// Mean shares over items, whose intervals stay between 0 and 1.
     pub fn shares(&self, items: &ByItem<'_>) -> Vec<Option<Estimate>> {
         self.at_levels(items, |values| Estimate::between(values, (0.0, 1.0)))
     }
@@ -203,7 +195,6 @@ impl Sweep {
         self.at_levels(items, Estimate::of)
     }
 
-    /// The trend of a number over the levels; nothing where they have no order.
     pub fn trend(&self, items: &ByItem<'_>) -> Trend {
         let levels = self.levels();
         let (mut slopes, mut ranks) = (Vec::new(), Vec::new());
@@ -219,7 +210,7 @@ impl Sweep {
         Trend { spearman: Estimate::between(&ranks, RANKS), slope: Estimate::of(&slopes) }
     }
 
-    /// Spearman's correlation of two numbers over levels, by item, over items.
+    /// Within-item Spearman correlation of two numbers over levels.
     pub fn together(&self, first: &ByItem<'_>, second: &ByItem<'_>) -> Option<Estimate> {
         let by_item: BTreeMap<&str, &Vec<Option<f64>>> =
             second.iter().map(|(item, values)| (*item, values)).collect();
@@ -231,7 +222,6 @@ impl Sweep {
         Estimate::between(&first.iter().filter_map(of).collect::<Vec<_>>(), RANKS)
     }
 
-    /// The difference of each level to the base level, within items.
     pub fn against_base(&self, items: &ByItem<'_>) -> Option<Vec<Option<Estimate>>> {
         let base = self.levels().all.iter().position(|level| level.base)?;
         let difference = |level: usize| {
@@ -241,7 +231,7 @@ impl Sweep {
         Some((0..self.levels().all.len()).map(difference).collect())
     }
 
-    /// Of a grid the mean over items of a number, by level of the first factor and of the second.
+    /// Means over items, by level of the first factor, then of the second.
     pub fn grid(&self, cells: &[Cell], of: impl Fn(&Cell) -> Option<f64>) -> Vec<Vec<Option<Estimate>>> {
         let columns = self.axes.get(1).map_or(0, |axis| axis.all.len());
         let mut members: Vec<Vec<Vec<&Cell>>> = vec![vec![Vec::new(); columns]; self.levels().all.len()];

@@ -1,4 +1,4 @@
-//! The table of a run: a row an item and level, with every number that it has.
+//! CSV table of a dose run: one row per item and level.
 
 use super::Doses;
 use super::answer::{BASE, Chosen};
@@ -7,7 +7,6 @@ use super::sweep::Sweep;
 use palimpsest_data::benchmarks::dose::terms::{NO_OLD, NO_UPDATE, OTHER, PARAPHRASE};
 use palimpsest_data::ground::csv::CsvTable;
 
-/// A row: a cell of a factor, with its level. Items at the base level are rows of every factor.
 #[derive(Clone, Copy)]
 struct Row<'a> {
     cell: &'a Cell,

@@ -1,4 +1,4 @@
-//! The findings of a run in sentences, and a short table a factor.
+//! Findings of a dose run as sentences, and one short table per factor.
 
 use super::Doses;
 use super::cell::{Cell, per_item};
@@ -9,10 +9,9 @@ use palimpsest_data::ground::numbers::percent;
 use palimpsest_data::ground::table::aligned;
 use palimpsest_data::statistics::Interval;
 
-/// Items from which on a finding is stated as one.
 const FEW: usize = 5;
 
-/// Numbers whose trends are told beside the update effect: their names, and what they are.
+/// Numbers with trends reported beside the update effect: name, description, unit.
 const BESIDE: [(&str, &str, &str); 10] = [
     ("mass_query_new", "mass of the query to new", ""),
     ("density_query_new", "density of the query to new", ""),
@@ -26,7 +25,6 @@ const BESIDE: [(&str, &str, &str); 10] = [
     ("removed_old", "effect of removing old", " nats"),
 ];
 
-/// A paragraph on all items.
 pub fn overview(doses: &Doses) -> String {
     let base: Vec<&Cell> = doses.cells.iter().filter(|cell| cell.is_base()).collect();
     let at = if base.is_empty() { "all levels" } else { "the base level" };
@@ -79,7 +77,6 @@ pub fn overview(doses: &Doses) -> String {
     said + &over_updating(&cells)
 }
 
-/// Contrasts of twins without an update.
 fn over_updating(cells: &[&Cell]) -> String {
     let held = per_item(cells.iter().copied(), |cell| cell.number("no_update"));
     let Some(estimate) = Estimate::of(&held) else { return String::new() };
@@ -98,7 +95,7 @@ fn over_updating(cells: &[&Cell]) -> String {
     said + "."
 }
 
-/// The sentences on a factor: its trend, that of attention and causes, and whether it raises the new session's own attention to the old one.
+/// Sentences on a factor: trends of the update effect, attention and causes, and attention from the new session to the old one.
 pub fn sentences(doses: &Doses, sweep: &Sweep) -> Vec<String> {
     if sweep.is_grid() {
         return vec![grid(doses, sweep)];
@@ -143,7 +140,7 @@ pub fn sentences(doses: &Doses, sweep: &Sweep) -> Vec<String> {
     all
 }
 
-/// The waiting hypothesis: does a dose raise the new session's own attention to the old one?
+/// The waiting hypothesis: does a dose raise the new session's attention to the old one?
 fn new_to_old(doses: &Doses, sweep: &Sweep) -> Option<String> {
     let mut parts = Vec::new();
     for (name, words) in [("mass_new_old", "s(new \u{2192} old)"), ("density_new_old", "its density")] {
@@ -159,7 +156,7 @@ fn new_to_old(doses: &Doses, sweep: &Sweep) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-/// Recency of place and of time, where place and date are crossed.
+/// Recency of position and of time, if order and date are crossed.
 fn places(doses: &Doses, sweep: &Sweep) -> Option<String> {
     let [time, place] = recency(doses, sweep)?;
     let of =
@@ -171,8 +168,8 @@ fn places(doses: &Doses, sweep: &Sweep) -> Option<String> {
     ))
 }
 
-/// The parts of the update effect that go with the later date and with the later place, by item: told in order of date u is their sum,
-/// crossed it is their difference. `None` of other factors.
+/// Components of the update effect due to the later date and to the later position, by item. Their sum is u in date order; their difference
+/// is u in crossed order. `None` for other factors.
 pub fn recency(doses: &Doses, sweep: &Sweep) -> Option<[Vec<(String, f64)>; 2]> {
     let levels = &sweep.levels().all;
     let crossed =
@@ -185,7 +182,7 @@ pub fn recency(doses: &Doses, sweep: &Sweep) -> Option<[Vec<(String, f64)>; 2]> 
     (!both.is_empty()).then(|| [part(1.0), part(-1.0)])
 }
 
-/// `u falls by 0.31 nats a doubling [0.12, 0.50] over 32 items`, with Spearman's correlation and the deviation of slopes between items.
+/// Example: `u falls by 0.31 nats a doubling [0.12, 0.50] over 32 items`, plus Spearman's correlation and the SD of slopes between items.
 fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
     let Trend { spearman, slope } = sweep.trend(items);
     let Some(slope) = slope else {
@@ -193,7 +190,6 @@ fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
     };
     let (n, per) = (slope.n, sweep.levels().scale.unit());
     let size = |value: f64| number(value.abs());
-    // What is left of equal numbers is rounding.
     let most = items
         .iter()
         .flat_map(|(_, values)| values.iter().flatten())
@@ -239,7 +235,7 @@ fn moves(sweep: &Sweep, items: &ByItem<'_>, words: &str, unit: &str) -> String {
     said + &beside.join("; ") + ")"
 }
 
-/// Differences to the base level, of levels without an order.
+/// Differences to the base level, for unordered levels.
 fn differences(sweep: &Sweep, items: &ByItem<'_>) -> String {
     let levels = &sweep.levels().all;
     let (Some(base), Some(all)) = (levels.iter().find(|level| level.base), sweep.against_base(items)) else {
@@ -288,7 +284,6 @@ fn grid(doses: &Doses, sweep: &Sweep) -> String {
     )
 }
 
-/// The sentences on chains; none of a run without.
 pub fn chains(chains: &Chains) -> Vec<String> {
     let mut all: Vec<String> = chains.levels.iter().map(of_level).collect();
     if let Some(factor) = &chains.factor {
@@ -345,7 +340,6 @@ fn of_level(level: &ChainLevel) -> String {
     said + "."
 }
 
-/// The table of a factor: a row a level.
 pub fn table(doses: &Doses, sweep: &Sweep) -> String {
     const COLUMNS: [(&str, &str); 8] = [
         ("u", "u"),
@@ -378,7 +372,6 @@ pub fn table(doses: &Doses, sweep: &Sweep) -> String {
     aligned(&rows, |column| column > 0)
 }
 
-/// Everything that is said of a run, as text.
 pub fn text(doses: &Doses) -> String {
     let mut text = overview(doses) + "\n";
     for sweep in &doses.sweeps {
@@ -399,10 +392,8 @@ pub fn text(doses: &Doses) -> String {
     text + "\n" + NOTE + "\n"
 }
 
-/// The rule of intervals.
 pub const NOTE: &str = "Brackets are 95% intervals over items, each for itself; * marks the base level.";
 
-/// The paragraphs of the report.
 pub fn paragraphs(doses: &Doses) -> Vec<String> {
     let mut all = vec![overview(doses)];
     all.extend(doses.sweeps.iter().map(|sweep| sentences(doses, sweep).join(" ")));
@@ -411,7 +402,6 @@ pub fn paragraphs(doses: &Doses) -> Vec<String> {
     all
 }
 
-/// With a capital at the beginning.
 fn capital(said: &str) -> String {
     let mut letters = said.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -441,11 +431,11 @@ fn bracket(Interval { low, high }: Interval) -> String {
     format!("[{}, {}]", number(low), number(high))
 }
 
-/// Two decimals, of small numbers two digits.
+/// Two decimals; small numbers get two significant digits.
 fn number(value: f64) -> String {
     let digits = if value == 0.0 { 2 } else { (1 - value.abs().log10().floor() as i32).clamp(2, 6) as usize };
     let text = format!("{value:.digits$}");
-    // A number that rounds to 0 has no sign.
+    // Drop the sign of a rounded zero.
     if text.trim_start_matches('-').chars().all(|c| matches!(c, '0' | '.')) {
         return text.trim_start_matches('-').to_owned();
     }

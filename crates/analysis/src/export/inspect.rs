@@ -1,15 +1,12 @@
-//! Inspect's eval log (JSON, version 2), as `inspect view` and `inspect_ai.log.read_eval_log` read it.
+//! Inspect's eval log (JSON, version 2), for `inspect view` and `inspect_ai.log.read_eval_log`.
 //!
-//! A sample is an answer: its input is the query, with `with_history` after the history as the model was shown it, turn by
-//! turn; its output the answer; its scores one a judge; its metadata case, probe, condition, labels, facets and the name of the
-//! attention file, which stays where it is. Written sample by sample, as histories are large.
+//! One sample per answer: input is the query, preceded by the history with `with_history`; output is the answer; one score per judge.
+//! Metadata holds case, probe, condition, labels, facets and the attention file's name. Samples are written one by one because histories
+//! are large.
 //!
-//! A verdict is a score `C` or `I`, or the number that the judge gave. The metric of a judge is the mean over the whole plan: an
-//! error or a missing verdict counts as not correct, as in the tables of this tool; of a condition without samples there is none. Two
-//! rubrics of one judge are two scorers, and so is one judge under two conditions: their samples are never averaged together. Of a log of
-//! several conditions the names of scorers and the ids of samples end in the condition. Of verdicts
-//! that are no result (a judge that is too small) there is no metric, as the report has no percentage: the reason stands in its place, in
-//! the metadata of the judge's scores and of the log, and as a tag that `inspect view` shows. A warning stands beside the metric, in the
+//! A verdict is `C`, `I` or a numeric score. A judge's metric is the mean over the whole plan: errors and missing verdicts count as
+//! incorrect. Each rubric and condition is a scorer of its own; with several conditions, scorer names and sample ids end in the condition.
+//! If verdicts are no result (judge too small), there is no metric; the reason is in the metadata and in a tag. Warnings are in the
 //! metadata.
 
 use std::io::Write;
@@ -28,9 +25,7 @@ use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::WhyRow;
 
-/// Under which key the metadata say why verdicts are no result.
 const NO_RESULT: &str = "no_result";
-/// Under which key they hold what a reader must know beside the numbers.
 const WARNING: &str = "warning";
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +47,7 @@ impl Log<'_> {
     }
 }
 
-/// Writes the log of a run with the scores of these judges, and returns how many samples it has.
+/// Writes the log with these judges' scores; returns the number of samples.
 pub fn write(
     mut out: impl Write,
     folder: &RunFolder,
@@ -82,7 +77,6 @@ pub fn write(
     Ok(answered.len())
 }
 
-/// The label of an answer, and the sessions that turn it.
 fn why(row: &WhyRow) -> Value {
     let certificate = row.certificate.as_ref().map(|certificate| &certificate.sessions);
     json!({ "label": row.label, "why": row.why, "judge": row.judge, "certificate": certificate })
@@ -124,7 +118,7 @@ fn head(folder: &RunFolder, answered: &[Answered<'_>], judges: &[Judged<'_>], lo
         judged.map(|judged| score(judged, condition, &own, log, probes)).collect()
     };
     let scores: Vec<Value> = log.conditions.iter().flat_map(under).collect();
-    // The sum of those that say is not the sum of all. A question that ended as an error may have asked nothing.
+    // A partial sum is not the total. A failed question may have made no request.
     let spent = || answered.iter().filter(|a| a.row.error.is_none() || a.row.prompt_tokens.is_some());
     let sum = |of: fn(&AnswerRow) -> Option<usize>| spent().map(|a| of(a.row)).sum::<Option<usize>>();
     let read = sum(|row| row.prompt_tokens).filter(|_| spent().next().is_some());
@@ -161,7 +155,7 @@ fn head(folder: &RunFolder, answered: &[Answered<'_>], judges: &[Judged<'_>], lo
     })
 }
 
-/// When a file of the run was last written, in RFC 3339: rows hold no clock.
+/// Modification time of a run file, RFC 3339: rows have no timestamps.
 fn written(folder: &RunFolder, name: &str) -> String {
     let time = std::fs::metadata(folder.dir.join(name)).and_then(|file| file.modified());
     let time = jiff::Timestamp::try_from(time.unwrap_or(SystemTime::UNIX_EPOCH)).unwrap_or_default();
@@ -178,7 +172,7 @@ fn score(
     let most = log.benchmark.rubric().verdict.most().unwrap_or(1);
     let verdict = |a: &Answered<'_>| judged.get(a.row.key());
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
-    // The sum of nothing is -0.0.
+    // An empty sum is -0.0.
     let mean = worth.iter().fold(0.0, |sum, worth| sum + worth) / expected.max(1) as f64;
     let (mut metrics, mut metadata) = (Map::new(), Map::new());
     metadata.insert("rubric".to_owned(), json!(judged.name.digest));
@@ -202,7 +196,7 @@ fn score(
     })
 }
 
-/// Inspect's `ModelUsage`; absent where a run does not say both, as one whose answers were imported: it has no word for unknown.
+/// Inspect's `ModelUsage`; `None` unless both counts are known: imported answers lack them, and Inspect has no value for unknown.
 fn usage(input: Option<usize>, output: Option<usize>) -> Option<Value> {
     let (input, output) = (input?, output?);
     Some(json!({ "input_tokens": input, "output_tokens": output, "total_tokens": input + output }))
@@ -238,7 +232,7 @@ fn sample(
         },
     });
     let Some(fields) = sample.as_object_mut() else { return sample };
-    // Of an error row, too: what was read and written was spent.
+    // Error rows count too: their tokens were spent.
     let tokens = usage(row.prompt_tokens, row.completion_tokens);
     if let Some(tokens) = &tokens {
         fields.insert("model_usage".to_owned(), json!({ model: tokens }));
@@ -276,7 +270,7 @@ fn sample(
     sample
 }
 
-/// The answer; with what the model thought before it as a part of its own, where the row holds it.
+/// The answer, with reasoning as a separate part if stored.
 fn content(row: &AnswerRow, answer: &str) -> Value {
     let row = serde_json::to_value(row).unwrap_or_default();
     match row.get("thought").and_then(Value::as_str).filter(|thought| !thought.is_empty()) {
@@ -307,7 +301,7 @@ fn verdict_score(verdict: &VerdictRow, row: &AnswerRow) -> Option<Value> {
     }))
 }
 
-/// The history as the model was shown it: a message a turn. Roles that Inspect does not have are said in the text.
+/// History as shown to the model, one message per turn. Roles unknown to Inspect are written into the text.
 fn history(folder: &RunFolder, case: &str) -> Result<Vec<Value>, ExportError> {
     let Some(shown) = folder.shown(case)? else { return Ok(Vec::new()) };
     let mut messages = Vec::new();

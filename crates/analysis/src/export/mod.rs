@@ -1,8 +1,6 @@
-//! Answers and verdicts in the formats of other tools.
-//!
-//! [`inspect`] is Inspect's eval log, [`parquet`] one row an answer; formats that hold one answer a question ([`OneAnswer`]) are here, but
-//! for that of a benchmark's authors, which is the benchmark's business. Called by `palimpsest export`; reads run folders only, and
-//! leaves attention files where they are.
+//! Exports answers and verdicts to other tools' formats: Inspect logs ([`inspect`]), Parquet ([`parquet`]) and formats with one answer per
+//! question ([`OneAnswer`]). Benchmark authors' own formats live with the benchmark. Called by `palimpsest export`; reads run folders only
+//! and does not copy attention files.
 
 pub mod inspect;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
@@ -40,7 +38,7 @@ pub enum ExportError {
     Parquet(#[from] ParquetError),
 }
 
-/// A build without the feature `parquet` writes none.
+/// Built without the feature `parquet`.
 #[cfg(not(feature = "parquet"))]
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -48,7 +46,6 @@ pub enum ExportError {
 )]
 pub struct ParquetError;
 
-/// A question that was asked, with its row and the label of its answer.
 #[derive(Debug, Clone)]
 struct Answered<'a> {
     record: Record<'a>,
@@ -56,12 +53,12 @@ struct Answered<'a> {
     label: Option<WhyRow>,
 }
 
-/// The id of an answer outside of its run: `CASE_PROBE`.
+/// Answer id outside its run: `CASE_PROBE`.
 fn id(record: &Record<'_>) -> String {
     format!("{}_{}", record.case.case, record.probe.id)
 }
 
-/// The asked questions of a run under these conditions, errors included, in the plan's order.
+/// Rows under these conditions, errors included, in plan order.
 fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Result<Vec<Answered<'a>>, ExportError> {
     let mut labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
     let mut by_condition: Vec<_> =
@@ -76,7 +73,6 @@ fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Result<Vec<Answered
     Ok(found)
 }
 
-/// Refuses ids that would stand for two answers.
 fn check_distinct(ids: impl Iterator<Item = String>) -> Result<(), ExportError> {
     let mut seen = HashSet::new();
     for id in ids {
@@ -87,14 +83,12 @@ fn check_distinct(ids: impl Iterator<Item = String>) -> Result<(), ExportError> 
     Ok(())
 }
 
-/// A format that holds one answer a question, so that each condition has a text of its own.
+/// A format with one answer per question; each condition gets its own text.
 #[derive(Debug, Clone, Copy)]
 pub enum OneAnswer {
-    /// LongMemEval's hypotheses: JSON lines `{"question_id", "hypothesis"}` in the plan's order, the former `CASE_PROBE`. The evaluation
-    /// script of that benchmark reads these two fields and averages over the lines that it finds: a missing answer must be a line with
-    /// an empty hypothesis, or it would raise the accuracy.
+    /// LongMemEval's hypotheses: JSON lines `{"question_id", "hypothesis"}` in plan order, with id `CASE_PROBE`. Missing answers are lines
+    /// with an empty hypothesis: the benchmark's script averages over the lines it finds, so omitting them would raise accuracy.
     Longmemeval,
-    /// The format of a benchmark's authors, which writes the answers.
     Authors(fn(Vec<Exchanged>) -> Result<String, serde_json::Error>),
 }
 
@@ -102,12 +96,11 @@ pub enum OneAnswer {
 pub struct ExportText {
     pub text: String,
     pub what: String,
-    /// A note on questions without an answer, where there are some.
     pub unanswered: Option<String>,
 }
 
 impl OneAnswer {
-    /// The answers of a run's one condition, whose name is `condition`; those that lack one are empty with `partial`, else refused.
+    /// Exports the answers of one condition. Unanswered questions are empty with `partial`, else an error.
     pub fn text(self, one: &RunFolder, condition: &str, partial: bool) -> Result<ExportText, ExportError> {
         let answers = export(one, partial)?;
         let records = records::of(one, condition);
@@ -137,13 +130,12 @@ impl OneAnswer {
     }
 }
 
-/// ` under plain, repeat-2` of a run with conditions.
+/// Example: ` under plain, repeat-2`; empty for a run without conditions.
 pub fn under(folder: &RunFolder, conditions: &[String]) -> String {
     let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
     if folder.has_conditions() { format!(" under {}", names.join(", ")) } else { String::new() }
 }
 
-/// A note on the questions under these conditions that were not asked yet, where there are some.
 pub fn not_asked(folder: &RunFolder, conditions: &[String]) -> Option<String> {
     let missing = folder.missing(conditions);
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
@@ -158,7 +150,6 @@ pub fn not_asked(folder: &RunFolder, conditions: &[String]) -> Option<String> {
     })
 }
 
-/// A note on the run's other conditions, where there are some.
 pub fn other_conditions(folder: &RunFolder, conditions: &[String]) -> Option<String> {
     let all = folder.header.identity.condition_names();
     let others: Vec<&str> =

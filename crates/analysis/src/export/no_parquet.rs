@@ -1,4 +1,4 @@
-//! Parquet in a build without the feature `parquet`: it is refused.
+//! Stub for builds without the feature `parquet`: returns an error.
 
 use std::io::Write;
 

@@ -1,11 +1,9 @@
-//! Parquet: one row an answer with its verdict, as `datasets.load_dataset("parquet", data_files=...)` reads it.
+//! Parquet: one row per answer with its verdict, for `datasets.load_dataset("parquet", data_files=...)`.
 //!
-//! Columns have the names of the JSON rows and stand in every file, so that the files of several runs go together; what is
-//! absent in a row is null. `model` comes first, and the fields of the verdict follow those of the answer (its `error` is
-//! `verdict_error`), and those the label of `palimpsest why` (`why`), its sentence (`why_reason`) and the sessions that turn the
-//! answer (`certificate`). `labels` is a struct, `dropped_sessions` a list. Fields of the row that have no column here are appended as
-//! text. The file's metadata holds `run.json` under `palimpsest.run`, under `palimpsest.no_result` why the verdicts are no result,
-//! where they are none, and under `palimpsest.warning` what a reader must know of them.
+//! Columns are named like the JSON rows and exist in every file, so files of several runs concatenate; missing values are null. Order:
+//! `model`, answer fields, verdict fields (its `error` is `verdict_error`), then `why`, `why_reason` and `certificate`. `labels` is a
+//! struct, `dropped_sessions` a list. Unknown fields are appended as text. File metadata: `palimpsest.run` (`run.json`),
+//! `palimpsest.no_result` and `palimpsest.warning`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -32,11 +30,10 @@ enum Kind {
     Whole,
     Real,
     List,
-    /// A struct of texts with these fields.
     Texts(Vec<String>),
 }
 
-/// The answer's columns; `labels` goes where the benchmark has any.
+/// Answer columns; `labels` is added if the benchmark has any.
 const ANSWER: [(&str, Kind); 12] = [
     ("model", Kind::Text),
     ("case", Kind::Text),
@@ -66,14 +63,11 @@ const VERDICT: [(&str, Kind); 9] = [
 
 const WHY: [(&str, Kind); 3] = [("why", Kind::Text), ("why_reason", Kind::Text), ("certificate", Kind::Text)];
 
-/// The file's metadata that holds `run.json`.
 pub const RUN: &str = "palimpsest.run";
-/// The file's metadata that says why the verdicts are no result.
 pub const NO_RESULT: &str = "palimpsest.no_result";
-/// The file's metadata that says what a reader must know of the verdicts.
 pub const WARNING: &str = "palimpsest.warning";
 
-/// Writes the rows of these conditions, and returns how many.
+/// Writes the rows of these conditions; returns their number.
 pub fn write(
     out: impl Write + Send,
     folder: &RunFolder,
@@ -107,7 +101,6 @@ pub fn write(
     Ok(rows.len())
 }
 
-/// A row as JSON has it, the verdict's fields behind the answer's.
 fn row(
     answered: &Answered<'_>,
     model: &str,
@@ -117,7 +110,7 @@ fn row(
     let answer = answered.row;
     let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
     row.extend(fields(serde_json::to_value(answer)?));
-    // Absent in JSON where it is the plain one.
+    // JSON omits the plain condition.
     row.insert("condition".to_owned(), label(&answer.condition).into());
     if let Some(verdict) = judged.and_then(|j| j.get(answer.key())) {
         let known = ["case", "probe", "condition"];
@@ -128,7 +121,7 @@ fn row(
                 _ => row.insert(name, value),
             };
         }
-        // Rows of earlier versions do not name theirs.
+        // Rows of earlier versions have no rubric name.
         let rubric = judged.and_then(|judged| judged.name.rubric.as_deref());
         row.extend(rubric.map(|rubric| ("rubric_name".to_owned(), rubric.into())));
     }
@@ -138,20 +131,19 @@ fn row(
     Ok(row)
 }
 
-/// The label of an answer, its reason, and the sessions that turn the answer.
 fn why(row: &WhyRow) -> Result<[(String, Value); 3], ExportError> {
     let certificate = row.certificate.as_ref().map(|certificate| certificate.sessions.join(", "));
     let values = [serde_json::to_value(row.label)?, row.why.as_str().into(), certificate.into()];
     Ok(std::array::from_fn(|at| (WHY[at].0.to_owned(), values[at].clone())))
 }
 
-/// The columns of rows: those that every file has, and as text those that only these rows have.
+/// The fixed columns, then unknown fields as text.
 fn columns(rows: &[Map<String, Value>]) -> Vec<(String, Kind)> {
     let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
     let mut columns: Vec<(String, Kind)> = ANSWER.into_iter().chain(VERDICT).chain(WHY).map(named).collect();
     let of_rows = rows.iter().filter_map(|row| row.get("labels").and_then(Value::as_object));
     let labels: BTreeSet<String> = of_rows.flat_map(Map::keys).cloned().collect();
-    // A struct without fields is none.
+    // Parquet has no empty struct.
     if !labels.is_empty() {
         let at = columns.iter().position(|(name, _)| name == "query").unwrap_or_default();
         columns.insert(at, ("labels".to_owned(), Kind::Texts(labels.into_iter().collect())));
@@ -178,7 +170,7 @@ fn schema(columns: &[(String, Kind)]) -> Result<Vec<TypePtr>, ExportError> {
             Kind::Bool => optional(name, Physical::BOOLEAN)?,
             Kind::Whole => optional(name, Physical::INT64)?,
             Kind::Real => optional(name, Physical::DOUBLE)?,
-            // The three levels that the format's specification gives lists.
+            // The specification's three-level list.
             Kind::List => {
                 let element = primitive("element", Physical::INT64, Repetition::REQUIRED)?;
                 let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
@@ -219,7 +211,7 @@ fn write_column<W: Write + Send>(
             for value in values {
                 let own: Vec<i64> =
                     value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
-                // An empty list is one entry without a value; the first number of a list begins a row.
+                // An empty list is one entry without a value; repetition level 0 starts a row.
                 definition.extend(std::iter::repeat_n(i16::from(!own.is_empty()), own.len().max(1)));
                 repetition.extend((0..own.len().max(1)).map(|at| i16::from(at > 0)));
                 numbers.extend(own);
@@ -229,7 +221,7 @@ fn write_column<W: Write + Send>(
     }
 }
 
-/// A text as it is, anything else but null as JSON.
+/// Strings verbatim, other non-null values as JSON.
 fn text(value: &Value) -> Option<ByteArray> {
     match value {
         Value::Null => None,
@@ -256,7 +248,6 @@ fn leaf<T: DataType, W: Write + Send>(
     definition: &[i16],
     repetition: Option<&[i16]>,
 ) -> Result<(), ExportError> {
-    // There are as many leaves as the schema has.
     if let Some(mut column) = group.next_column()? {
         column.typed::<T>().write_batch(values, Some(definition), repetition)?;
         column.close()?;

@@ -1,6 +1,4 @@
-//! The file of a model's head scores.
-//!
-//! Written by `palimpsest heads`, read by the lens, which takes masses by its weights, and by anyone else's tools: one JSON object.
+//! A model's head scores as one JSON file. Written by `palimpsest heads`; the lens reads it to weight masses.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use palimpsest_core::files::{io_remedy, write_atomically};
 use palimpsest_data::ground::text_file;
 
-/// Heads whose retrieval score is above this retrieve (Wu et al. 2024).
+/// Minimum retrieval score of a retrieval head (Wu et al. 2024).
 const RETRIEVES: f64 = 0.1;
 
-/// Heads that are taken as retrieving at least, where there are as many with a score above 0.
+/// Minimum number of retrieval heads, if enough have a score above 0.
 const FEWEST: usize = 8;
 
-/// They are one in so many of all heads at most, unless that is fewer than [`FEWEST`].
+/// At most this fraction of all heads (1 / `ONE_IN`), unless that is fewer than [`FEWEST`].
 const ONE_IN: usize = 10;
 
 pub(super) const FORMAT: &str = "palimpsest heads 1";
@@ -47,23 +45,23 @@ impl Score {
 pub struct HeadScores {
     pub(super) format: String,
     pub model: String,
-    /// SHA-256 of its weights.
+    /// SHA-256 of the model's weights.
     pub digest: String,
     pub dtype: String,
     pub context: usize,
     pub seed: u64,
     pub max_new_tokens: usize,
-    /// The decoder layers with softmax attention, ascending: the first axis of the scores.
+    /// Decoder layers with softmax attention, ascending: the first axis of the scores.
     pub layers: Vec<usize>,
-    /// Linear-attention layers, whose heads keep no weights of single keys and have no score.
+    /// Linear-attention layers: no per-key weights, so no scores.
     pub linear_layers: Vec<usize>,
-    /// Heads of each of `layers`: the second axis.
+    /// Heads per layer: the second axis.
     pub heads: usize,
-    /// Needles that the model answered: those of which it said more than half.
+    /// Needles answered with more than half of their tokens.
     pub answered: usize,
-    /// By layer and head, mean over the needles that were answered: absent where none was.
+    /// (layers, heads): mean over answered needles; absent without any.
     pub retrieval: Option<Vec<Vec<f64>>>,
-    /// By layer and head, mean over all needles; below 0 where the null question looks more.
+    /// (layers, heads): mean over all needles; negative if the null question attends more.
     pub qr: Vec<Vec<f64>>,
     pub needles: Vec<NeedleRow>,
 }
@@ -72,18 +70,15 @@ pub struct HeadScores {
 #[serde(deny_unknown_fields)]
 pub struct NeedleRow {
     pub sentence: String,
-    /// The sample's case and the session that it was planted in.
     pub case: String,
     pub session: usize,
     pub prompt_tokens: usize,
-    /// Where the needle begins, as a share of the prompt.
+    /// Position of the needle in the prompt, 0 to 1.
     pub depth: f64,
     pub answer: String,
-    /// The share of the needle's tokens that the answer has.
     pub recall: f64,
 }
 
-/// Weights of heads: none is negative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadWeights {
     pub layers: Vec<usize>,
@@ -107,7 +102,7 @@ pub enum HeadsFileError {
 }
 
 impl HeadScores {
-    /// A score by layer and head; `None` where the file lacks it.
+    /// (layers, heads); `None` if absent from the file.
     pub fn of(&self, score: Score) -> Option<&Vec<Vec<f64>>> {
         match score {
             Score::Retrieval => self.retrieval.as_ref(),
@@ -115,7 +110,7 @@ impl HeadScores {
         }
     }
 
-    /// The heads by one of the scores, the highest first, of equal ones the earlier: decoder layer, head, score.
+    /// Heads by score, descending; ties keep layer order. Items: decoder layer, head, score.
     pub fn ranked(&self, score: Score) -> Vec<(usize, usize, f64)> {
         let rows = self.of(score).into_iter().flatten().zip(&self.layers);
         let mut all: Vec<(usize, usize, f64)> = rows
@@ -125,8 +120,8 @@ impl HeadScores {
         all
     }
 
-    /// The heads that retrieve, the highest score first: decoder layer and head. Those above 0.1; at least 8, where so many have a
-    /// score above 0, and else at most a tenth of all. `None` where no needle was answered or no head copied.
+    /// Retrieval heads (decoder layer, head), highest score first: scores above 0.1, at least 8 if as many have a positive score, otherwise
+    /// at most a tenth of all heads. `None` if no needle was answered or no head copied.
     pub fn retrieving(&self) -> Option<Vec<(usize, usize)>> {
         let ranked = self.ranked(Score::Retrieval);
         let above = ranked.iter().filter(|(_, _, score)| *score > RETRIEVES).count();
@@ -137,7 +132,7 @@ impl HeadScores {
         (!heads.is_empty()).then_some(heads)
     }
 
-    /// Where the scores of a model are kept in the model home, by the digest of its weights.
+    /// Path of a model's scores in the model home, by weights digest.
     pub fn kept_at(home: &Path, digest: &str) -> PathBuf {
         home.join("heads").join(format!("{digest}.json"))
     }
@@ -152,7 +147,6 @@ impl HeadScores {
         write_atomically(path, text.as_bytes()).map_err(io)
     }
 
-    /// Reads a file and checks that its shapes agree.
     pub fn load(path: &Path) -> Result<Self, HeadsFileError> {
         let text =
             text_file::read(path).map_err(|source| HeadsFileError::Io { path: path.to_owned(), source })?;
@@ -175,7 +169,7 @@ impl HeadScores {
         Ok(scores)
     }
 
-    /// The weights of a mean over heads: a score, 0 in the place of negative ones. `path` names the file in errors.
+    /// A score as weights, with negative values set to 0. `path` names the file in errors.
     pub fn weights(&self, score: Score, path: &Path) -> Result<HeadWeights, HeadsFileError> {
         let rows = self.of(score).ok_or_else(|| HeadsFileError::NoRetrieval {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! Prompts with a needle in them: a sentence of ours, in a session of the sample, and a question that only it answers.
+//! Prompts with a needle: a sentence in one session, and a question that only it answers.
 
 use std::ops::Range;
 
@@ -14,13 +14,11 @@ use palimpsest_data::case::{Case, Evidence, Keep, Location, Probe};
 use palimpsest_data::prompt::{PromptBuilder, PromptError};
 use palimpsest_run::runs::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 
-/// The query in whose place nothing is asked, as QRHead's authors have it.
 pub const NULL_QUERY: &str = "N/A";
 
 const GOLD: &str = "gold";
-/// Role of the part of the needle that answers the question.
 const ANSWER: &str = "needle";
-/// Tokens that a session of a sample has at least: so that enough sessions are asked for to fill a context.
+/// Lower bound of a sample session's length in tokens, to request enough sessions for a context.
 const SESSION_TOKENS: usize = 150;
 const FEWEST_SESSIONS: usize = 4;
 
@@ -28,7 +26,6 @@ const FEWEST_SESSIONS: usize = 4;
 #[serde(deny_unknown_fields)]
 pub struct Needle {
     pub sentence: String,
-    /// The part of it that answers the question, word for word.
     pub answer: String,
     pub question: String,
 }
@@ -62,7 +59,6 @@ pub struct Site {
     pub planted: Planted,
 }
 
-/// Plants needles in the sessions of the first benchmark's sample.
 pub struct Planter<'a> {
     builder: &'a PromptBuilder,
     tokenizer: &'a Tokenizer,
@@ -71,14 +67,13 @@ pub struct Planter<'a> {
     seed: u64,
 }
 
-/// The sample whose sessions needles are planted in, with histories of more than `budget` tokens; `seed` draws them.
 pub fn sample(budget: usize, seed: u64) -> Result<Dataset, DatasetError> {
     let segments = (budget / SESSION_TOKENS).max(FEWEST_SESSIONS);
     Dataset::open("sample", SampleSpec { segments: Some(segments), seed }, |_| {})
 }
 
 impl<'a> Planter<'a> {
-    /// Prompts have at most `budget` tokens. `seed` draws depths, and what truncation leaves.
+    /// Prompts have at most `budget` tokens. `seed` draws depths and truncation.
     pub fn new(
         (builder, tokenizer): (&'a PromptBuilder, &'a Tokenizer),
         sample: &Dataset,
@@ -88,8 +83,7 @@ impl<'a> Planter<'a> {
         Ok(Planter { builder, tokenizer, cases, budget, seed })
     }
 
-    /// The prompt of the needle at `nth` of `count`. Depths are spread evenly over the history: each needle has a stretch of its own,
-    /// which stretch is drawn.
+    /// Prompt of needle `nth` of `count`. Depths are stratified: each needle gets a random stretch of its own.
     pub fn plant(&self, needle: &Needle, nth: usize, count: usize) -> Result<Site, PlantError> {
         let case = self.cases.get(nth % self.cases.len().max(1)).ok_or(PlantError::NoSession)?;
         let mut order: Vec<usize> = (0..count).collect();
@@ -128,8 +122,8 @@ impl<'a> Planter<'a> {
     }
 }
 
-/// A case whose session at `place` also says the needle, at the end of what is said first, asked for it and for nothing; and that
-/// session's index.
+/// Adds the needle to the end of the first turn of the session at `place`. Returns the case, with question and null question, and the
+/// session index.
 fn planted(case: &Case, place: usize, needle: &Needle) -> Option<(Case, usize)> {
     let mut case = case.clone();
     let probe = case.probes.first()?.clone();

@@ -1,4 +1,4 @@
-//! All needles of a probing set, read by a model: the means of their scores.
+//! Runs all needles of a probing set and averages their scores.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +14,7 @@ use palimpsest_data::benchmarks::dataset::DatasetError;
 use palimpsest_data::prompt::{PromptBuilder, PromptError, Templates};
 use palimpsest_run::progress::Steps;
 
-/// A needle is answered where the answer has more than this share of its tokens, as Wu et al. have it.
+/// A needle counts as answered above this recall (Wu et al.).
 pub const ANSWERED: f64 = 0.5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,6 @@ pub struct ProbingOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProbingError {
-    /// No head has weights of single keys.
     #[error(
         "all {layers} layers of {model} are linear-attention layers, which keep no weights of single keys: no head of it has a \
          retrieval score; give a model with softmax attention"
@@ -70,7 +69,7 @@ impl Sums {
     }
 }
 
-/// Probes a model with these needles; `None` where `stop` was set before the end.
+/// Returns `None` if `stop` was set before the end.
 pub fn probe(
     (model, digest): (&mut LocalModel, &str),
     needles: &[Needle],
@@ -112,7 +111,7 @@ pub fn probe(
             Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(None),
             other => other.map_err(|source| ProbingError::Score { needle: nth, source })?,
         };
-        // A decode that was stopped ends without an error.
+        // A stopped decode returns no error.
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
-//! Scores of each head on one planted needle.
+//! Head scores on one needle.
 //!
-//! The prompt up to its question is read once; the null question and the question, which the model answers greedily, are branches of
-//! it. Then question and answer are read again for the largest key of each row. Works on tokens; knows no text.
+//! Prefills the prompt up to the question once; null question and question are branches, and the question is answered greedily. A second
+//! pass over question and answer finds the key of largest weight per row. Works on tokens only.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,41 +15,38 @@ use palimpsest_core::engine::{
 };
 use palimpsest_core::span::Span;
 
-/// A prompt with a needle, and the same with another question, which asks for nothing.
+/// A prompt with a needle, and the same prompt with the null question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planted {
     pub tokens: Vec<u32>,
     pub query: Range<usize>,
     pub gold: Range<usize>,
-    /// The part of the needle that answers the question.
     pub answer: Range<usize>,
-    /// The prompt with the null question.
     pub null_tokens: Vec<u32>,
     pub null_query: Range<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Answering<'a> {
-    /// Most tokens of the answer, which is greedy.
     pub max_new_tokens: usize,
     pub stop: &'a [u32],
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct NeedleScores {
-    /// The decoder layers with softmax attention, the first axis of both scores.
+    /// Decoder layers with softmax attention: the first axis of both scores.
     pub layers: Vec<usize>,
     pub generated: Vec<u32>,
-    /// The share of the needle's tokens that the answer has, each as often as it has it.
+    /// Share of the needle's tokens in the answer, counted with multiplicity.
     pub recall: f64,
-    /// (layers, heads): the share of the needle's tokens that the head copies ([`copied`]).
+    /// (layers, heads): share of the needle's tokens that the head copies ([`copied`]).
     pub copied: Array2<f64>,
-    /// (layers, heads): the mass of the question on the session less that of the null question.
+    /// (layers, heads): mass of the question on the session minus that of the null question.
     pub qr: Array2<f64>,
 }
 
-/// Reads a needle's prompt, whose tokens and answer must fit the context. `progress` hears of tokens read and generated, and says
-/// whether to go on.
+/// Scores one needle; prompt and answer must fit the context. `progress` receives tokens read and generated and returns whether to
+/// continue.
 pub fn read(
     session: &mut Session,
     planted: &Planted,
@@ -61,7 +58,6 @@ pub fn read(
     let shared = alike.min(query.start).min(null_query.start);
     let prefix: Arc<[u32]> = tokens[..shared].into();
 
-    // 1. What both questions look at, and the answer to the question.
     let Answering { max_new_tokens, stop } = answering;
     let generate = Generate::new(Sampling::greedy(max_new_tokens), stop.to_vec());
     let branch = |tokens: &[u32], query: &Range<usize>, task: Task| Branch {
@@ -69,7 +65,7 @@ pub fn read(
         observe: Observe {
             rows: Rows { spans: vec![Span::new("query", query.clone())], ..Rows::default() },
             keys: vec![Span::new("gold", gold.clone())],
-            // Linear-attention layers keep no weights of single keys.
+            // Linear-attention layers have no per-key weights.
             softmax_only: true,
             ..Observe::default()
         },
@@ -94,7 +90,6 @@ pub fn read(
     let mass = |measured: &Measured| measured.masses.mass.slice(s![.., .., 0, 0]).mapv(f64::from);
     let generated = asked.generated.tokens.clone();
 
-    // 2. The largest key of each row that predicted a token of the answer.
     let copied = match generated.split_last() {
         None => Array2::zeros(mass(&asked).dim()),
         Some((_, before)) => {
@@ -121,9 +116,8 @@ pub fn read(
     Ok(NeedleScores { layers, generated, recall, copied, qr })
 }
 
-/// By layer and head, the share of the tokens at `answer` that the head copies into `generated`: those that are the key that the head
-/// gives most weight to while the model generates this very token. `largest` has the rows that predicted `generated`, in order. A
-/// token of the needle counts once, however often it is copied.
+/// (layers, heads): share of the tokens at `answer` that a head copies into `generated`. A token is copied if the head's largest weight is
+/// on it while the model generates that token; repeats count once. `largest` has the rows that predicted `generated`, in order.
 pub fn copied(
     largest: &LargestKeys,
     prompt: &[u32],
@@ -145,7 +139,6 @@ pub fn copied(
     })
 }
 
-/// The share of the needle's tokens that are in the answer, each as often as the answer has it.
 pub fn recall(needle: &[u32], generated: &[u32]) -> f64 {
     let mut left: BTreeMap<u32, usize> = BTreeMap::new();
     for &token in generated {
@@ -168,7 +161,6 @@ mod tests {
     #[test]
     fn a_token_counts_as_copied_where_the_largest_key_is_that_token_inside_the_needle() {
         let prompt = [9, 5, 6, 5, 7, 8];
-        // One layer, two heads, four rows.
         let largest = LargestKeys {
             layers: vec![3],
             rows: vec![5, 6, 7, 8],
@@ -176,8 +168,8 @@ mod tests {
             keys: vec![1, 2, 3, 1, /* the second head */ 2, 1, 4, 4],
             weights: vec![1.0; 8],
         };
-        // The first head copies 5 from 1 and 6 from 2; 7 is not what stands at 3; again 5 from 1 counts once. The second head
-        // looks at 6 for 5, at 5 for 6, and twice at 7, which stands outside.
+        // Head 0 copies 5 from 1 and 6 from 2; key 3 does not hold 7; the second 5 counts once. Head 1 attends to 6 for 5, to 5 for 6, and
+        // twice to 7, which is outside.
         let shares = copied(&largest, &prompt, &(1..4), &[5, 6, 7, 5]);
         assert_eq!(shares, ndarray::array![[2.0 / 3.0, 0.0]]);
         assert_eq!(copied(&largest, &prompt, &(1..5), &[5, 6, 7, 7]), ndarray::array![[0.5, 0.25]]);

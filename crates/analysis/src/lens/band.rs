@@ -1,7 +1,7 @@
-//! Bands around curves: at each layer an estimate over units and its 95% interval.
+//! Per-layer estimates over units with 95% intervals.
 //!
-//! Intervals are those of [`palimpsest_data::statistics::means`], by formula: which one depends on what the numbers are ([`Numbers`]), not on what
-//! they came to, so that a curve has one kind of band at all its layers.
+//! Intervals use [`palimpsest_data::statistics::means`]. The formula depends on the kind of number ([`Numbers`]), not on the values, so a
+//! curve has one kind of band at all layers.
 
 use ndarray::{Array2, ArrayView1};
 
@@ -9,21 +9,19 @@ use super::{Layer, Scale};
 use palimpsest_data::benchmarks::{Axis, Measure};
 use palimpsest_data::statistics::{Interval, bounded, means};
 
-/// Fewest cases that have a band: of fewer every single one is shown, which says more than an interval that spans the figure.
+/// Minimum number of cases for a band; with fewer, every case is shown.
 pub const LEAST: usize = 5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     pub layer: Layer,
     pub n: usize,
-    /// Examples left out here because a ratio's denominator was 0.
     pub undefined: usize,
     pub value: Option<f64>,
-    /// The ends of its 95% interval; `None` for fewer than [`LEAST`] cases, and of equal ones.
+    /// 95% interval; `None` for fewer than [`LEAST`] cases or equal values.
     pub band: Option<(f64, f64)>,
-    /// Each case's own value, where they are too few for a band.
     pub cases: Vec<f64>,
-    /// At a linear layer, for the mean of a curve as mass: the mean over cases of the signed sums of the weights.
+    /// Linear layers, mean mass only: mean over cases of the signed sums of the weights.
     pub signed: Option<f64>,
 }
 
@@ -37,18 +35,17 @@ impl Point {
     }
 }
 
-/// The kind of numbers, which decides the interval of their mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Numbers {
-    /// 0 or above, without an upper end: densities, ratios, lifts.
+    /// 0 or above, unbounded: densities, ratios, lifts.
     Positive,
-    /// From 0 to 1: masses, and parts of sums of them.
+    /// From 0 to 1: masses and their shares.
     Part,
-    /// Of any sign: losses of log-probability.
+    /// Any sign: losses of log-probability.
     Signed,
-    /// From -1 to 1: correlations.
+    /// From -1 to 1.
     Correlation,
-    /// Found or not, 1 or 0, or the mean of such.
+    /// 0 or 1, or a mean of these.
     Found,
 }
 
@@ -64,7 +61,6 @@ impl Numbers {
         match measure.axis {
             Axis::Logarithmic => Numbers::Positive,
             Axis::Linear(from, _) if from < 0.0 => Numbers::Signed,
-            // Parts of a sum lie about a reference, of densities too; what is paid to one thing has none.
             Axis::Linear(..) if measure.reference.is_none() => Numbers::of_curve(scale),
             Axis::Linear(..) => Numbers::Part,
         }
@@ -85,23 +81,22 @@ impl Numbers {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     pub n: usize,
-    /// `None` where it is not finite: no values, or a denominator of 0.
+    /// `None` if not finite: no values, or denominator 0.
     pub value: Option<f64>,
-    /// `None` for fewer than [`LEAST`] examples, of equal ones, and of an undefined estimate.
+    /// `None` for fewer than [`LEAST`] examples, equal values, or an undefined estimate.
     pub band: Option<(f64, f64)>,
-    /// The examples' own values, in their order, where there are fewer than [`LEAST`]; of a ratio those that are finite.
+    /// The examples' values, in order, if fewer than [`LEAST`]; for ratios, the finite ones.
     pub each: Vec<f64>,
 }
 
 impl Estimate {
-    /// The point of a curve that it is. So many examples are left out of it.
     pub(super) fn at(self, layer: Layer, undefined: usize) -> Point {
         let Estimate { n, value, band, each: cases } = self;
         Point { layer, n, undefined, value, band, cases, signed: None }
     }
 }
 
-/// The mean of each column with its band; a number that is not finite marks a value that is absent. `values` is (n, layers).
+/// Mean and band of each column. `values` is (n, layers); non-finite values are missing.
 pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
     let of_layer = |column: ArrayView1<'_, f64>| {
         let known: Vec<f64> = column.iter().copied().filter(|value| value.is_finite()).collect();
@@ -114,8 +109,7 @@ pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
     values.columns().into_iter().map(of_layer).collect()
 }
 
-/// The ratio of the columns' means with its band, over the examples that have both. Both are (n, layers); a number that is not finite
-/// marks a value that is absent.
+/// Ratio of column means and its band, over examples that have both. Inputs are (n, layers); non-finite values are missing.
 pub fn of_ratios(numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
     let of_layer = |(over, under): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| {
         let both = over.into_iter().copied().zip(under.into_iter().copied());
@@ -169,15 +163,14 @@ mod tests {
 
     #[test]
     fn a_ratio_of_means_is_taken_whole() {
-        // The ratio is 2 in every example, so that nothing is known of its spread although the means vary.
+        // The ratio is 2 in every example: the means vary, but the ratio has no spread.
         let old = array![[0.1], [0.4], [0.9], [0.3], [0.2]];
         let same = &of_ratios(&(&old * 2.0), &old)[0];
         assert!((same.value.unwrap() - 2.0).abs() < 1e-12 && same.band.is_none());
-        // The common part of both sides cancels: the band is narrower than that of unrelated numbers.
+        // Shared noise cancels: the band is narrower than for unrelated numbers.
         let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
         let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");
-        // Of two examples the ratio of means, and the ratio of each that has one.
         let few = &of_ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
         assert_eq!((few.n, few.band, &few.each[..]), (2, None, &[5.0][..]));
         assert!((few.value.unwrap() - 8.0).abs() < 1e-12);

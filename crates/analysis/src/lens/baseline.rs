@@ -1,15 +1,11 @@
-//! Noise baselines: which segments stand in for the evidence.
+//! Noise baselines: segments compared with the evidence.
 //!
-//! The evidence's immediate neighbours, by original index, are preferred. Where a neighbour was dropped to fit the context,
-//! or is evidence itself, the nearest segment in that direction that was kept and holds no evidence stands in, and
-//! [`StandIn::distance`] says how far away it is. Evidence at an edge of what was kept has a stand-in on one side only. A
-//! stand-in is visible to the rows where the evidence is: rows of a later session are not compared with what comes after them.
-//!
-//! Before and after are meant in the order of the prompt. A benchmark may name a span that stands in for all evidence instead
+//! Prefers the evidence's immediate neighbours by original index. If a neighbour was truncated or is evidence, the nearest kept segment
+//! without evidence in that direction replaces it ([`StandIn::distance`]). Evidence at an edge has one stand-in. Stand-ins must be visible
+//! to the rows (causal mask). Before and after follow prompt order. A benchmark may name one span instead
 //! ([`LensSpec::stand_in`](palimpsest_data::benchmarks::LensSpec::stand_in)).
 //!
-//! STALE speaks of the adjacent session without saying which (appendix E.4), hence [`Baseline`]. Called by
-//! [`super::example`]; it knows spans, not masses.
+//! STALE does not say which adjacent session it uses (appendix E.4), hence [`Baseline`].
 
 use std::str::FromStr;
 
@@ -17,17 +13,16 @@ use palimpsest_core::span::Span;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Baseline {
-    /// The mean of the stand-ins before and after the evidence.
+    /// Mean of the stand-ins before and after.
     #[default]
     Both,
-    /// The nearer of the two; of two that are equally far, the one after the evidence.
+    /// The nearer stand-in; ties go to the one after the evidence.
     Adjacent,
-    /// So many before the evidence and so many after it, as one span: for short segments, each of which alone says little.
+    /// N segments before and N after, pooled into one span; for short segments, which are noisy alone.
     Pooled(usize),
 }
 
 impl Baseline {
-    /// True if its segments count together, as one span.
     pub(super) fn is_pooled(self) -> bool {
         matches!(self, Baseline::Pooled(_))
     }
@@ -40,7 +35,7 @@ pub struct UnknownBaseline;
 impl FromStr for Baseline {
     type Err = UnknownBaseline;
 
-    /// Reads `both`, `adjacent` or `pooled:N` with N of at least 1.
+    /// Parses `both`, `adjacent` or `pooled:N` with N >= 1.
     fn from_str(text: &str) -> Result<Self, UnknownBaseline> {
         match text.split_once(':') {
             None if text == "both" => Ok(Baseline::Both),
@@ -53,16 +48,15 @@ impl FromStr for Baseline {
     }
 }
 
-/// A segment in place of an evidence segment, both by their original indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StandIn {
-    /// The evidence, or the segment that it lies in.
+    /// The evidence, or its enclosing segment.
     pub evidence: usize,
     pub index: usize,
 }
 
 impl StandIn {
-    /// Segments from one to the other in the whole history; 1 for immediate neighbours.
+    /// Distance in segments of the whole history; 1 for immediate neighbours.
     pub fn distance(self) -> usize {
         self.evidence.abs_diff(self.index)
     }
@@ -70,27 +64,25 @@ impl StandIn {
 
 pub(super) struct Evidence<'a> {
     pub keys: &'a [Span],
-    /// The number of stand-ins of a piece of evidence.
     pub baseline: Baseline,
-    /// The role of what stands in for all evidence.
+    /// Role of a span that stands in for all evidence.
     pub stand_in: Option<&'static str>,
 }
 
 impl Evidence<'_> {
-    /// The original index of the segment that a span is, or lies in: `session[3].turn[1]` lies in the third.
+    /// Original index of a span's segment: 3 for `session[3].turn[1]`.
     fn segment(span: &Span) -> Option<usize> {
         let whole = span.label.split_once('.').map_or(span.label.as_str(), |(whole, _)| whole);
         Span::new(whole, 0..0).segment()
     }
 
-    /// The part that something inside a segment plays.
+    /// Role of evidence inside a segment.
     pub fn inside(&self, index: usize) -> Option<String> {
         let mut inside = self.keys.iter().filter(|span| span.overlay && Self::segment(span) == Some(index));
         inside.find_map(|span| span.role.clone())
     }
 
-    /// The places of the segments that stand in for the evidence at `key` before rows that end at token `end`, in the order
-    /// of the prompt.
+    /// Stand-ins of the evidence at `key` for rows that end at token `end`, as positions in prompt order.
     pub fn neighbours(&self, key: usize, end: usize) -> Vec<usize> {
         let Some((evidence, index)) = self.keys.get(key).and_then(|span| Some((span, Self::segment(span)?)))
         else {
@@ -103,7 +95,7 @@ impl Evidence<'_> {
             let found = self.keys.iter().enumerate().filter(|(_, span)| span.is(role) && seen(span));
             return found.map(|(place, _)| place).collect();
         }
-        // By where they start: segments may be shown in another order than that of the history.
+        // By start: prompt order may differ from history order.
         let plain = self.keys.iter().enumerate().filter_map(|(place, span)| {
             let other = span.segment().filter(|_| !span.is_empty() && seen(span))?;
             (other != index && !holds(other)).then_some((span.start, other, place))
@@ -129,8 +121,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// True if the segments of a baseline count together, as one span, so that they say how dense attention is beside the
-    /// evidence and not how much another segment gets.
+    /// True if the baseline's segments count as one span, measuring density near the evidence instead of the mass of another segment.
     pub fn is_pooled(&self) -> bool {
         self.baseline.is_pooled() || self.stand_in.is_some()
     }
@@ -157,7 +148,7 @@ mod tests {
         Span::new(format!("session[{i}]"), at..at + 2)
     }
 
-    /// By original index, the stand-ins of the evidence at `key`.
+    /// Stand-ins of the evidence at `key`, by original index.
     fn indices(keys: &[Span], baseline: Baseline, key: usize, end: usize) -> Vec<(usize, usize)> {
         let stand_ins = Evidence { keys, baseline, stand_in: None }.stand_ins(&[key], end);
         stand_ins.iter().map(|one| (one.index, one.distance())).collect()
@@ -192,7 +183,6 @@ mod tests {
             [(4, 1)],
             "of two immediate ones the one after"
         );
-        // Evidence at an edge has one neighbour.
         assert_eq!(indices(&even[1..], Baseline::Both, 0, ALL), [(4, 1)]);
     }
     #[test]
@@ -210,7 +200,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_those_in_the_prompt_and_a_named_stand_in_replaces_them() {
-        // shown in another order than that of the history
+        // prompt order differs from history order
         let keys = [span(5, 0), span(2, 2).with_role("fact"), span(0, 4), span(1, 6)];
         assert_eq!(indices(&keys, Baseline::Both, 1, ALL), [(5, 3), (0, 2)]);
         let block = Span::new("question.end", 6..8).as_overlay().with_role("block");

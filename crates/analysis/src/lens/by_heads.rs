@@ -1,7 +1,5 @@
-//! Masses by the scores of heads, in the place of the plain mean over heads.
-//!
-//! Owns the choice of a file and a score, and the checks that the file is of the run's model. The means are in
-//! [`super::layers`].
+//! Masses weighted by head scores instead of the plain mean over heads. Checks that the score file fits the run's model; [`super::layers`]
+//! computes the means.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +7,6 @@ use super::{AnalysedRun, LensError};
 use crate::heads::Score;
 use crate::heads::file::{HeadScores, HeadWeights};
 
-/// A file of head scores, and which of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByHeads {
     pub path: PathBuf,
@@ -17,7 +14,7 @@ pub struct ByHeads {
 }
 
 impl ByHeads {
-    /// The weights, of a file of the run's model.
+    /// Loads the weights and checks that they are of the run's model.
     pub(super) fn of(&self, run: &AnalysedRun) -> Result<HeadWeights, LensError> {
         let scores = HeadScores::load(&self.path)?;
         let model = &run.identity().model;
@@ -35,7 +32,7 @@ impl ByHeads {
         Ok(scores.weights(self.score, &self.path)?)
     }
 
-    /// Checks that the weights are of the layers and the number of heads of a file.
+    /// Checks layers and head count against an attention file.
     pub(super) fn check(
         &self,
         weights: &HeadWeights,

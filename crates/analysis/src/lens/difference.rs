@@ -1,9 +1,8 @@
-//! One condition against another: the difference of a curve, paired by question.
+//! Paired difference of a curve between two conditions.
 //!
-//! A question that was measured under both conditions gives a pair; at a layer, only where both have a value there. The questions of a
-//! unit ([`palimpsest_data::benchmarks::Benchmark::unit`]) are averaged first, on both sides alike. The difference is the mean over units of the
-//! second condition less the first; its interval is over units, of their differences, so that what makes a question hard under
-//! both cancels.
+//! Pairs questions measured under both conditions, per layer where both have a value, and averages them within a unit
+//! ([`palimpsest_data::benchmarks::Benchmark::unit`]). The difference is the mean over units of second minus first; the interval is over
+//! the units' differences, so that difficulty of a question cancels.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +16,15 @@ use palimpsest_run::runs::condition::label;
 pub struct Difference {
     pub curve: Curve,
     pub scale: Scale,
-    /// The stored names of both conditions: the difference is the second less the first.
     pub conditions: [String; 2],
     pub questions: usize,
-    /// The means under each, of those questions alone.
+    /// Means under each condition, over the paired questions.
     pub sides: [Series; 2],
     pub difference: Series,
 }
 
 impl Study {
-    /// The pairs of conditions that are held against each other: the plain one with every other; where it is not looked at, the first.
+    /// Condition pairs: plain, or the first if plain is absent, with every other.
     pub fn pairs(&self) -> Vec<[&Lens; 2]> {
         let all: Vec<(&str, &Lens)> = self.measured().map(|(one, lens)| (one.name.as_str(), lens)).collect();
         let base = all.iter().find(|(name, _)| name.is_empty()).or(all.first()).map(|(name, _)| *name);
@@ -35,8 +33,7 @@ impl Study {
         others.filter_map(|(_, lens)| Some([first?.1, *lens])).collect()
     }
 
-    /// The differences of each pair of conditions, a curve at a time, over all questions that the benchmark pools. A curve that no question
-    /// has under both is left out.
+    /// Differences of each pair and curve, over all pooled questions. Curves without paired questions are omitted.
     pub fn differences(&self, scale: Scale) -> Vec<Difference> {
         let mut all = Vec::new();
         for pair in self.pairs() {
@@ -46,7 +43,7 @@ impl Study {
     }
 }
 
-/// The difference of one curve; `None` where no question has it under both.
+/// Returns `None` without paired questions.
 fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference> {
     let [first, second] = pair;
     if first.layers != second.layers {
@@ -71,7 +68,6 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
             let at = |layer: usize| {
                 let both = pairs.iter().map(|[a, b]| (a[layer], b[layer]));
                 let both: Vec<(f64, f64)> = both.filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
-                // NaN where no question has both: absent
                 both.iter().map(|(a, b)| of(*a, *b)).sum::<f64>() / both.len() as f64
             };
             (0..layers.len()).map(at).collect()
@@ -97,8 +93,8 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
     })
 }
 
-/// A row a curve, pair of conditions and layer: `n` counts units, `questions` those measured under both conditions, and `difference` is `b`
-/// less `a`. `cases` are the single differences where they are too few for an interval.
+/// One row per curve, condition pair and layer. `n` counts units, `questions` paired questions; `difference` is `b` minus `a`; `cases`
+/// lists single differences if there are too few for an interval.
 pub fn differences_csv(differences: &[Difference]) -> Vec<u8> {
     let rows = differences.iter().flat_map(|one| {
         let [a, b] = &one.sides;

@@ -1,9 +1,7 @@
-//! Up to so many examples of each group, drawn by a seed (STALE, section 4.3: up to 20 a conflict type and verdict).
+//! Draws a limited number of examples per group with a seed (STALE, section 4.3: up to 20 per conflict type and verdict).
 //!
-//! Verdicts are given to probes, so a group here is a probe (or whatever probes are grouped by), a type and a verdict;
-//! examples without a verdict are a group too. The draw depends on the ids of the group's cases and on the seed, not on the
-//! order of the run's rows, and a larger draw of one seed holds the smaller. Called when a [`super::Lens`] is made, before any
-//! attention file is opened.
+//! A group is a probe dimension, a type and a verdict (or none). The draw depends on the case ids and the seed, not on row order, and a
+//! larger draw contains the smaller. Runs before any attention file is opened.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +9,6 @@ use palimpsest_data::case::draw::Draws;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerGroup {
-    /// Most examples of a group.
     pub most: usize,
     pub seed: u64,
 }
@@ -23,11 +20,10 @@ pub struct Drawn {
     pub of: usize,
 }
 
-/// The group that an example is drawn in: its dimension, its kind and its verdict.
 pub(super) type Key = (String, Option<String>, Option<bool>);
 
 impl PerGroup {
-    /// The places of the examples that are drawn, ascending. `id` names an example within its group.
+    /// Ascending indices of the drawn examples. `id` names an example within its group.
     pub(super) fn draw(self, examples: impl Iterator<Item = (Key, String)>) -> Vec<usize> {
         let mut groups: BTreeMap<Key, Vec<(String, usize)>> = BTreeMap::new();
         for (place, (key, id)) in examples.enumerate() {

@@ -1,27 +1,15 @@
-//! One example, that is one probe of one case: its masses, noise baselines and densities, averaged over heads.
+//! One example (a probe of a case): masses, noise baselines and densities, averaged over heads.
 //!
-//! **Mass** s(X -> Y) is read from the store and averaged over heads (STALE, appendix E.4): the attention that a token of
-//! X pays to the whole of Y, on average. At a linear-attention layer the share of the implicit weights' sizes stands in
-//! its place, averaged over value heads ([`super::layers`]): all that follows is computed from it as from a mass, layer by
-//! layer. The signed sums of the weights are kept beside the curves.
-//!
-//! The roles and the curves between them are the benchmark's ([`LensSpec::curves`](palimpsest_data::benchmarks::LensSpec::curves)): spans are
-//! found by their roles. Several spans in one role add up: what is paid to all of them; as rows, the mean over all of their tokens.
-//!
-//! **Noise baseline**: the same mass with the evidence Y replaced by its neighbours, the segments before and after it that
-//! [`super::baseline`] chooses; the mean over them; absent where there are none. Of evidence that is a part of a segment,
-//! neighbours are the segment's, and since they are longer the baseline is what Y would be paid at their density. So it is of
-//! neighbours that are pooled, at the density of their union. Of several Y it is the sum.
-//!
-//! **Density** is mass divided by the mass that uniform attention would pay, the share: the mean over the rows i of X of
-//! |visible(i) and Y| / |visible(i)|, where a row sees itself and what is before it within the layer's window
-//! ([`palimpsest_core::attention::uniform_share`]). A density of 1 is no preference, and long sessions do not win by their length. At a
-//! linear layer, uniform attention is weights of one size over all tokens so far, which gives the same unit. A layer whose
-//! window hides Y from all of X has no density there. Stores of version 0.1.0 do not say what the windows are: theirs are
-//! computed as if every layer saw the whole prompt, which is wrong at windowed layers. The density of a baseline is the mean
-//! of its neighbours' densities, of those that a layer sees.
-//!
-//! **Measures** are what the benchmark computes from all of these at a layer ([`super::measured`]).
+//! - **Mass** s(X -> Y): mean attention of a token of X to all of Y (STALE, appendix E.4). Linear-attention layers use the share of the
+//!   implicit weights' absolute values instead ([`super::layers`]). Spans are found by role
+//!   ([`LensSpec::curves`](palimpsest_data::benchmarks::LensSpec::curves)); several spans in one role are summed as keys and averaged by
+//!   token as rows.
+//! - **Noise baseline**: the mean mass on the neighbours of the evidence Y ([`super::baseline`]); summed over several Y. If Y is part of a
+//!   segment, or neighbours are pooled, their density is scaled to the length of Y.
+//! - **Density**: mass divided by the share, the mass of uniform attention: the mean over rows i of X of |visible(i) and Y| / |visible(i)|,
+//!   within the layer's window ([`palimpsest_core::attention::uniform_share`]). 1 means no preference. NaN where the window hides Y from
+//!   all of X. Version 0.1.0 stores have no windows; full attention is assumed, which is wrong at windowed layers. A baseline's density is
+//!   the mean of its visible neighbours' densities.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,14 +34,12 @@ pub enum Target {
 pub struct SegmentMass {
     pub index: usize,
     pub role: Option<String>,
-    /// The part that something in it plays, if anything does.
     pub holds: Option<String>,
     pub tokens: usize,
-    /// The query's mass on the segment, by layer, averaged over heads.
     pub mass: Vec<f64>,
     /// The same as density; NaN where the layer's window hides the segment.
     pub density: Vec<f64>,
-    /// The signed sums of the query's implicit weights; `None` at softmax layers.
+    /// Signed sums of the query's implicit weights; `None` at softmax layers.
     pub signed: Vec<Option<f64>>,
 }
 
@@ -71,17 +57,14 @@ pub struct Example {
     pub case: String,
     pub probe: String,
     pub condition: String,
-    /// The probe's group: its id, or a facet ([`Benchmark::dimension`]).
     pub dimension: String,
     pub kind: Option<String>,
     pub correct: Option<bool>,
-    /// The decoder layer of each entry of a curve, ascending.
     pub layers: Vec<Layer>,
     pub prompt_tokens: usize,
-    /// By segment, in prompt order: the query's attention, or that of the [viewer](palimpsest_data::benchmarks::LensSpec::viewer) where the
-    /// store has no query rows. Empty where it has neither.
+    /// In prompt order: attention of the query, or of the [viewer](palimpsest_data::benchmarks::LensSpec::viewer) if the store has no query
+    /// rows. Empty without either.
     pub segments: Vec<SegmentMass>,
-    /// Original indices of the segments that were dropped to fit the context, ascending.
     pub dropped: Vec<usize>,
     curves: BTreeMap<(Curve, Target, Scale), Vec<f64>>,
     stand_ins: BTreeMap<Curve, Vec<StandIn>>,
@@ -91,8 +74,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// Measures a store, by the roles of a benchmark and with a noise baseline. Masses are averaged over heads by the weights where
-    /// there are some, which must be of the store's layers and heads.
+    /// Measures a store with a benchmark's roles and a noise baseline. Optional head weights must match the store's layers and heads.
     pub fn measure(
         path: &Path,
         store: &AttentionStore,
@@ -191,13 +173,12 @@ impl Example {
             .map(|k| k.0)
     }
 
-    /// A curve over layers, NaN at layers that do not see the evidence; `None` where the store lacks a span for it (for noise:
-    /// where no neighbour is in the prompt).
+    /// A curve over layers, NaN where the evidence is not visible; `None` if the store lacks a span (for noise: a neighbour).
     pub fn curve(&self, curve: Curve, target: Target, scale: Scale) -> Option<&[f64]> {
         self.curves.get(&(curve, target, scale)).map(Vec::as_slice)
     }
 
-    /// A curve, or its baseline, at the layers where both have a value, NaN elsewhere; `None` where it lacks one of the two.
+    /// A curve or its baseline where both are defined, NaN elsewhere; `None` if either is missing.
     pub(super) fn beside_noise(&self, curve: Curve, target: Target, scale: Scale) -> Option<Vec<f64>> {
         let signal = self.curve(curve, Target::Signal, scale)?;
         let noise = self.curve(curve, Target::Noise, scale)?;
@@ -209,41 +190,38 @@ impl Example {
         Some(signal.iter().zip(noise).map(of).collect())
     }
 
-    /// The segments that make the noise baseline of a curve: none where it has no baseline.
     pub fn stand_ins(&self, curve: Curve) -> &[StandIn] {
         self.stand_ins.get(&curve).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The distance of the farthest segment of any baseline from its evidence, in segments of the whole history; 1 where all are
-    /// immediate neighbours, `None` without baselines.
+    /// Largest distance of a stand-in from its evidence, in segments of the whole history; `None` without baselines.
     pub fn baseline_distance(&self) -> Option<usize> {
         self.stand_ins.values().flatten().map(|one| one.distance()).max()
     }
 
-    /// A curve's signed sums of the implicit weights: by layer, `None` at softmax layers. `None` altogether where the store
-    /// lacks a span for it or has no linear layers.
+    /// Signed sums of a curve's implicit weights by layer, `None` at softmax layers. `None` if the store lacks a span or has no linear
+    /// layers.
     pub fn signed(&self, curve: Curve, target: Target) -> Option<&[Option<f64>]> {
         self.signed.get(&(curve, target)).map(Vec::as_slice)
     }
 
-    /// A measure over layers, by its key, NaN where it is not defined; `None` where it is at no layer.
+    /// A measure over layers, NaN where undefined; `None` if undefined everywhere.
     pub fn measure_of(&self, key: &str, scale: Scale) -> Option<&[f64]> {
         self.measures.get(&(key.to_owned(), scale)).map(Vec::as_slice)
     }
 
-    /// A measure that is kept by head: the decoder layers, those with softmax attention, and by them and head its values, NaN
-    /// where it is not defined.
+    /// A per-head measure: softmax decoder layers, and values (layers, heads) with NaN where undefined.
     pub fn by_head(&self, key: &str) -> Option<(&[usize], &Array2<f64>)> {
         let by_head = self.by_head.as_ref()?;
         Some((&by_head.layers, by_head.values.get(key)?))
     }
 
-    /// The query's mass on a segment, averaged over the layers of one kind; `None` where there are none.
+    /// The query's mass on a segment, averaged over layers of one kind; `None` without such layers.
     pub fn mean_over(&self, kind: LayerKind, segment: &SegmentMass) -> Option<f64> {
         layers::mean_over(&self.layers, kind, &segment.mass)
     }
 
-    /// One curve over another by layer; `None` at a layer whose denominator is 0 or that does not see both.
+    /// Ratio of two curves by layer; `None` where the denominator is 0 or a curve is undefined.
     pub fn ratio(&self, (over, under): (Curve, Curve), scale: Scale) -> Option<Vec<Option<f64>>> {
         let over = self.curve(over, Target::Signal, scale)?;
         let under = self.curve(under, Target::Signal, scale)?;
@@ -251,7 +229,6 @@ impl Example {
     }
 }
 
-/// Values of which NaN marks the absent ones.
 fn present(values: Vec<f64>) -> Vec<Option<f64>> {
     values.into_iter().map(|value| Some(value).filter(|value| !value.is_nan())).collect()
 }

@@ -1,23 +1,15 @@
-//! Groups of examples and their statistics over layers.
+//! Groups of examples and their statistics by layer.
 //!
-//! The unit of every mean and every band is the benchmark's ([`Benchmark::unit`]). It is the **case** where probes ask of one
-//! thing: where a group holds several probes of one case, the case's examples are averaged first. Probes of a case share its history, so they are not independent, and the mass of a row
-//! of the history does not depend on the probe at all and would be counted once a probe otherwise. A case whose probes
-//! were judged differently is in `correct` with the right ones and in `wrong` with the others.
+//! Means and bands are over the benchmark's units ([`Benchmark::unit`]), usually cases: probes of a case share its history and are not
+//! independent, so they are averaged first. A case with mixed verdicts contributes its right probes to `correct` and its wrong ones to
+//! `wrong`. Layer kinds are never mixed; [`Series::mean_over`] averages over one kind. A group over all probes holds the pooled ones
+//! ([`LensSpec::pooled`](palimpsest_data::benchmarks::LensSpec::pooled)).
 //!
-//! Every statistic is computed layer by layer, so layers that see the whole prompt, windowed and linear ones never meet in
-//! one number; where a summary needs a mean over layers, [`Series::mean_over`] takes it over one kind.
-//!
-//! A group over all probes holds those that the benchmark pools ([`LensSpec::pooled`](palimpsest_data::benchmarks::LensSpec::pooled)); the others
-//! have groups of their own.
-//!
-//! - **Mean**: the mean over cases of a curve (STALE, figures 6 and 7). A curve and its noise baseline are means over the same
-//!   cases, at each layer those that have both (appendix E.4); an example without a baseline is left out of both, and named
-//!   ([`Lens::without_baseline`]). A curve that has a baseline in no example of the run stands without one.
-//! - **Ratio of means**: the mean of one curve over that of another, of the cases that have both (STALE, figure 8)
-//!   ([`LensSpec::ratio`](palimpsest_data::benchmarks::LensSpec::ratio)).
-//! - **Mean of ratios**: the mean over cases of the example's own ratio (STALE, figure 3). An example whose denominator is 0 at a
-//!   layer has no ratio there: it is left out at that layer and counted as undefined.
+//! - **Mean**: over cases (STALE, figures 6 and 7). A curve and its noise baseline use the same cases at each layer (appendix E.4);
+//!   examples without a baseline are excluded ([`Lens::without_baseline`]), unless no example has one.
+//! - **Ratio of means**: over cases with both curves (STALE, figure 8; [`LensSpec::ratio`](palimpsest_data::benchmarks::LensSpec::ratio)).
+//! - **Mean of ratios**: over each example's own ratio (STALE, figure 3). Examples with denominator 0 at a layer are excluded there and
+//!   counted as undefined.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,7 +27,7 @@ use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::rows::AnswerRow;
 
-/// Which unit an example is of: its case, and its probe where probes are units.
+/// (case, probe); the probe is empty unless probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
 
 pub(super) fn unit_of(unit: Unit, example: &Example) -> UnitKey<'_> {
@@ -72,9 +64,9 @@ impl Correctness {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
-    /// One probe, or whatever probes are grouped by ([`Benchmark::dimension`]), or all that are pooled.
+    /// A probe or probe group ([`Benchmark::dimension`]), or all pooled probes.
     pub probe: Option<String>,
-    /// One value of the label that the benchmark is split by, or all.
+    /// A value of the split label, or all.
     pub kind: Option<String>,
     pub correctness: Correctness,
 }
@@ -84,8 +76,7 @@ impl Group {
         Group { probe: None, kind: None, correctness: Correctness::All }
     }
 
-    /// As captions name it, for example `T1 SR wrong`; `pooled` are the words for the pooled probes, `kinds` whether the data has
-    /// values of the label.
+    /// Caption, for example `T1 SR wrong`; `pooled` names the pooled probes, `kinds` says if the data has split values.
     fn label(&self, benchmark: &Benchmark, pooled: &str, kinds: bool) -> String {
         let all = || kinds.then(|| format!("all {}s", benchmark.split));
         let kind = self.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
@@ -101,13 +92,11 @@ impl Group {
     }
 }
 
-/// A number over layers that a group has (see the module).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Statistic {
     Mean(Curve, Target),
     RatioOfMeans,
     MeanOfRatios,
-    /// The mean over cases of a measure, by its key.
     Measure(&'static str),
 }
 
@@ -126,17 +115,16 @@ impl Statistic {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     pub group: Group,
-    /// The group's probes, as tables write them: `SR`, `SR+IPA`, `all`.
+    /// Probes in tables: `SR`, `SR+IPA`, `all`.
     pub probes: String,
     pub statistic: Statistic,
     pub scale: Scale,
-    /// Units that have a value at some layer.
     pub n: usize,
     pub points: Vec<Point>,
 }
 
 impl Series {
-    /// Means over `rows`, a row a unit with a value a layer; a number that is not finite marks a value that is absent.
+    /// Means over `rows`: (units, layers); non-finite values are missing.
     pub(super) fn of_rows(
         (group, probes): (Group, String),
         (statistic, scale): (Statistic, Scale),
@@ -160,7 +148,7 @@ impl Series {
         Series { group, probes, statistic, scale, n, points }
     }
 
-    /// The mean over those layers of one kind at which the statistic is defined; `None` where it is at none.
+    /// Mean over layers of one kind where the statistic is defined; `None` if nowhere.
     pub fn mean_over(&self, kind: LayerKind) -> Option<f64> {
         let of_kind = self.points.iter().filter(|point| point.layer.kind == kind);
         let values: Vec<f64> = of_kind.filter_map(|point| point.value).collect();
@@ -170,14 +158,13 @@ impl Series {
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whose verdicts split the examples; `None`: those of the judge that judged last.
+    /// Judge whose verdicts split the examples; `None` for the latest.
     pub judge: Option<String>,
-    /// Seed of the halves of the cases that what is best for them is chosen on.
+    /// Seed of the split halves for model selection.
     pub halves_seed: u64,
     pub baseline: Baseline,
-    /// The number of examples of each group that are measured; `None` for all.
     pub per_group: Option<PerGroup>,
-    /// Whose scores masses are averaged over heads by; `None` for the plain mean.
+    /// Head scores to weight masses by; `None` for the plain mean.
     pub heads: Option<ByHeads>,
 }
 
@@ -196,24 +183,21 @@ pub struct Skipped {
 
 #[derive(Debug, Clone)]
 pub struct Lens {
-    /// The decoder layers that were measured, ascending.
     pub layers: Vec<Layer>,
     pub benchmark: &'static Benchmark,
-    /// The word for the pieces that its examples were shown: the benchmark's, or that of a memory system's.
+    /// Term for history segments, from the benchmark or the memory system.
     pub segment: &'static str,
-    /// The curves that some example has, in the benchmark's order; those of spans that stay apart in place of their sum.
+    /// Curves that some example has, in the benchmark's order; separate spans replace their sum.
     pub curves: Vec<Curve>,
     pub ratio: Option<(Curve, Curve)>,
     pub probes: Vec<String>,
-    /// The groups that are pooled where a group holds several probes.
     pub pooled: Vec<String>,
-    /// The values of the label that the benchmark is split by, sorted; empty for data without any.
+    /// Sorted split values; empty if the data has none.
     pub kinds: Vec<String>,
-    /// Whose verdicts split the examples; `None` where the run has none, or none that are a result.
+    /// Judge whose verdicts split the examples; `None` without valid verdicts.
     pub judge: Option<String>,
-    /// Why there are verdicts that split nothing ([`Judged::no_result`]).
+    /// Why existing verdicts are not used ([`Judged::no_result`]).
     pub no_result: Option<String>,
-    /// The draw, where not all examples are measured.
     pub drawn: Option<Drawn>,
     pub examples: Vec<Example>,
     pub skipped: Vec<Skipped>,
@@ -221,7 +205,6 @@ pub struct Lens {
 }
 
 impl Lens {
-    /// Measures every answered probe of a run that has an attention store. Its verdicts are no result for a reason if there is one.
     pub(super) fn of(
         run: &AnalysedRun,
         options: &Options,
@@ -275,7 +258,7 @@ impl Lens {
                     expected: first.layers.clone(),
                 });
             }
-            // the row that names the store says what it belongs to
+            // the answer row is authoritative
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
             example.condition.clone_from(&answer.condition);
@@ -312,12 +295,11 @@ impl Lens {
         })
     }
 
-    /// The stored name of the condition that its examples are of.
     pub fn condition(&self) -> &str {
         self.examples.first().map_or("", |example| &example.condition)
     }
 
-    /// The kinds of layers that were measured, in the order of [`LayerKind::ALL`], each with how many there are.
+    /// Measured layer kinds with their counts, in the order of [`LayerKind::ALL`].
     pub fn layer_kinds(&self) -> Vec<(LayerKind, usize)> {
         let count = |kind| self.layers.iter().filter(|layer| layer.kind == kind).count();
         LayerKind::ALL.map(|kind| (kind, count(kind))).into_iter().filter(|(_, count)| *count > 0).collect()
@@ -327,13 +309,11 @@ impl Lens {
         self.layers.iter().any(|layer| layer.is_linear())
     }
 
-    /// True if any layer is of another kind than the softmax over all keys so far, so that kinds are to be told apart.
     pub fn has_kinds(&self) -> bool {
         self.layers.iter().any(|layer| layer.kind != LayerKind::Softmax)
     }
 
-    /// The number of layers and, where not all see the whole prompt by a softmax, their kinds: `8 layers (2 softmax, 6
-    /// linear)`.
+    /// Layer count with kinds, if mixed: `8 layers (2 softmax, 6 linear)`.
     pub fn layers_in_words(&self) -> String {
         let count = self.layers.len();
         if !self.has_kinds() {
@@ -343,7 +323,7 @@ impl Lens {
         format!("{count} layers ({})", kinds.collect::<Vec<_>>().join(", "))
     }
 
-    /// The splits by verdict that this run can have: none but `all` without verdicts, and where answers are scored.
+    /// Splits by verdict; only `all` without verdicts or with scores.
     pub fn splits(&self) -> &'static [Correctness] {
         match self.examples.iter().any(|example| example.correct.is_some()) {
             true => &[Correctness::Correct, Correctness::Wrong],
@@ -351,7 +331,7 @@ impl Lens {
         }
     }
 
-    /// Every group: probe (each and all) by type (each and all) by correctness (all, and each where there are verdicts).
+    /// Cross product of probes, types and verdicts, each with its total.
     pub fn groups(&self) -> Vec<Group> {
         let with_all = |values: &[String]| -> Vec<Option<String>> {
             std::iter::once(None).chain(values.iter().cloned().map(Some)).collect()
@@ -373,7 +353,7 @@ impl Lens {
         group.label(self.benchmark, &self.pooled_in_words(), !self.kinds.is_empty())
     }
 
-    /// Whose attention over the history is looked at, in words: `query`, `last token`.
+    /// Row whose attention is shown: `query`, `last token`.
     pub fn viewer(&self) -> &'static str {
         match self.benchmark.lens.viewer() {
             "last" => "last token",
@@ -382,7 +362,7 @@ impl Lens {
         }
     }
 
-    /// The pooled probes as captions name them: `SR and IPA`, `all probes`.
+    /// Caption of the pooled probes: `SR and IPA`, `all probes`.
     pub fn pooled_in_words(&self) -> String {
         match self.pooled.split_last() {
             Some((last, [])) => last.clone(),
@@ -391,7 +371,6 @@ impl Lens {
         }
     }
 
-    /// The probes of a group as tables write them.
     pub(super) fn probes_of(&self, group: &Group) -> String {
         match &group.probe {
             Some(probe) => probe.clone(),
@@ -404,20 +383,17 @@ impl Lens {
         &self.options
     }
 
-    /// The examples some of whose baselines are not made of immediate neighbours.
     pub fn far_baselines(&self) -> impl Iterator<Item = &Example> {
         self.examples
             .iter()
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
-    /// True if some example has a baseline of this curve, so that only examples with one count.
     fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
         self.examples.iter().any(|example| example.curve(curve, Target::Noise, scale).is_some())
     }
 
-    /// The examples that are left out of the means of curves, since nothing in their prompts can stand in for the evidence while
-    /// something can in other examples: by curve.
+    /// Examples excluded from a curve's means because they lack a baseline while others have one.
     pub fn without_baseline(&self) -> Vec<(Curve, Vec<&Example>)> {
         let of_curve = |curve: &Curve| {
             let has = |example: &&Example, target| example.curve(*curve, target, Scale::Mass).is_some();
@@ -428,10 +404,8 @@ impl Lens {
         self.curves.iter().filter_map(of_curve).collect()
     }
 
-    /// [`Lens::without_baseline`] in a sentence; empty where none is left out.
     pub fn left_out_in_words(&self) -> String {
         const NAMED: usize = 5;
-        // Curves that leave out the same are named together.
         let mut lists: Vec<(String, Vec<String>)> = Vec::new();
         for (curve, examples) in self.without_baseline() {
             let names: Vec<String> = examples.iter().map(|e| format!("{} {}", e.case, e.probe)).collect();
@@ -466,7 +440,6 @@ impl Lens {
         self.by_unit(group).len()
     }
 
-    /// A statistic of a group over layers, with its band.
     pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
         let (units, layers) = (self.by_unit(group), self.layers.len());
         let ratio = |e: &Example| e.ratio(self.ratio?, scale);
@@ -516,7 +489,7 @@ impl Lens {
         };
         let signed = match (statistic, scale) {
             (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
-            // weights that cancel have no density and no ratio
+            // cancelling weights have no density and no ratio
             _ => None,
         };
         let signed = signed.unwrap_or_else(|| vec![f64::NAN; layers]);
@@ -529,8 +502,7 @@ impl Lens {
         Series::of_points(whose, (statistic, scale), points.collect())
     }
 
-    /// By layer, the mean over units of a curve's signed sums, of the examples that its mean is over; NaN at softmax layers, `None`
-    /// where no unit has any.
+    /// Mean over units of a curve's signed sums by layer, over the same examples as its mean; NaN at softmax layers, `None` without any.
     fn signed(
         &self,
         units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
@@ -566,7 +538,7 @@ struct Answered<'a> {
     correct: Option<bool>,
 }
 
-/// The probes that the benchmark pools, of those of a run; all where the run has none of them.
+/// The benchmark's pooled probes that the run has; all if it has none of them.
 fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
     let wanted =
         |probe: &&String| benchmark.lens.pooled.is_none_or(|pooled| pooled.contains(&probe.as_str()));
@@ -574,7 +546,7 @@ fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
     if pooled.is_empty() { probes.to_vec() } else { pooled }
 }
 
-/// The mean of some curves at each layer, of those that have a value there, NaN where none has; `None` without curves.
+/// Mean of curves at each layer, ignoring NaN; NaN if none is defined, `None` without curves.
 pub(super) fn mean_by_layer(curves: impl Iterator<Item: AsRef<[f64]>>, layers: usize) -> Option<Vec<f64>> {
     let mut sums = vec![(0.0, 0); layers];
     let mut any = false;

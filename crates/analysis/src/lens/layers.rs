@@ -1,11 +1,8 @@
-//! A store's attention by decoder layer, whatever the layers are made of.
+//! Attention of a store by decoder layer.
 //!
-//! A hybrid model has layers of two kinds, and a store holds them apart: masses of softmax layers, implicit weights of
-//! linear-attention layers, each with its own number of heads. Here both are averaged over their heads and set in the
-//! order of the decoder. At a linear layer the value is the **share**: the sizes of the weights |a| on a span over those
-//! on all tokens, so that shares sum to 1 over the prompt as masses do. The two are alike in scale and not the same
-//! thing. Nor are softmax layers that see the whole prompt and those with a window, which cannot reach far evidence at all:
-//! nothing averages over layers of two kinds. Called by [`super::Example`]; it knows no curves.
+//! Stores of hybrid models keep masses of softmax layers and implicit weights of linear-attention layers apart, with different head counts.
+//! Both are averaged over heads and merged in decoder order. A linear layer's value is its **share**: sum of |a| over a span divided by the
+//! sum over all tokens, so shares sum to 1 as masses do. Layer kinds (full softmax, windowed, linear) are never averaged together.
 
 use std::path::Path;
 
@@ -16,16 +13,15 @@ use palimpsest_core::attention::{AttentionStore, StoreError, uniform_share};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LayerKind {
-    /// By a softmax over all keys so far: its values are masses.
+    /// Softmax over all previous keys; values are masses.
     Softmax,
-    /// By a softmax over the last keys, those within its window: its values are masses.
+    /// Softmax over a window of keys; values are masses.
     Windowed,
-    /// By a gated delta rule: its values are shares of the implicit weights' sizes.
+    /// Gated delta rule; values are shares of the implicit weights' absolute values.
     Linear,
 }
 
 impl LayerKind {
-    /// In the order in which summaries name them.
     pub const ALL: [LayerKind; 3] = [LayerKind::Softmax, LayerKind::Windowed, LayerKind::Linear];
 
     pub fn key(self) -> &'static str {
@@ -39,7 +35,6 @@ impl LayerKind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layer {
-    /// Its place in the decoder, from 0.
     pub index: usize,
     pub kind: LayerKind,
 }
@@ -50,7 +45,6 @@ impl Layer {
     }
 }
 
-/// Layers as a message names them: their indices, and which are windowed or linear.
 pub(super) fn named(layers: &[Layer]) -> String {
     let one = |layer: &Layer| match layer.kind {
         LayerKind::Softmax => layer.index.to_string(),
@@ -59,7 +53,7 @@ pub(super) fn named(layers: &[Layer]) -> String {
     format!("[{}]", layers.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// The mean over the layers of one kind of a value a layer; `None` where there is no such layer.
+/// Mean of per-layer values over layers of one kind; `None` without such layers.
 pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f64> {
     let of_kind =
         || layers.iter().zip(values).filter(|(layer, _)| layer.kind == kind).map(|(_, value)| value);
@@ -67,23 +61,22 @@ pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f6
     (count > 0).then(|| of_kind().sum::<f64>() / count as f64)
 }
 
-/// The attention of a store, averaged over heads, or by weights of heads.
 #[derive(Debug)]
 pub struct ByLayer {
     /// Ascending; the first axis of the arrays.
     pub layers: Vec<Layer>,
     /// `[layers, rows, keys]`: masses at softmax layers, shares at linear ones.
     pub mass: Array3<f64>,
-    /// `[layers, rows, keys]`: what uniform attention would pay: the store's own numbers at softmax layers; computed from
-    /// the spans' bounds, as if all before a row were visible, at linear layers and where a store has none (version 0.1.0).
+    /// `[layers, rows, keys]`: mass of uniform attention: stored for softmax layers; computed from span bounds with full visibility for
+    /// linear layers and version 0.1.0 stores.
     pub share: Array3<f64>,
-    /// `[layers, rows, keys]`: the signed sums of the weights; NaN at softmax layers, `None` where no layer is linear.
+    /// `[layers, rows, keys]`: signed sums of the weights; NaN at softmax layers, `None` without linear layers.
     pub signed: Option<Array3<f64>>,
 }
 
 impl ByLayer {
-    /// Reads it off a store. Where there are weights, which must be of the store's layers and heads, a layer's mass is the mean by
-    /// them, and layers without any weight are left out: linear ones, and those none of whose heads has a score.
+    /// Averages a store over heads, optionally by weights that must match its layers and heads. With weights, linear layers and layers
+    /// without weight are omitted.
     pub fn of(path: &Path, store: &AttentionStore, heads: Option<&HeadWeights>) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let shares =
@@ -91,7 +84,7 @@ impl ByLayer {
                 Some(bad) => Err(broken(format!("`{name}` holds {bad}, which is no share of attention"))),
                 None => Ok(()),
             };
-        // (layers, rows, keys); layers without heads have no mean
+        // (layers, rows, keys); no mean without heads
         let averaged = |name: &str, values: &Array4<f32>| {
             let mean = values.mapv(f64::from).mean_axis(Axis(1));
             mean.ok_or_else(|| broken(format!("`{name}` has no attention heads")))
@@ -102,7 +95,7 @@ impl ByLayer {
         {
             return Err(broken(format!("`share` holds {bad}, which is no share of the tokens")));
         }
-        // a model without softmax layers has an empty `mass`, of no heads either
+        // without softmax layers, `mass` is empty and has no heads
         let mass = match store.layers.is_empty() {
             true => Array3::zeros((0, store.rows.len(), store.keys.len())),
             false => match heads {
@@ -120,7 +113,6 @@ impl ByLayer {
             signed = Some(averaged("delta_signed", &delta.signed)?);
         }
 
-        // where each layer's values lie, in the order of the decoder
         let windowed = |at: usize| {
             store.uniform.as_ref().is_some_and(|uniform| matches!(uniform.windows.get(at), Some(Some(_))))
         };
@@ -171,8 +163,7 @@ impl ByLayer {
     }
 }
 
-/// `[layers, rows, keys]`: masses `[layers, heads, rows, keys]`, averaged over heads by the layer's weights (layers, heads); 0 at a
-/// layer without any.
+/// `[layers, heads, rows, keys]` to `[layers, rows, keys]`, averaged by head weights (layers, heads); 0 at layers without weight.
 fn by_weight(mass: &Array4<f32>, weights: &Array2<f64>) -> Array3<f64> {
     let (layers, _, rows, keys) = mass.dim();
     let mut mean = Array3::zeros((layers, rows, keys));

@@ -1,7 +1,4 @@
-//! A benchmark's measures of one example, over layers.
-//!
-//! Called by [`super::example`]. It arranges what the rows pay as [`LayerSpans`], layer by layer and scale by scale; what is computed
-//! from that is the benchmark's business.
+//! Evaluates a benchmark's measures for one example, by layer and scale; their formulas belong to the benchmark ([`LayerSpans`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +11,12 @@ use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::benchmarks::measure::{Amount, KeySpan, LayerSpans, Measure, RowAt, Scale};
 
-/// The key of [`LensSpec::evidence_lift`](palimpsest_data::benchmarks::LensSpec::evidence_lift), which every example has.
+/// Key of [`LensSpec::evidence_lift`](palimpsest_data::benchmarks::LensSpec::evidence_lift), defined for every example.
 pub const LIFT: &str = "evidence_lift";
 
-/// By measure and scale: the numbers over layers, NaN where one is not defined.
+/// By measure and scale: values over layers, NaN where undefined.
 pub(super) type Measured = BTreeMap<(String, Scale), Vec<f64>>;
 
-/// The rows of a role, all of them or one.
 struct RoleRows<'a> {
     role: &'a str,
     nth: usize,
@@ -30,7 +26,7 @@ struct RoleRows<'a> {
     noise: Vec<(usize, Numbers)>,
 }
 
-/// The rows of each role of masses and shares, (layers, rows, keys) each; with noise baselines where evidence is given.
+/// Rows of each role from masses and shares (layers, rows, keys); with noise baselines if evidence is given.
 fn of_roles<'a>(
     rows: &'a [Span],
     (mass, share): (&Array3<f64>, &Array3<f64>),
@@ -51,7 +47,6 @@ fn of_roles<'a>(
     sets(rows).into_iter().map(of_set).collect()
 }
 
-/// Hands `look` the rows at one layer.
 fn at_layer(of_roles: &[RoleRows<'_>], layer: usize, mut look: impl FnMut(&[RowAt<'_>])) {
     let at = of_roles.iter().map(|rows| {
         let noise = rows.noise.iter().map(|(key, numbers)| {
@@ -72,7 +67,6 @@ fn at_layer(of_roles: &[RoleRows<'_>], layer: usize, mut look: impl FnMut(&[RowA
     look(&rows.collect::<Vec<_>>());
 }
 
-/// All measures of an example, of masses and shares by (layer, row, key).
 pub(super) fn of(
     benchmark: &Benchmark,
     rows: &[Span],
@@ -105,13 +99,12 @@ pub(super) fn of(
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ByHead {
-    /// The decoder layers, those with softmax attention.
     pub layers: Vec<usize>,
-    /// By measure: (layers, heads), NaN where it is not defined.
+    /// By measure: (layers, heads), NaN where undefined.
     pub values: BTreeMap<&'static str, Array2<f64>>,
 }
 
-/// The measures that a benchmark wants by head, of masses and without noise baselines; `None` without any.
+/// Per-head measures, from masses without noise baselines; `None` without any.
 pub(super) fn by_head(
     benchmark: &Benchmark,
     store: &AttentionStore,
@@ -145,7 +138,7 @@ pub(super) fn by_head(
     Some(ByHead { layers: store.layers.clone(), values })
 }
 
-/// The rows of each role: all of them as 0, and where there are several each as 1, 2, ... in the order of the prompt.
+/// Row sets of each role: all rows as 0; with several rows, each as 1, 2, ... in prompt order.
 fn sets(rows: &[Span]) -> Vec<(&str, usize, Vec<usize>)> {
     let mut sets = Vec::new();
     let roles: BTreeSet<&str> = rows.iter().filter(|row| !row.is_empty()).map(name).collect();

@@ -1,13 +1,8 @@
-//! Attention stores become curves, ratios and confidence bands.
+//! Turns attention stores into curves, ratios and confidence bands.
 //!
-//! Owns the reading of a run folder for analysis ([`AnalysedRun`]), the masses, noise baselines and densities of each
-//! example ([`Example`]), and their groupings with bands ([`Lens`], [`Series`]; of several conditions [`Study`]). Called by the commands `lens`,
-//! `figures` and `report`. Reads files only: it runs no model, changes no row of a run, and knows nothing of pictures.
-//!
-//! Where a model has linear-attention layers, a curve has at such a layer the share of the implicit weights' sizes
-//! ([`layers`]), and whatever is averaged over layers is averaged over one kind of them.
-//!
-//! The definitions follow STALE, section 4.3 and appendix E.4; [`example`] and [`group`] say each one exactly.
+//! Reads run folders ([`AnalysedRun`]), computes masses, noise baselines and densities ([`Example`]) and groups them with bands ([`Lens`],
+//! [`Series`]; [`Study`] for several conditions). Used by `lens`, `figures` and `report`. Runs no model and draws nothing. Definitions
+//! follow STALE, section 4.3 and appendix E.4; see [`example`] and [`group`].
 
 use std::path::PathBuf;
 
@@ -49,7 +44,6 @@ pub use selection::Selection;
 pub use study::{Condition, HeadMap, MeasureLine, MeasureRow, Study};
 pub use words::in_words;
 
-/// Why a run could not be analysed.
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
     #[error(transparent)]
@@ -60,12 +54,10 @@ pub enum LensError {
     UnknownBenchmark { path: PathBuf, name: String, known: String },
     #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]
     UnknownJudge { path: PathBuf, judge: String, known: String },
-    /// No example can be measured.
     #[error(
         "{path}: no attention can be read from this run ({reason}); the run must have been made with attention on"
     )]
     NoAttention { path: PathBuf, reason: String },
-    /// The stores of one run disagree.
     #[error(
         "{store}: its layers are {}, those of the run's other stores {}; delete it and start the run again, which redoes \
          this probe",
@@ -77,7 +69,6 @@ pub enum LensError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Heads(#[from] HeadsFileError),
-    /// Head scores are of another model, or of other heads, than a run.
     #[error("{0}")]
     OtherHeads(String),
 }

@@ -1,20 +1,17 @@
-//! The attention of some rows of a store to key spans and to their stand-ins, by layer.
-//!
-//! Called by [`super::example`] for curves and by [`super::measured`] for measures. It knows spans, masses and shares, no benchmark.
+//! Attention of rows to key spans and to their stand-ins, by layer. Knows spans, masses and shares, but no benchmark.
 
 use ndarray::{Array2, Array3, Axis};
 
 use super::baseline::Evidence;
 use palimpsest_core::span::Span;
 
-/// The places of the spans in a role, or of a row by that name.
 pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
     let meant =
         |span: &Span| (span.is(role) || span.role.is_none() && span.label == role) && !span.is_empty();
     spans.iter().enumerate().filter(|(_, span)| meant(span)).map(|(i, _)| i).collect()
 }
 
-/// The attention of some rows, as the mean over all of their tokens: (layers, keys) of (layers, rows, keys).
+/// Mean over all tokens of the rows: (layers, rows, keys) to (layers, keys).
 pub(super) fn of_rows(values: &Array3<f64>, spans: &[Span], rows: &[usize]) -> Array2<f64> {
     if let [row] = rows {
         return values.index_axis(Axis(1), *row).to_owned();
@@ -31,13 +28,12 @@ pub(super) struct Paid<'a> {
     pub masses: &'a Array2<f64>,
     pub shares: &'a Array2<f64>,
     pub signed: Option<&'a Array2<f64>>,
-    /// Where the last of the rows ends in the prompt.
     pub end: usize,
 }
 
 pub(super) struct Numbers {
     pub mass: Vec<f64>,
-    /// `None` where no layer sees the spans: they lie after the rows.
+    /// `None` if no layer sees the spans, which lie after the rows.
     pub density: Option<Vec<f64>>,
     pub signed: Option<Vec<f64>>,
 }
@@ -57,7 +53,6 @@ impl Paid<'_> {
         Some(Numbers { mass, density: seen.then_some(density), signed: self.signed.map(sum) })
     }
 
-    /// The attention to the neighbours of some spans instead; `None` where they have none.
     pub fn beside(&self, evidence: &Evidence<'_>, keys: &[usize]) -> Option<Numbers> {
         let of: Vec<Numbers> = keys.iter().filter_map(|&key| self.beside_one(evidence, key)).collect();
         if let ([_], [_]) = (keys, &of[..]) {
@@ -66,7 +61,7 @@ impl Paid<'_> {
         if of.is_empty() {
             return None;
         }
-        // Evidence without neighbours counts as the others do.
+        // Evidence without neighbours counts as the mean of the others.
         let missing = keys.len() as f64 / of.len() as f64;
         let layers = self.masses.nrows();
         let sum = |of: &dyn Fn(&Numbers) -> Option<f64>, numbers: &[Numbers]| {
@@ -94,7 +89,6 @@ impl Paid<'_> {
             return None;
         }
         let densities = densities_of(self.masses, self.shares);
-        // A span that no layer sees lies after the rows.
         let seen = |&span: &usize| self.shares.column(span).iter().any(|share| *share > 0.0);
         let density = match evidence.is_pooled() {
             false => mean_of(&densities, &beside),
@@ -108,7 +102,7 @@ impl Paid<'_> {
         Some(Numbers { mass, density: beside.iter().all(seen).then_some(density), signed })
     }
 
-    /// By layer, the density of some spans taken together; NaN where the layer sees none of them.
+    /// Density of the union of spans by layer; NaN where none is visible.
     fn density_of_union(&self, spans: &[usize]) -> Vec<f64> {
         let sum = |values: &Array2<f64>, layer: usize| spans.iter().map(|&span| values[(layer, span)]).sum();
         (0..self.masses.nrows())
@@ -117,19 +111,18 @@ impl Paid<'_> {
     }
 }
 
-/// A mass over a share; NaN where there is no share.
+/// NaN where the share is 0.
 fn density(mass: f64, share: f64) -> f64 {
     if share > 0.0 { mass / share } else { f64::NAN }
 }
 
-/// Masses over shares, both (layers, keys); NaN where there is no share.
 pub(super) fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2<f64> {
     let mut densities = masses.clone();
     densities.zip_mut_with(shares, |mass, share| *mass = density(*mass, *share));
     densities
 }
 
-/// By layer, the mean over those of `spans` that have a value, NaN where none has.
+/// Mean over spans by layer, ignoring NaN; NaN if none is defined.
 fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
     let mean = |layer: ndarray::ArrayView1<f64>| {
         let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());

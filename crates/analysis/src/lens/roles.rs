@@ -1,7 +1,5 @@
-//! Attention of the rows of a store to spans by their roles, averaged over heads: mass, share and density by layer.
-//!
-//! Called by [`crate::dose`] for evidence, by [`crate::losses`] for memories, which knows what each carries, and by notebooks. Mass, share
-//! and density are those of [`super::example`], of any row and role that a store has: spans in one role add up.
+//! Attention of rows to spans by role, averaged over heads: mass, share and density by layer, as in [`super::example`]. Used by
+//! [`crate::dose`] for evidence, by [`crate::losses`] for memories, and by notebooks.
 
 use std::path::Path;
 
@@ -19,17 +17,16 @@ use palimpsest_run::runs::store::RunFolder;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleAttention {
-    /// The row, by its role or its name: `query`, `last`, `answer`, `new`.
+    /// Row, by role or name: `query`, `last`, `answer`, `new`.
     pub from: String,
     pub to: String,
     pub mass: Vec<f64>,
-    /// By layer, the mass that uniform attention would pay.
     pub share: Vec<f64>,
-    /// By layer, mass over share; NaN at layers that see none of the spans.
+    /// Mass over share, by layer; NaN where no span is visible.
     pub density: Vec<f64>,
 }
 
-/// The layers of a store, and the attention of each of the rows `from` to each of the roles `to` that the store has and the row sees.
+/// Layers of a store, and attention of each row in `from` to each role in `to`, if present and visible.
 pub fn role_attention(
     path: &Path,
     (store, weights): (&AttentionStore, Option<&HeadWeights>),
@@ -48,7 +45,6 @@ pub fn role_attention(
         let paid = Paid { masses: &masses, shares: &shares, signed: None, end };
         for to in to {
             let keys = in_role(&store.keys, to);
-            // A row pays nothing to what comes after it.
             let Some(numbers) = paid.to(&keys) else { continue };
             let Some(density) = numbers.density else { continue };
             let share = shares.rows().into_iter().map(|layer| keys.iter().map(|&key| layer[key]).sum());
@@ -64,21 +60,19 @@ pub fn role_attention(
     Ok((layers, found))
 }
 
-/// The attention of an answer's row to the spans in a role.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleMass {
     pub case: String,
     pub probe: String,
     pub condition: String,
     pub layers: Vec<Layer>,
-    /// By layer: the mass on all of the spans, mean over heads and the row's tokens.
+    /// Mass on all of the spans by layer, averaged over heads and the row's tokens.
     pub mass: Vec<f64>,
-    /// By layer: the mass that uniform attention would give them.
     pub share: Vec<f64>,
 }
 
-/// The attention of the rows called `row`, or in that role, to the spans of `role`, of every answer of a run folder that has both. Heads
-/// count by the scores of `heads` where they are given, else alike.
+/// Attention of rows named `row`, or with that role, to the spans of `role`, for every answer of a run folder that has both. Optional
+/// `heads` weight the mean over heads.
 pub fn masses_in_role(
     folder: &Path,
     (row, role): (&str, &str),
@@ -106,8 +100,8 @@ pub fn masses_in_role(
     Ok(found)
 }
 
-/// The density of the query's attention to each memory that a store has a span of, by rank: averaged over heads, and over the layers that
-/// see the whole prompt or, where there are none, those of the first kind that there is. Empty without a row of the query.
+/// Density of the query's attention to each memory by rank, averaged over heads and over layers that see the whole prompt (or the first
+/// kind present). Empty without a query row.
 pub fn memory_densities(path: &Path, store: &AttentionStore) -> Result<Vec<(usize, f64)>, StoreError> {
     let Some(&row) = in_role(&store.rows, QUERY).first() else { return Ok(Vec::new()) };
     let ByLayer { layers, mass, share, .. } = ByLayer::of(path, store, None)?; // (layers, rows, keys)

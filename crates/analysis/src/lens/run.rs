@@ -1,4 +1,4 @@
-//! A run folder as the analysis sees it: [`palimpsest_run::runs::store`] reads it; this adds what grouping needs.
+//! A run folder prepared for analysis: [`palimpsest_run::runs::store`] plus grouping.
 
 use std::path::Path;
 
@@ -26,12 +26,11 @@ impl AnalysedRun {
         AnalysedRun::of_condition(&store::RunFolder::read(path)?, name)
     }
 
-    /// A run that was read, of its answers and verdicts those of a condition.
     pub fn of_condition(folder: &store::RunFolder, name: &str) -> Result<Self, LensError> {
         AnalysedRun::of(&ALL, folder, name)
     }
 
-    /// A run of one of these benchmarks under each of its conditions, by name and in the run's order.
+    /// One run per condition, in the run's order, if it is of one of these benchmarks.
     pub fn of_all(
         among: &[&'static Benchmark],
         folder: &store::RunFolder,
@@ -53,11 +52,10 @@ impl AnalysedRun {
             let (path, name, known) = (store.dir, name.clone(), known.join(", "));
             return Err(LensError::UnknownBenchmark { path, name, known });
         };
-        // The plain condition stands for the first one of a run that has no plain one.
+        // Without a plain condition, the first one replaces it.
         let names = store.header.identity.condition_names();
         let condition = names.iter().find(|name| **name == condition).or(names.first());
         let condition = condition.map(|name| (*name).to_owned()).unwrap_or_default();
-        // A header that was read from JSON can be written as JSON.
         let header = serde_json::to_value(&store.header).unwrap_or_default();
         Ok(AnalysedRun { benchmark, condition, store, header })
     }
@@ -78,12 +76,11 @@ impl AnalysedRun {
         &self.store.dir
     }
 
-    /// `run.json`: what was run.
     pub fn header(&self) -> &serde_json::Value {
         &self.header
     }
 
-    /// The plan, in the data's order: the source of every denominator.
+    /// The plan, in data order: the source of every denominator.
     pub fn cases(&self) -> &[PlannedCase] {
         &self.store.plan
     }
@@ -92,13 +89,12 @@ impl AnalysedRun {
         &self.store.answers
     }
 
-    /// A case as the model was shown it; `None` where no prompt was made for it.
+    /// The case as shown to the model; `None` if it has no prompt.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, LensError> {
         Ok(self.store.shown(case)?)
     }
 
-    /// The verdicts of `judge`, by name or with its rubric in brackets, or of the judge that came last and said something; of several rubrics those by the
-    /// one that came last.
+    /// Verdicts of `judge` (a name, or with its rubric in brackets), or of the latest judge with verdicts; of several rubrics, the latest.
     pub fn verdicts(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, LensError> {
         let mut all = self.store.judged();
         let choice = JudgeChoice::of(judge);
@@ -114,13 +110,12 @@ impl AnalysedRun {
         Err(LensError::UnknownJudge { path: self.path().to_owned(), judge: judge.to_owned(), known })
     }
 
-    /// The verdicts of the judge with exactly this label.
     pub fn verdicts_as(&self, judge: &str) -> Option<Judged<'_>> {
         let name = self.store.judges().iter().find(|name| name.label == judge)?;
         Some(self.store.judged_as(name))
     }
 
-    /// The judges, each with its rubric in brackets, in order of first appearance; also those of whose replies nothing could be read.
+    /// Judges with rubrics in brackets, in first-seen order; includes judges whose replies could not be parsed.
     pub fn judges(&self) -> Vec<String> {
         self.store.judges().iter().map(|name| name.label.clone()).collect()
     }
@@ -129,24 +124,23 @@ impl AnalysedRun {
         &self.store.header.identity
     }
 
-    /// The group of a probe ([`Benchmark::dimension`]); its id where it lacks the facet.
+    /// Probe group ([`Benchmark::dimension`]); the id if the facet is missing.
     pub fn dimension_of(&self, probe: &PlannedProbe) -> String {
         dimension_of(self.benchmark, probe)
     }
 
-    /// The groups of probes, in order of first appearance in the cases.
     pub fn dimensions(&self) -> Vec<String> {
         let probes = self.cases().iter().flat_map(|case| &case.probes);
         unique(probes.map(|probe| self.dimension_of(probe)))
     }
 
-    /// The values of the label that the benchmark is split by, sorted. Empty for data without any.
+    /// Sorted split values; empty if the data has none.
     pub fn kinds(&self) -> Vec<String> {
         let split = self.benchmark.split;
         sorted_unique(self.cases().iter().filter_map(|case| case.labels.get(split)).cloned())
     }
 
-    /// A text or number of the header at a JSON pointer, for example `/identity/model/name`.
+    /// Header value at a JSON pointer, for example `/identity/model/name`.
     pub fn header_text(&self, pointer: &str) -> Option<String> {
         match self.header.pointer(pointer)? {
             serde_json::Value::String(text) => Some(text.clone()),

@@ -1,7 +1,6 @@
-//! Which conditions of a run are looked at, and what files that show them are called.
+//! Selected conditions of a run, and file name prefixes for them.
 //!
-//! Two selections of one run never share a file: what shows one condition begins with its name, what shows several with all of theirs.
-//! Only what shows everything that repeats nothing else has no name before it.
+//! Different selections never share a file: names start with the selected conditions, except for the selection of all non-repeating ones.
 
 use std::path::Path;
 
@@ -11,21 +10,20 @@ use palimpsest_run::runs::condition::{label, stored};
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::header::Identity;
 
-/// Most bytes of joined names before a file's name, which file systems keep short.
+/// Maximum bytes of joined names; file systems limit name length.
 const LONGEST: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     pub names: Vec<String>,
-    /// Of these, those that put the questions of another again, without a look at their attention.
+    /// Conditions that repeat another's prompts; their attention is not measured.
     pub unmeasured: Vec<String>,
-    /// True if the run has conditions beyond the plain one, so that whatever is made of one names it.
+    /// True if the run has conditions besides the plain one.
     pub several: bool,
     pub prefix: String,
 }
 
 impl Selection {
-    /// The conditions of these names, as people type them; without names those that repeat no other.
     pub fn of(identity: &Identity, path: &Path, asked: &[String]) -> Result<Self, LensError> {
         let known = identity.condition_names();
         if let Some(unknown) = asked.iter().find(|name| !known.contains(&stored(name))) {
@@ -48,7 +46,7 @@ impl Selection {
         Ok(Selection { names, unmeasured: Vec::new(), several, prefix })
     }
 
-    /// All conditions, in files without a prefix. Those that repeat another are left unmeasured: they put the same prompt again, which is attended to in the same way.
+    /// All conditions, without a prefix. Repetitions are not measured: the same prompt has the same attention.
     pub fn all(identity: &Identity, path: &Path) -> Result<Self, LensError> {
         let bases = Selection::of(identity, path, &[])?;
         let names: Vec<String> = identity.condition_names().into_iter().map(str::to_owned).collect();
@@ -62,7 +60,7 @@ fn bases(identity: &Identity) -> Vec<&str> {
     all.filter(|condition| condition.base() == condition.name).map(|condition| &*condition.name).collect()
 }
 
-/// Names of conditions as one word: `plain+knockout-query-old`. Too many become a number and a digest.
+/// Joined names: `plain+knockout-query-old`. Long ones become a count and a digest.
 pub fn joined<N: AsRef<str>>(names: &[N]) -> String {
     let all = names.iter().map(|name| label(name.as_ref())).collect::<Vec<_>>().join("+");
     match all.len() {

@@ -1,20 +1,18 @@
 //! The query's attention over the history, with cases aligned at their evidence.
 //!
-//! Cases differ in how many segments they keep and where the evidence lies, so a mean over cases needs places that mean the
-//! same in each: the anchors ([`LensSpec::anchors`](palimpsest_data::benchmarks::LensSpec::anchors)), the segments beside them, and
-//! thirds of the stretches before, between and after. A place's value in a case is the mean over its segments there; a case
-//! without a segment in a place is left out of that place. Where one segment is beside two anchors it counts in both places.
+//! Cases differ in length and evidence position, so means use aligned places: the anchors
+//! ([`LensSpec::anchors`](palimpsest_data::benchmarks::LensSpec::anchors)), the segments beside them, and thirds of the stretches between.
+//! A case's value at a place is the mean over its segments there; a segment beside two anchors counts twice.
 
 use std::ops::Range;
 
 use super::group::mean_by_layer;
 use super::{Example, Group, Lens, Scale};
 
-/// A place in the aligned history; anchors are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AlignedPlace {
-    /// A third (0, 1, 2) of the segments between those beside the anchor before this one and those beside it; before the first
-    /// anchor, and, by their number, after the last.
+    /// A third (0, 1, 2) of the segments before the given anchor, excluding those beside anchors; `before` = number of anchors means after
+    /// the last.
     Stretch {
         before: usize,
         third: u8,
@@ -25,7 +23,6 @@ pub enum AlignedPlace {
 }
 
 impl AlignedPlace {
-    /// All of them for so many anchors, in the order of the history.
     pub fn all(anchors: usize) -> Vec<Self> {
         let thirds = |before| [0, 1, 2].map(|third| Self::Stretch { before, third });
         let around =
@@ -33,8 +30,8 @@ impl AlignedPlace {
         (0..anchors).flat_map(around).chain(thirds(anchors)).collect()
     }
 
-    /// The segments here of a history whose segments play these parts; `None` where it lacks an anchor. `holds_nothing`: whether
-    /// nothing in a segment plays a part.
+    /// Segments at this place, given the segments' roles; `None` if an anchor is missing. `holds_nothing`: true for segments that contain
+    /// no evidence.
     pub(super) fn segments(
         self,
         roles: &[Option<&str>],
@@ -59,7 +56,7 @@ impl AlignedPlace {
         })
     }
 
-    /// As tables write it: `before_1`, `old_minus_1`, `old`, `old_plus_1`, `between_1`, ..., `after_3`.
+    /// Table key: `before_1`, `old_minus_1`, `old`, `old_plus_1`, `between_1`, ..., `after_3`.
     pub fn key(self, anchors: &[&str]) -> String {
         let name = |at: usize| anchors.get(at).copied().unwrap_or_default();
         match self {
@@ -86,10 +83,9 @@ pub struct Strip {
     pub cells: AlignedCells,
 }
 
-/// By place: how many units have something there, and the mean over them by layer (`None` without units).
 pub type AlignedCells = Vec<(AlignedPlace, usize, Option<Vec<f64>>)>;
 
-/// The mean over units at each place, each unit's the mean of its members that have a value there.
+/// Mean over units at each place; each unit is the mean of its members with a value.
 pub(super) fn aligned<'a, T: 'a>(
     units: impl Iterator<Item = &'a Vec<T>> + Clone,
     (anchors, layers): (&[&str], usize),
@@ -106,7 +102,7 @@ pub(super) fn aligned<'a, T: 'a>(
 }
 
 impl Lens {
-    /// The mean strip of a group: over its cases, each the mean of its probes.
+    /// Mean strip of a group over cases; each case is the mean of its probes.
     pub fn strip(&self, group: &Group, scale: Scale) -> Strip {
         let (cases, anchors) = (self.by_unit(group), self.benchmark.lens.anchors);
         let at_place = |example: &&Example, place| at_place(example, anchors, place, scale);
@@ -115,7 +111,6 @@ impl Lens {
     }
 }
 
-/// The mean over an example's segments at a place, by layer; `None` where it lacks an anchor.
 fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Scale) -> Option<Vec<f64>> {
     let segments = &example.segments;
     let roles: Vec<Option<&str>> = segments.iter().map(|segment| segment.role.as_deref()).collect();
@@ -125,7 +120,6 @@ fn at_place(example: &Example, anchors: &[&str], place: AlignedPlace, scale: Sca
     mean_by_layer(curves, example.layers.len())
 }
 
-/// One third of a stretch; where it does not divide evenly each segment still falls in exactly one third.
 fn third(stretch: Range<usize>, part: u8) -> Range<usize> {
     let (part, count) = (usize::from(part), stretch.len());
     stretch.start + count * part / 3..stretch.start + count * (part + 1) / 3

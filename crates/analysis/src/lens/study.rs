@@ -1,12 +1,9 @@
-//! A run under one or several conditions, and its measures over cases.
+//! A run under one or more conditions, and its measures over cases.
 //!
-//! Every condition is analysed by itself ([`Lens`]): its curves are never averaged with another's. A measure
-//! ([`LensSpec::measures`](palimpsest_data::benchmarks::LensSpec::measures)) is taken under each condition apart, or, where it pairs
-//! conditions, once a probe as the mean over them, of those probes that were measured under all. How its examples are told apart
-//! is the benchmark's business ([`LensSpec::groupings`](palimpsest_data::benchmarks::LensSpec::groupings)), which knows a probe's verdicts
-//! under every condition of the run, measured or not.
-//!
-//! The unit of every mean and every resampling is the benchmark's, as in [`super::group`].
+//! Each condition has its own [`Lens`]. A measure ([`LensSpec::measures`](palimpsest_data::benchmarks::LensSpec::measures)) is taken per
+//! condition, or, if it pairs conditions, as the mean over them for probes measured under all. The benchmark groups examples
+//! ([`LensSpec::groupings`](palimpsest_data::benchmarks::LensSpec::groupings)) by a probe's verdicts under every condition. Units are those
+//! of [`super::group`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -24,8 +21,7 @@ use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged;
 use palimpsest_run::runs::store::RunFolder;
 
-/// The lift of the evidence, by which runs of several benchmarks are compared
-/// ([`LensSpec::evidence_lift`](palimpsest_data::benchmarks::LensSpec::evidence_lift)).
+/// Lift of the evidence, comparable across benchmarks ([`LensSpec::evidence_lift`](palimpsest_data::benchmarks::LensSpec::evidence_lift)).
 pub const EVIDENCE_LIFT: Measure = Measure {
     key: LIFT,
     label: "evidence lift",
@@ -33,7 +29,6 @@ pub const EVIDENCE_LIFT: Measure = Measure {
     ..Measure::LIFT
 };
 
-/// The grouping of benchmarks that name none: by verdict.
 const BY_VERDICT: Grouping = Grouping {
     key: "verdict",
     label: "verdict",
@@ -44,7 +39,7 @@ const BY_VERDICT: Grouping = Grouping {
 pub struct Condition {
     pub name: String,
     pub run: AnalysedRun,
-    /// Label of the judge, whether or not its verdicts are a result; `None` where there are none.
+    /// Judge label, even if its verdicts are no result; `None` without verdicts.
     pub judge: Option<String>,
     pub lens: Option<Lens>,
     pub without: Option<String>,
@@ -58,14 +53,11 @@ impl Condition {
 
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// The run under all of its conditions, as it was read.
     pub folder: RunFolder,
     pub benchmark: &'static Benchmark,
-    /// The conditions that were asked for, in the order of the run.
     pub conditions: Vec<Condition>,
-    /// Whose verdicts tell examples apart; `None` where there are none, or none that are a result.
+    /// Judge whose verdicts group the examples; `None` without valid verdicts.
     pub judge: Option<String>,
-    /// Why there are verdicts that tell nothing apart.
     pub no_result: Option<String>,
     pub selection: Selection,
     probes: HashMap<(String, String), Known>,
@@ -79,30 +71,27 @@ struct Known {
     judged: BTreeMap<String, Judged>,
 }
 
-/// The lines of a measure in one row of panels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasureRow {
-    /// The row's word ([`Grouping::of`]); empty where there is one.
+    /// Row label ([`Grouping::of`]); empty if there is only one.
     pub row: String,
-    /// The condition's stored name; `None` for a measure that pairs them.
+    /// Stored condition name; `None` for a measure that pairs conditions.
     pub condition: Option<String>,
     pub lines: Vec<MeasureLine>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasureLine {
-    /// The line's word ([`Grouping::of`]).
+    /// Line label ([`Grouping::of`]).
     pub word: String,
-    /// Examples in it: a case has one a probe, of pairs one for both.
+    /// Number of examples: one per probe of a case; a pair counts once.
     pub examples: usize,
     pub series: Series,
 }
 
-/// A measure by head: the mean over cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadMap {
     pub key: &'static str,
-    /// The condition; `None` for a measure that pairs them.
     pub condition: Option<String>,
     pub n: usize,
     pub layers: Vec<usize>,
@@ -111,7 +100,7 @@ pub struct HeadMap {
 }
 
 impl Study {
-    /// The word for the pieces that its conditions show: the benchmark's, or that of memory systems' where all show memories.
+    /// Term for history segments: the benchmark's, or the memory systems' if all conditions show memories.
     pub fn segment(&self) -> &'static str {
         let mut words =
             self.conditions.iter().map(|one| one.run.identity().segment_of(&one.name, self.benchmark));
@@ -121,12 +110,12 @@ impl Study {
         }
     }
 
-    /// Opens and measures a run under the conditions of these names; without names, under all that repeat no other.
+    /// Opens a run under the named conditions; without names, under all that repeat no other.
     pub fn open(path: &Path, conditions: &[String], options: &Options) -> Result<Self, LensError> {
         Study::open_among(&ALL, path, conditions, options)
     }
 
-    /// [`Study::open`] of a run of one of these benchmarks.
+    /// [`Study::open`], restricted to these benchmarks.
     pub fn open_among(
         among: &[&'static Benchmark],
         path: &Path,
@@ -144,7 +133,7 @@ impl Study {
         }
     }
 
-    /// [`Study::open_among`], also of a run without any attention.
+    /// [`Study::open_among`], also for runs without attention.
     pub fn read(
         among: &[&'static Benchmark],
         path: &Path,
@@ -156,8 +145,7 @@ impl Study {
         Study::of(among, folder, selection, options)
     }
 
-    /// A run under all of its conditions, also one without any attention; of those that repeat another there are answers and verdicts, and
-    /// no look at their attention.
+    /// Opens all conditions, also without attention. Conditions that repeat another have answers and verdicts only.
     pub fn whole(among: &[&'static Benchmark], path: &Path, options: &Options) -> Result<Self, LensError> {
         let folder = RunFolder::read(path)?;
         let selection = Selection::all(&folder.header.identity, path)?;
@@ -253,7 +241,6 @@ impl Study {
         self.measured().next().map(|(_, lens)| lens.layers.as_slice()).unwrap_or_default()
     }
 
-    /// The benchmark's measures that some example has.
     pub fn measures(&self) -> Vec<&'static Measure> {
         let some = |measure: &&Measure| {
             let mut examples = self.measured().flat_map(|(_, lens)| &lens.examples);
@@ -269,10 +256,9 @@ impl Study {
         }
     }
 
-    /// A measure over layers: a row a word of the grouping and condition, a line a word, both in the order of the run's conditions
-    /// and of their words. Rows and lines without a value are left out.
+    /// A measure over layers: one row per group and condition, one line per word, in the run's and the grouping's order. Empty ones are
+    /// omitted.
     pub fn rows(&self, measure: &Measure, grouping: &Grouping, scale: Scale) -> Vec<MeasureRow> {
-        // (row, condition) -> line -> unit -> examples' values
         type Lines<'a> = BTreeMap<String, BTreeMap<UnitKey<'a>, Vec<Vec<f64>>>>;
         let mut rows: BTreeMap<(String, usize), Lines<'_>> = BTreeMap::new();
         for (place, example, values) in self.values(measure, scale) {
@@ -301,7 +287,7 @@ impl Study {
         self.rows(measure, &all, scale)
     }
 
-    /// A measure by layer and head, of measures that are kept by head: the mean over cases, by condition unless it pairs them.
+    /// A per-head measure: mean over cases, by condition unless paired.
     pub fn heads(&self, measure: &'static Measure) -> Vec<HeadMap> {
         let mut places: BTreeMap<usize, BTreeMap<UnitKey<'_>, Vec<Array2<f64>>>> = BTreeMap::new();
         let mut layers = Vec::new();
@@ -327,8 +313,8 @@ impl Study {
         maps.collect()
     }
 
-    /// A measure of every example that has it, with the place of its condition: of a paired one, once a probe, the mean over its
-    /// conditions of those layers at which all have one.
+    /// A measure's values with their condition index; a paired measure has one per probe, the mean over its conditions at layers defined in
+    /// all.
     fn values(&self, measure: &Measure, scale: Scale) -> Vec<(usize, &Example, Vec<f64>)> {
         let of = |example: &Example| example.measure_of(measure.key, scale).map(<[f64]>::to_vec);
         let found = self.of_examples(measure, of).into_iter().map(|(place, example, all)| {
@@ -342,7 +328,7 @@ impl Study {
         found.collect()
     }
 
-    /// Values of examples: of a measure that pairs conditions those of one probe under each, else one example's.
+    /// Examples grouped for a measure: one probe under each paired condition, or single examples.
     fn of_examples<'a, T>(
         &'a self,
         measure: &Measure,
@@ -392,8 +378,8 @@ impl Study {
     }
 }
 
-/// The verdicts under each condition by one judge: the one named, or the one that judged last where it judged the first condition
-/// with verdicts. A judge may have judged some conditions only.
+/// Verdicts under each condition by one judge: the named one, or the latest of the first condition with verdicts. Conditions may lack that
+/// judge.
 fn verdicts_of<'a>(
     all: &'a [(String, AnalysedRun)],
     judge: Option<&str>,
@@ -405,7 +391,7 @@ fn verdicts_of<'a>(
     if let (Some(name), Some((_, first))) = (judge, all.first())
         && !all.iter().any(|(_, run)| judges(run, name))
     {
-        // says which there are
+        // its error lists the judges
         first.verdicts(judge)?;
     }
     let mut chosen = judge.map(str::to_owned);
@@ -416,14 +402,13 @@ fn verdicts_of<'a>(
             Some(_) => None,
             None => run.verdicts(None)?,
         };
-        // One rubric for all, where the name alone leaves a choice.
+        // Use one rubric for all if the name is ambiguous.
         chosen = of_run.as_ref().map(|judged| judged.name.label.clone()).or(chosen);
         found.push(of_run);
     }
     Ok(found)
 }
 
-/// By cell, the mean over those that have a value there; NaN where none has.
 fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
     let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
     Array2::from_shape_fn(first.dim(), |at| {

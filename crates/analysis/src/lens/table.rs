@@ -1,17 +1,9 @@
-//! Series and strips as CSV, in long format: one row a group, statistic and layer; and the examples, one row a curve.
+//! Series, strips and examples as long-format CSV.
 //!
-//! The rows of a curve and of its noise baseline (`_noise`) are over the same cases, and have the same `n`. Examples that are left
-//! out of both are those with an empty `baseline` in the table of examples, where the curve has a baseline in others.
-//!
-//! A band (`lo`, `hi`) is of at least [`LEAST`](super::band::LEAST) cases; of fewer, `cases` holds each case's own value, with
-//! semicolons between them. A table of several runs has the column `model` near its end. Every table names the condition of each row in
-//! its column `condition`, `plain` where it is the plain one, several with `+` between them where a row is over them; where it is not
-//! said below, it is the last.
-//!
-//! Where a run has layers with a window or linear-attention layers its tables have one more column at the end, `layer_kind`
-//! (`softmax`, `windowed` or `linear`). Where it has linear layers, those with means of curves as masses have another,
-//! `signed`: the mean of the signed sums of the implicit weights, empty at softmax layers. Tables of models all of whose
-//! layers see the whole prompt by a softmax have neither.
+//! A curve and its noise baseline (`_noise`) cover the same cases; excluded examples have an empty `baseline`. Bands (`lo`, `hi`) need at
+//! least [`LEAST`](super::band::LEAST) cases; with fewer, `cases` lists the values, separated by semicolons. Trailing columns: `model`
+//! (several runs), `condition` (several joined by `+`), `layer_kind` (`softmax`, `windowed`, `linear`; if the run has windowed or linear
+//! layers) and `signed` (mean signed sums of the implicit weights; mean masses with linear layers only).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,8 +18,8 @@ use super::{
 use palimpsest_data::ground::csv::{CsvTable, list};
 use palimpsest_run::runs::condition::label;
 
-/// Writes the tables of a run into `folder`, each by rename: `curves.csv` (means and noise baselines), `ratios.csv`,
-/// `strip.csv` and `examples.csv`, with `prefix` before the files' names. Groups without members have no rows.
+/// Writes `curves.csv` (means and noise baselines), `ratios.csv`, `strip.csv` and `examples.csv` into `folder`, prefixed and each by
+/// rename. Empty groups are omitted.
 pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     std::fs::create_dir_all(folder).map_err(|source| LensError::Io { path: folder.to_owned(), source })?;
     let groups: Vec<Group> = lens.groups().into_iter().filter(|group| lens.units(group) > 0).collect();
@@ -58,9 +50,7 @@ pub fn write(prefix: &str, lens: &Lens, folder: &Path) -> Result<Vec<PathBuf>, L
     Ok(written)
 }
 
-/// A row a series and layer; a layer where the statistic is undefined has an empty `mean`. At the end `layer_kind` and `signed` where the
-/// series have them, `model` where there are several runs (see the module), and `condition`. `runs` are the series of each, with its
-/// model's and its condition's name.
+/// One row per series and layer, with an empty `mean` where undefined. `runs` holds (model, condition, series).
 pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Vec<u8> {
     let series = || runs.iter().flat_map(|(run, of, all)| all.iter().map(move |one| (*run, *of, one)));
     let all =
@@ -90,7 +80,7 @@ pub fn series_csv(figure: &str, runs: &[(&str, &str, &[Series])]) -> Vec<u8> {
         .bytes()
 }
 
-/// A row a place and layer, `layer_kind` where a layer is windowed or linear. A layer that sees no segment of the place has an empty `mean`.
+/// One row per place and layer; `mean` is empty if no segment is visible.
 pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Vec<u8> {
     let cells = strips.iter().flat_map(|strip| strip.cells.iter().map(move |cell| (strip, cell)));
     let rows = cells.flat_map(|(strip, (place, n, means))| {
@@ -112,9 +102,8 @@ pub fn strip_csv(figure: &str, strips: &[Strip], lens: &Lens) -> Vec<u8> {
         .bytes()
 }
 
-/// A row an example and curve that it has: how many segments were dropped to fit the context, the original indices of the evidence and
-/// of the segments in its noise baseline, and how far the farthest of these is from its evidence (1: an immediate neighbour).
-/// `baseline` and `distance` are empty where nothing can stand in.
+/// One row per example and curve: number of truncated segments, original indices of the evidence and its stand-ins, and the largest
+/// stand-in distance (1: immediate neighbour). `baseline` and `distance` are empty without stand-ins.
 pub fn examples_csv(lens: &Lens) -> Vec<u8> {
     let rows = lens.examples.iter().flat_map(|example| {
         let has = |curve: &&Curve| example.curves().any(|of| of == **curve);
@@ -143,13 +132,12 @@ pub fn examples_csv(lens: &Lens) -> Vec<u8> {
         .bytes()
 }
 
-/// A measure's rows, by one grouping.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureTable<'a> {
     pub grouping: &'a str,
     pub measure: &'a str,
     pub scale: Scale,
-    /// The conditions that the measure pairs; none where each has its own.
+    /// Conditions that the measure pairs; empty if per condition.
     pub paired: &'a [&'a str],
     pub rows: &'a [MeasureRow],
 }
@@ -165,13 +153,12 @@ fn points<'a, R: Copy>(table: CsvTable<R>, point: impl Fn(R) -> &'a Point) -> Cs
         .optional("hi", |row| point(row).high())
 }
 
-/// Some lines over layers: a row a line and layer.
 pub fn lines_csv<'a>(lines: impl Iterator<Item = (&'a str, &'a Series)>) -> Vec<u8> {
     let rows = lines.flat_map(|(line, series)| series.points.iter().map(move |point| (line, point)));
     points(CsvTable::of(rows).column("line", |(line, _)| line), |(_, point)| point).bytes()
 }
 
-/// A row a measure, group and layer. The second column has the name given.
+/// One row per measure, group and layer. `grouping` names the second column.
 pub fn measures_csv(figure: &str, grouping: &str, tables: &[MeasureTable<'_>]) -> Vec<u8> {
     let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
     let lines = rows.flat_map(|(table, row)| row.lines.iter().map(move |line| (table, row, line)));
@@ -200,9 +187,8 @@ fn put(path: PathBuf, table: &[u8]) -> Result<PathBuf, LensError> {
     Ok(path)
 }
 
-/// Writes a study's tables into `folder`, each by rename: those of [`write()`], after the condition's name where the run has several, and
-/// after those of the conditions where not all are in it ([`Selection`](super::Selection)) `measures.csv` where the benchmark has measures, and
-/// `differences.csv` where conditions can be held against each other.
+/// Writes a study's tables into `folder`, each by rename: those of [`write()`] per condition, `measures.csv` and `differences.csv`,
+/// prefixed as [`Selection`](super::Selection) says.
 pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensError> {
     let mut written = Vec::new();
     for (condition, lens) in study.measured() {
@@ -240,7 +226,6 @@ pub fn write_study(study: &Study, folder: &Path) -> Result<Vec<PathBuf>, LensErr
     Ok(written)
 }
 
-/// Something of each stand-in, ascending and once.
 fn each(stand_ins: &[StandIn], of: impl Fn(&StandIn) -> usize) -> BTreeSet<usize> {
     stand_ins.iter().map(of).collect()
 }

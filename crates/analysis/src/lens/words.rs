@@ -1,4 +1,4 @@
-//! A study in words: what `palimpsest lens` prints beside its CSV files. Attention in percent, averaged over layers of one kind.
+//! Text summary printed by `palimpsest lens`. Attention in percent, averaged over layers of one kind.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,7 +7,6 @@ use super::{Curve, LayerKind, Lens, Scale, Series, Statistic, Study, Target};
 use palimpsest_data::ground::table::{within, wrapped};
 use palimpsest_run::runs::condition::label;
 
-/// The tables of every condition and of the benchmark's measures, in lines of a width.
 pub fn in_words(study: &Study, width: usize) -> String {
     let mut text = String::new();
     for (condition, lens) in study.measured() {
@@ -27,8 +26,7 @@ fn line(text: &str, width: usize) -> String {
     wrapped(text, width) + "\n"
 }
 
-/// One line a group that has members: attention in percent, averaged over layers, noise baselines in brackets. Each kind of
-/// layers has a table.
+/// One table per layer kind, one line per non-empty group: attention in percent, noise baselines in brackets.
 fn summary(lens: &Lens, width: usize) -> String {
     let mut text = String::new();
     let mut say = |sentence: String| text += &line(&sentence, width);
@@ -63,7 +61,7 @@ fn summary(lens: &Lens, width: usize) -> String {
     for skipped in &lens.skipped {
         say(format!("not measured: {} {}: {}", skipped.case, skipped.probe, skipped.reason));
     }
-    // Of each group its label, and by curve the signal and its noise baseline; last the ratio, which has none.
+    // Per group: label; per curve: signal and noise baseline; last the ratio, without a baseline.
     let groups = lens.groups().into_iter().filter(|group| lens.units(group) > 0);
     let measured = groups.map(|group| {
         let of = |statistic| lens.series(&group, statistic, Scale::Mass);
@@ -88,7 +86,6 @@ fn summary(lens: &Lens, width: usize) -> String {
     text
 }
 
-/// A group's label, and for each curve and the ratio: its number, the units that it rests on, and if it has a noise baseline.
 type Row = (String, Vec<(String, usize, bool)>);
 
 fn cell(series: &Series, noise: Option<&Series>, kind: LayerKind) -> (String, usize, bool) {
@@ -112,7 +109,7 @@ fn heading(lens: &Lens, kind: LayerKind, count: usize, rows: &[Row]) -> String {
     format!("{what} in %, {layers}{noise}{ratio}; n: {many} with a value")
 }
 
-/// The table: a column a curve. Where the curves of a group rest on different numbers of units, each says its own.
+/// One column per curve. Unit counts are printed per cell where they differ within a group.
 fn table_of(lens: &Lens, rows: &[Row], width: usize) -> String {
     let of_row = |(_, cells): &Row| cells.iter().map(|(_, n, _)| *n).collect::<BTreeSet<_>>();
     let alike = rows.iter().all(|row| of_row(row).len() <= 1);
@@ -135,7 +132,7 @@ fn table_of(lens: &Lens, rows: &[Row], width: usize) -> String {
     within(&lines, |column| column > 0, kept, width)
 }
 
-/// The benchmark's measures: of each a table of groups and conditions, averaged over layers of one kind; empty where it has none.
+/// One table per measure: groups and conditions, averaged over layers of one kind. May be empty.
 fn measures(study: &Study, width: usize) -> String {
     let mut text = String::new();
     let Some((_, lens)) = study.measured().next() else { return text };
@@ -183,7 +180,6 @@ fn indented(table: &str) -> String {
     table.lines().map(|line| format!("{INDENT}{line}\n")).collect()
 }
 
-/// The units with a value at some layer of a kind.
 fn units_over(series: &Series, kind: LayerKind) -> usize {
     let of_kind = series.points.iter().filter(|point| point.layer.kind == kind);
     of_kind.map(|point| point.n).max().unwrap_or(0)

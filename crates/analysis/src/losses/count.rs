@@ -1,8 +1,7 @@
-//! Counts over traces: STALE's table 3 for any system, answers given the evidence, and the waterfall.
+//! Counts over traces: STALE's table 3, answers given the evidence, and the waterfall.
 //!
-//! A share is of all members, those included of which it is not known: it is a range, from what is certain to what is possible. Where a
-//! hit is known and a miss is not, the share of the known ones alone would always be one. Only what is measured of a sample of the answers
-//! (attention, effects) has the share of the measured ones.
+//! Shares are ranges over all members, from certain to possible, since known hits with unknown misses would always give 1. Only sampled
+//! measurements (attention, effects) use the known members as denominator.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -15,13 +14,11 @@ use palimpsest_data::benchmarks::Side;
 use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_data::statistics::{Interval, LEVEL, wilson};
 
-/// Members of which something is so, and those of which it is not known.
+/// Number of hits, with known and unknown members.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     pub count: usize,
-    /// Members of which it is known, one way or the other.
     pub of: usize,
-    /// Members of which it is not known.
     pub unknown: usize,
 }
 
@@ -47,18 +44,18 @@ impl Count {
         self.count + self.unknown
     }
 
-    /// Those of which it is known, for what is measured of a sample.
+    /// Drops unknown members, for sampled measurements.
     #[must_use]
     pub fn known(self) -> Self {
         Count { unknown: 0, ..self }
     }
 
-    /// The share of all that is certain and the one that is possible, from 0 to 1; absent where nothing is known of any.
+    /// Certain and possible share, 0 to 1; `None` if nothing is known.
     pub fn shares(self) -> Option<[f64; 2]> {
         (self.of > 0).then(|| [self.count, self.most()].map(|count| count as f64 / self.all() as f64))
     }
 
-    /// From the lower end of the certain share's 95% interval to the upper end of the possible one's (Wilson).
+    /// From the lower end of the certain share's 95% Wilson interval to the upper end of the possible one's.
     pub fn interval(self) -> Option<Interval> {
         if self.of == 0 {
             return None;
@@ -78,11 +75,10 @@ impl AddAssign for Count {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// The life of facts in the store.
     Writing,
     Retrieval,
     Answers,
-    /// Each stage, of the facts that reached it.
+    /// Each stage, relative to the facts that reached it.
     Waterfall,
     Left,
 }
@@ -99,19 +95,16 @@ impl Part {
     }
 }
 
-/// One number of a group of traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Number {
     pub part: Part,
     pub name: String,
-    /// The role of the facts that it is of; empty where it is of probes.
+    /// Role of the facts; empty for probes.
     pub role: String,
-    /// The length of the list that it is of.
     pub k: Option<usize>,
     pub count: Count,
-    /// Is it measured of a sample of the answers, so that its share is that of the known ones?
+    /// True if measured on a sample of the answers; then the denominator is the known members.
     pub of_sample: bool,
-    /// A mean in the place of the share.
     pub mean: Option<f64>,
 }
 
@@ -124,13 +117,12 @@ impl Number {
         Number { of_sample: stage.is_of_sample(), ..Number::new(part, stage.key(), role, None, count) }
     }
 
-    /// The count whose shares are printed.
     pub fn shown(&self) -> Count {
         if self.of_sample { self.count.known() } else { self.count }
     }
 }
 
-/// The roles of traces: sides first, then in the order of first appearance.
+/// Roles: sides first, then in first-seen order.
 pub fn roles(traces: &[&Trace]) -> Vec<String> {
     let mut found: Vec<(Option<Side>, &str)> = Vec::new();
     for fact in traces.iter().flat_map(|trace| &trace.facts) {
@@ -157,10 +149,9 @@ fn in_role<'a>(
     traces.iter().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
 }
 
-/// The number of facts of which something is so, as all, some or none of them.
 pub(super) const SHARES: [&str; 3] = ["all", "some", "none"];
 
-/// All, some (not all) or none of a probe's facts. Unknown where that is not known of some fact, unless others decide it.
+/// All, some (not all) or none of a probe's facts (three-valued logic).
 fn shares(facts: &[Known]) -> [Known; 3] {
     let (any, all) = (Known::any(facts.iter().copied()), Known::all(facts.iter().copied()));
     [all, Known::all([any, all.opposite()]), any.opposite()]
@@ -180,7 +171,7 @@ fn of_shares(
     }
 }
 
-/// The life of facts in the store. A store is its case's: what several probes need counts once.
+/// Life of facts in the store. Facts needed by several probes of a case count once.
 pub fn writing(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
     for role in roles(traces) {
@@ -227,13 +218,13 @@ pub fn writing(traces: &[&Trace]) -> Vec<Number> {
     numbers
 }
 
-/// The traces that have both sides, with the places of the older and the newer fact.
+/// Traces with both sides, and the indices of the older and the newer fact.
 fn sided<'a>(traces: &'a [&'a Trace]) -> Vec<(&'a Trace, usize, usize)> {
     let both = |trace: &&'a Trace| Some((*trace, trace.side(Side::Older)?, trace.side(Side::Newer)?));
     traces.iter().filter_map(both).collect()
 }
 
-/// Ranked lists, by each k for which some search asked.
+/// Ranked lists, at each k that some search requested.
 pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
     let (roles, sided) = (roles(traces), sided(traces));
@@ -274,10 +265,10 @@ pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
     numbers
 }
 
-/// The number of questions of which it is known what their list holds.
+/// Name of the number of questions whose list contents are known.
 pub const LIST_KNOWN: &str = "list known";
 
-/// Answers, given what the condition's list holds.
+/// Answers, conditional on the contents of the condition's list.
 pub fn answers(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
     let mut push =
@@ -319,24 +310,22 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
         };
         push(&format!("right given {share}"), "", right(&mut traces.iter().filter(holds).copied()));
     }
-    // Questions of which it is not known what their list holds are in no number that is given it.
+    // Conditional numbers exclude questions with unknown list contents.
     let is_known = |trace: &&Trace| (0..trace.facts.len()).all(|fact| in_list(trace, fact) != Known::Unknown);
     push(LIST_KNOWN, "", Count::of(traces.iter().map(|trace| Known::of(is_known(trace)))));
     numbers
 }
 
-/// A stage of the waterfall in one role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     pub stage: Stage,
-    /// Of the facts that reached it: those that passed no known `no` before.
+    /// Passed, among facts without a known `no` at earlier stages.
     pub arrow: Count,
-    /// Of all facts: those that are left, and those whose fate at this stage is unknown.
+    /// Remaining, among all facts; unknown if the outcome at this stage is.
     pub left: Count,
 }
 
 impl Step {
-    /// The counts whose shares are shown: of those that reached it, and of all facts.
     pub fn shown(&self) -> (Count, Count) {
         if self.stage.is_of_sample() {
             (self.arrow.known(), self.left.known())
@@ -346,21 +335,21 @@ impl Step {
     }
 }
 
-/// The waterfall of the facts in a role. A stage that was not measured of a fact neither stops it nor counts it.
+/// Waterfall of the facts in a role. Unmeasured stages neither stop nor count a fact.
 pub fn waterfall(traces: &[&Trace], role: &str) -> Vec<Step> {
     let facts: Vec<&FactTrace> = in_role(traces, role).map(|(_, _, fact)| fact).collect();
     let step = |(at, stage): (usize, Stage)| {
         let reached = facts.iter().filter(|fact| fact.stages[..at].iter().all(|known| *known != Known::No));
         let arrow = Count::of(reached.map(|fact| fact.stages[at]));
         let left = Count { of: facts.len() - arrow.unknown, ..arrow };
-        // Where nothing is known of any fact that came so far, the stage was not measured.
+        // No known value for any remaining fact: the stage was not measured.
         let left = if arrow.of == 0 && arrow.unknown > 0 { Count { of: 0, ..left } } else { left };
         Step { stage, arrow, left }
     };
     Stage::ALL.into_iter().enumerate().map(step).collect()
 }
 
-/// All numbers of some traces. Those of the store and of searches are the system's, whatever the condition.
+/// All numbers of some traces. Store and search numbers belong to the system, not to the condition.
 pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
     let mut all = Vec::new();
     if of_system {
@@ -377,7 +366,6 @@ pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
     all
 }
 
-/// Both levels of provenance have the same numbers; the second needs judgements.
 pub fn level_in_words(level: Level) -> &'static str {
     match level {
         Level::Source => "level 1: a session of the evidence is among the memory's sources",

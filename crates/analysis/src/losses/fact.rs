@@ -1,8 +1,7 @@
-//! The facts that a probe needs, and the memories that carry them.
+//! Facts that a probe needs, and the memories that carry them.
 //!
-//! A memory carries a fact where a session of the fact's evidence is among its sources ([`Level::Source`]), and more strictly where a judge
-//! also says that its text states the fact ([`Level::Stated`]): a memory whose text changes may carry a fact for a time. Sources that a system does not know are not the same as none: what rests on them
-//! is [`Known::Unknown`], which no count takes for no.
+//! A memory carries a fact if an evidence session is among its sources ([`Level::Source`]); more strictly, if a judge also says that its
+//! text states the fact ([`Level::Stated`]). Sources that the system does not report give [`Known::Unknown`], not no.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +41,6 @@ impl Known {
         self == Known::Yes
     }
 
-    /// Is any of them so? Unknown where none is known to be, and some are unknown.
     pub fn any(all: impl IntoIterator<Item = Known>) -> Self {
         all.into_iter().max().unwrap_or(Known::No)
     }
@@ -52,16 +50,15 @@ impl Known {
     }
 }
 
-/// A piece of evidence that a memory may carry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     pub role: String,
     pub side: Option<Side>,
-    /// The original indices of the sessions that hold it. Of a side all that play its part; else one.
+    /// Original indices of its sessions: all with the role for a side, else one.
     pub sessions: BTreeSet<usize>,
 }
 
-/// The facts of a probe: the older side, the newer side, then the others in the order of the data. Parts of a session count as the session.
+/// Facts of a probe: older side, newer side, then the others in data order. Parts of a session count as the session.
 pub fn facts(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) -> Vec<Fact> {
     let mut roles: Vec<&PlannedEvidence> = Vec::new();
     for evidence in case.evidence_of(probe) {
@@ -89,21 +86,20 @@ pub fn facts(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) ->
     facts
 }
 
-/// The original index of the session that a label names: 3 of `session[3]`.
+/// Original session index of a label: 3 for `session[3]`.
 pub fn session_index(label: &str) -> Option<usize> {
     Span::new(label, 0..0).segment()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Level {
-    /// The evidence's session is among its sources. Free, and also counts memories that say something else.
+    /// An evidence session is among the sources. Free, but also counts memories that state something else.
     Source,
-    /// And a judge says that it states the fact.
+    /// Additionally, a judge says that the memory states the fact.
     Stated,
 }
 
 impl Level {
-    /// 1 or 2, as tables write it.
     pub fn number(self) -> u8 {
         match self {
             Level::Source => 1,
@@ -112,7 +108,7 @@ impl Level {
     }
 }
 
-/// Judgements of the memories of one case, by memory.
+/// Judgements of one case's memories, by memory id.
 #[derive(Debug, Clone, Default)]
 pub struct Stated<'a>(BTreeMap<&'a str, Vec<&'a StatedRow>>);
 
@@ -125,7 +121,7 @@ impl<'a> Stated<'a> {
         by_memory
     }
 
-    /// Does a text of a memory state the evidence of a role in a session? Of several judgements the last counts.
+    /// True if a memory's text states the evidence of a role in a session; the last judgement counts.
     fn says(&self, id: &str, text: &str, role: &str, session: usize) -> Known {
         let is = |row: &&&StatedRow| {
             row.text == text && row.role == role && session_index(&row.session) == Some(session)
@@ -136,7 +132,7 @@ impl<'a> Stated<'a> {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Carrier<'a> {
-    /// The judgements; `None` at [`Level::Source`].
+    /// `None` at [`Level::Source`].
     pub stated: Option<&'a Stated<'a>>,
 }
 
@@ -145,7 +141,7 @@ impl Carrier<'_> {
         if self.stated.is_some() { Level::Stated } else { Level::Source }
     }
 
-    /// Does the memory of this id, with this text and these sources, carry a fact?
+    /// Three-valued: does this memory carry the fact?
     pub fn carries(&self, id: &str, text: Option<&str>, sources: Option<&[Source]>, fact: &Fact) -> Known {
         let Some(sources) = sources else { return Known::Unknown };
         let sessions: BTreeSet<usize> =

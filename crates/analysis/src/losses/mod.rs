@@ -1,14 +1,7 @@
-//! Losses of facts on their way from a memory system's store to the answer: written, kept, retrieved, shown, attended, used, right.
+//! Losses of facts between a memory system's store and the answer: written, kept, retrieved, shown, attended, used, right.
 //!
-//! Reads what a run keeps of memory systems (events, dumps, searches), its answers and verdicts, the attention to memories and the effects
-//! of hiding them, and counts. Reads files only: it asks no system and no model. Called by the commands `table --memory`, `figures` and
-//! `report`.
-//!
-//! - [`fact`]: the facts of a probe, and the memories that carry them.
-//! - [`writing`]: the life of a fact in the store.
-//! - [`retrieval`]: ranked lists. [`reading`]: attention to a memory and its effect.
-//! - [`trace`]: one probe under one condition. [`count`]: counts of traces.
-//! - [`records`]: counts by type and probe. [`tables`]: their layout. [`words`]: sentences for people.
+//! Counts a run's memory events, dumps, searches, answers, verdicts, attention and causal effects. Reads files only. Used by `table
+//! --memory`, `figures` and `report`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,9 +56,7 @@ pub enum LossError {
 pub struct Losses {
     pub benchmark: &'static Benchmark,
     pub run: String,
-    /// Whose verdicts say what is right, with the rubric in brackets; `None` where nobody judged.
     pub judge: Option<String>,
-    /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
     pub systems: Vec<SystemLosses>,
 }
@@ -74,17 +65,16 @@ pub struct Losses {
 pub struct SystemLosses {
     pub name: String,
     pub extraction: Extraction,
-    /// Ways in which the sources of its memories were found.
     pub provenance: BTreeSet<Provenance>,
     pub failed_searches: usize,
-    /// Searches after which the store was another one; unknown of systems without a fingerprint.
+    /// Searches that changed the store; unknown for systems without a fingerprint.
     pub changed_searches: Count,
     pub missing: usize,
     pub conditions: Vec<ConditionLosses>,
 }
 
 impl SystemLosses {
-    /// The levels of provenance that can be counted.
+    /// Levels of provenance with data.
     pub fn levels(&self) -> Vec<Level> {
         self.conditions.first().map(|one| one.traces.keys().copied().collect()).unwrap_or_default()
     }
@@ -98,7 +88,7 @@ pub struct ConditionLosses {
 }
 
 impl Losses {
-    /// Losses of a run; `None` of a run without a memory system. Of several judges' verdicts the last readable ones count.
+    /// Returns `None` for a run without a memory system. The latest judge with verdicts counts.
     pub fn open(
         run: &RunFolder,
         benchmark: &'static Benchmark,
@@ -217,7 +207,7 @@ impl Reader<'_> {
         Ok(memory_densities(&path, &store)?)
     }
 
-    /// Is an answer right? One without a verdict is wrong; where a judge gives scores the best one is right.
+    /// Answers without a verdict are wrong; with scores, only the best one is right.
     fn right(&self, record: &Record<'_>) -> Known {
         let Some(judge) = self.judge else { return Known::Unknown };
         let verdict = record.judged_by(judge).filter(|row| row.is_clean());

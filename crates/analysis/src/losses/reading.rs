@@ -1,9 +1,8 @@
-//! Attended and used: a memory that was shown, as the model read it.
+//! Decides if a shown memory was attended and used.
 //!
-//! *Attended*: the density of the query's attention to its span is above its baseline's and among the [`HIGHEST`] of the memories shown.
-//! The baseline of a memory are the memories next in rank, one on either side, that are known to carry no evidence: their mean.
-//! *Used*: hiding its span from the question on costs the answer more log-probability a token than 95% of the answer's control stretches
-//! do, or changes its likeliest tokens.
+//! *Attended*: the density of the query's attention to its span exceeds its baseline's and is among the [`HIGHEST`] of the shown memories.
+//! The baseline is the mean of the next-ranked memory on either side that is known to carry no evidence. *Used*: blocking its span from the
+//! question on costs more log-probability per token than 95% of the answer's controls, or changes its most likely tokens.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +12,10 @@ use palimpsest_data::statistics::control::are_apart;
 use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow};
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// Memories among whose densities an attended one is.
 pub const HIGHEST: usize = 3;
-/// The quantile of the controls that an effect must exceed.
 pub const CONTROLS: f64 = 0.95;
 
-/// Is the memory at `rank` attended, by all memories' densities and by whether each is known to carry no evidence? Unknown where its density
-/// or its baseline was not measured.
+/// `plain` tells which memories are known to carry no evidence. Unknown if the density or its baseline was not measured.
 pub fn attended(rank: usize, densities: &[(usize, f64)], plain: impl Fn(usize) -> bool) -> Known {
     let Some(&(_, own)) = densities.iter().find(|(at, _)| *at == rank) else { return Known::Unknown };
     let before = densities.iter().rev().find(|(at, _)| *at < rank && plain(*at));
@@ -33,7 +29,6 @@ pub fn attended(rank: usize, densities: &[(usize, f64)], plain: impl Fn(usize) -
     Known::of(own > mean && higher < HIGHEST)
 }
 
-/// The effects of hidden spans on the answers of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
     blocked: BTreeMap<AnswerKey, Vec<CauseRow>>,
@@ -41,7 +36,6 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Effects among the lines of a run: of spans that were hidden at all layers.
     pub fn of(lines: Vec<CauseLine>) -> Self {
         let mut effects = Effects::default();
         for line in lines {
@@ -58,8 +52,7 @@ impl Effects {
         effects
     }
 
-    /// Is the span used by an answer? Unknown where its effect was not measured, and where it changed nothing and there is no control to
-    /// compare its cost with. Of several measurements the last counts.
+    /// Unknown if not measured, or if nothing changed and there is no control. The last measurement counts.
     pub fn used(&self, answer: &AnswerKey, span: &str) -> Known {
         let rows = self.blocked.get(answer).map(Vec::as_slice).unwrap_or_default();
         let Some(row) = rows.iter().rev().find(|row| row.span == span) else { return Known::Unknown };

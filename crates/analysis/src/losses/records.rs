@@ -1,4 +1,4 @@
-//! Counts by system, condition, type and probe, and the differences of systems on the same questions.
+//! Counts by system, condition, type and probe, and paired comparisons of systems.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,6 @@ use palimpsest_run::runs::condition::label;
 
 pub const ALL: &str = "all";
 
-/// The numbers of some traces of a condition at a level.
 #[derive(Debug, Clone)]
 pub struct Block<'a> {
     pub run: &'a Losses,
@@ -40,13 +39,13 @@ impl Block<'_> {
         self.numbers.iter().find(is)
     }
 
-    /// Is its condition the one under which the system's own numbers stand?
+    /// True if the system's own numbers are reported under this condition.
     pub fn is_of_system(&self) -> bool {
         self.system.conditions.first().is_some_and(|first| first.name == self.condition.name)
     }
 }
 
-/// All blocks of some runs, in the order of tables: each type and probe, then all types, then all probes.
+/// All blocks of some runs in table order: each type and probe, all types, all probes.
 pub fn blocks(runs: &[Losses]) -> Vec<Block<'_>> {
     let mut all = Vec::new();
     for run in runs {
@@ -71,7 +70,7 @@ pub fn blocks(runs: &[Losses]) -> Vec<Block<'_>> {
     all
 }
 
-/// Types and groups of probes: all types and all probes where there are several.
+/// Types and probe groups, with totals where there are several.
 fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
     let kinds = sorted_unique(traces.iter().filter_map(|trace| trace.kind.clone()));
     let probes = unique(traces.iter().map(|trace| trace.dimension.clone()));
@@ -81,7 +80,7 @@ fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
             _ => names.into_iter().map(Some).chain([None]).collect(),
         }
     };
-    // One group of probes keeps its name; one type says nothing.
+    // A single probe group keeps its name; a single type is dropped.
     let probes = match &probes[..] {
         [only] => vec![Some(only.clone())],
         _ => with_all(probes),
@@ -90,7 +89,7 @@ fn groups(traces: &[Trace]) -> Vec<(Option<String>, Option<String>)> {
     kinds.iter().flat_map(|kind| probes.iter().map(|probe| (kind.clone(), probe.clone()))).collect()
 }
 
-/// The difference of two systems on the questions that both answered: exact McNemar test.
+/// Paired difference of two systems: exact McNemar test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
     pub first: String,
@@ -99,14 +98,13 @@ pub struct Pair {
     pub first_right: usize,
     pub second_right: usize,
     pub b: usize,
-    /// Right in the second alone.
+    /// Right in the second only.
     pub c: usize,
     pub p: f64,
-    /// Holm's correction of it over all pairs.
     pub p_holm: f64,
 }
 
-/// Every two systems whose memories are shown alike, of runs of one benchmark by one judge.
+/// All pairs of systems with equal display settings, benchmark and judge.
 pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
     struct Answers<'a> {
         run: &'a Losses,
@@ -167,7 +165,6 @@ pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
     pairs
 }
 
-/// A line a number, unrounded.
 pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
     let shares = |number: &Number| number.shown().shares();
     let interval = |number: &Number| number.shown().interval();
@@ -193,7 +190,7 @@ pub fn sheet(blocks: &[Block<'_>]) -> Sheet {
         .sheet(Vec::new())
 }
 
-/// Everything, unrounded: a row a run, system, condition, level, type and probe, with its numbers.
+/// Everything, unrounded: one row per run, system, condition, level, type and probe.
 pub fn json(runs: &[Losses], blocks: &[Block<'_>], pairs: &[Pair], words: &[String]) -> Value {
     let number = |number: &Number| {
         let (count, shown) = (number.count, number.shown());

@@ -1,4 +1,4 @@
-//! The tables of `palimpsest table --memory`: writing, retrieval, answers, the waterfall, and systems against each other.
+//! Tables of `palimpsest table --memory`: writing, retrieval, answers, waterfall, system comparisons.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,6 @@ use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::store::RunFolder;
 
-/// Everything on the memory systems of some runs of one benchmark, in a format.
 pub fn text(dirs: &[PathBuf], choice: JudgeChoice<'_>, format: Format) -> anyhow::Result<String> {
     let open = |dir: &PathBuf| {
         let folder = RunFolder::read(dir)?;
@@ -80,7 +79,6 @@ pub fn tables(runs: &[Losses], pairs: &[Pair]) -> Vec<Table> {
     tables
 }
 
-/// The levels of provenance that stand in the tables, and the systems of which one is missing.
 fn levels_note(runs: &[Losses]) -> Vec<String> {
     let mut notes = vec![level_in_words(Level::Source).to_owned()];
     let systems = || runs.iter().flat_map(|run| &run.systems);
@@ -101,7 +99,6 @@ fn levels_note(runs: &[Losses]) -> Vec<String> {
     notes
 }
 
-/// The columns before the numbers that rows need to be told apart.
 struct Several {
     runs: bool,
     levels: bool,
@@ -122,7 +119,7 @@ impl Several {
         }
     }
 
-    /// A table whose rows are told apart; `by_system`: under its system's name, else its condition's.
+    /// Adds the distinguishing columns; `by_system` uses the system's name, else the condition's.
     fn named<'a, R: Copy>(
         &self,
         items: impl IntoIterator<Item = R>,
@@ -198,7 +195,6 @@ impl Several {
             let name = format!("hit {share}");
             table = table.column(Column::number(share).under("hit"), |item| get(item, &name, ""));
         }
-        // Said once, in the row of the first k.
         let is_first = |k: usize| k == KS[0];
         table = table.number("distractor first", |(block, k)| match is_first(k) {
             true => get((block, k), "distractor", ""),
@@ -322,12 +318,12 @@ fn role_of(traces: &[&Trace], side: Side) -> Option<String> {
     fact.map(|fact| fact.role.clone())
 }
 
-/// Has a probe several facts that are no two sides, so that all, some or none of them says more than the sides do?
+/// True if a probe has several facts other than the two sides, so all/some/none adds information.
 fn has_shares(traces: &[&Trace]) -> bool {
     traces.iter().flat_map(|trace| &trace.facts).any(|fact| fact.side.is_none())
 }
 
-/// A share, its count and its interval; where it is not known of all, what is certain and what is possible.
+/// Share, count and interval; a certain-to-possible range if some are unknown.
 fn counted(number: Option<&Number>) -> Vec<String> {
     let Some(number) = number else { return cell("-") };
     let (shown, unknown) = (number.shown(), number.count.unknown);
@@ -345,7 +341,6 @@ fn counted(number: Option<&Number>) -> Vec<String> {
     lines
 }
 
-/// The events that lost a fact, with how many each: `update 3, delete 1`.
 fn lost(block: &Block<'_>, role: &str) -> Vec<String> {
     let of_role = block.numbers.iter().filter(|number| number.part == Part::Writing && number.role == role);
     let words: Vec<String> = of_role

@@ -1,4 +1,4 @@
-//! One probe under one condition of a memory system: each of its facts at every stage from the store to the answer.
+//! One probe under one condition of a memory system: each fact at every stage from store to answer.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,14 +16,14 @@ use palimpsest_run::runs::rows::{AnswerKey, AnswerRow};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Some event wrote a memory that carries the fact.
+    /// An event wrote a memory that carries the fact.
     Written,
     /// An active memory of the final store carries it.
     Kept,
-    /// A memory that carries it is in the condition's list.
+    /// A memory in the condition's list carries it.
     Retrieved,
     Shown,
-    /// The query's attention singles it out ([`super::reading`]).
+    /// The query attends to it ([`super::reading`]).
     Attended,
     /// The answer depends on it ([`super::reading`]).
     Used,
@@ -41,7 +41,7 @@ impl Stage {
         Stage::Right,
     ];
 
-    /// Is it measured of those answers alone whose attention, or whose causes, were recorded?
+    /// True if measured only on answers with recorded attention or causes.
     pub fn is_of_sample(self) -> bool {
         matches!(self, Stage::Attended | Stage::Used)
     }
@@ -63,12 +63,11 @@ impl Stage {
 pub struct FactTrace {
     pub role: String,
     pub side: Option<Side>,
-    /// The original indices of the sessions that hold it.
     pub sessions: BTreeSet<usize>,
     pub writing: Writing,
-    /// Of the older of two sides: its treatment when the newer one came.
+    /// Older side only: its treatment when the newer fact came.
     pub overwriting: Option<Overwriting>,
-    /// By [`Stage::ALL`], each by itself.
+    /// In the order of [`Stage::ALL`].
     pub stages: [Known; 7],
 }
 
@@ -77,33 +76,29 @@ pub struct Trace {
     pub case: String,
     pub probe: String,
     pub kind: Option<String>,
-    /// The group of the probe ([`palimpsest_data::benchmarks::Benchmark::dimension`]).
     pub dimension: String,
     pub facts: Vec<FactTrace>,
-    /// The system's search, whatever the condition shows of it.
+    /// The system's search, independent of the condition.
     pub search: Ranking,
-    /// The list that the condition takes, all of it.
     pub list: Ranking,
     pub right: Known,
 }
 
-/// The rows that tell of one probe under one condition.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// The system's rows on the case; `None` where there are none yet.
+    /// The system's rows for the case; `None` if missing.
     pub rows: Option<&'a MemoryRows>,
-    /// Memories that the condition shows at most.
     pub k: usize,
     pub show: Show,
     pub answer: Option<&'a AnswerRow>,
-    /// The query's density by rank of the memory shown; empty where attention was not recorded.
+    /// The query's density by memory rank; empty without attention.
     pub densities: &'a [(usize, f64)],
     pub effects: &'a Effects,
     pub right: Known,
 }
 
 impl Evidence<'_> {
-    /// Does the condition's context word a memory? A system's own rendering may leave some out.
+    /// True if the condition's context contains the memory; a system's own rendering may omit some.
     fn words(&self, memory: &Memory, search: Option<&SearchRow>) -> bool {
         match (self.show, search.and_then(|row| row.parts.as_ref())) {
             (Show::Native, Some(parts)) => parts.iter().any(|part| part.memory.as_ref() == Some(&memory.id)),
@@ -120,7 +115,7 @@ pub struct Named {
     pub dimension: String,
 }
 
-/// Every known memory by its id; of searches first, since they were completed by the run.
+/// Memories by id; searches take precedence, since the run completed them.
 fn by_id<'a>(rows: Option<&'a MemoryRows>, probe: &str) -> HashMap<&'a str, &'a Memory> {
     let mut found = HashMap::new();
     let Some(rows) = rows else { return found };
@@ -146,14 +141,14 @@ impl Trace {
                 Some(memory) => (*memory).clone(),
                 None => Memory { id: id.clone(), ..Memory::default() },
             };
-            // Those that did not fit keep their ranks.
+            // Dropped memories keep their ranks.
             let ranks = (0..).filter(|rank| !row.dropped_sessions.contains(rank));
             let all = ranks.zip(row.memories.as_ref()?.iter().map(memory));
             Some(all.filter(|(_, memory)| of.words(memory, search)).collect())
         });
         let list = match (of.show, search) {
             (Show::Ranked | Show::Native, Some(row)) => {
-                // A search for fewer memories than the condition shows may have left some out.
+                // A search with smaller k than the condition may have cut the list.
                 let asked = if row.k < of.k { row.k } else { usize::MAX };
                 Ranking::of(row.memories.get(..of.k).unwrap_or(&row.memories), asked, carrier, facts)
             }
@@ -176,10 +171,9 @@ impl Trace {
     }
 }
 
-/// The steps after the list: the memories that were shown, and how they were read.
 struct Reading<'a> {
     named: &'a Named,
-    /// By rank; `None` where the answer does not say.
+    /// By rank; `None` if the answer does not record it.
     shown: Option<Vec<(usize, Memory)>>,
     of: &'a Evidence<'a>,
     carrier: Carrier<'a>,
@@ -213,7 +207,6 @@ impl Reading<'_> {
         }
     }
 
-    /// The ranks of the shown memories that carry a fact.
     fn carrying(&self, fact: &Fact) -> Vec<usize> {
         let all = self.shown.iter().flatten();
         all.filter(|(_, memory)| self.carrier.has(memory, fact).is_yes()).map(|(rank, _)| *rank).collect()
@@ -247,7 +240,7 @@ impl Reading<'_> {
         self.over_shown(fact, |at| self.of.effects.used(&answer, &format!("{MEMORY}[{at}]")))
     }
 
-    /// Is it so of any memory shown that carries a fact? Unknown where none does: there is nothing to measure.
+    /// Three-valued OR over shown memories that carry a fact; unknown without any.
     fn over_shown(&self, fact: &Fact, of: impl Fn(usize) -> Known) -> Known {
         match self.carrying(fact)[..] {
             [] => Known::Unknown,

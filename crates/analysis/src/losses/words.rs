@@ -1,4 +1,4 @@
-//! Sentences for people: where facts are lost, how much of that is known, and how much it says.
+//! Sentences on where facts are lost, and caveats.
 
 use super::count::{Count, Step, roles, waterfall};
 use super::fact::Level;
@@ -7,7 +7,6 @@ use super::writing::Extraction;
 use super::{ConditionLosses, Losses, SystemLosses};
 use palimpsest_run::runs::condition::label;
 
-/// The paragraphs on some runs: on each system how much it wrote, then where its facts are lost under each condition.
 pub fn in_words(runs: &[Losses]) -> Vec<String> {
     runs.iter().flat_map(|run| run.systems.iter().flat_map(|system| of_system(run, system))).collect()
 }
@@ -16,7 +15,7 @@ fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
     let mut words: Vec<String> = system.conditions.iter().filter_map(of_condition).collect();
     let first = words.first().cloned();
     let written = extraction(system);
-    // A store that holds almost nothing is said first: all that follows rests on it.
+    // A nearly empty store comes first: all later numbers depend on it.
     match (first, is_poor(system)) {
         (Some(_), true) => words.insert(0, written),
         _ => words.push(written),
@@ -27,7 +26,7 @@ fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
     words
 }
 
-/// True if hardly anything was written, the evidence no more than the rest: a system that keeps evidence alone has few memories, and good ones.
+/// True if little was written, evidence no more than the rest; a system that keeps only evidence is not poor.
 fn is_poor(system: &SystemLosses) -> bool {
     let traces =
         system.conditions.iter().filter_map(|condition| condition.traces.get(&Level::Source)).flatten();
@@ -37,7 +36,6 @@ fn is_poor(system: &SystemLosses) -> bool {
     system.extraction.is_poor() && 2 * of_evidence < written.len().max(1)
 }
 
-/// The chain of each role, and its largest loss.
 fn of_condition(condition: &ConditionLosses) -> Option<String> {
     let traces: Vec<&Trace> = condition.traces.get(&Level::Source)?.iter().collect();
     let mut sentences = Vec::new();
@@ -55,7 +53,7 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
         if let Some(most) = facts.max_by_key(|step| (lost(step), std::cmp::Reverse(step.stage)))
             && lost(most) > 0
         {
-            // An unknown fate may be a loss.
+            // An unknown outcome may be a loss.
             let unknown = steps.iter().any(|step| step.stage != Stage::Right && step.shown().0.unknown > 0);
             let known = if unknown { "known " } else { "" };
             let (lost, stage) = (lost(most), most.stage.key());
@@ -84,7 +82,7 @@ fn counted(step: &Step) -> String {
     }
 }
 
-/// The amount that a system wrote, and a warning where later losses say nothing.
+/// Amount written, with a warning if later losses are uninformative.
 fn extraction(system: &SystemLosses) -> String {
     let Extraction { cases, sessions, fruitful, untold, unplaced, failed, memories, json, unparsed } =
         system.extraction;

@@ -1,9 +1,8 @@
-//! The life of a fact in a store: events and the final dump become written, kept and lost, and of the older of two conflicting facts
-//! whether it was looked at, let through a gate, marked and removed when the newer one came (STALE, table 3).
+//! Life of a fact in a store: written, kept and lost, from events and the final dump; for the older of two conflicting facts also looked
+//! at, gated, marked and removed when the newer one came (STALE, table 3).
 //!
-//! Events are replayed in order, each with the text that the memory had after it. Sources of an update are all of the memory's; an update
-//! that names none leaves them as they were, since what the memory was made of does not change. Where not all that was written is told
-//! ([`MemoryRows::tells_all`]), what no event shows may have happened all the same: it is unknown.
+//! Replays events in order with the memory's text after each. An update without sources keeps the previous ones. If the rows are incomplete
+//! ([`MemoryRows::tells_all`]), anything without an event is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +14,16 @@ use palimpsest_run::memory::system::rows::{EventRow, HistoryRow, SessionRow};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Writing {
-    /// Some event wrote a memory that carries it, or the dump holds one.
     pub written: Known,
-    /// An active memory of the final store carries it.
     pub kept: Known,
-    /// The event after which no active memory carried it; of facts that were written and not kept.
+    /// Event after which no active memory carried it; for facts written and not kept.
     pub lost: Option<Lost>,
 }
 
-/// An event that took a fact out of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// The session that was written then; absent where no event tells.
+    /// Session written at that time; `None` without an event.
     pub session: Option<String>,
-    /// The change; absent where no event tells.
     pub op: Option<Op>,
 }
 
@@ -53,11 +48,11 @@ pub fn op_word(op: Op) -> &'static str {
 /// Treatment of the older of two facts when the newer one came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overwriting {
-    /// A memory that carries it was among the candidates of a memory that carries the newer one.
+    /// A memory that carries it was a candidate of a memory that carries the newer one.
     pub looked_at: Known,
-    /// It passed the gate before the decision; unknown of systems that report no gate.
+    /// It passed the gate; unknown if the system reports no gate.
     pub gated: Known,
-    /// It was updated, deleted or marked as stale, unknown or weak.
+    /// Updated, deleted, or marked as stale, unknown or weak.
     pub marked: Known,
     pub removed: Known,
 }
@@ -101,7 +96,7 @@ impl Replay {
     }
 }
 
-/// A replay with counts of the active memories that carry a fact: those that are known to, and those of which it is not known.
+/// Replay state: counts of active memories that carry the fact, known and unknown.
 struct Holding<'a> {
     replay: Replay,
     carrier: Carrier<'a>,
@@ -119,7 +114,7 @@ impl<'a> Holding<'a> {
         self.replay.carries(self.carrier, id, self.fact)
     }
 
-    /// The counts to which a memory adds one; none where it is not active or carries it not.
+    /// Counter for a memory; `None` if it is inactive or does not carry the fact.
     fn count_of(&mut self, id: &str) -> Option<&mut usize> {
         let active = self.replay.0.get(id).is_some_and(|entry| entry.active);
         match if active { self.carries(id) } else { Known::No } {
@@ -136,7 +131,6 @@ impl<'a> Holding<'a> {
         self.count_of(id).into_iter().for_each(|count| *count += 1);
     }
 
-    /// Does an active memory carry the fact?
     fn holds(&self) -> Known {
         match (self.carrying, self.unknown) {
             (0, 0) => Known::No,
@@ -148,7 +142,7 @@ impl<'a> Holding<'a> {
 
 pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing {
     let mut store = Holding::new(carrier, fact);
-    // What no row shows is not written, where the rows show all.
+    // With complete rows, no event means not written.
     let untold = if rows.tells_all() { Known::No } else { Known::Unknown };
     let (mut written, mut lost) = (untold, None);
     for (row, text) in rows.events() {
@@ -170,11 +164,11 @@ pub fn writing(rows: &MemoryRows, carrier: Carrier<'_>, fact: &Fact) -> Writing 
             Known::any(dump.iter().filter(has).map(|memory| carrier.has(memory, fact)))
         }
         None if untold == Known::No => store.holds(),
-        // A change that nobody told may have ended it, or brought it back.
+        // An unreported change may have ended or restored it.
         None => Known::Unknown,
     };
     let gone = written.is_yes() && kept == Known::No;
-    // An event after which it came back is none that lost it.
+    // Not lost if it came back later.
     let lost = lost.filter(|_| !store.holds().is_yes());
     let lost = gone.then(|| lost.unwrap_or(Lost { session: None, op: None }));
     Writing { written, kept, lost }
@@ -184,7 +178,7 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
     let mut replay = Replay::default();
     let untold = if rows.tells_all() { Known::No } else { Known::Unknown };
     let (mut marked, mut removed) = (untold, untold);
-    // Candidates are known where the newer fact's events name some, and where there are none of it and others name some.
+    // Known if the newer fact's events name candidates, or if it has no events and others name candidates.
     let (mut looked_at, mut gated) = (untold, untold);
     let (mut reports, mut reports_gate) = (false, false);
     let (mut newer_written, mut newer_reports) = (false, false);
@@ -198,8 +192,8 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
             looked.iter().map(|one| replay.carries(carrier, &one.memory, older)).collect();
         let (carried, before) = (replay.carries(carrier, id, older), replay.carries(carrier, id, newer));
         replay.apply(event);
-        // The gate and the candidates are those of the newer fact's memory, whenever it is compared. What its session decides of older
-        // memories is about it; a memory that its session wrote is the newer fact's by its source, and more strictly by its text.
+        // Gate and candidates belong to the newer fact's memory, whenever it is compared. Its session's decisions on older memories count;
+        // memories written in its session carry the newer fact by source, more strictly by text.
         let of_session = in_session && (!writes || carrier.level() == Level::Source);
         let own = carrier.carries(id, text, row.event.sources.as_deref(), newer);
         let is_newer = before.max(replay.carries(carrier, id, newer)).max(own).max(Known::of(of_session));
@@ -220,7 +214,7 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
             }
         }
     }
-    // A memory that was changed was looked at and let through, also where no list of candidates says so.
+    // A changed memory was looked at and passed the gate, even without a candidate list.
     let known = |reported: bool, found: Known| match found.max(marked) {
         _ if !reported => Known::Unknown,
         Known::No if newer_written && !newer_reports => Known::Unknown,
@@ -229,31 +223,30 @@ pub fn overwriting(rows: &MemoryRows, carrier: Carrier<'_>, older: &Fact, newer:
     Overwriting { looked_at: known(reports, looked_at), gated: known(reports_gate, gated), marked, removed }
 }
 
-/// Amounts that a system wrote of its histories.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extraction {
     pub cases: usize,
-    /// Sessions that were given to it, of which failed ones wrote nothing.
+    /// Sessions given to the system; failed ones wrote nothing.
     pub sessions: usize,
-    /// Sessions from which it is known to have written a memory.
+    /// Sessions known to have produced a memory.
     pub fruitful: usize,
-    /// Sessions of which nothing tells what was written.
+    /// Sessions with unknown output.
     pub untold: usize,
-    /// Memories that were written at the end with unknown sources: they may be from any session.
+    /// Memories written at the end with unknown sources.
     pub unplaced: usize,
     pub failed: usize,
-    /// Memories in the final stores, or where there is no dump those that events leave.
+    /// Memories in the final stores, or after replaying events without a dump.
     pub memories: usize,
-    /// Calls of its language model whose reply should have been JSON.
+    /// LLM calls with an expected JSON reply.
     pub json: usize,
-    /// Calls whose reply did not parse.
+    /// Those whose reply did not parse.
     pub unparsed: usize,
 }
 
 impl Extraction {
     pub fn add(&mut self, rows: &MemoryRows) {
         self.cases += 1;
-        // Systems that write at the end only tell the session by the sources.
+        // Systems that write only at the end name sessions by sources.
         let mut wrote: BTreeSet<&str> = BTreeSet::new();
         let mut ended: BTreeMap<&str, &SessionRow> = BTreeMap::new();
         let mut held: BTreeSet<&str> = BTreeSet::new();
@@ -277,7 +270,6 @@ impl Extraction {
         }
         self.sessions += ended.len();
         self.failed += ended.values().filter(|row| row.failed.is_some()).count();
-        // A system that tells no events may tell sources in its dump.
         let dumped = rows.dump.iter().flatten().flat_map(|memory| memory.sources.iter().flatten());
         wrote.extend(dumped.map(|source| source.session.as_str()));
         self.memories += rows.dump.as_ref().map_or(held.len(), Vec::len);
@@ -287,12 +279,12 @@ impl Extraction {
         self.unparsed += rows.calls.iter().filter(|call| call.json == Some(false)).count();
     }
 
-    /// Does nothing tell what it wrote of any session?
     pub fn is_untold(&self) -> bool {
         self.untold == self.sessions
     }
 
-    /// Are there fewer memories than a quarter of the sessions that tell, and from fewer? Then later losses say nothing of the system.
+    /// True if memories are fewer than a quarter of the sessions with known output, and come from fewer than a quarter: later losses are
+    /// uninformative.
     pub fn is_poor(&self) -> bool {
         !self.is_untold() && 4 * self.fruitful.max(self.memories) < self.sessions - self.untold
     }

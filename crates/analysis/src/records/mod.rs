@@ -1,10 +1,8 @@
-//! Records of a run: each planned question with its answer and its verdicts, joined once for tables, losses, exports and pages.
+//! Joins each planned question with its answer and verdicts, for tables, losses, exports and pages.
 //!
-//! A verdict becomes a cell of a table in three steps:
-//!
-//! 1. [`join`] puts the rows of a folder, which is read once, beside the plan: a [`Record`] a question and condition.
-//! 2. A record is worth something by a judge, in a cell of its benchmark ([`crate::results::outcomes`]).
-//! 3. Cells are counted, with their intervals, and laid out ([`crate::results::metrics`], [`crate::results::sheets`]).
+//! A verdict becomes a table cell in three steps: [`join`] makes a [`Record`] per question and condition; a judge and a benchmark give it a
+//! worth and a cell ([`crate::results::outcomes`]); cells are counted and laid out ([`crate::results::metrics`],
+//! [`crate::results::sheets`]).
 
 use std::collections::HashMap;
 
@@ -13,35 +11,31 @@ use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe};
 use palimpsest_run::runs::rows::{AnswerKey, AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::RunFolder;
 
-/// A planned question under a condition.
 #[derive(Debug, Clone)]
 pub struct Record<'a> {
     pub case: &'a PlannedCase,
     pub probe: &'a PlannedProbe,
-    /// Its row, an error too; `None` where it was not asked yet.
     pub row: Option<&'a AnswerRow>,
-    /// Of every judge by every rubric, error rows included.
     pub verdicts: Vec<&'a VerdictRow>,
 }
 
 impl<'a> Record<'a> {
-    /// The row of a clean answer.
+    /// The row, if it has no error.
     pub fn answer(&self) -> Option<&'a AnswerRow> {
         self.row.filter(|row| row.error.is_none() && row.answer.is_some())
     }
 
-    /// The row of a judge by a rubric.
     pub fn judged_by(&self, judge: &JudgeName) -> Option<&'a VerdictRow> {
         self.verdicts.iter().rfind(|row| judge.gave(row)).copied()
     }
 
-    /// A judge's clean verdict on a clean answer. Verdicts on an answer that is an error by now count for nothing.
+    /// A judge's verdict, if neither it nor the answer is an error.
     pub fn verdict(&self, judge: &JudgeName) -> Option<&'a VerdictRow> {
         self.judged_by(judge).filter(|row| row.is_clean() && self.answer().is_some())
     }
 }
 
-/// The questions of a plan under one condition, in the plan's order. Of several rows on one question the last counts.
+/// Questions of a plan under one condition, in plan order. The last row per question counts.
 pub fn join<'a>(
     plan: &'a [PlannedCase],
     condition: &str,
@@ -62,7 +56,6 @@ pub fn join<'a>(
     planned.map(record).collect()
 }
 
-/// A run's questions under one of its conditions.
 pub fn of<'a>(run: &'a RunFolder, condition: &str) -> Vec<Record<'a>> {
     join(&run.plan, condition, &run.answers, &run.verdicts)
 }

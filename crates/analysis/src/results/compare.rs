@@ -1,8 +1,7 @@
-//! The difference of two runs on the same questions: exact McNemar test, interval, Holm's correction over the cells.
+//! Paired comparison of two runs: exact McNemar test, interval, Holm's correction over the cells.
 //!
-//! A difference is that of the first run less the second. McNemar's test takes each question as one pair; the interval takes
-//! whole cases within each kind, so that it allows for the questions of a case being alike. Answers that are scored
-//! have no right or wrong to pair, and so no test; their difference and its interval are those of the scores.
+//! Differences are first minus second. McNemar's test pairs questions; the interval is over whole units within each kind, since questions
+//! of a case are dependent. Scored answers have no test.
 
 use std::collections::HashMap;
 
@@ -25,7 +24,7 @@ pub enum CompareError {
     Different { first: String, second: String, of_first: Vec<String>, of_second: Vec<String> },
     #[error("{first} and {second} have no question in common; compare runs of the same data")]
     Nothing { first: String, second: String },
-    /// The same ids stand for different questions.
+    /// Same ids, different questions.
     #[error(
         "case `{case}` probe `{probe}` is another question in {second} than in {first}; compare runs of the same data"
     )]
@@ -47,13 +46,11 @@ pub struct Comparison {
     pub second: String,
     pub cells: Vec<Difference>,
     pub overall: Difference,
-    /// Independent units: `cases` or `questions`.
     pub units: &'static str,
-    /// The property of units that intervals hold fixed beside their kind.
+    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
-    /// Questions of one run alone, which are left out.
     pub only_first: usize,
     pub only_second: usize,
 }
@@ -66,25 +63,24 @@ pub struct Difference {
     pub first: f64,
     pub second: f64,
     pub difference: f64,
-    /// Its 95% interval over units; absent where no kind has two.
+    /// 95% interval over units; `None` if no kind has two.
     pub interval: Option<Interval>,
-    /// Discordant pairs; absent where answers are scored.
+    /// Discordant pairs; `None` for scored answers.
     pub test: Option<Discordance>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Discordance {
-    /// Right in the first run alone.
+    /// Right in the first run only.
     pub b: usize,
-    /// Right in the second run alone.
+    /// Right in the second run only.
     pub c: usize,
     pub p: f64,
-    /// Holm's correction of it over all cells; absent over all, which is no part of that family.
+    /// Holm-corrected over all cells; `None` for the total, which is not in that family.
     pub p_holm: Option<f64>,
 }
 
 impl Comparison {
-    /// The cells, then the difference over all.
     pub fn rows(&self) -> impl Iterator<Item = &Difference> {
         self.cells.iter().chain(std::iter::once(&self.overall))
     }
@@ -92,8 +88,7 @@ impl Comparison {
 
 type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
 
-/// Compares two runs on the questions that both were asked. Where either was asked others as well that is refused, unless
-/// `common` leaves them out. `names` are what the runs are called.
+/// Compares the questions of both runs. Questions of one run only are an error, unless `common` excludes them.
 pub fn compare(
     first: &Outcomes<'_>,
     second: &Outcomes<'_>,
@@ -112,7 +107,7 @@ pub fn compare(
     }
     let mut cells: Vec<Difference> = Vec::new();
     for (at, (kind, dimension)) in first.cells.iter().enumerate() {
-        // Broken rows without a kind are no cell to test: both runs failed on them.
+        // Broken rows without a kind failed in both runs; there is nothing to test.
         let has = |case: &&Pair<'_>| {
             case.0.probes.iter().any(|outcome| outcome.cell == at && first.weighs(outcome))
         };
@@ -148,7 +143,7 @@ pub fn compare(
 }
 
 struct Paired<'a> {
-    /// By kind, of the questions in common alone. Cells are the first run's on both sides.
+    /// By kind, shared questions only. Cells are the first run's on both sides.
     strata: Vec<Vec<Pair<'a>>>,
     of_first: Vec<String>,
     of_second: Vec<String>,
@@ -198,8 +193,8 @@ impl<'a> Paired<'a> {
     }
 }
 
-/// The difference of `statistic` over the cases of `strata`. The questions that `counts` takes are tested unless `run` has scores, and
-/// those that `weighs` takes make the interval; `of_cells`: the statistic is a mean of cells.
+/// Difference of `statistic` over `strata`. Questions in `counts` are tested unless `run` has scores; those in `weighs` give the interval.
+/// `of_cells`: the statistic is a mean of cells.
 fn difference<'a>(
     strata: &[Vec<Pair<'a>>],
     run: &Outcomes<'_>,

@@ -1,19 +1,16 @@
-//! The intervals of tables: of a share or mean score, and of the difference of two on the same questions.
+//! Intervals of a share or mean score, and of a paired difference.
 //!
-//! What a table averages are probes, what is independent are the benchmark's units, which may be whole cases, and what weighs
-//! the same may be cells. A unit's number is therefore its part in the whole: how far it moves the mean.
+//! Tables average probes or cells, but the independent units may be whole cases. A unit's value is its contribution to the mean.
 
 use std::collections::BTreeMap;
 
 use palimpsest_data::statistics::Interval;
 use palimpsest_data::statistics::bounded::{Intervals, Stratum, adjusted_mean, of_units};
 
-/// The probes of a unit: the cell of each, and what came of it.
 pub(super) type Worths = Vec<(usize, f64)>;
 
-/// The interval of the mean worth, or difference of worths, within `bounds` of probes that all weigh the same, or whose cells do where
-/// `of_cells`. `strata` is `[kinds][units]`. Wilson's of units of one kind and one probe each that weigh the same; absent where units say
-/// nothing of how they differ.
+/// Interval of the mean worth, or of a difference, within `bounds`. `strata` is `[kinds][units]`; probes weigh the same, or cells do with
+/// `of_cells`. Uses Wilson's interval for one kind of equally weighted single-probe units; `None` if the units' variance is unknown.
 pub(super) fn interval(
     strata: &[Vec<Worths>],
     of_cells: bool,
@@ -35,7 +32,6 @@ pub(super) fn interval(
     of_units(&filled.map(stratum).collect::<Vec<_>>(), bounds, how)
 }
 
-/// Probes of equal weight: a cell, or a kind.
 #[derive(Default)]
 struct WeightClass {
     probes: f64,
@@ -43,7 +39,7 @@ struct WeightClass {
     weight: f64,
 }
 
-/// The parts of each stratum, by cell, or one under 0.
+/// Weight of each stratum, by cell, or one under 0.
 struct Weights {
     parts: Vec<BTreeMap<usize, WeightClass>>,
     of_cells: bool,
@@ -75,8 +71,8 @@ impl Weights {
         each.all(|weight| (weight - first).abs() < 1e-12)
     }
 
-    /// The units' numbers: the stratum's mean, and what the unit adds to it. Their mean is the stratum's, and their variance that of the
-    /// mean to first order, even where units lack probes of some cells.
+    /// Units' values: the stratum's mean plus the unit's contribution. Their mean is the stratum's, and their variance that of the mean to
+    /// first order, even if units lack probes of some cells.
     fn strata(&self, strata: &[Vec<Worths>]) -> Vec<Stratum> {
         let of_stratum = |(units, parts): (&Vec<Worths>, &BTreeMap<usize, WeightClass>)| {
             let weight: f64 = parts.values().map(|part| part.weight).sum();
@@ -109,7 +105,6 @@ mod tests {
         for (unit, expected) in found[0].units.iter().chain(&found[1].units).zip([0.5, 1.0, 0.0, 0.5, 1.0]) {
             assert!((unit - expected).abs() < 1e-12, "{unit} is not {expected}");
         }
-        // Three cells, of which the first kind has two.
         assert!((found[0].weight - 2.0 / 3.0).abs() < 1e-12 && (found[1].weight - 1.0 / 3.0).abs() < 1e-12);
     }
 
@@ -136,7 +131,7 @@ mod tests {
             |strata: &[Vec<Worths>], of_cells| interval(strata, of_cells, (0.0, 1.0), Intervals::Adjusted);
         assert_eq!(adjusted(&[one(&[1.0, 1.0, 0.0, 1.0]), Vec::new()], false), wilson);
         assert_ne!(adjusted(&[one(&[1.0, 1.0, 0.0]), one(&[1.0])], false), wilson);
-        // All right and all wrong have a width; a single case of three probes has nothing to compare it with.
+        // All right and all wrong have a width; a single case of three probes has no interval.
         for worth in [0.0, 1.0] {
             let case = vec![(0, worth), (1, worth), (2, worth)];
             let Interval { low, high } = adjusted(&[vec![case.clone(), case.clone()]], true).unwrap();

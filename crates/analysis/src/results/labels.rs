@@ -1,4 +1,4 @@
-//! Agreement of blind judges with a label of the data: Cohen's kappa, and the confusions.
+//! Agreement of blind judges with data labels: Cohen's kappa and confusion tables.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,11 @@ pub struct LabelAgreement {
     pub units: usize,
     pub said: usize,
     pub agreed: usize,
-    /// `[label][word]`, in the order of [`LabelCheck::values`].
     pub table: Vec<Vec<usize>>,
-    /// Cohen's kappa of the table; absent where there is none.
     pub kappa: Option<f64>,
 }
 
-/// The agreement of each judge by the instructions that it judged by last. Of several rows on one unit the last one counts.
+/// Agreement of each judge under its latest instructions. The last row per unit counts.
 pub fn label_agreement(check: &LabelCheck, plan: &[PlannedCase], rows: &[LabelRow]) -> Vec<LabelAgreement> {
     let mut last: Vec<(&str, &str)> = Vec::new();
     for row in rows {
@@ -50,7 +48,7 @@ pub fn label_agreement(check: &LabelCheck, plan: &[PlannedCase], rows: &[LabelRo
 }
 
 impl LabelAgreement {
-    /// In a line: `kappa 0.55, 63 of 90 agree`, and what has no word of the judge.
+    /// Example: `kappa 0.55, 63 of 90 agree`, plus the number without a parsed word.
     pub fn line(&self) -> String {
         let kappa = self.kappa.map_or_else(|| "no kappa".to_owned(), |kappa| format!("kappa {kappa:.3}"));
         let silent = match self.units.saturating_sub(self.said) {
@@ -61,7 +59,7 @@ impl LabelAgreement {
     }
 }
 
-/// A row a judge and label: how often it is taken for what. `run` names the run.
+/// One row per judge and label: the confusion counts. `run` names the run.
 pub fn label_table(check: &LabelCheck, run: &str, agreements: &[LabelAgreement]) -> Option<Table> {
     let rows = agreements.iter().flat_map(|one| {
         check.values.iter().zip(&one.table).map(move |(label, counts)| (&*one.judge, *label, counts))

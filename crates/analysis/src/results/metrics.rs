@@ -1,5 +1,4 @@
-//! The table of results: accuracy by the label that a benchmark is split by and by what its probes are grouped by; and the spread of
-//! accuracies over repetitions (STALE's table 6, appendix E.2). It counts as [`Outcomes`] says.
+//! Accuracy by split value and probe dimension, and its spread over repetitions (STALE's table 6, appendix E.2). Counts as in [`Outcomes`].
 
 use serde::Serialize;
 
@@ -13,17 +12,17 @@ use palimpsest_data::statistics::spread::{Spread, mean};
 pub struct AccuracyTable {
     pub judge: String,
     pub split: &'static str,
-    /// The label's values, sorted: the rows.
+    /// Sorted split values: the rows.
     pub kinds: Vec<String>,
-    /// Dimensions of probes in dataset order: the columns.
+    /// Probe dimensions in dataset order: the columns.
     pub dimensions: Vec<String>,
-    /// One a row and column that the plan has, row by row.
+    /// One per planned row and column, row by row.
     pub cells: Vec<Cell>,
-    /// The best score, where answers are scored.
+    /// Maximum score, if answers are scored.
     pub most: Option<u32>,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
-    /// The property of units that intervals hold fixed beside their kind.
+    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
@@ -36,29 +35,27 @@ pub struct Cell {
     pub dimension: String,
     #[serde(flatten)]
     pub counts: Counts,
-    /// `worth / expected`.
     pub accuracy: f64,
-    /// Its 95% interval over units: Wilson's of single answers that are right or wrong.
+    /// 95% interval over units; Wilson's for single right/wrong answers.
     pub interval: Option<Interval>,
 }
 
-/// The mean of the cells' accuracies, each cell weighing the same, or the mean over all probes.
+/// Mean of the cells' accuracies (equal weights), or the mean over all probes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Overall {
-    /// Absent where the plan is empty.
+    /// `None` for an empty plan.
     pub accuracy: Option<f64>,
-    /// Its 95% interval over the benchmark's units within each row, which are fixed by design. Where cases are units, each counts
-    /// as one: their probes are not independent. Absent where no row has two.
+    /// 95% interval over units, stratified by row. `None` if no row has two units.
     pub interval: Option<Interval>,
-    /// Number of cells; those of broken rows whose split cannot be read are not among them where it is their mean.
+    /// Number of cells; a mean of cells excludes broken rows without a readable split.
     pub cells: usize,
-    /// True if it is the mean of the cells, or else of all probes.
+    /// True for the mean of cells, false for the mean over probes.
     pub of_cells: bool,
-    /// True if every row has every column; false for filtered runs, whose mean is of what there is.
+    /// True if every row has every column; filtered runs may lack some.
     pub complete: bool,
     pub correct: usize,
     pub judged: usize,
-    /// In the plan, broken rows among them.
+    /// Planned probes, broken rows included.
     pub expected: usize,
 }
 
@@ -81,7 +78,7 @@ impl AccuracyTable {
         let strata: Vec<Vec<Worths>> =
             outcomes.strata.iter().map(|cases| worths(cases.iter(), |o| outcomes.weighs(o))).collect();
         let total = outcomes.total();
-        // Unreadable rows are a cell that the mean of cells leaves out.
+        // Unreadable rows form a cell that the mean of cells excludes.
         let apart = cells.iter().filter(|cell| of_cells && cell.kind == UNREADABLE).count();
         let kinds = outcomes.kinds.len() - usize::from(apart > 0);
         let overall = Overall {
@@ -109,7 +106,6 @@ impl AccuracyTable {
     }
 }
 
-/// The bounds of a worth.
 const WORTH: (f64, f64) = (0.0, 1.0);
 
 fn worths<'s, 'a: 's>(
@@ -122,15 +118,12 @@ fn worths<'s, 'a: 's>(
     cases.map(of_case).filter(|probes| !probes.is_empty()).collect()
 }
 
-/// The accuracy of one kind of cases over repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Repeated {
-    /// Absent over all kinds.
+    /// `None` for all kinds.
     pub kind: Option<String>,
-    /// By dimension that the kind has; over all kinds none.
     pub cells: Vec<RepeatedCell>,
-    /// Of the repetitions' overall accuracies: in a repetition the mean of the kind's cells, or of all its probes, as the benchmark
-    /// makes its overall number.
+    /// Spread of the overall accuracies: mean of cells or of probes, as the benchmark defines it.
     pub overall: Spread,
 }
 
@@ -140,8 +133,7 @@ pub struct RepeatedCell {
     pub accuracy: Spread,
 }
 
-/// A row a kind and, where there are several, one over all of them. Each of `repetitions` is the same plan's outcomes under one
-/// repetition.
+/// One row per kind, plus a total if there are several. `repetitions` are outcomes of the same plan.
 pub fn repeats(repetitions: &[Outcomes<'_>]) -> Vec<Repeated> {
     let Some(first) = repetitions.first() else { return Vec::new() };
     let counts: Vec<Vec<Counts>> = repetitions.iter().map(Outcomes::counts).collect();

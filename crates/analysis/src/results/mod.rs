@@ -1,8 +1,4 @@
-//! Counts of the rows of runs, and their tables. Called by the commands and the report.
-//!
-//! [`outcomes`] arranges records, [`metrics`] is the table of one run and the spread over repetitions, [`compare`] the difference of two
-//! runs, [`sheets`] the layout of a table of runs, [`overview`] that of runs of several benchmarks, [`own`] the tables that only one
-//! benchmark has, [`labels`] how far judges agree with the data's own labels. [`table`] puts them together for run folders.
+//! Counts and tables of runs, for the commands and the report; [`table`] is the entry point for run folders.
 
 pub mod compare;
 mod intervals;
@@ -53,7 +49,6 @@ pub struct TableArgs {
 }
 
 impl TableArgs {
-    /// Whose verdicts are meant.
     pub fn choice(&self) -> JudgeChoice<'_> {
         JudgeChoice { judge: self.judge.as_deref(), rubric: self.rubric.as_deref() }
     }

@@ -1,9 +1,9 @@
-//! Outcomes of every probe of a plan by cell and by case: the input of tables, comparisons and repetitions.
+//! Outcomes of every planned probe, by cell and by case: input of tables, comparisons and repetitions.
 //!
-//! An answer is worth 1 or 0 where it is right or wrong, its share of the best score where it has one. Denominators are the
-//! plan's: an error or a missing verdict counts as not correct instead of vanishing, and a verdict on an answer that is an
-//! error by now counts for nothing. A broken row whose split cannot be read has a row of its own and is wrong in every total over
-//! probes; in a mean of cells it can be in none. Probes to which a rule that reads answers knows no right one are no part of any.
+//! An answer's worth is 1 or 0 if right or wrong, or its share of the maximum score. Denominators are the plan's: errors and missing
+//! verdicts count as incorrect, and verdicts on failed answers are ignored. Broken rows without a readable split get their own row; they
+//! are wrong in totals over probes and excluded from means of cells. Probes without a correct answer under a reading rule are excluded
+//! everywhere.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,31 @@ use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
 
-/// The kind of broken cases whose split cannot be read.
+/// Kind of broken cases whose split cannot be read.
 pub const UNREADABLE: &str = "unreadable";
 
-/// The outcomes of one run under one condition, by one judge.
 #[derive(Debug, Clone)]
 pub struct Outcomes<'a> {
     pub benchmark: &'static Benchmark,
-    /// Values of the label that cases are split by, sorted: the rows of a table.
+    /// Sorted split values: the table rows.
     pub kinds: Vec<String>,
-    /// Dimensions of probes in dataset order: the columns.
+    /// Probe dimensions in dataset order: the columns.
     pub dimensions: Vec<String>,
-    /// The kind and the dimension of every cell that the plan has, row by row.
+    /// (kind, dimension) of every planned cell, row by row.
     pub cells: Vec<(String, String)>,
-    /// The best score, where answers are scored.
+    /// Maximum score, if answers are scored.
     pub most: Option<u32>,
-    /// Number of broken cases whose split cannot be read: a kind of their own ([`UNREADABLE`]).
+    /// Number of broken cases of kind [`UNREADABLE`].
     pub unreadable: usize,
-    /// Number of probes to which the rule that reads the answers knows no right one
-    /// ([`Reading::asks`](palimpsest_data::benchmarks::Reading::asks)): they are in no cell and in no total.
+    /// Probes without a correct answer under the reading rule ([`Reading::asks`](palimpsest_data::benchmarks::Reading::asks)); in no cell
+    /// or total.
     pub unscored: usize,
-    /// The benchmark's units by kind, or by [`Benchmark::strata`] where it names a facet.
+    /// Units by kind, or by [`Benchmark::strata`].
     pub strata: Vec<Vec<CaseOutcomes<'a>>>,
     pub intervals: Intervals,
 }
 
-/// Outcomes of the probes of a case, or of one of them: the unit of intervals ([`Benchmark::unit`]).
+/// Outcomes of a case's probes, or of one probe: the unit of intervals ([`Benchmark::unit`]).
 #[derive(Debug, Clone)]
 pub struct CaseOutcomes<'a> {
     pub case: &'a str,
@@ -52,28 +51,25 @@ pub struct CaseOutcomes<'a> {
 pub struct Outcome<'a> {
     pub probe: &'a str,
     pub query: &'a str,
-    /// Index into [`Outcomes::cells`].
     pub cell: usize,
-    /// Judged correct; of scores, the best one.
+    /// Judged correct; the maximum score for scores.
     pub correct: bool,
     /// From 0 to 1.
     pub worth: f64,
-    /// With a clean verdict on a clean answer.
+    /// Has a clean verdict on a clean answer.
     pub judged: bool,
     pub answered: bool,
-    /// Not asked yet: the run is not finished.
     pub missing: bool,
 }
 
-/// Counts in a cell, or in several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Counts {
     pub correct: usize,
-    /// Summed worth of the answers; the number of correct ones, unless they are scored.
+    /// Total worth; the number of correct answers unless scored.
     pub worth: f64,
     pub judged: usize,
     pub answered: usize,
-    /// Not asked yet: neither an answer nor an error.
+    /// Neither answer nor error yet.
     pub missing: usize,
     pub expected: usize,
 }
@@ -88,14 +84,12 @@ impl Counts {
         self.expected += 1;
     }
 
-    /// `worth / expected`; 0 of nothing.
     pub fn accuracy(&self) -> f64 {
         self.worth / self.expected.max(1) as f64
     }
 }
 
 impl<'a> Outcomes<'a> {
-    /// Of the records of one condition, by the verdicts of `judge`, which are by one rubric.
     pub fn of(benchmark: &'static Benchmark, records: &[Record<'a>], judge: &str) -> Self {
         let most = benchmark.rubric().verdict.most();
         let reading = benchmark.readings.iter().find(|reading| reading.name == judge);
@@ -169,18 +163,16 @@ impl<'a> Outcomes<'a> {
         }
     }
 
-    /// True if the overall accuracy is the mean of the cells, or else of all probes.
     pub fn of_cells(&self) -> bool {
         self.benchmark.overall == Weighing::Cells
     }
 
-    /// True if the overall accuracy counts an outcome: a mean of cells leaves out those that no cell can be known of.
+    /// True if the overall accuracy counts this outcome; means of cells exclude unreadable splits.
     pub fn weighs(&self, outcome: &Outcome<'_>) -> bool {
         let is_unreadable = || self.cells.get(outcome.cell).is_some_and(|(kind, _)| kind == UNREADABLE);
         !(self.of_cells() && self.unreadable > 0 && is_unreadable())
     }
 
-    /// Sentences on the broken rows of no known kind, and on the probes that count nowhere.
     pub fn apart_in_words(&self) -> Vec<String> {
         let mut said = Vec::new();
         if self.unreadable > 0 {
@@ -208,7 +200,6 @@ impl<'a> Outcomes<'a> {
         self.strata.iter().flatten().flat_map(|case| &case.probes)
     }
 
-    /// By cell.
     pub fn counts(&self) -> Vec<Counts> {
         let mut counts = vec![Counts::default(); self.cells.len()];
         self.all().for_each(|outcome| counts[outcome.cell].add(outcome));
@@ -221,7 +212,6 @@ impl<'a> Outcomes<'a> {
         total
     }
 
-    /// The overall accuracy of some of the cases; absent where they have no probe.
     pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
     where
         'a: 's,
@@ -232,13 +222,12 @@ impl<'a> Outcomes<'a> {
         }
         let mut counts = vec![Counts::default(); self.cells.len()];
         outcomes.filter(|outcome| self.weighs(outcome)).for_each(|outcome| counts[outcome.cell].add(outcome));
-        // A cell that these cases miss (mixed plans) has no accuracy in them.
+        // Cells that these cases lack (mixed plans) have no accuracy.
         let drawn = counts.iter().filter(|cell| cell.expected > 0).map(Counts::accuracy);
         mean(&drawn.collect::<Vec<f64>>())
     }
 }
 
-/// The mean worth of some outcomes; absent where there are none.
 pub fn mean_worth<'s, 'a: 's>(outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64> {
     mean(&outcomes.map(|outcome| outcome.worth).collect::<Vec<f64>>())
 }

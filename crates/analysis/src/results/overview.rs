@@ -1,8 +1,7 @@
-//! A model's numbers over several benchmarks: a row a model, a column a benchmark and condition.
+//! Models by benchmark and condition.
 //!
-//! What the numbers are is each benchmark's business (a mean of cells, of all probes, of scores), so that they stand beside each
-//! other and are never averaged. Where a column has several numbers of a model, by other judges or of other runs, they stand in
-//! further rows of it, and say whose they are.
+//! Each benchmark defines its own number, so columns are never averaged. Further numbers of a model in a column (other judges or runs) get
+//! extra rows, labelled with their source.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use palimpsest_data::ground::sheet::{Column, Sheet, cell};
 use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::judge_name::short_judges;
 
-/// A row of the general table, with what it is of.
+/// A row of the general table, with its source.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     pub benchmark: &'a str,
@@ -20,7 +19,7 @@ pub struct Entry<'a> {
     pub row: &'a ResultRow,
 }
 
-/// The table. Benchmarks and models stand in order of first appearance, conditions too.
+/// Benchmarks, models and conditions keep first-seen order.
 pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     let mut heads: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut models: Vec<(&str, Vec<Vec<Option<&ResultRow>>>)> = Vec::new();
@@ -48,7 +47,6 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     let lines = models.iter().flat_map(|(model, rows)| {
         rows.iter().enumerate().map(move |(at, row)| {
             let mut line = vec![cell(if at == 0 { (*model).to_owned() } else { String::new() })];
-            // who says so, where there is more than one number
             line.extend(row.iter().enumerate().map(|(place, found)| {
                 let several = rows.iter().filter(|row| row[place].is_some()).count() > 1;
                 found.map_or_else(|| cell("-"), |row| cell_of(row, several.then_some(names)))
@@ -98,7 +96,7 @@ pub fn overview(entries: &[Entry<'_>]) -> Sheet {
     Sheet { columns: head, rows: lines.collect(), notes }
 }
 
-/// `whose` are the judges' names, where the cell has to say whose number it is.
+/// `whose`: judge names, if the cell must state its source.
 fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String> {
     let star = if row.truncated > 0 { "*" } else { "" };
     let lines = row.overall().unwrap_or_else(|| cell(row.nothing()));
@@ -109,7 +107,7 @@ fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String>
     lines
 }
 
-/// Every number on a line of its own, unrounded, with the benchmark before it: for CSV.
+/// One row per number, unrounded, with a benchmark column: for CSV.
 pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
     let mut all = Sheet::default();
     for entry in entries {

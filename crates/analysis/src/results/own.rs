@@ -1,5 +1,4 @@
-//! The tables of runs that only their benchmark has, with notes on answers that were cut off or not asked for, and what contexts held
-//! of the evidence.
+//! Benchmark-specific tables, notes on truncated and missing answers, and the evidence shown by contexts.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -24,10 +23,9 @@ use palimpsest_run::runs::labels::label_rows;
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::RunFolder;
 
-/// A run, what it is called, and the stored names of the conditions that are meant.
+/// Run, display name, selected conditions.
 type Named<'a> = (&'a RunFolder, &'a str, &'a [String]);
 
-/// The tables that only the runs' benchmark has, of the conditions and judges that are meant.
 pub(super) fn own_tables(
     benchmark: &Benchmark,
     folders: &[RunFolder],
@@ -41,7 +39,6 @@ pub(super) fn own_tables(
         .collect();
     let judges = || folders.iter().flat_map(RunFolder::judges);
     let short = short_judges(judges().map(|name| name.judge.as_str()));
-    // By the label of a judge, what tables for people call it.
     let called = judges().map(|name| {
         let judge = short.get(name.judge.as_str()).copied().unwrap_or(&name.judge);
         (name.label.as_str(), name.label.replacen(name.judge.as_str(), judge, 1))
@@ -60,7 +57,7 @@ pub(super) fn own_tables(
     }
     let of_paper = benchmark.paper_counts.filter(|_| args.intervals == Intervals::Paper);
     let mut tables = of_paper.unwrap_or(benchmark.counts)(&rows).tables;
-    // What is cut or missing belongs to the answers, whoever judged them.
+    // These notes do not depend on the judge.
     for note in cut_notes(&rows).into_iter().chain(runs.iter().flat_map(missing_notes)) {
         tables.iter_mut().for_each(|table| table.sheet.notes.push(note.clone()));
     }
@@ -85,8 +82,8 @@ pub(super) fn own_tables(
     Ok(tables)
 }
 
-/// All planned probes under all conditions, by each judge and rubric that has given a verdict, or once without one; in the order of
-/// judges, conditions and the plan. `name` is what the run is called.
+/// All planned probes under all conditions, once per judge and rubric with verdicts (or once without), ordered by judge, condition and
+/// plan.
 pub fn graded<'a>(run: &'a RunFolder, name: &'a str) -> Vec<Graded<'a>> {
     graded_under(run, name, |_| true)
 }
@@ -150,14 +147,13 @@ fn grade<'a>(
     }
 }
 
-/// The memory system of a condition: `memory-NAME`, `memory-NAME-k5`, `memory-NAME-perfect`.
+/// Memory system of a condition: `memory-NAME`, `memory-NAME-k5`, `memory-NAME-perfect`.
 fn memory_of(condition: &Condition) -> Option<GradedMemory<'_>> {
     let system = condition.memory.as_ref()?.system.as_str();
     let after = condition.base().split_once(system).map_or("", |(_, after)| after);
     Some(GradedMemory { system, shown: after.trim_start_matches('-') })
 }
 
-/// How many questions of each condition were not asked yet.
 fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
     let note = |condition: &String| {
@@ -173,9 +169,7 @@ fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
     conditions.iter().filter_map(note).collect()
 }
 
-/// Notes on answers of each run and condition that the limit of new tokens cut off.
 fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
-    // An answer has a row for every judge.
     let mut seen = HashSet::new();
     let mut counts: Vec<((&str, &str), [usize; 2])> = Vec::new();
     for row in rows {
@@ -199,14 +193,13 @@ fn cut_notes(rows: &[Graded<'_>]) -> Vec<String> {
 const RETRIEVAL: [&str; 6] =
     ["segments", "tokens kept %", "questions with evidence", "evidence shown %", "all of it %", "clipped"];
 
-/// Share of the evidence that a condition's context showed: a row a condition whose context is not the whole history, because it was not
-/// meant to be or because the history was cut to fit; absent where no run has one. Probes whose data names no evidence are not counted,
-/// and neither are those without an answer.
+/// Share of the evidence shown, one row per condition with a partial history, by design or by truncation; `None` without any. Excludes
+/// probes without evidence or without an answer.
 fn retrieval(runs: &[Named<'_>]) -> Option<Table> {
     let mut rows: Vec<[String; 8]> = Vec::new();
     for (run, name, conditions) in runs {
         let meant = run.header.identity.conditions_or_plain().iter();
-        // What memories hold of the evidence is counted by provenance (`crate::losses`).
+        // Evidence in memories is counted by provenance (`crate::losses`).
         let of_history = meant.filter(|condition| condition.memory.is_none());
         for condition in of_history.filter(|condition| conditions.contains(&condition.name)) {
             let records = records::of(run, &condition.name);
@@ -220,7 +213,7 @@ fn retrieval(runs: &[Named<'_>]) -> Option<Table> {
             let (mut share, mut whole, mut questions, mut segments, mut clipped) = (0.0, 0, 0, 0, 0);
             for (record, row) in answered.iter().filter(|(_, row)| row.context.is_some() || whole_history) {
                 let evidence: Vec<usize> = record.case.evidence_of(record.probe).map(|e| e.segment).collect();
-                // Of a whole history the evidence is what can be looked up: the plan does not hold its other segments.
+                // For a full history, only the evidence is known: the plan lacks its other segments.
                 let context = row.context.as_ref().unwrap_or(&evidence);
                 let shown: Vec<usize> = context.iter().copied().filter(|&index| row.shows(index)).collect();
                 segments += if whole_history { row.dropped_sessions.len() } else { shown.len() };
@@ -264,7 +257,7 @@ fn retrieval(runs: &[Named<'_>]) -> Option<Table> {
     })
 }
 
-/// A table as JSON: its title, and each row by the names of its columns.
+/// JSON with the title and rows keyed by column.
 pub(super) fn of_table(Table { title, sheet, .. }: &Table) -> serde_json::Value {
     let name = |column: &Column| format!("{} {}", column.group, column.name).trim().to_owned();
     let row = |cells: &Vec<Vec<String>>| -> serde_json::Map<String, serde_json::Value> {

@@ -1,6 +1,4 @@
-//! The rows of a table of runs (STALE's tables 2 and 6), and their layout.
-//!
-//! Filled by `palimpsest table`; [`Sheet`] writes what is laid out here.
+//! Rows of a table of runs (STALE's tables 2 and 6) and their layout, for `palimpsest table`.
 
 use std::collections::BTreeMap;
 
@@ -19,49 +17,44 @@ use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::header::NameAndDigest;
 use palimpsest_run::runs::judge_name::short_judges;
 
-/// One run under one condition, or over its repetitions, by one judge.
+/// One run, judge, and condition or set of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ResultRow {
     pub name: String,
-    /// The same without its condition, which has a column of its own.
     #[serde(skip)]
     pub system: String,
     pub dir: String,
     pub model: String,
     pub data: NameAndDigest,
-    /// The condition, `plain` where that is it; over repetitions the one that is repeated.
+    /// `plain` by default; for repetitions, the repeated one.
     pub condition: String,
-    /// The condition as tables for people write it: with what of the history it shows.
+    /// Condition for display, with the part of the history it shows.
     #[serde(skip)]
     pub shown: String,
-    /// The judge; absent where nobody has judged.
     pub judge: Option<String>,
-    /// The rubric that the judge went by, as tables have it behind the judge's name: its name, and where one name stands for several
-    /// ways of asking what tells them apart. Empty where a rule read the answers, and in runs of version 0.1.0.
+    /// Rubric name as shown after the judge, with a suffix if the name is ambiguous. Empty for rule-based readings and version 0.1.0.
     pub rubric: String,
-    /// SHA-256 of all that the judge was told; absent also in runs of version 0.1.0.
+    /// SHA-256 of the judge's full prompt; `None` for version 0.1.0.
     pub rubric_sha256: Option<String>,
     pub truncated: usize,
-    /// Answers that the limit of new tokens cut off.
+    /// Answers truncated at the token limit.
     pub cut: usize,
-    /// Generations that ended inside a thought; they are among those without an answer.
+    /// Generations that ended during reasoning; counted as no answer.
     pub cut_thoughts: usize,
     /// Not asked yet. These and the next two count as wrong.
     pub missing: usize,
     pub no_answer: usize,
     /// Probes with an answer.
     pub no_verdict: usize,
-    /// Verdicts on answers that equal a reference answer, of which the judge was not asked.
+    /// Verdicts settled without the judge: the answer equals a reference.
     pub settled: usize,
-    /// Probes of the plan, under all conditions of the row.
     pub expected: usize,
-    /// Broken rows of the data of no known kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
+    /// Broken rows of unknown kind ([`Outcomes::unreadable`](super::outcomes::Outcomes::unreadable)).
     pub unreadable: usize,
     /// Probes without a right answer ([`Outcomes::unscored`](super::outcomes::Outcomes::unscored)).
     pub unscored: usize,
     #[serde(skip)]
     pub apart: Vec<String>,
-    /// Why the verdicts are no result, where they are none.
     pub no_result: Option<String>,
     pub warning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,22 +63,21 @@ pub struct ResultRow {
     pub repeats: Option<Vec<Repeated>>,
 }
 
-/// Marks numbers whose verdicts come with a warning.
+/// Marks numbers whose verdicts have a warning.
 pub(super) const WARNED: &str = "!";
 
 impl ResultRow {
-    /// The model, with a star where histories were truncated.
     fn label(&self) -> String {
         let star = if self.truncated > 0 { "*" } else { "" };
         format!("{}{star}", self.system)
     }
 
-    /// The judge with its rubric in brackets, by its whole name.
+    /// Judge with its rubric in brackets, by full name.
     pub fn judged_by(&self) -> Option<String> {
         self.judge.as_ref().map(|judge| self.with_rubric(judge))
     }
 
-    /// The same as tables for people have it: without the judge's address, unless another of `judges` would be called the same.
+    /// The same without the judge's address, unless that is ambiguous among `judges`.
     pub(super) fn judged_by_among(&self, judges: &BTreeMap<&str, &str>) -> Option<String> {
         let judge = self.judge.as_deref()?;
         Some(self.with_rubric(judges.get(judge).copied().unwrap_or(judge)))
@@ -99,12 +91,11 @@ impl ResultRow {
         self.expected - self.no_answer - self.missing
     }
 
-    /// Behind the overall number where the verdicts come with a warning.
+    /// Mark after the overall number if the verdicts have a warning.
     pub(super) fn mark(&self) -> &'static str {
         if self.warning.is_some() { WARNED } else { "" }
     }
 
-    /// Caveat of answers that were cut; `None` where none was.
     pub(super) fn about_cut(&self) -> Option<String> {
         let answers = self.answered();
         let mut parts = Vec::new();
@@ -117,18 +108,16 @@ impl ResultRow {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// In place of numbers.
     pub(super) fn nothing(&self) -> &'static str {
         if self.no_result.is_some() { "no result" } else { "no verdicts" }
     }
 
-    /// The probes that were asked and count as wrong because nothing is known of them, where there are numbers.
+    /// Asked probes without a known outcome, counted as wrong.
     fn errors(&self) -> usize {
         let judged = self.judge.is_some() && self.no_result.is_none();
         self.no_answer + if judged { self.no_verdict } else { 0 }
     }
 
-    /// The overall accuracy with its counts and interval, where there is one.
     pub(super) fn overall(&self) -> Option<Vec<String>> {
         let table = self.table.as_ref()?;
         let Overall { accuracy, correct, expected, interval, .. } = table.overall;
@@ -136,7 +125,7 @@ impl ResultRow {
     }
 }
 
-/// Table 2: a row a run, a column a cell, with counts and intervals.
+/// Table 2: one row per run, one column per cell, with counts and intervals.
 pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     let tables = || rows.iter().filter_map(|row| row.table.as_ref());
     let dimensions = unique(tables().flat_map(|table| &table.dimensions));
@@ -176,7 +165,7 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     with_counts(table, rows, |row| row).sheet(notes)
 }
 
-/// Table 6: a row a run and kind, a column a dimension, each mean ± standard deviation over repetitions.
+/// Table 6: one row per run and kind, one column per dimension; mean ± SD over repetitions.
 pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     let kinds = rows.iter().flat_map(|row| {
         let some = row.repeats.iter().flatten().map(move |kind| (row, Some(kind)));
@@ -208,7 +197,6 @@ pub fn spreads(rows: &[ResultRow], split: &str) -> Sheet {
     with_counts(table, rows, |(row, _)| row).sheet(notes)
 }
 
-/// The difference of two runs, cell by cell.
 pub fn differences(comparison: &Comparison) -> Sheet {
     let Comparison { first, second, only_first, only_second, .. } = comparison;
     let tested = |of: fn(Discordance) -> Option<String>| {
@@ -247,7 +235,6 @@ pub fn differences(comparison: &Comparison) -> Sheet {
         .sheet(notes)
 }
 
-/// How intervals are made, in words.
 fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
     let within = strata.map_or_else(String::new, |facet| format!(" within each {facet}"));
     match intervals {
@@ -256,7 +243,6 @@ fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
     }
 }
 
-/// Every number of [`accuracies`] on a line of its own, unrounded: for CSV.
 pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
     let lines = rows.iter().flat_map(|row| {
         let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| (row, Some(cell)));
@@ -303,7 +289,6 @@ pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
     with_caveats(table, |(row, _)| row)
 }
 
-/// Every number of [`spreads`] on a line of its own, unrounded: for CSV.
 pub fn spread_records(rows: &[ResultRow]) -> Sheet {
     type Line<'a> = (&'a ResultRow, &'a str, &'a str, Option<Spread>);
     let mut lines: Vec<Line<'_>> = Vec::new();
@@ -324,7 +309,6 @@ pub fn spread_records(rows: &[ResultRow]) -> Sheet {
     with_caveats(table, |(row, ..)| row)
 }
 
-/// Every number of [`differences`], unrounded: for CSV.
 pub fn difference_records(comparison: &Comparison) -> Sheet {
     Columns::of(comparison.rows())
         .text("first", |_| &*comparison.first)
@@ -344,7 +328,7 @@ pub fn difference_records(comparison: &Comparison) -> Sheet {
         .sheet(Vec::new())
 }
 
-/// The columns that name a row for people: the condition unless all rows are plain, the judge where rows differ in it.
+/// Identifying columns: the condition unless all are plain, the judge if rows differ in it.
 fn named<'a, R: Copy>(
     items: impl Iterator<Item = R>,
     rows: &'a [ResultRow],
@@ -359,7 +343,7 @@ fn named<'a, R: Copy>(
         })
 }
 
-/// The last columns for people: what was not asked yet has one where there is any.
+/// Count columns; unasked questions have one if there are any.
 fn with_counts<'a, R: Copy>(
     table: Columns<R>,
     rows: &[ResultRow],
@@ -371,7 +355,6 @@ fn with_counts<'a, R: Copy>(
         .number("cut", |item| row(item).cut)
 }
 
-/// The columns that name a row in CSV.
 fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
     Columns::of(items)
         .text("name", |item| &*row(item).name)
@@ -382,7 +365,7 @@ fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a
         .text("rubric", |item| &*row(item).rubric)
 }
 
-/// The caveats of a row in CSV.
+/// Appends caveat columns in CSV.
 fn with_caveats<'a, R: Copy>(table: Columns<R>, row: fn(R) -> &'a ResultRow) -> Sheet {
     table
         .text("cut", |item| row(item).cut)
@@ -400,7 +383,6 @@ fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
     short_judges(rows.iter().filter_map(|row| row.judge.as_deref()))
 }
 
-/// Notes on all rows, and caveats of single ones.
 fn remarks(rows: &[ResultRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if let [judge] = &judges(rows)[..] {
@@ -430,7 +412,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     }
     let names = short_names(rows);
     for row in rows {
-        // What is of the answers is said once, however many judged them.
+        // Notes on answers appear once, however many judges there are.
         let mut say = |note: String| {
             if !notes.contains(&note) {
                 notes.push(note);
@@ -478,7 +460,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     notes
 }
 
-/// A number, its count and its interval, a line each.
+/// Number, count and interval, one line each.
 pub(super) fn number(share: f64, count: String, interval: Option<Interval>) -> Vec<String> {
     let mut lines = vec![percent(share), count];
     lines.extend(interval.map(|interval| range(interval).trim().to_owned()));
@@ -493,7 +475,6 @@ fn range(Interval { low, high }: Interval) -> String {
     format!("{} to {}", percent(low), percent(high))
 }
 
-/// Lines of a cell, the first with a mark behind it.
 pub(super) fn marked(mut lines: Vec<String>, mark: &str) -> Vec<String> {
     lines.iter_mut().take(1).for_each(|line| line.push_str(mark));
     lines

@@ -1,5 +1,5 @@
-//! The results of any number of runs side by side, and the difference of two: `palimpsest table`. A row is a run under one condition by
-//! one judge, or all repetitions of a condition together.
+//! Side-by-side results of runs, and the difference of two: `palimpsest table`. A row is a run, judge and condition, or all repetitions of
+//! a condition.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -27,7 +27,6 @@ use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::setup::WrongUsage;
 use palimpsest_run::runs::store::RunFolder;
 
-/// The table that is asked for, as text.
 pub fn text(args: &TableArgs) -> anyhow::Result<String> {
     let (mut folders, mut sources) = (Vec::new(), Vec::new());
     for (at, dir) in args.dirs.iter().enumerate() {
@@ -143,7 +142,7 @@ fn compared(
         );
     }
     let by = |row: &ResultRow| row.judged_by().unwrap_or_default();
-    // What tells two ways of asking apart in one folder need not stand in the other's.
+    // Rubric suffixes are unique within a folder only.
     let one_rubric = first.rubric_sha256 == second.rubric_sha256;
     ensure!(
         first.judge == second.judge && (one_rubric || first.rubric == second.rubric),
@@ -163,20 +162,17 @@ fn compared(
     Ok(compare(of_first, of_second, (&first.name, &second.name), args.common)?)
 }
 
-/// A run under one condition or, of repetitions, under several, by one judge.
+/// A run and judge, under one condition or all its repetitions.
 struct Source {
-    /// By condition; one, unless repetitions are put together.
     runs: Vec<AnalysedRun>,
     judge: Option<String>,
     condition: String,
-    /// True if its run has others.
+    /// True if its run has further conditions.
     several: bool,
 }
 
-/// The rows of a run's folder that are asked for: by condition and judge.
 fn sources_of(folder: &RunFolder, args: &TableArgs) -> anyhow::Result<Vec<Source>> {
     let chosen = folder.chosen_conditions(&args.condition)?;
-    // The conditions of each row.
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for condition in folder.header.identity.conditions_or_plain() {
         let base = if args.repeats { condition.base() } else { &condition.name };
@@ -220,18 +216,17 @@ fn sources_of(folder: &RunFolder, args: &TableArgs) -> anyhow::Result<Vec<Source
 
 impl Source {
     fn first(&self) -> &AnalysedRun {
-        // Every source is made of at least one.
         &self.runs[0]
     }
 
-    /// The model, of an endpoint the one that it serves.
+    /// Model name; for an endpoint, the served model.
     fn model(&self) -> String {
         let name = &self.first().identity().model.name;
         let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
         served.map_or(name.clone(), |(_, model)| model.to_owned())
     }
 
-    /// The verdicts by condition; a repetition may have none of this judge yet.
+    /// By condition; a repetition may lack this judge.
     fn judged(&self) -> Vec<Option<Judged<'_>>> {
         let judge = self.judge.as_deref();
         self.runs.iter().map(|run| judge.and_then(|judge| run.verdicts_as(judge))).collect()
@@ -241,7 +236,6 @@ impl Source {
         self.judged().into_iter().flatten().map(|judged| judged.name).next()
     }
 
-    /// By condition, with intervals made so.
     fn outcomes(&self, intervals: Intervals) -> Vec<Outcomes<'_>> {
         let judge = self.judge().map_or("", |name| name.judge.as_str());
         let runs = self.runs.iter().zip(self.judged());
@@ -253,13 +247,12 @@ impl Source {
         .collect()
     }
 
-    /// Caveat of the verdicts: a judge that distinguishes within one repetition is fine.
+    /// Caveat of the verdicts; none if the judge distinguishes within one repetition.
     fn warning(&self) -> Option<String> {
         let warnings: Option<Vec<String>> = self.judged().iter().flatten().map(Judged::warning).collect();
         warnings?.into_iter().next()
     }
 
-    /// The condition as tables for people write it.
     fn shown(&self) -> String {
         let mut all = self.first().identity().conditions_or_plain().iter();
         let context = all.find(|one| one.name == self.condition).map_or(Context::Whole, |one| one.context);
@@ -310,7 +303,7 @@ impl Source {
     }
 }
 
-/// Refuses runs of several benchmarks: their cells are not the same, so that they have no difference and no spread.
+/// Rejects runs of several benchmarks: they have no difference and no spread.
 fn one_benchmark<P: AsRef<Path>>(
     mut runs: impl Iterator<Item = (P, impl Display + PartialEq)>,
 ) -> anyhow::Result<()> {
@@ -324,9 +317,9 @@ fn one_benchmark<P: AsRef<Path>>(
     Ok(())
 }
 
-/// Names of the rows with and without their condition: the model, with the fields that tell it apart from its like.
+/// Row names with and without the condition: the model, plus fields that distinguish equal models.
 fn names(sources: &[Source]) -> Vec<(String, String)> {
-    // Rows of one folder differ in condition and judge, which have columns then.
+    // Rows of one folder differ in condition and judge, which have columns.
     let name = |source: &Source| {
         let (model, path) = (source.model(), source.first().path());
         let is_like = |other: &Source| other.model() == model && other.condition == source.condition;

@@ -1,8 +1,7 @@
-//! The certificate of an answer: the smallest set of sessions, then the narrowest window of layers, whose blocking turns it.
+//! Certificate of an answer: the smallest set of sessions, then the narrowest layer window, whose blocking flips the answer.
 //!
-//! Sessions that speak for the side that the answer is to turn to are never blocked (without newer evidence the older one is what a right
-//! answer rests on). Those of the other side come first, then the others by the question's attention to them, so that likely sets are found
-//! in few readings ([`super::search`]).
+//! Sessions that support the target side are never blocked (without newer evidence, a right answer rests on the older one). The other
+//! side's sessions are tried first, then the rest by the question's attention, to need few forward passes ([`super::search`]).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,11 +18,10 @@ use palimpsest_run::runs::causes::case::taken;
 use palimpsest_run::runs::causes::session_measures::sessions;
 use palimpsest_run::runs::why_rows::{Certificate, ControlFlips, SearchRow, WhySettings};
 
-/// Most control sets of a certificate whose answers have to be generated and judged.
+/// Maximum control sets whose answers are generated and judged.
 const VERDICTS: usize = 5;
 
-/// Candidates in the order in which they are tried: those in `first`, then the others by the question's attention mass, those in `never` left
-/// out.
+/// Candidates in search order: `first`, then the others by the question's attention mass, without `never`.
 pub fn candidates<'a>(store: &'a AttentionStore, first: &[&Span], never: &[&Span]) -> Vec<&'a Span> {
     let is_in = |all: &[&Span], span: &Span| all.iter().any(|other| other.label == span.label);
     let mut order: Vec<&Span> = sessions(store).filter(|span| !is_in(never, span)).collect();
@@ -35,7 +33,6 @@ pub fn candidates<'a>(store: &'a AttentionStore, first: &[&Span], never: &[&Span
     order
 }
 
-/// Searches the certificate of an answer among `candidates`.
 pub fn search(
     reader: &mut Reader<'_>,
     store: &AttentionStore,
@@ -43,7 +40,6 @@ pub fn search(
     settings: WhySettings,
 ) -> Result<(SearchRow, Option<Certificate>), ReadError> {
     let ranges = |set: &[usize]| set.iter().map(|at| candidates[*at].range()).collect::<Vec<Range<usize>>>();
-    // The last reading that turned the answer, with its set.
     let mut last: Option<(Vec<usize>, Turned)> = None;
     let found = smallest(candidates.len(), settings.readings, &mut |set| {
         let read = reader.turn_blocked(&ranges(set), None)?;
@@ -69,7 +65,7 @@ pub fn search(
     })?;
     row.layers = made;
 
-    // Random stretches of the same lengths, away from all evidence and from the certificate itself.
+    // Random spans of equal lengths, disjoint from all evidence and from the certificate.
     let mut away = taken(&store.keys);
     away.extend(keys.iter().cloned());
     let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
@@ -77,7 +73,6 @@ pub fn search(
     let sets = equal_sets((count, settings.seed), &store.case, &lengths, &history(store), &away);
     let mut flips = 0;
     if after.answer.is_none() {
-        // Contrasts are read together.
         let read = reader.blocked(&sets)?;
         flips = read.iter().filter(|changed| reader.flipped(**changed)).count();
     } else {
@@ -98,7 +93,6 @@ pub fn search(
     Ok((row, Some(certificate)))
 }
 
-/// The tokens from the first session to the last.
 pub fn history(store: &AttentionStore) -> Range<usize> {
     extent(&sessions(store).map(Span::range).collect::<Vec<_>>())
 }

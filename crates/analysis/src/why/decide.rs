@@ -1,53 +1,48 @@
-//! The label that readings establish, in a fixed order of decisions. Pure: it reads no file and asks no model.
+//! Decides the label from readings. Pure: no files, no model. In order:
 //!
-//! 1. `right`: the verdict calls the answer correct. Without a verdict: `undecided`.
-//! 2. `misjudged`: it names the current value and no other value of its question, and the verdict calls it wrong.
+//! 1. `right`: the verdict is correct. Without a verdict: `undecided`.
+//! 2. `misjudged`: the answer names only the current value, and the verdict is wrong.
 //! 3. `undecided`: the history has no newer evidence.
 //! 4. `not shown`: none of it is in the context.
-//! 5. `not read`: with it blocked the number changes by no more than under random sets of equal size.
-//! 6. `overridden`: the answer turns with the older evidence blocked, or a part of it (its certificate), and under at most one of twenty
-//!    random sets of equal size.
-//! 7. `carried`: it does not, and blocking the older evidence is within its controls, but removing it turns the answer, beyond removals of
-//!    equal size and where these do not turn it too. Where blocking it is beyond them: `overridden`.
-//! 8. `undecided`: all else, with the reason.
+//! 5. `not read`: blocking it changes the number no more than random sets of equal size.
+//! 6. `overridden`: blocking the older evidence, or part of it (its certificate), flips the answer, and at most one in twenty random sets
+//!    of equal size does.
+//! 7. `carried`: it does not flip and the blocking effect is within the controls, but removing the older evidence flips it, beyond removals
+//!    of equal size, which do not flip it. If the blocking effect exceeds the controls: `overridden`.
+//! 8. `undecided`: everything else, with the reason.
 
 use palimpsest_run::runs::why_rows::{Compared, Label};
 
-/// Presence of evidence in an answer's context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Presence {
     #[default]
     Absent,
-    /// There is some, and none of it is in the context, for this reason.
+    /// The history has some, the context none; with the reason.
     Lost(String),
-    /// It cannot be told or not be separated, for this reason.
+    /// Unknown or not separable, with the reason.
     Unclear(String),
-    /// At least some of it is.
     Shown,
 }
 
-/// The facts known of an answer. Readings are made in the order in which decisions need them: `None` of those that were not made.
+/// Known facts about an answer; `None` if not measured. Readings are made lazily, in decision order.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The verdict; `None` without one.
     pub correct: Option<bool>,
-    /// The answer's text names the current value and no other.
     pub names_current: bool,
     pub newer: Presence,
     pub older: Presence,
-    /// Why no reading can be made, where none can.
+    /// Why no reading is possible.
     pub unread: Option<String>,
     pub blocked_newer: Option<Compared>,
-    /// Why the answer cannot be seen to turn, where it cannot.
+    /// Why a flip cannot be detected.
     pub cannot_turn: Option<String>,
-    /// True if the answer's certificate is older evidence alone, and random sets of its size do not turn the answer.
+    /// True if the certificate is older evidence only, and random sets of its size do not flip the answer.
     pub certified: bool,
-    /// Effect of blocking the older evidence, and whether the answer turned.
+    /// Effect of blocking the older evidence, and whether the answer flipped.
     pub blocked_older: Option<(Compared, bool)>,
     pub removed_older: Option<(Compared, bool)>,
 }
 
-/// A reading that a decision needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacking {
     BlockedNewer,
@@ -57,7 +52,7 @@ pub enum Lacking {
 
 const FEW: &str = "too few controls to tell an effect from that of random text";
 
-/// The label of an answer, with the reason in a sentence; or the reading that is needed first.
+/// Returns the label and its reason, or the reading needed first.
 pub fn decide(facts: &Facts) -> Result<(Label, String), Lacking> {
     let label = |label: Label, why: &str| Ok((label, why.to_owned()));
     let undecided = |why: &str| label(Label::Undecided, why);
@@ -163,7 +158,6 @@ mod tests {
         assert_eq!(decide(&facts), Err(Lacking::RemovedOlder));
         facts.removed_older = Some((of(BEYOND), true));
         assert_eq!(label(&facts), Label::Carried);
-        // Nothing is read of what the verdict, the words or the context decide.
         for (facts, expected) in [
             (
                 Facts { correct: Some(true), names_current: true, newer: Presence::Absent, ..wrong() },
@@ -201,7 +195,7 @@ mod tests {
         assert_eq!(read(BEYOND, WITHIN, false, WITHIN, true), Label::Undecided);
         assert_eq!(read(BEYOND, WITHIN, false, BEYOND, false), Label::Undecided);
         assert_eq!(read(BEYOND, FEWER, false, FEWER, true), Label::Undecided);
-        // A turn that random sets bring about as well is none; a certificate of older evidence is one.
+        // A flip that random sets cause too does not count; a certificate of older evidence does.
         let by_chance = |effect| Compared { flips: 1, ..of(effect) };
         let chance = |blocked: bool, certified: bool| {
             label(&Facts {
@@ -214,7 +208,7 @@ mod tests {
         };
         assert_eq!([chance(true, false), chance(false, false)], [Label::Undecided; 2]);
         assert_eq!(chance(false, true), Label::Overridden);
-        // Without an older session, or where nothing can be seen to turn.
+        // No older session, or flips cannot be detected.
         for facts in [
             Facts { older: Presence::Absent, blocked_newer: Some(of(BEYOND)), ..wrong() },
             Facts { cannot_turn: Some("no".to_owned()), blocked_newer: Some(of(BEYOND)), ..wrong() },

@@ -1,7 +1,5 @@
-//! The evidence of both sides of a conflict: where it is in an answer's context, and where it was lost before.
-//!
-//! Sides are those of the benchmark ([`palimpsest_data::benchmarks::LensSpec::sides`]). Of memory systems the stages of
-//! [`crate::losses`] say where a fact went.
+//! Evidence of both sides of a conflict ([`palimpsest_data::benchmarks::LensSpec::sides`]): its place in the context, or where it was lost.
+//! For memory systems, [`crate::losses`] has the stages.
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
@@ -20,25 +18,23 @@ pub fn roles(benchmark: &Benchmark, side: Side) -> Vec<&'static str> {
     of_side.map(|(role, _)| *role).collect()
 }
 
-/// Spans before the question that play one of some roles.
 pub fn spans<'a>(store: &'a AttentionStore, roles: &[&str]) -> Vec<&'a Span> {
     let plays = |span: &&Span| span.role.as_deref().is_some_and(|role| roles.contains(&role));
     sessions(store).filter(plays).collect()
 }
 
-/// A row's attention mass to a span, mean over layers and heads.
+/// A row's attention mass on a span, averaged over layers and heads.
 pub fn mass(store: &AttentionStore, row: &str, span: &Span) -> Option<f64> {
     let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
     let key = store.keys.iter().position(|key| key.label == span.label)?;
     store.mass.slice(ndarray::s![.., .., row, key]).mean().map(f64::from)
 }
 
-/// Evidence of one side in an answer's context.
 pub struct Evidence<'a> {
     pub planned: (&'a PlannedCase, &'a PlannedProbe),
     pub row: &'a AnswerRow,
     pub store: Option<&'a AttentionStore>,
-    /// Of a memory system's condition the way of each fact.
+    /// Memory systems only: the stages of each fact.
     pub trace: Option<&'a Trace>,
 }
 
@@ -104,7 +100,7 @@ fn of_memory(fact: &FactTrace) -> Presence {
     }
 }
 
-/// True if an answer names the current value of its question, case and punctuation aside, and no other value.
+/// True if the answer names only the current value, ignoring case and punctuation.
 pub fn names_current(row: &AnswerRow) -> bool {
     let (Some(answer), Some(contrast)) = (&row.answer, &row.contrast) else { return false };
     let said = phrase(answer);
@@ -116,7 +112,7 @@ pub fn names_current(row: &AnswerRow) -> bool {
     names(&contrast.current.text) && !others.into_iter().any(|value| names(&value.text))
 }
 
-/// True if a question's row of the plan has evidence of neither side: there is nothing for a certificate to find.
+/// True if the planned question has no evidence on either side, so no certificate exists.
 pub fn has_no_evidence(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) -> bool {
     let known: Vec<&str> =
         [Side::Newer, Side::Older].into_iter().flat_map(|side| roles(benchmark, side)).collect();

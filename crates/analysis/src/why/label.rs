@@ -1,4 +1,4 @@
-//! The readings of one answer, made as its label needs them, and its certificate.
+//! Readings of one answer, made lazily for its label, and its certificate.
 
 use std::ops::Range;
 
@@ -14,20 +14,18 @@ use palimpsest_data::statistics::control::equal_sets;
 use palimpsest_run::runs::causes::case::taken;
 use palimpsest_run::runs::why_rows::{Compared, Label, SideReadings, WhyRow, WhySettings, by_chance};
 
-/// Context of an answer: its attention file and the spans of both sides' evidence.
 pub struct Context<'a> {
     pub store: &'a AttentionStore,
     pub newer: Vec<&'a Span>,
     pub older: Vec<&'a Span>,
 }
 
-/// The label that follows from facts, with its reason in a sentence.
 pub fn labelled(facts: &Facts) -> (Label, String) {
     decide(facts).unwrap_or_else(|_| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
 }
 
-/// Reads an answer: its row, without the names of the answer and of the judge. Both sides are blocked and a certificate is searched whatever
-/// the label needs, since rows tell both; removals, which read the history anew, are made where the decision asks for them.
+/// Labels one answer; names of answer and judge are left empty. Always blocks both sides and searches a certificate, since rows record
+/// them; removals need a new prefill and are made only on demand.
 pub fn investigate(
     reader: &mut Reader<'_>,
     context: &Context<'_>,
@@ -38,15 +36,14 @@ pub fn investigate(
     let sides = Sides { store, settings };
     let mut row = WhyRow { plain: Some(reader.plain()), settings, ..WhyRow::default() };
 
-    // 1. Both sides blocked.
     row.newer = sides.blocked(reader, newer)?;
     row.older = sides.blocked(reader, older)?;
     facts.blocked_newer = row.newer.as_ref().map(|side| side.blocked);
     facts.cannot_turn = cannot_turn(reader).map(str::to_owned);
 
-    // 2. The certificate, over the same cached history.
+    // 2. Certificate, over the same KV cache.
     if reader.can_turn() {
-        // Without newer evidence the older one is what the current state rests on.
+        // Without newer evidence, the current state rests on the older one.
         let none = Vec::new();
         let (first, never) = match (reader.holds_current(), newer.is_empty()) {
             (true, false) => (newer, older),
@@ -63,7 +60,7 @@ pub fn investigate(
         (row.search, row.certificate) = (Some(search), certificate);
     }
 
-    // 3. Whether it turns without the older evidence, as far as the decision asks.
+    // 3. Flips without the older evidence, as far as needed.
     if let Some(side) = &mut row.older {
         if decide(&facts) == Err(Lacking::BlockedOlder) {
             facts.blocked_older = Some((side.blocked, sides.turns(reader, older, side.blocked)?));
@@ -79,7 +76,7 @@ pub fn investigate(
     Ok(row)
 }
 
-/// Why an answer cannot be seen to turn to the current state.
+/// Why a flip to the current state cannot be detected.
 fn cannot_turn(reader: &Reader<'_>) -> Option<&'static str> {
     match reader.can_turn() {
         false => Some(
@@ -96,7 +93,6 @@ fn ranges(spans: &[&Span]) -> Vec<Range<usize>> {
     spans.iter().map(|span| span.range()).collect()
 }
 
-/// Comparisons of evidence with random text of equal size.
 struct Sides<'a> {
     store: &'a AttentionStore,
     settings: WhySettings,
@@ -123,7 +119,7 @@ impl Sides<'_> {
         Ok(Some(SideReadings { sessions, blocked: compared(reader, changed, controls), removed: None }))
     }
 
-    /// True if the answer turns with spans blocked whose effect is known.
+    /// True if blocking these spans flips the answer; their effect is known.
     fn turns(&self, reader: &mut Reader<'_>, spans: &[&Span], known: Compared) -> Result<bool, ReadError> {
         match reader.plain().measure {
             Measure::Contrast => Ok(reader.flipped(reader.plain().value - known.drop)),
@@ -131,7 +127,7 @@ impl Sides<'_> {
         }
     }
 
-    /// The effect of removal and whether the answer turned; controls are read where it did.
+    /// Effect of removal, and whether the answer flipped; if so, controls are read too.
     fn removed(&self, reader: &mut Reader<'_>, spans: &[&Span]) -> Result<(Compared, bool), ReadError> {
         let keys = ranges(spans);
         let changed = reader.turn_removed(&keys)?;
@@ -141,7 +137,6 @@ impl Sides<'_> {
     }
 }
 
-/// Of the number after a change, and after the same of each control.
 fn compared(reader: &Reader<'_>, changed: f64, controls: &[f64]) -> Compared {
     let plain = reader.plain().value;
     let drops: Vec<f64> = controls.iter().map(|control| plain - control).collect();

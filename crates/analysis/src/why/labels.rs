@@ -1,4 +1,4 @@
-//! The labels of a run's answers: counted in a table, and said in sentences.
+//! Counts of a run's labels as a table and as sentences.
 
 use super::evidence::has_no_evidence;
 use palimpsest_data::benchmarks::Table;
@@ -12,28 +12,24 @@ use palimpsest_run::runs::rows::AnswerKey;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::{Label, WhyRow, last_rows, read_why};
 
-/// The labels of a run, a row an answer, with the names that they are counted by.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// The judge whose verdicts they explain; several where the run was labelled by several.
     judges: Vec<String>,
-    /// In the order of the plan and of the conditions.
+    /// In plan order, then by condition.
     pub answers: Vec<Labelled>,
 }
 
-/// A labelled answer.
 #[derive(Debug, Clone)]
 pub struct Labelled {
-    /// The value of the label that the benchmark is split by.
     kind: String,
     dimension: String,
     pub row: WhyRow,
-    /// True if its history holds no evidence of either side.
+    /// True if its history has no evidence on either side.
     without_evidence: bool,
 }
 
 impl Labels {
-    /// Of a run's folder; `None` where it was not labelled.
+    /// Returns `None` for an unlabelled run.
     pub fn open(folder: &RunFolder) -> Result<Option<Self>, RunError> {
         let mut rows = last_rows(read_why(&folder.dir)?);
         if rows.is_empty() {
@@ -60,7 +56,7 @@ impl Labels {
         }))
     }
 
-    /// Counts of labels: a row a type, probe and condition, all types and probes last.
+    /// One row per type, probe and condition, then totals.
     pub fn table(&self, run: &str) -> Table {
         let name = |answer: &Labelled| condition_label(&answer.row.condition).to_owned();
         let own = |answer: &Labelled| [name(answer), answer.kind.clone(), answer.dimension.clone()];
@@ -86,7 +82,6 @@ impl Labels {
         }
     }
 
-    /// A row of counts for each name, in the order in which names come first.
     fn counted(&self, named: &dyn Fn(&Labelled) -> [String; 3]) -> Vec<Vec<Vec<String>>> {
         let row = |names: [String; 3]| {
             let own: Vec<Label> =
@@ -98,7 +93,6 @@ impl Labels {
         unique(self.answers.iter().map(named)).into_iter().map(row).collect()
     }
 
-    /// The paragraphs on a run.
     pub fn in_words(&self) -> Vec<String> {
         let wrong: Vec<&WhyRow> =
             self.answers.iter().map(|answer| &answer.row).filter(|row| row.label != Label::Right).collect();
@@ -128,7 +122,7 @@ impl Labels {
         words
     }
 
-    /// Sentences without a full stop on the certificates of a run, where any was searched for.
+    /// Sentences on certificates, without full stops.
     fn certificates_in_words(&self) -> Vec<String> {
         let [with, without] = [false, true].map(|without| {
             let rows = self.answers.iter().filter(|answer| answer.without_evidence == without);
@@ -166,17 +160,14 @@ impl Labels {
     }
 }
 
-/// Counts of the certificates of some answers.
 #[derive(Debug, Clone, Copy, Default)]
 struct Certificates {
     searched: usize,
     found: usize,
     single: usize,
-    /// Readings over sets of sessions, of all searches.
     readings: usize,
-    /// The same of the searches that found one.
+    /// The same, of successful searches.
     readings_of_found: usize,
-    /// Sessions that might be blocked, of all searches.
     candidates: usize,
     spent: usize,
     control_sets: usize,
@@ -208,7 +199,6 @@ fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
 }
 
-/// A share of a count with its 95% interval, in percent.
 fn share(count: usize, of: usize) -> String {
     let percent = |x: f64| format!("{:.0}", 100.0 * x);
     match wilson(count, of, LEVEL) {

@@ -1,12 +1,7 @@
-//! Why an answer is as it is: a label for each answer of a run, by interventions on its context.
+//! Labels each answer of a run with the reason for it, by interventions on its context.
 //!
-//! Called by `palimpsest why`; `table`, `report` and `export` show what it wrote. [`measure`] reads a finished run, asks the run's model for
-//! readings and appends rows to `why.jsonl` ([`palimpsest_run::runs::why_rows`]), one an answer.
-//!
-//! - [`evidence`]: the newer and the older evidence of a question, and where it was lost.
-//! - [`readings`]: one answer read again with sessions blocked or removed. [`controls`]: how far random sets of equal size move it.
-//! - [`label`]: the readings of one answer. [`decide`]: the order of decisions. [`certificate`] and [`search`]: the smallest set that turns an answer.
-//! - [`labels`]: the rows of a run, counted and in sentences. [`signals`]: how well attention foretells them.
+//! Called by `palimpsest why`; `table`, `report` and `export` show the rows. [`measure`] reads a finished run, runs its model and appends
+//! one row per answer to `why.jsonl` ([`palimpsest_run::runs::why_rows`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -48,7 +43,6 @@ use evidence::{Evidence, names_current, roles, spans};
 use label::{Context, investigate, labelled};
 use readings::{Anew, ReadError, Reader, prompt};
 
-/// Why answers could not be labelled.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
     #[error(transparent)]
@@ -76,26 +70,24 @@ pub enum WhyError {
     Model { case: String, source: ReadError },
 }
 
-/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
     pub skipped: usize,
     pub done: usize,
     pub readings: usize,
-    /// Answers without a row, since the judge of answers generated anew gave no verdict.
+    /// Answers without a row: the judge gave no verdict on a regenerated answer.
     pub unjudged: usize,
-    /// True if a stop was asked for before the end.
     pub stopped: bool,
 }
 
-/// The answers of a run that get a label: those that are no errors, under conditions that block nothing.
+/// Answers to label: no errors, under conditions that block nothing.
 pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
     let blocks = |name: &str| conditions.iter().any(|one| one.name == name && one.knockout.is_some());
     folder.answers.iter().filter(|row| row.error.is_none() && !blocks(&row.condition)).collect()
 }
 
-/// Refuses a benchmark without roles of the newer or of the older side.
+/// Rejects benchmarks without roles of both sides.
 pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
     match [Side::Newer, Side::Older].iter().any(|side| roles(benchmark, *side).is_empty()) {
         true => Err(WhyError::NoSides { title: benchmark.title }),
@@ -103,17 +95,16 @@ pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
     }
 }
 
-/// The verdicts that labels explain, of the judges that are meant the last.
+/// Verdicts to explain: the latest of the chosen judges.
 pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Judged<'a>, WhyError> {
     let (judged, _) = folder.judged_last(choice)?;
     judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
 }
 
-/// The verdict of the judge at hand on another text in the place of an answer of the run.
 pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
 
-/// Labels what `folder` still lacks, and appends rows. Answers without a contrast are generated anew for `judge`, where there is one. `model`
-/// must be the run's. `stop` is looked at after each chunk and reading.
+/// Labels the rows that `folder` lacks and appends them. Answers without a contrast are regenerated for `judge`, if given. `model` must be
+/// the run's. Checks `stop` after each chunk and reading.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,
@@ -137,7 +128,7 @@ pub fn measure(
     let run = Run { folder, benchmark, judged, traces, settings, text: model.text().clone(), kinds, stop };
     let asked = asked(folder);
     let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
-    // Prompts of one case and condition begin alike.
+    // Prompts of one case and condition share a prefix.
     for group in unique(asked.iter().map(|row| (&row.case, &row.condition))) {
         let rows = asked.iter().filter(|row| (&row.case, &row.condition) == group);
         let read =
@@ -177,7 +168,6 @@ pub fn measure(
     Ok(measured)
 }
 
-/// The ways of facts in memory systems, by answer.
 type Traces<'a> = BTreeMap<AnswerKey<&'a str>, &'a Trace>;
 
 fn traces(losses: &Losses) -> Traces<'_> {
@@ -189,7 +179,6 @@ fn traces(losses: &Losses) -> Traces<'_> {
     all.collect()
 }
 
-/// A run that is labelled.
 struct Run<'a> {
     folder: &'a RunFolder,
     benchmark: &'static Benchmark,
@@ -202,7 +191,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The verdict; `None` without one. Where a judge gives scores the best one is right.
+    /// `None` without a verdict. With scores, only the maximum is right.
     fn correct(&self, key: AnswerKey<&str>) -> Option<bool> {
         let verdict = self.judged.get(key).filter(|row| row.is_clean())?;
         let best = match self.benchmark.rubric().verdict {
@@ -212,7 +201,7 @@ impl Run<'_> {
         Some(verdict.worth(best).is_some_and(|worth| worth >= 1.0))
     }
 
-    /// The row of an answer, `shared` tokens of whose prompt its case's prompts share; `None` of one that the plan does not hold.
+    /// Row of an answer whose prompt shares a prefix of `shared` tokens with its case; `None` if it is not in the plan.
     fn label(
         &self,
         model: &mut LocalModel,
@@ -257,7 +246,7 @@ impl Run<'_> {
         }))
     }
 
-    /// Reads an answer again, where that can be done and tells something: of the contrast where there is one, else of the model's own answer.
+    /// Reads an answer again, if possible and informative: by contrast if there is one, else by the model's own answer.
     fn read<'a>(
         &'a self,
         model: &'a mut LocalModel,
@@ -266,7 +255,7 @@ impl Run<'_> {
         anew: Option<Anew<'a>>,
     ) -> Result<Option<WhyRow>, WhyError> {
         let values = row.contrast.as_ref().map(|contrast| pair(store, contrast, &self.text)).transpose()?;
-        // It may be decided by its text or by what its context lacks.
+        // Text or context may already decide.
         let misjudged = facts.correct == Some(false) && facts.names_current;
         let wants = !misjudged && !matches!(facts.newer, Presence::Lost(_) | Presence::Unclear(_));
         let Some(prompt) = prompt(store, shared, &self.kinds).filter(|_| wants) else { return Ok(None) };

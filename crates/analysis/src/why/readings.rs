@@ -1,11 +1,8 @@
-//! Readings of one answer over its case's cached history: plain, with sets of sessions blocked, with sets removed.
+//! Readings of one answer over its case's KV cache: plain, with sessions blocked, with sessions removed.
 //!
-//! The number that is read is the contrast of the question's values where it names some, else the log-probability of the model's own
-//! answer. The history is computed once; a blocked reading computes the tokens from the question on, a removed one all behind the first
-//! token that is gone.
-//!
-//! An answer turns where its contrast changes its sign. Where a question names no values it turns where an answer that is generated anew has
-//! the other verdict, if there is a judge at hand ([`Anew`]).
+//! A reading is the contrast of the question's values, or else the log-probability of the model's own answer. Blocking recomputes from the
+//! question on; removal recomputes from the first removed token. An answer flips if its contrast changes sign, or, without a contrast, if a
+//! regenerated answer gets the other verdict ([`Anew`]).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,27 +24,23 @@ pub enum ReadError {
     Judge(anyhow::Error),
 }
 
-/// Generates an answer anew and has it judged.
 pub struct Anew<'a> {
     pub text: &'a ModelText,
-    /// The run's sampling, which is greedy: with nothing changed the answer is the run's.
+    /// The run's greedy sampling: without a change, it reproduces the run's answer.
     pub sampling: Sampling,
-    /// The verdict on the answer as it is.
     pub right: bool,
-    /// The verdict on another answer to the same question.
     pub judge: &'a mut dyn FnMut(&str) -> anyhow::Result<bool>,
 }
 
-/// The number after a change, and whether the answer turned.
+/// Number after an intervention, and whether the answer flipped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turned {
     pub value: f64,
     pub turned: bool,
-    /// The answer generated anew, where that was judged.
     pub answer: Option<String>,
 }
 
-/// The prompt of an attention file, of which the case's prompts share the first tokens; `None` without a question in it.
+/// Prompt of an attention file with its case's shared prefix; `None` without a question span.
 pub fn prompt<'a>(store: &'a AttentionStore, shared: usize, kinds: &'a [LayerKind]) -> Option<Prompt<'a>> {
     let question = store.keys.iter().find(|span| span.is(QUERY))?.start;
     Some(Prompt { tokens: &store.tokens, cut: shared.min(question), question, kinds })
@@ -63,7 +56,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of the contrast of two values, or of the model's own answer, which turns by the verdicts of `anew`.
+    /// Reads a contrast, or the model's own answer, whose flips need `anew`.
     pub fn new(
         session: &'a mut Session,
         prompt: Prompt<'a>,
@@ -75,7 +68,6 @@ impl<'a> Reader<'a> {
         Ok(Reader { session, prompt, metric, anew, stop, readings: 1 })
     }
 
-    /// The number with nothing changed.
     pub fn plain(&self) -> Plain {
         Plain { measure: self.metric.measure(), value: self.metric.value() }
     }
@@ -92,12 +84,12 @@ impl<'a> Reader<'a> {
         self.prompt.kinds.len()
     }
 
-    /// True if it can be told whether the answer turns.
+    /// True if flips can be detected.
     pub fn can_turn(&self) -> bool {
         self.is_contrast() || self.anew.is_some()
     }
 
-    /// True if the answer as it is holds the current state: its contrast is above 0, or its verdict is right.
+    /// True if the original answer reflects the current state: positive contrast, or a right verdict.
     pub fn holds_current(&self) -> bool {
         match &self.anew {
             Some(anew) => anew.right,
@@ -105,24 +97,23 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// True if a contrast has the other sign than with nothing changed. Of the model's own answer never.
+    /// True if a contrast changed sign; always false for the model's own answer.
     pub fn flipped(&self, changed: f64) -> bool {
         self.is_contrast() && (self.metric.value() > 0.0) != (changed > 0.0)
     }
 
-    /// The number with each of these sets of token ranges blocked from the question on, at all layers.
+    /// One number per set of token ranges, blocked from the question on at all layers.
     pub fn blocked(&mut self, sets: &[Vec<Range<usize>>]) -> Result<Vec<f64>, ReadError> {
         let holes: Vec<LayerHoles> = sets.iter().map(|keys| self.prompt.hidden(keys, None)).collect();
         self.read(&self.prompt.history(), &holes)
     }
 
-    /// The number with a set of token ranges removed and all behind them read again.
+    /// Number with token ranges removed and all later tokens recomputed.
     pub fn removed(&mut self, keys: &[Range<usize>]) -> Result<f64, ReadError> {
         let history = self.without(keys);
         Ok(self.read(&history, &[LayerHoles::default()])?.first().copied().unwrap_or(f64::NAN))
     }
 
-    /// A set of token ranges blocked at some layers or all, and whether the answer turned.
     pub fn turn_blocked(
         &mut self,
         keys: &[Range<usize>],
@@ -131,12 +122,11 @@ impl<'a> Reader<'a> {
         self.turn(&self.prompt.history(), self.prompt.hidden(keys, layers))
     }
 
-    /// A set of token ranges removed, and whether the answer turned.
     pub fn turn_removed(&mut self, keys: &[Range<usize>]) -> Result<Turned, ReadError> {
         self.turn(&self.without(keys), LayerHoles::default())
     }
 
-    /// Sessions that are removed may stand behind what the case's prompts share.
+    /// The shared prefix without these ranges; removed sessions may lie after it.
     fn without(&self, keys: &[Range<usize>]) -> History<'a> {
         Prompt { cut: self.prompt.question, ..self.prompt }.without(keys)
     }
@@ -160,7 +150,7 @@ impl<'a> Reader<'a> {
         let (split, _) =
             anew.text.split(&measured.generated).map_err(|error| ReadError::Judge(error.into()))?;
         let answer = split.answer.unwrap_or_default();
-        // An answer that ended in its thought is none, and wrong.
+        // An answer that ended during reasoning is empty, and wrong.
         let right = !answer.is_empty() && (anew.judge)(&answer).map_err(ReadError::Judge)?;
         Ok(Turned { value, turned: right != anew.right, answer: Some(answer) })
     }
@@ -175,7 +165,7 @@ impl<'a> Reader<'a> {
             !stop.load(Ordering::Relaxed)
         })?;
         self.readings += found.len();
-        // A stop between two readings ends a request without an error.
+        // A stop between two readings ends the request without an error.
         match found.len() == holes.len() {
             true => Ok(found),
             false => Err(RequestError::from(EngineError::Interrupted).into()),

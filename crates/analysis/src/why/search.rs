@@ -1,22 +1,20 @@
-//! The search for a small set of sessions whose blocking turns an answer: group testing by halving, with counted readings.
+//! Searches a small set of sessions whose blocking flips an answer: group testing by bisection, with a reading budget.
 //!
-//! Knows no model: a reading is a closure. Candidates come in an order in which likely ones stand first. The shortest beginning of the
-//! order that turns the answer is found by doubling its length and halving the last step; its last member belongs to the set. With the
-//! members known so far blocked, the same is done with the shorter beginning before it, until the members alone turn the answer. Where a
-//! larger set always turns what a smaller one does, the result is irreducible; whether it is, is read, since answers need not be so.
+//! Model-free: a reading is a closure. Candidates are ordered by likelihood. Doubling and bisection find the shortest flipping prefix; its
+//! last element is a member. With all members blocked, the shorter prefix is searched again, until the members alone flip the answer. For
+//! monotone answers the result is irreducible; since answers need not be monotone, that is verified.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
-    /// The smallest set found that turns the answer, as ascending places in the order; `None` where none does.
+    /// Smallest set found, as ascending indices; `None` if none flips the answer.
     pub set: Option<Vec<usize>>,
-    /// True if leaving out any one member was read, and the answer did not turn without it.
+    /// True if removing any single member was tested and did not flip the answer.
     pub irreducible: bool,
     pub readings: usize,
-    /// True if the readings were spent before the end.
+    /// True if the budget ran out.
     pub spent: bool,
 }
 
-/// A reader that stops at a number of readings.
 struct Counted<'a, E> {
     turns: &'a mut dyn FnMut(&[usize]) -> Result<bool, E>,
     left: usize,
@@ -24,7 +22,6 @@ struct Counted<'a, E> {
 }
 
 impl<E> Counted<'_, E> {
-    /// `None` where no reading is left.
     fn read(&mut self, set: &[usize]) -> Result<Option<bool>, E> {
         if self.left == 0 {
             return Ok(None);
@@ -35,7 +32,7 @@ impl<E> Counted<'_, E> {
     }
 }
 
-/// The smallest set of `count` candidates under which `turns` is true, within `budget` readings. Nothing blocked is known not to turn.
+/// Searches a small set of `count` candidates with `turns` true, within `budget` readings. The empty set is known not to flip.
 pub fn smallest<E>(
     count: usize,
     budget: usize,
@@ -47,7 +44,7 @@ pub fn smallest<E>(
         return Ok(Search { set: None, irreducible: false, readings: counted.made, spent });
     };
     set.sort_unstable();
-    // A single member is irreducible: nothing blocked does not turn.
+    // A single member is irreducible: the empty set does not flip.
     let mut at = 0;
     while !spent && set.len() > 1 && at < set.len() {
         let without: Vec<usize> = set.iter().copied().filter(|member| *member != set[at]).collect();
@@ -60,17 +57,16 @@ pub fn smallest<E>(
     Ok(Search { irreducible: !spent, set: Some(set), readings: counted.made, spent })
 }
 
-/// A set that turns the answer, member by member from the last one on; and whether readings ran out.
+/// A flipping set, built from the last member on; and whether the budget ran out.
 fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usize>>, bool), E> {
     let mut members: Vec<usize> = Vec::new();
-    // The members and the first `known` candidates together turn the answer; at first nothing is known to.
+    // Members plus the first `known` candidates flip the answer.
     let mut known = None;
     loop {
         let with = |length: usize, members: &[usize]| -> Vec<usize> {
             (0..length).chain(members.iter().copied()).collect()
         };
         let (mut low, mut step) = (0, 1);
-        // 1. Doubling, up to what is known to turn.
         let most = known.unwrap_or(count);
         let mut high = known;
         while low < most {
@@ -88,7 +84,6 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
             }
         }
         let Some(mut high) = high else { return Ok((None, false)) };
-        // 2. Halving.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             match counted.read(&with(middle, &members))? {
@@ -97,7 +92,7 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
                 Some(false) => low = middle,
             }
         }
-        // 3. The last candidate of the shortest beginning is a member.
+        // 3. The last candidate of the shortest prefix is a member.
         members.push(high - 1);
         if high == 1 {
             return Ok((Some(members), false));
@@ -110,8 +105,8 @@ fn grow<E>(count: usize, counted: &mut Counted<'_, E>) -> Result<(Option<Vec<usi
     }
 }
 
-/// The narrowest window of `layers` layers found by halving, first its end, then its start: half-open. All of them are known to turn.
-/// `None` where readings ran out or all are needed; and the readings made.
+/// Narrowest half-open window of `layers` layers by bisection, first its end, then its start; all layers together are known to flip. The
+/// window is `None` if the budget ran out or all layers are needed. Also returns the readings made.
 pub fn window<E>(
     layers: usize,
     budget: usize,
@@ -139,7 +134,6 @@ mod tests {
     use palimpsest_data::case::draw::Draws;
     use std::convert::Infallible;
 
-    /// All subsets of `count` candidates by size: the plain definition of the smallest one.
     fn least(count: usize, turns: &dyn Fn(&[usize]) -> bool) -> Option<usize> {
         let subset = |bits: u32| (0..count).filter(|at| bits >> at & 1 == 1).collect::<Vec<_>>();
         (1..1u32 << count).map(subset).filter(|set| turns(set)).map(|set| set.len()).min()
@@ -155,7 +149,7 @@ mod tests {
             all += found.readings;
         }
         assert!(all <= 12 * 50, "{} readings in the mean", f64::from(all as u32) / 50.0);
-        // None that turns: as many readings as doublings.
+        // No flipping set: one reading per doubling.
         let none = smallest(50, 24, &mut |_| Ok::<_, Infallible>(false)).unwrap();
         assert_eq!((none.set, none.readings, none.spent), (None, 6, false));
     }
@@ -165,7 +159,7 @@ mod tests {
         let mut draws = Draws::new("certificates", 0, "");
         for _ in 0..200 {
             let count = 4 + draws.index(7);
-            // One set of one to three sessions is needed, whole.
+            // A conjunction of one to three sessions.
             let mut order: Vec<usize> = (0..count).collect();
             draws.shuffle(&mut order);
             let needed = &order[..1 + draws.index(3)];
@@ -181,7 +175,6 @@ mod tests {
     fn what_is_not_monotone_still_turns_and_is_read_member_by_member() {
         let mut draws = Draws::new("certificates", 1, "");
         for seed in 0..200 {
-            // Any set at all, by a hash of it; nothing blocked does not turn.
             let turns = |set: &[usize]| {
                 let mut sorted = set.to_vec();
                 sorted.sort_unstable();

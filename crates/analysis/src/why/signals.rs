@@ -1,8 +1,8 @@
-//! Cheap signals beside dear labels: how well attention foretells a label, cross-validated over cases.
+//! Predicts labels from cheap signals, cross-validated over cases.
 //!
-//! A signal is a number of an answer that costs no further reading: masses of its attention file, over all heads and over those that
-//! retrieve, and value norms and attributions where `palimpsest causes` measured them. Each is fitted by itself ([`palimpsest_data::statistics::logistic`]) with a case's answers left out, and its
-//! held-out probabilities are scored beside those of the base rate alone.
+//! A signal needs no further forward pass: attention masses over all or retrieval heads, and value norms and attributions if `palimpsest
+//! causes` measured them. Each is fitted alone ([`palimpsest_data::statistics::logistic`]), leaving out one case at a time, and its
+//! held-out probabilities are scored against the base rate.
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
@@ -17,17 +17,16 @@ use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::Label;
 
-/// Answers with a label, and without, below which it is not foretold.
+/// Minimum answers with and without a label.
 const FEWEST: usize = 5;
 
-/// Ranges of probability whose calibration is told.
 const BINS: usize = 5;
 
-/// The signals of one answer; `None` of those that were not measured.
+/// Signals of one answer; `None` if not measured.
 type Signals = Vec<(&'static str, Option<f64>)>;
 
-/// Signals beside the labels of wrong answers that were read again; `None` where no label has enough of them. `retrieving` are the heads of
-/// the run's model that retrieve, by decoder layer and head, where they are known.
+/// Table of signals against the labels of re-read wrong answers; `None` if no label is frequent enough. `retrieving`: the model's retrieval
+/// heads (decoder layer, head), if known.
 pub fn table(
     folder: &RunFolder,
     labels: &Labels,
@@ -120,7 +119,7 @@ fn signals(
     let ratio = |a: Option<f64>, b: Option<f64>| Some((a? / b?).ln());
     let place =
         |measures: &SessionMeasures, span: &Span| measures.spans.iter().position(|own| *own == span.label);
-    // Value norms are those of the row that predicts the answer, mean over layers and heads; attributions are summed over them.
+    // Value norms of the row that predicts the answer, averaged over layers and heads; attributions are summed.
     let norm = |spans: &[&Span]| {
         let of = |span: &Span| {
             let key = place(measures?, span)?;
@@ -153,7 +152,7 @@ fn signals(
     ]
 }
 
-/// Mass of a row to some spans together, mean over some heads by decoder layer and head; `None` where the file lacks one of their layers.
+/// Mass of a row on spans, averaged over heads (decoder layer, head); `None` if a layer is missing.
 fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &[&Span]) -> Option<f64> {
     let row = store.rows.iter().position(|own| own.label == row || own.is(row))?;
     let of = |span: &Span| {
@@ -168,7 +167,6 @@ fn mass_of(store: &AttentionStore, heads: &[(usize, usize)], row: &str, spans: &
     sum(spans, of)
 }
 
-/// A number of some spans together; `None` without a span.
 fn sum(spans: &[&Span], of: impl Fn(&Span) -> Option<f64>) -> Option<f64> {
     if spans.is_empty() { None } else { spans.iter().map(|span| of(span)).sum() }
 }
@@ -181,7 +179,7 @@ mod tests {
 
     #[test]
     fn retrieval_heads_are_found_by_their_decoder_layer() {
-        // Layers 3 and 5, two heads, one row, two spans: every mass has a value of its own.
+        // Layers 3 and 5, two heads, one row, two spans; every mass is distinct.
         let mass = Array4::from_shape_fn((2, 2, 1, 2), |(layer, head, _, key)| {
             (100 * layer + 10 * head + key) as f32
         });
@@ -202,7 +200,7 @@ mod tests {
             dtype: String::new(),
         };
         let both: Vec<&Span> = store.keys.iter().collect();
-        // (100 + 1) at layer 5's head 0, (10 + 1) at layer 3's head 1, for the second span; the first adds 100 and 10.
+        // Span 2: (100 + 1) at layer 5 head 0, (10 + 1) at layer 3 head 1; span 1 adds 100 and 10.
         assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both[1..]), Some(56.0));
         assert_eq!(mass_of(&store, &[(5, 0), (3, 1)], "last", &both), Some(111.0));
         assert_eq!(mass_of(&store, &[(4, 0)], "last", &both), None);

@@ -1,8 +1,7 @@
-//! The page's part for each case: what was shown, shaded by the query's attention, what was answered, how it was judged.
+//! One part per case: history shaded by the query's attention, answers, verdicts.
 //!
-//! A page stays readable whatever the run: texts are cut where all of them would be too many, probes are folded where a case has
-//! many, and the shades of a segment are those of the probes whose evidence lies in it where there is no room for all. What was cut
-//! says so.
+//! Size limits: long texts are cut, many probes are folded, and shade columns are limited to probes with evidence in the segment. Cuts are
+//! marked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,29 +21,28 @@ use palimpsest_run::runs::plan::{PlannedCase, PlannedEvidence, PlannedProbe};
 use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::{ShownCase, ShownSegment};
 
-/// Where the shown segments of a run take more than this, segments without evidence are cut to [`EXCERPT`] characters: a
-/// run of 400 histories of 150,000 tokens would make a page of a quarter of a gigabyte otherwise.
+/// Above this size, segments without evidence are cut to [`EXCERPT`] characters; 400 histories of 150,000 tokens would make a page of a
+/// quarter of a gigabyte.
 const MOST_BYTES: u64 = 8 << 20;
-/// Characters of a segment without evidence on a page that would be too large.
+/// Characters per segment without evidence on an oversized page.
 const EXCERPT: usize = 400;
-/// Characters that all evidence of such a page may have together.
+/// Total characters of evidence on an oversized page.
 const EVIDENCE: usize = 32 << 20;
-/// Shades beside a segment: a column a probe and condition.
+/// Maximum shade columns (probe and condition) per segment.
 const COLUMNS: usize = 6;
-/// Probes of a case that stand side by side; more are folded.
+/// Maximum unfolded probes per case.
 const OPEN: usize = 12;
-/// Probes and conditions of a page whose texts are whole; of more, each text is cut to [`TEXT`] characters.
+/// Maximum answers (probe and condition) with uncut texts; above, each text is cut to [`TEXT`] characters.
 const WHOLE_TEXTS: usize = 1500;
-/// Characters of a query, answer or reason on a page of many.
+/// Characters per query, answer or reason on a large page.
 const TEXT: usize = 600;
 
-/// Characters that a page has room for; `None` where texts are whole.
 struct Room {
-    /// Of a segment without evidence.
+    /// Per segment without evidence.
     plain: Option<usize>,
-    /// Of a segment with evidence.
+    /// Per segment with evidence.
     evidence: Option<usize>,
-    /// Of a query, an answer or a reason.
+    /// Per query, answer or reason.
     text: Option<usize>,
 }
 
@@ -65,7 +63,6 @@ impl Room {
         }
     }
 
-    /// A text, cut where there is no room for all of it.
     fn cut(&self, text: &str) -> String {
         match self.text {
             Some(most) if text.chars().nth(most).is_some() => text.chars().take(most).chain(['…']).collect(),
@@ -74,13 +71,11 @@ impl Room {
     }
 }
 
-/// The segments of a case that hold evidence of any probe.
 fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
     let of_probes = case.probes.iter().flat_map(|probe| &probe.evidence);
     case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
 }
 
-/// One case under a condition.
 struct OfCase<'a> {
     view: &'a View<'a>,
     records: Vec<Record<'a>>,
@@ -93,7 +88,7 @@ impl<'a> OfCase<'a> {
     }
 }
 
-/// The parts of all cases, in the data's order, as the template has them.
+/// Template values of all cases, in data order.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
@@ -157,7 +152,7 @@ pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
     run.cases().iter().map(part).collect()
 }
 
-/// Those that what was shown and the queries spell.
+/// Special tokens spelled out in the history or in queries.
 fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static str> {
     let turns = shown.iter().flat_map(|shown| &shown.segments).flat_map(|segment| &segment.turns);
     let texts = turns.map(|turn| turn.content.as_str());
@@ -166,7 +161,7 @@ fn special_tokens(case: &PlannedCase, shown: Option<&ShownCase>) -> Vec<&'static
     found.into_iter().collect()
 }
 
-/// Beside a case's name: a verdict for each answer (name, verdict, colour), or where there are many how many of each.
+/// Badges beside a case's name: (name, verdict, colour) per answer, or counts if there are many.
 fn pills(all: Vec<(String, String, &'static str)>) -> Vec<Value> {
     if all.len() <= OPEN {
         let pill = |(name, verdict, colour)| json!({"text": format!("{name}: {verdict}"), "colour": colour});
@@ -180,7 +175,7 @@ fn pills(all: Vec<(String, String, &'static str)>) -> Vec<Value> {
     counts.into_iter().map(pill).collect()
 }
 
-/// The outcome of a probe under one condition, and the words and the colour of the pill that tells it: `correct`, `wrong`, `failed` or none.
+/// Outcome of a probe under one condition, with badge text and colour: `correct`, `wrong`, `failed` or none.
 fn answer_part(
     benchmark: &Benchmark,
     probe: &PlannedProbe,
@@ -218,7 +213,7 @@ fn answer_part(
     }
 }
 
-/// A probe's own evidence by the numbers of its segments: `fact in event 3, cause in event 7`.
+/// Example: `fact in event 3, cause in event 7`.
 fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     let mut roles: Vec<(&str, BTreeSet<usize>)> = Vec::new();
     for PlannedEvidence { role, segment, .. } in &probe.evidence {
@@ -231,7 +226,7 @@ fn evidence_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     roles.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The part of the history that an answer was given from, where a condition chose it.
+/// Part of the history shown, if the condition selects one.
 fn shown_of(benchmark: &Benchmark, row: &AnswerRow) -> Option<String> {
     let context = row.context.as_ref()?;
     let numbers: BTreeSet<usize> = context.iter().copied().collect();
@@ -256,7 +251,7 @@ fn said(benchmark: &Benchmark, verdict: Option<&VerdictRow>) -> String {
     }
 }
 
-/// The conditions that shade the segments of cases: all that were measured, or the first where there is no room for all of them but for one.
+/// Conditions used for shading: all measured, or the first if there are too many.
 pub(super) fn shading(study: &Study) -> Vec<&str> {
     let mut names: Vec<&str> = study.measured().map(|(condition, _)| condition.name.as_str()).collect();
     let cases = study.conditions.first().map(|condition| condition.run.cases()).unwrap_or_default();
@@ -267,13 +262,11 @@ pub(super) fn shading(study: &Study) -> Vec<&str> {
     names
 }
 
-/// The kind of layers whose mean shades the segments: softmax where the model has such layers. Means of the two kinds
-/// are never mixed.
+/// Layer kind averaged for shading: softmax if present. Kinds are never mixed.
 pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
     lens.layer_kinds().first().map(|(kind, _)| *kind)
 }
 
-/// Where the query's attention goes, for each kind of layers that the model has.
 fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
     let part = |(kind, count): (LayerKind, usize)| {
         let layers = match lens.has_kinds() {
@@ -286,11 +279,9 @@ fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
     lens.layer_kinds().into_iter().map(part).collect()
 }
 
-/// Where the query's attention goes, in a sentence, averaged over the layers of one kind.
 fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
     let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
     let all: f64 = example.segments.iter().map(over).sum();
-    // By role, in the order of the prompt.
     let mut roles: Vec<(&str, f64)> = Vec::new();
     for segment in &example.segments {
         let Some(role) = segment.role.as_deref() else { continue };
@@ -316,7 +307,6 @@ fn segments(
     let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
     let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
-    // by example, where a segment lies among its segments
     let places: Vec<(&OfCase<'_>, &Example, HashMap<usize, usize>)> = examples()
         .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
         .collect();
@@ -334,12 +324,12 @@ fn segments(
     let part = |segment: &ShownSegment| {
         let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
         if benchmark.beside == Some(segment.kind.as_str()) {
-            // whole texts: what part they play by their place differs by condition, and is said beside their name
+            // whole-text evidence: its role by position differs by condition, and is stated beside the name
             evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
         }
         let evidence = evidence.as_slice();
         let roles = roles(evidence, case.probes.len());
-        // a probe without attention keeps its place, so that the columns stay in line
+        // unmeasured probes keep their column, for alignment
         let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {
             let of_probe = |(other, example, _): &&(&OfCase<'_>, &Example, HashMap<usize, usize>)| {
                 std::ptr::eq(*other, one) && example.probe == probe.id
@@ -381,7 +371,7 @@ fn segments(
     shown.segments.iter().map(part).collect()
 }
 
-/// The parts that a segment plays, each with the probes that it plays it for.
+/// Roles of a segment, each with its probes.
 fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Value> {
     const NAMED: usize = 4;
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -402,7 +392,7 @@ fn roles(evidence: &[(&str, &PlannedEvidence)], probes: usize) -> Vec<Value> {
     found.iter().map(role).collect()
 }
 
-/// Where a segment stood among those that stand beside each other, by condition; nothing where its attention was not recorded.
+/// Position among side-by-side segments, by condition; empty without recorded attention.
 fn stood(
     shown: &ShownCase,
     segment: &ShownSegment,
@@ -427,14 +417,13 @@ fn stood(
     said.collect()
 }
 
-/// Segments of one kind that follow each other side by side, where the benchmark says so; the others by themselves.
+/// Groups consecutive segments of the kind `beside`; the others stay single.
 fn blocks(segments: Vec<Value>, beside: Option<&str>) -> Vec<Value> {
     let of_kind = |segment: &Value| beside.is_some() && segment["kind"].as_str() == beside;
     let blocks = segments.chunk_by(|one, next| of_kind(one) && of_kind(next));
     blocks.map(|block| json!({"beside": of_kind(&block[0]), "segments": block})).collect()
 }
 
-/// A share as a percentage that a reader takes in at a glance.
 fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 {
@@ -448,7 +437,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// The segments that truncation left out, numbered from 0, as ranges, or how much of their text; `None` where it left out none.
+/// Truncated segments as ranges numbered from 0, or the amount of text cut; `None` without truncation.
 fn dropped(segment: &str, answers: &[&AnswerRow]) -> Option<String> {
     let all: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_sessions).copied().collect();
     let beside: BTreeSet<usize> = answers.iter().flat_map(|row| &row.dropped_neighbours).copied().collect();

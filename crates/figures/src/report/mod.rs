@@ -1,7 +1,7 @@
-//! The one-page report of a run: what was run, the table of accuracies, the figures, and a part for each case.
+//! The one-page report of a run: setup, accuracies, figures, and one part per case.
 //!
-//! One HTML file that needs nothing else: style and pictures are in it, there is no script, and its content policy forbids
-//! every request. The page grows with the histories; [`cases`] says where it cuts.
+//! A self-contained HTML file: inline style and pictures, no script, and a content policy that forbids all requests. [`cases`] limits its
+//! size.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,6 @@ use view::View;
 
 const TEMPLATE: &str = include_str!("report.html.j2");
 
-/// Why a report could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error(transparent)]
@@ -52,13 +51,11 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-/// Pictures that belong together, after what is said of them.
 #[derive(Debug, Default, Serialize)]
 struct Part {
     id: &'static str,
     heading: Option<String>,
     about: Option<String>,
-    /// A paragraph each.
     words: Vec<String>,
     pictures: Vec<Picture>,
 }
@@ -72,10 +69,10 @@ impl Part {
 
 #[derive(Debug, Serialize)]
 struct Accuracy {
-    /// The condition's name; empty where there is one.
+    /// Empty if there is only one condition.
     condition: String,
     table: AccuracyTable,
-    /// Notes on what stands apart from its cells.
+    /// Notes on rows outside the cells.
     apart: Vec<String>,
 }
 
@@ -92,11 +89,11 @@ struct Picture {
     caption: String,
     svg: String,
     width: u32,
-    /// Shown at once, or folded away with the density versions.
+    /// Open; density versions are folded.
     main: bool,
 }
 
-/// The page as text. `no_result` says why the verdicts are none. Without attention it has no figures and no shades, and says so.
+/// Renders the page. `no_result`: why the verdicts are none. Without attention, the page says so and has no figures or shades.
 fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
@@ -108,7 +105,7 @@ fn page(
     environment.add_filter("plural", |word: &str| captions::plural(word));
     environment.add_filter("address", address);
     environment.add_filter("shortened", |text: &str, most: usize| shortened(text, most));
-    // the name's ending turns HTML escaping on
+    // the extension enables HTML escaping
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
     let Some(first) = views.first() else {
@@ -141,7 +138,7 @@ fn page(
     let page = context! {
         title => super::Origin::of(run, None).line,
         dir => run.path().display().to_string(),
-        // The run's name in addresses of `palimpsest view`.
+        // The run's name in `palimpsest view` URLs.
         id => run.path().file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
         found => found(&accuracies, &told),
         facts => Serde(facts.chain(labels_checked(run).map_err(LensError::from)?).collect::<Vec<_>>()),
@@ -170,13 +167,12 @@ fn page(
     Ok(template.render(page).map_err(FigureError::from)?)
 }
 
-/// The parts in which there is something.
 fn shown(mut parts: Vec<Part>) -> Vec<Part> {
     parts.retain(|part| !part.pictures.is_empty() || !part.words.is_empty());
     parts
 }
 
-/// A text as a value behind the # of an address.
+/// Percent-encodes a URL fragment.
 fn address(text: &str) -> String {
     let mut written = String::new();
     for byte in text.bytes() {
@@ -188,7 +184,7 @@ fn address(text: &str) -> String {
     written
 }
 
-/// The overall accuracy under each condition, and the finding of each section that begins in words.
+/// Overall accuracy per condition, and the main finding of each section.
 fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     let right = |one: &Accuracy| {
         let overall = &one.table.overall;
@@ -202,7 +198,7 @@ fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     let of_cells = accuracies.iter().any(|one| one.table.overall.of_cells);
     let over = if of_cells { "mean of the cells" } else { "over all probes" };
     let overall = (!shares.is_empty()).then(|| format!("Accuracy, {over}: {}.", shares.join("; ")));
-    // The causes begin with their definition and single sessions; what holds of all follows.
+    // Causes start with a definition and single sessions; the overall finding follows.
     let first = |part: &Part| {
         let words = &part.words;
         let found = if part.id == "causes" { words.get(2).or(words.get(1)) } else { words.first() };
@@ -211,8 +207,7 @@ fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     overall.into_iter().chain(told.iter().filter_map(first)).collect()
 }
 
-/// Writes the page of a study as `report.html` into `folder`, by rename, and returns where it is. Of conditions that were asked for, the name
-/// begins with theirs.
+/// Writes `report.html` into `folder` by rename and returns its path; selected conditions prefix the name.
 pub fn write_study(
     study: &Study,
     sections: &[Section],
@@ -244,7 +239,7 @@ pub fn write_study(
     };
     let sections = sections.iter().map(part).collect();
     let mut told = Vec::new();
-    // Memory systems, doses and labels are of the whole run.
+    // Memory systems, doses and labels belong to the whole run.
     if let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) {
         told.extend(lost(study, &first.run)?);
         told.extend(by_dose(study)?);
@@ -262,7 +257,6 @@ pub fn write_study(
     Ok(path)
 }
 
-/// The section on a run's memory systems.
 fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     if run.identity().conditions_or_plain().iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
@@ -275,14 +269,13 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     }))
 }
 
-/// The section on the labels of a run's answers; none of a run without labels.
 fn labelled(study: &Study) -> Result<Option<Part>, ReportError> {
     let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     let words = labels.map(|labels| labels.in_words());
     Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
 }
 
-/// The section on a run of dose; none where no answer has log-probabilities.
+/// Section on dose; `None` if no answer has log-probabilities.
 fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
     let doses = match Doses::of_run(study.folder.clone(), &DoseOptions::default()) {
         Ok(doses) => doses,
@@ -294,7 +287,6 @@ fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
     Ok(Some(Part::told("doses", "What moves the update effect", words, &super::draw_doses(&doses))))
 }
 
-/// The description and the outcome of a condition.
 fn under(view: &View<'_>) -> minijinja::Value {
     let answers = view.run.answers();
     let failed = answers.iter().filter(|row| row.error.is_some()).count();
@@ -309,7 +301,6 @@ fn under(view: &View<'_>) -> minijinja::Value {
     context! { name => view.condition, about => captions::capital(view.about), came => came }
 }
 
-/// The one of several measured conditions that shades the segments of cases.
 fn shaded_by(views: &[View<'_>]) -> Option<String> {
     let measured = views.iter().filter(|view| view.lens.is_some()).count();
     let shading: Vec<&str> = views.iter().filter(|view| view.shades).map(|view| view.condition).collect();
@@ -319,7 +310,6 @@ fn shaded_by(views: &[View<'_>]) -> Option<String> {
     }
 }
 
-/// Which layers the shades of segments are averaged over.
 fn shaded_over(lens: &Lens) -> String {
     match lens.layer_kinds().as_slice() {
         [(LayerKind::Softmax, _)] | [] => "layers".to_owned(),
@@ -338,7 +328,7 @@ fn shaded_over(lens: &Lens) -> String {
 }
 
 fn picture(figure: &Figure) -> Picture {
-    // inside HTML an SVG needs no namespace, and its size is the page's to give
+    // inline SVG needs no namespace; the page sets its size
     let svg = figure.svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
     let number = |key: &str| {
         let value = svg.split_once(&format!("{key}=\"")).and_then(|(_, rest)| rest.split_once('"'));
@@ -354,10 +344,10 @@ fn picture(figure: &Figure) -> Picture {
     }
 }
 
-/// The header as a reader wants it; what is absent is left out.
+/// Header facts for display; absent ones are omitted.
 fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &[View<'_>]) -> Vec<Fact> {
     let text = |pointer: &str| run.header_text(&format!("/identity/{pointer}"));
-    // Texts of the header with words around them; digests are cut.
+    // Header texts with surrounding words; digests are shortened.
     let said = |parts: &[(&str, &str)]| -> Vec<String> {
         let said = parts.iter().filter_map(|(pointer, words)| {
             let text = text(pointer)?;
@@ -369,7 +359,6 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         said.collect()
     };
     let listed = |parts: &[(&str, &str)]| Some(said(parts).join(", ")).filter(|said| !said.is_empty());
-    // The first, and the others in brackets behind it.
     let with = |parts: &[(&str, &str)]| match &said(parts)[..] {
         [] => None,
         [first] => Some(first.clone()),
@@ -434,7 +423,6 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
 }
 
-/// Agreement of judges that were not told a label of the data with it, where any was asked.
 fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     let Some(check) = run.benchmark().label_check else { return Ok(None) };
     let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);
@@ -443,7 +431,7 @@ fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     Ok((!lines.is_empty()).then(|| Fact { name: "Labels checked", value: lines.join("; ") }))
 }
 
-/// The kernels of attention; nothing of runs without a choice.
+/// Attention kernels; `None` for runs that did not record them.
 fn attention_by(run: &AnalysedRun) -> Option<String> {
     let names = |field: &str| {
         let list = run.header().pointer(&format!("/machine/attention_kernel/{field}"))?.as_array()?;
@@ -453,7 +441,7 @@ fn attention_by(run: &AnalysedRun) -> Option<String> {
     Some(format!("{} ({chosen}), sums of rows by {}", names("forward")?, names("sums")?))
 }
 
-/// The settings of thoughts; nothing of a model that has none.
+/// Reasoning settings; `None` for models without reasoning.
 fn thoughts(run: &AnalysedRun) -> Option<String> {
     let said = [
         ("mode", "{}"),
@@ -469,7 +457,7 @@ fn thoughts(run: &AnalysedRun) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Parameters that an endpoint refused, so that requests went without them.
+/// Parameters that an endpoint rejected and requests omitted.
 fn refused(views: &[View<'_>]) -> Option<String> {
     let answers = views.iter().flat_map(|view| view.run.answers()).flat_map(|row| &row.refused_parameters);
     let verdicts = views.iter().filter_map(|view| view.verdicts).flat_map(Judged::rows);
@@ -479,7 +467,7 @@ fn refused(views: &[View<'_>]) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// The mean cost of a case, where it was recorded.
+/// Mean cost per case, if recorded.
 fn costs(views: &[View<'_>]) -> Vec<Fact> {
     let of = |name, mean: Option<MeanCost>| {
         mean.map(|mean| Fact { name, value: format!("{mean}; mean of {} cases", mean.cases) })
@@ -491,7 +479,7 @@ fn costs(views: &[View<'_>]) -> Vec<Fact> {
         .collect()
 }
 
-/// A warning about a judge that runs locally: its verdicts may be wrong.
+/// Warns that a local judge may be unreliable.
 fn judge_note(judge: &str) -> Option<String> {
     let name = judge.strip_prefix("local:")?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! A segment's text on the page: its turns or fields, what of them is evidence, and where they were cut.
+//! A segment's text: turns or fields, highlighted evidence, cuts.
 
 use std::ops::Range;
 
@@ -11,24 +11,21 @@ use palimpsest_run::runs::store::ShownSegment;
 #[derive(Debug, Serialize)]
 pub(super) struct TurnPart {
     who: String,
-    /// True if it is a field, whose name stands beside its text.
     field: bool,
-    /// True if all of it is evidence.
     marked: bool,
     pieces: Vec<Piece>,
 }
 
-/// Text that is evidence or not.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Piece {
     marked: bool,
     text: String,
 }
 
-/// The roles of a chat: turns in another are fields.
+/// Chat roles; turns of other roles are fields.
 const SPEAKERS: [&str; 5] = ["user", "assistant", "system", "tool", ""];
 
-/// The turns of a segment up to a number of characters, and how many were left out. `evidence` is what lies in it.
+/// Turns of a segment up to a number of characters, and the number omitted.
 pub(super) fn turns(
     segment: &ShownSegment,
     evidence: &[&PlannedEvidence],
@@ -58,7 +55,7 @@ pub(super) fn turns(
     (turns, cut)
 }
 
-/// A text in pieces, by the bytes that are marked; marks that split a character or lie beyond the text are left out.
+/// Splits a text at marked byte ranges; ranges off character boundaries or out of bounds are ignored.
 fn pieces(text: &str, mut marks: Vec<Range<usize>>) -> Vec<Piece> {
     marks.sort_by_key(|mark| (mark.start, mark.end));
     let (mut pieces, mut at) = (Vec::new(), 0);

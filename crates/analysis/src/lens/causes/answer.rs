@@ -1,9 +1,8 @@
-//! One answer: its sessions with their effects, and the number that each measure gives them.
+//! One answer: effects of its sessions, and each measure's value per session.
 //!
-//! A measure has a number a session and layer, averaged over heads (of attribution the sum). Its number of a session is the mean over
-//! the layers that see the whole prompt. Lengths in the residual stream are up to fifty times larger at late layers than at early ones,
-//! so that a plain mean over layers would rank by the last layers alone. So each layer of a norm is divided by its sum over the
-//! history's sessions first, and every layer counts alike.
+//! A measure has one value per session and layer, averaged over heads (summed for attribution). A session's value is the mean over layers
+//! that see the whole prompt. Residual-stream norms grow up to fifty-fold with depth, so each layer of a norm is first divided by its sum
+//! over the history's sessions.
 
 use std::collections::BTreeMap;
 
@@ -22,20 +21,20 @@ pub struct CausedSession {
     pub span: String,
     pub role: Option<String>,
     pub tokens: usize,
-    /// The change by blocking it. The effect is `log_p_drop`, in nats a token.
+    /// Effect of blocking the session. `log_p_drop` is in nats per token.
     pub effect: Effect,
-    /// The effect of random text of its length, from the case's pool; `None` without a pool.
+    /// Effect of random text of equal length, from the case's pool; `None` without a pool.
     pub control: Option<Control>,
 }
 
-/// The effect of random text of a session's length: of each number the median over the stretches nearest in length.
+/// Effect of random text of a session's length: medians over the controls nearest in length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Control {
-    /// The natural-log probability a token that the answer loses.
+    /// Loss of natural-log probability per token.
     pub drop: f64,
-    /// The divergence of the first token's distribution, in nats.
+    /// KL divergence of the first token's distribution, in nats.
     pub kl: f64,
-    /// The same, averaged over all of the answer's tokens.
+    /// The same, averaged over the answer's tokens.
     pub kl_answer: f64,
 }
 
@@ -50,9 +49,9 @@ impl Control {
 }
 
 impl CausedSession {
-    /// The natural-log probability a token that the answer loses without it: above 0 where the answer needs it.
+    /// Loss of natural-log probability per token; positive if the answer needs the session.
     pub fn drop(&self) -> f64 {
-        // Of no effect the negative is -0, which would be written as such.
+        // Avoids -0.
         self.effect.log_p_drop + 0.0
     }
 }
@@ -64,20 +63,19 @@ pub struct CausedAnswer {
     pub condition: String,
     pub correct: Option<bool>,
     pub sessions: Vec<CausedSession>,
-    /// The share of the decoder's layers that still saw a blocked session: linear-attention layers keep no keys to hide.
+    /// Share of decoder layers that still saw a blocked session: linear-attention layers keep no keys to block.
     pub layers_open: f64,
-    /// Stretches without evidence that were blocked as controls.
+    /// Control stretches without evidence.
     pub stretches: usize,
-    /// By measure: (layers, sessions).
+    /// (layers, sessions) of each measure.
     pub(super) by_layer: BTreeMap<Predictor, Array2<f64>>,
     pub(super) overall: BTreeMap<Predictor, Vec<f64>>,
-    /// The question's mass: (sessions, layers * heads).
+    /// Mass of the question: (sessions, layers * heads).
     pub(super) features: Array2<f64>,
-    /// The predictions of a ridge regression on the others of its own half.
+    /// Predictions of a ridge regression on the other cases of its own half.
     pub(super) tried: Option<Vec<f64>>,
 }
 
-/// The measures of an answer, and the weights of heads that some are taken with.
 #[derive(Clone, Copy)]
 pub(super) struct Measured<'a> {
     pub measures: &'a SessionMeasures,
@@ -86,7 +84,7 @@ pub(super) struct Measured<'a> {
 }
 
 impl CausedAnswer {
-    /// Of an answer's rows and measures; `None` where no session is in both.
+    /// Returns `None` if no session has both an effect and measures.
     pub(super) fn new(
         AnswerKey { case, probe, condition }: AnswerKey,
         correct: Option<bool>,
@@ -141,7 +139,7 @@ impl CausedAnswer {
         self.sessions.iter().map(CausedSession::drop).collect()
     }
 
-    /// A predictor's number of each session; `None` where it was not measured.
+    /// A predictor's value per session; `None` if not measured.
     pub fn overall(&self, predictor: Predictor) -> Option<&[f64]> {
         self.overall.get(&predictor).map(Vec::as_slice)
     }
@@ -156,7 +154,7 @@ impl CausedAnswer {
 const QUESTION: usize = 0;
 const ANSWER: usize = ROWS.len() - 1;
 
-/// The number that each measure gives the spans of one answer's file, by the definitions of this module. `layers` are the decoder's.
+/// Each measure's value per span of one answer's file. `layers` are the decoder's.
 pub fn overall_of(measures: &SessionMeasures, layers: &[Layer]) -> BTreeMap<Predictor, Vec<f64>> {
     let measured = Measured { measures, weighted: &[], layers };
     let by_layer = measured.by_layer();
@@ -164,7 +162,7 @@ pub fn overall_of(measures: &SessionMeasures, layers: &[Layer]) -> BTreeMap<Pred
 }
 
 impl Measured<'_> {
-    /// By measure: (layers, spans).
+    /// (layers, spans) of each measure.
     fn by_layer(&self) -> BTreeMap<Predictor, Array2<f64>> {
         let measures = self.measures;
         let mass = over_heads(measures.mass.view(), QUESTION);
@@ -188,14 +186,14 @@ impl Measured<'_> {
         .collect()
     }
 
-    /// A measure's number of each span: the mean over the layers that see the whole prompt, where there are any.
+    /// One value per span: the mean over layers that see the whole prompt, if any.
     fn overall(&self, predictor: Predictor, values: &Array2<f64>) -> Vec<f64> {
         let kinds: Vec<LayerKind> =
             self.measures.layers.iter().map(|&index| layer_of(self.layers, index).kind).collect();
         let whole = kinds.contains(&LayerKind::Softmax);
         let counts = |layer: &usize| !whole || kinds[*layer] == LayerKind::Softmax;
         let over: Vec<usize> = (0..kinds.len()).filter(counts).collect();
-        // A layer weighs as much as its heads do.
+        // Layers are weighted by the sum of their heads' weights.
         let heads = self.weighted.iter().find(|(known, _)| *known == predictor).map(|(_, heads)| heads);
         let weight = |layer: usize| heads.map_or(1.0, |heads| heads.weights.row(layer).sum());
         let shares = predictor.is_norm().then(|| shares_of_layers(values));
@@ -211,7 +209,7 @@ impl Measured<'_> {
     }
 }
 
-/// Each layer's numbers over their sum; NaN at a layer where all are 0. Rows are layers.
+/// Divides each row (layer) by its sum; NaN if the sum is 0.
 fn shares_of_layers(values: &Array2<f64>) -> Array2<f64> {
     let mut shares = values.clone();
     for mut layer in shares.rows_mut() {
@@ -226,7 +224,7 @@ pub(super) fn layer_of(known: &[Layer], index: usize) -> Layer {
     found.unwrap_or(Layer { index, kind: LayerKind::Softmax })
 }
 
-/// (layers, spans) of the question's mass, averaged over heads by their weights; NaN at layers where none has one.
+/// (layers, spans): the question's mass averaged over heads by weight; NaN for layers without weight.
 fn by_weight(measures: &SessionMeasures, heads: &HeadWeights) -> Array2<f64> {
     let (layers, count, _, spans) = measures.mass.dim();
     Array2::from_shape_fn((layers, spans), |(l, s)| {
@@ -236,7 +234,7 @@ fn by_weight(measures: &SessionMeasures, heads: &HeadWeights) -> Array2<f64> {
     })
 }
 
-/// (layers, spans) of one row, averaged over heads.
+/// (layers, spans): one row's mean over heads.
 fn over_heads(values: ArrayView4<'_, f32>, row: usize) -> Array2<f64> {
     let of_row = values.index_axis(Axis(2), row).mapv(f64::from); // (layers, heads, spans)
     let heads = of_row.len_of(Axis(1)).max(1) as f64;
@@ -251,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_late_layer_with_longer_vectors_does_not_rank_the_sessions_by_itself() {
-        // Three layers of one head, three sessions. Two layers read most of the first session; the last layer, whose lengths are fifty
-        // times those of the first, reads most of the third.
+        // Three layers of one head, three sessions. Two layers attend mostly to the first session; the last layer, with norms fifty times
+        // larger, to the third.
         let norms = [[0.06f32, 0.03, 0.01], [0.12, 0.06, 0.02], [0.5, 1.5, 3.0]];
         let norm = Array4::from_shape_fn((3, 1, ROWS.len(), 3), |(l, _, _, s)| norms[l][s]);
         let mass = Array4::from_elem((3, 1, ROWS.len(), 3), 0.1);
@@ -276,7 +274,6 @@ mod tests {
             }
             assert!(found[0] > found[1] && found[1] > found[2], "{predictor:?}: {found:?}");
         }
-        // Masses are shares of one softmax already.
         let found = measured.overall(Predictor::Mass, &by_layer[&Predictor::Mass]);
         assert!(found.iter().all(|mass| (mass - 0.1).abs() < 1e-6));
     }

@@ -1,7 +1,6 @@
-//! Choices that are made on one half of the units and measured on the other, both ways.
+//! Split-half selection: choose on one half of the units, measure on the other, both ways.
 //!
-//! The largest of several means lies above what the same candidate comes to on new cases, and an interval around it does too. So the
-//! candidate with the largest mean over one half is measured on the units of the other half alone, and the other way round.
+//! Choosing the largest of several means and estimating it on the same units is biased upwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +8,11 @@ use super::UnitName;
 use crate::lens::band::Estimate;
 use palimpsest_data::case::draw::Draws;
 
-/// Units that each half needs at least.
 pub const LEAST_UNITS: usize = 4;
 
-/// A choice by each half, measured on the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldOut<T> {
     pub chosen: [T; 2],
-    /// The mean over all units, each measured by the choice of the half that it is not in.
     pub estimate: Estimate,
 }
 
@@ -30,9 +26,8 @@ pub(super) fn halves(units: BTreeSet<UnitName>, seed: u64) -> Option<[BTreeSet<U
     Some([units.into_iter().collect(), other.into_iter().collect()])
 }
 
-/// The candidate with the largest mean over each half, and for each unit the number of the other half's candidate. `tried` and
-/// `measured` have a number a unit and candidate, NaN where there is none; the former are what the units' own half knows. `None` where
-/// a half has no number at all.
+/// Chooses the candidate with the largest mean in each half, and returns for each unit the value of the other half's candidate. `tried`
+/// (for choosing) and `measured` have one value per unit and candidate, NaN if missing. `None` if a half has no values.
 pub(super) fn choose(
     halves: &[BTreeSet<UnitName>; 2],
     tried: &BTreeMap<UnitName, Vec<f64>>,
@@ -44,7 +39,6 @@ pub(super) fn choose(
         let width = rows.iter().map(|row| row.len()).max().unwrap_or(0);
         let mean = |at: usize| super::mean(rows.iter().filter_map(|row| row.get(at).copied()));
         let means = (0..width).filter_map(|at| Some((at, mean(at)?)));
-        // Of equal ones the first.
         means.fold(None, |best: Option<(usize, f64)>, (at, mean)| match best {
             Some((_, most)) if most >= mean => best,
             _ => Some((at, mean)),
@@ -81,7 +75,7 @@ mod tests {
             let mean = |at: usize| values.values().map(|row| row[at]).sum::<f64>() / 16.0;
             largest += (0..CANDIDATES).map(mean).fold(f64::NEG_INFINITY, f64::max) / 40.0;
         }
-        // The deviation of a mean over 16 is 0.144; over 40 seeds 0.023.
+        // SD of a mean over 16 is 0.144; over 40 seeds 0.023.
         assert!(held.abs() < 0.09, "{held}");
         assert!(largest > 0.2, "the maximum of the same numbers: {largest}");
     }
@@ -90,7 +84,7 @@ mod tests {
     fn each_half_is_measured_by_the_choice_of_the_other() {
         let all: BTreeSet<UnitName> = (0..8).map(unit).collect();
         let halves = halves(all.clone(), 0).unwrap();
-        // The first half does best with candidate 0, the second with candidate 2; candidate 1 has no numbers.
+        // Half 0 does best with candidate 0, half 1 with candidate 2; candidate 1 has no values.
         let row = |at: &UnitName| match halves[0].contains(at) {
             true => vec![5.0, f64::NAN, 1.0],
             false => vec![2.0, f64::NAN, 7.0],

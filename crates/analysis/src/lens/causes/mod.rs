@@ -1,20 +1,9 @@
 //! Does attention to a session predict its causal effect on the answer?
 //!
-//! The effect of a session is the mean log-probability a token that an answer loses when everything from the question on is kept from
-//! seeing the session ([`palimpsest_run::runs::causes`]); above 0, the answer needs it. Each [`Predictor`] gives every session a number. It is held
-//! against the effects by the rank correlation (Spearman) over the sessions of one answer, and by whether the evidence is among the
-//! [`TOP`] sessions with the largest numbers. Both are taken within an answer, so that answers that depend on their history more than
-//! others do not make a correlation, and averaged over units of the benchmark with a band.
-//!
-//! - [`predictor`]: measures of attention and other interventions.
-//! - `answer`: one answer, and each measure's number of its sessions.
-//! - [`ranking`]: correlations, places, and which measure ranks best.
-//! - [`residue`]: what hiding a session leaves of its total effect, and where, in numbers and in words.
-//! - `ridge`: a regression of effects on masses by head.
-//! - [`halves`]: choices made on one half of the units and measured on the other.
-//! - [`windowed`]: effects by windows of layers.
-//! - `reading`: [`Causes::open`].
-//! - [`texts`]: tables of effects as text.
+//! A session's effect is the mean log-probability per token that an answer loses when all positions from the question on cannot attend to
+//! the session ([`palimpsest_run::runs::causes`]); positive if the answer needs it. Each [`Predictor`] is compared with the effects by
+//! Spearman's rank correlation over the sessions of one answer, and by whether the evidence is among the [`TOP`] sessions. Both are
+//! computed within an answer and averaged over units, so that differences between answers do not create a correlation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,20 +34,20 @@ pub use windowed::{Window, WindowedAnswer};
 
 pub const OTHERS: &str = "others";
 
-/// A unit by its case, and its probe where probes are units.
+/// (case, probe); the probe is empty unless probes are units.
 type UnitName = (String, String);
 
 #[derive(Debug, Clone)]
 pub struct Causes {
     pub unit: Unit,
     pub layers: Vec<Layer>,
-    /// Those whose sessions were blocked at all layers.
+    /// Answers with sessions blocked at all layers.
     pub answers: Vec<CausedAnswer>,
     pub roles: Vec<String>,
-    /// The penalty of each half's ridge regression; empty where there are too few units for one.
+    /// Ridge penalty of each half; empty with too few units.
     pub penalties: Vec<f64>,
     pub windows: Vec<Window>,
-    /// Those whose sessions were blocked at a window of layers at a time.
+    /// Answers with sessions blocked at one layer window at a time.
     pub windowed: Vec<WindowedAnswer>,
     pub residues: Residues,
     seed: u64,
@@ -69,7 +58,6 @@ impl Causes {
         self.answers.iter().map(|answer| self.unit_of(answer)).collect::<BTreeSet<_>>().len()
     }
 
-    /// The predictors that answers have, in the order of the figures: measures, then interventions.
     pub fn predictors(&self) -> Vec<Predictor> {
         let known: BTreeSet<Predictor> =
             self.answers.iter().flat_map(|answer| answer.overall.keys().copied()).collect();
@@ -79,7 +67,7 @@ impl Causes {
         all
     }
 
-    /// The mean over units of a number of sessions, of answers with a verdict. A number that is not finite stands for none.
+    /// Mean over units of one number per session, of answers with the given verdict. Non-finite values are missing.
     fn mean_over(
         &self,
         plays: impl Fn(&CausedSession) -> bool,
@@ -93,12 +81,11 @@ impl Causes {
         })
     }
 
-    /// The mean effect of the sessions in a role, or of all without one, of answers with a verdict.
+    /// Mean effect of a role's sessions, or of all sessions, over answers with the given verdict.
     pub fn effect(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
         self.mean_of(role, correctness, |effect| effect.log_p_drop)
     }
 
-    /// [`Causes::effect`] of one of the numbers of an effect.
     pub fn mean_of(
         &self,
         role: Option<&str>,
@@ -109,14 +96,13 @@ impl Causes {
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// [`Causes::effect`] of total effects.
     pub fn total(&self, role: Option<&str>, correctness: Correctness) -> Option<Estimate> {
         let total = Predictor::Intervention(Intervention::Total);
         let number = |answer: &CausedAnswer, at: usize| answer.overall.get(&total)?.get(at).copied();
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// [`Causes::effect`] of one of the numbers of controls, at equal length.
+    /// [`Causes::effect`] for one component of the length-matched controls.
     pub fn control(
         &self,
         role: Option<&str>,
@@ -127,19 +113,18 @@ impl Causes {
         self.mean_over(|session| session.role.as_deref() == role, correctness, number)
     }
 
-    /// The mean control, at equal length, of the evidence: of all sessions with a role.
+    /// Mean length-matched control of all sessions with a role.
     pub fn control_of_evidence(&self) -> Option<Estimate> {
         let number = |answer: &CausedAnswer, at: usize| Some(answer.sessions[at].control?.drop);
         self.mean_over(|session| session.role.is_some(), Correctness::All, number)
     }
 
-    /// The fewest and the most control stretches of an answer.
     pub fn pools(&self) -> Option<(usize, usize)> {
         let counts = || self.answers.iter().map(|answer| answer.stretches);
         Some((counts().min()?, counts().max()?)).filter(|(_, most)| *most > 0)
     }
 
-    /// The sessions with the largest effects by size, whatever their sign, with their answers; of equal ones the first.
+    /// Sessions with the largest absolute effects; ties keep their order.
     pub fn largest(&self, most: usize) -> Vec<(&CausedAnswer, &CausedSession)> {
         let sessions =
             self.answers.iter().flat_map(|answer| answer.sessions.iter().map(move |s| (answer, s)));
@@ -149,7 +134,7 @@ impl Causes {
         all
     }
 
-    /// The share of the decoder's layers that still saw a session blocked at all layers; 0 but for models with linear-attention layers.
+    /// Share of decoder layers that still saw a session blocked at all layers; 0 without linear-attention layers.
     pub fn layers_open(&self) -> f64 {
         self.answers.iter().map(|answer| answer.layers_open).fold(0.0, f64::max)
     }
@@ -169,7 +154,6 @@ impl Causes {
         }
     }
 
-    /// A list of numbers an answer, averaged over each unit's.
     fn by_unit(
         &self,
         of: impl Fn(&CausedAnswer) -> Option<Vec<f64>>,
@@ -179,7 +163,6 @@ impl Causes {
         averaged(rows, width)
     }
 
-    /// The mean over units of one number an answer; `None` where no answer has one.
     fn one(&self, numbers: Numbers, of: impl Fn(&CausedAnswer) -> Option<f64>) -> Option<Estimate> {
         let rows = self.by_unit(|answer| of(answer).map(|value| vec![value]), 1);
         estimate(&rows.into_values().flatten().collect::<Vec<_>>(), numbers)
@@ -191,14 +174,12 @@ impl Causes {
     }
 }
 
-/// The mean of one number a unit; `None` where none is finite.
 fn estimate(values: &[f64], numbers: Numbers) -> Option<Estimate> {
     let found = of_means(&Array2::from_shape_fn((values.len(), 1), |(row, _)| values[row]), numbers);
     let found = found.into_iter().next();
     found.filter(|estimate| estimate.value.is_some())
 }
 
-/// Rows of numbers, averaged over those of each unit.
 fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> BTreeMap<UnitName, Vec<f64>> {
     let mut units: BTreeMap<UnitName, Vec<Vec<f64>>> = BTreeMap::new();
     for (unit, row) in rows {
@@ -208,7 +189,6 @@ fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> B
     units.into_iter().filter_map(|(unit, rows)| Some((unit, mean(rows)?))).collect()
 }
 
-/// The mean of those that are finite; `None` where none is.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let all: Vec<f64> = values.filter(|value| value.is_finite()).collect();
     (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
@@ -219,7 +199,7 @@ mod tests {
     use super::*;
     use palimpsest_data::case::draw::Draws;
 
-    /// Answers to cases of six sessions each, whose effect is the third feature less the first.
+    /// Cases of six sessions; the effect is feature 2 minus feature 0.
     fn planted(cases: usize) -> Causes {
         let mut draws = Draws::new("planted", 0, "");
         let answer = |case: usize| {
@@ -268,7 +248,6 @@ mod tests {
         let rank = |predictor| causes.rank(predictor).unwrap().value.unwrap();
         assert!(rank(Predictor::Ridge) > 0.95, "{}", rank(Predictor::Ridge));
         assert!(rank(Predictor::Mass).abs() < 0.5, "the second feature says nothing");
-        // It finds the evidence where the effect does.
         let found = |predictor| causes.found(predictor, "old").unwrap().value.unwrap();
         assert!((found(Predictor::Ridge) - found(Predictor::Effect)).abs() < 0.2);
         assert_eq!(causes.chance("old"), Some(0.5));
@@ -307,7 +286,7 @@ mod tests {
         let mut causes = planted(16);
         let removed = Predictor::Intervention(Intervention::Total);
         for answer in &mut causes.answers {
-            // An intervention that ranks all sessions as the effect does, and a measure that has one pair the wrong way round.
+            // An intervention that ranks all sessions as the effect does, and a measure with one swapped pair.
             let effects = answer.effects();
             answer.overall.insert(removed, effects.clone());
             let mut near = effects;
@@ -317,9 +296,8 @@ mod tests {
         assert_eq!(causes.rank(removed).unwrap().value, Some(1.0));
         let best = causes.best_measure().unwrap();
         assert_eq!(best.chosen, [Predictor::OutputNorm; 2]);
-        // One measure for all: the mean of all units, with the interval of that mean.
         assert_eq!(Some(best.estimate), causes.rank(Predictor::OutputNorm));
-        // With a ridge regression that is better than both, it is chosen; its fits to the half that chooses say so.
+        // A better ridge regression is chosen, based on its fits within the choosing half.
         causes.fit();
         let best = causes.best_measure().unwrap();
         assert_eq!(best.chosen, [Predictor::Ridge; 2]);
@@ -353,7 +331,6 @@ mod tests {
                 }
             }
             causes.fit();
-            // Fits to one half now rank the other the wrong way round, and no choice knows it.
             assert!(causes.rank(Predictor::Ridge).unwrap().value.unwrap() < -0.9);
             assert_eq!(causes.best_measure().unwrap().chosen[1 - changed], chosen[1 - changed]);
         }

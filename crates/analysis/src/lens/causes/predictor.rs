@@ -1,46 +1,38 @@
-//! The numbers of a session that are held against its effect: measures of attention, and other interventions.
+//! Predictors of a session's effect: attention measures and other interventions.
 
 use palimpsest_run::runs::causes::rows::Ablation;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Predictor {
     Mass,
-    /// The same over the mass of uniform attention.
+    /// Mass relative to uniform attention.
     Density,
-    /// Mass from the positions that predict the answer.
     AnswerMass,
-    /// The mass with each key weighted by the length of its value behind the output projection.
+    /// Mass with each key weighted by the norm of its projected value.
     ValueNorm,
-    /// The length of the head's output over the session.
+    /// Norm of the head's output over the session.
     OutputNorm,
-    /// The direct contribution to the answer's own logits.
     Attribution,
-    /// The question's mass, heads weighted by their retrieval scores.
+    /// The question's mass, weighted by retrieval scores.
     RetrievalHeads,
-    /// The question's mass, heads weighted by their QR scores.
+    /// The question's mass, weighted by QR scores.
     QrHeads,
-    /// The mass by layer and head under the weights of a ridge regression on effects.
+    /// Ridge regression of effects on the mass by layer and head.
     Ridge,
-    /// The result of another intervention on the same session.
     Intervention(Intervention),
     Effect,
 }
 
-/// A way to leave sessions out, other than to block the direct paths of one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intervention {
-    /// One session removed and all after it read again: its total effect.
+    /// Session removed and later tokens recomputed: total effect.
     Total,
-    /// ContextCite's surrogate: the weight of a session in a sparse linear fit to random subsets.
-    ContextCite {
-        /// The way in which sessions outside a subset were left out.
-        ablation: Ablation,
-        subsets: usize,
-    },
+    /// ContextCite: weight of a session in a sparse linear fit to random subsets.
+    ContextCite { ablation: Ablation, subsets: usize },
 }
 
 impl Predictor {
-    /// Those that have a number at every layer, in the order of the figures.
+    /// Predictors with a value at every layer, in figure order.
     pub const BY_LAYER: [Predictor; 8] = [
         Predictor::Mass,
         Predictor::Density,
@@ -82,13 +74,12 @@ impl Predictor {
         }
     }
 
-    /// True if it comes of reading the answer once: neither an intervention nor the effect.
+    /// True if it is computed from one forward pass: neither an intervention nor the effect.
     pub fn is_measure(self) -> bool {
         !matches!(self, Predictor::Intervention(_) | Predictor::Effect)
     }
 
-    /// True if it is a length in the residual stream. Lengths grow with depth, so that each layer is divided by its own sum before
-    /// layers are averaged.
+    /// True for residual-stream norms. They grow with depth, so each layer is normalised before averaging.
     pub(super) fn is_norm(self) -> bool {
         matches!(self, Predictor::ValueNorm | Predictor::OutputNorm)
     }

@@ -1,4 +1,4 @@
-//! Rank correlations of each predictor with the effects of the sessions of an answer.
+//! Rank correlation of each predictor with the sessions' effects.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,10 @@ use crate::lens::Series;
 use crate::lens::band::{Estimate, Numbers};
 use palimpsest_data::statistics::rank::spearman;
 
-/// Sessions among which the evidence is to be found.
+/// Top k within which the evidence counts as found.
 pub const TOP: usize = 3;
 
 impl Causes {
-    /// The rank correlation of a measure with the effects at each layer, within answers.
     pub fn rank_by_layer(&self, predictor: Predictor) -> Series {
         let of_answer = |answer: &CausedAnswer| {
             let values = answer.by_layer.get(&predictor)?;
@@ -24,13 +23,12 @@ impl Causes {
         self.series(predictor.key(), &rows, Numbers::Correlation)
     }
 
-    /// The rank correlation of a predictor with the effects, within answers.
     pub fn rank(&self, predictor: Predictor) -> Option<Estimate> {
         self.one(Numbers::Correlation, |answer| spearman(answer.overall.get(&predictor)?, &answer.effects()))
     }
 
-    /// The measure with the largest rank correlation on one half of the units, measured on the other half, both ways. Interventions are
-    /// no measures. The ridge regression is tried by fits within the half that chooses. `None` of too few units, or of one measure.
+    /// Measure with the largest rank correlation, chosen on one half and measured on the other, both ways. Excludes interventions; ridge is
+    /// tried by fits within the choosing half. `None` with too few units or a single measure.
     pub fn best_measure(&self) -> Option<HeldOut<Predictor>> {
         let measures: Vec<Predictor> = self.predictors().into_iter().filter(|one| one.is_measure()).collect();
         if measures.len() < 2 {
@@ -53,8 +51,7 @@ impl Causes {
         Some(HeldOut { chosen: chosen.map(|at| measures[at]), estimate })
     }
 
-    /// The frequency of a role's session among the [`TOP`] with the largest numbers; where several play it, the share of them. Sessions
-    /// with equal numbers share the places left, as if their order were drawn.
+    /// Share of a role's sessions among the [`TOP`] by predictor. Tied sessions share the remaining places, as in random order.
     pub fn found(&self, predictor: Predictor, role: &str) -> Option<Estimate> {
         self.one(Numbers::Found, |answer| {
             let effects = answer.effects();
@@ -68,7 +65,6 @@ impl Causes {
         })
     }
 
-    /// [`Causes::found`] by drawing sessions blindly.
     pub fn chance(&self, role: &str) -> Option<f64> {
         let of_answer = |answer: &CausedAnswer| {
             let sessions = answer.sessions.len();
@@ -78,11 +74,11 @@ impl Causes {
     }
 }
 
-/// The chance that one of some numbers is among the [`TOP`] largest where equal ones stand in random order; 0 for NaN.
+/// Probability that a value is among the [`TOP`] largest with ties in random order; 0 for NaN.
 fn chance_of_place(values: &[f64], at: usize) -> f64 {
     let own = values[at];
     let above = values.iter().filter(|value| **value > own).count();
-    // Both zeros are equal.
+    // 0.0 and -0.0 are equal.
     let equal = values.iter().filter(|value| **value == own).count();
     if equal == 0 { 0.0 } else { (TOP.saturating_sub(above) as f64 / equal as f64).min(1.0) }
 }
@@ -116,7 +112,6 @@ mod tests {
             &[f64::NAN, 1.0, -1.0, 1.0, 1.0, 1.0],
         ];
         for values in examples {
-            // Sorted anew in every order that the sessions could stand in: the mean over them.
             let all = orders(values.len());
             for at in 0..values.len() {
                 let among = |order: &&Vec<usize>| {

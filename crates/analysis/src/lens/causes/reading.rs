@@ -1,4 +1,4 @@
-//! Rows and files of a run become [`Causes`].
+//! Reads [`Causes`] from the rows and files of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,9 @@ use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, SurrogateRow};
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// A weight below this, in logits, is a 0 that rounding moved: sessions without a weight are tied.
+/// Smaller weights, in logits, are rounding noise around 0: such sessions are tied.
 const ROUNDED: f64 = 1e-9;
 
-/// The results of other interventions, by answer and session.
 struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
 
 impl Interventions {
@@ -28,7 +27,6 @@ impl Interventions {
             totals.insert(row.span, row.effect.log_p_drop + 0.0);
         }
         let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
-        // Of several seeds of one kind those fitted last count.
         let mut seeds = BTreeMap::new();
         for row in &surrogates {
             seeds.insert(kind(row.ablation, row.subsets), row.seed);
@@ -44,7 +42,7 @@ impl Interventions {
         Interventions(found)
     }
 
-    /// An answer with the results that there are of all of its sessions. Of a part of them, as after a stop, nothing could be ranked.
+    /// Attaches interventions that cover all of the answer's sessions. Partial results, as of a stopped run, cannot be ranked.
     fn beside(&self, mut answer: CausedAnswer) -> CausedAnswer {
         let name = AnswerKey::of(&answer.case, &answer.probe, &answer.condition).owned();
         for (kind, found) in &self.0 {
@@ -59,12 +57,11 @@ impl Interventions {
 }
 
 impl Causes {
-    /// The causes that were measured of the conditions of a study; `None` where none were.
+    /// Returns `None` if no causes were measured under the study's conditions.
     pub fn open(study: &Study) -> Result<Option<Self>, LensError> {
         let Some(first) = study.conditions.first() else { return Ok(None) };
         let dir = first.run.path();
         let CauseRows { blocked: mut rows, controls, removed, surrogates, .. } = CauseRows::read(dir)?;
-        // Of several seeds of the controls the last one counts.
         let seed = rows.last().and_then(|row| row.seed);
         rows.retain(|row| {
             row.seed == seed && study.conditions.iter().any(|c| c.name == row.answer.condition)
@@ -130,7 +127,7 @@ impl Causes {
     }
 }
 
-/// The roles of sessions, those of anchors last and in their order.
+/// Session roles; anchors come last, in their order.
 fn roles(answers: &[CausedAnswer], windowed: &[WindowedAnswer], anchors: &[&str]) -> Vec<String> {
     let whole = answers.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
     let others = windowed.iter().flat_map(|answer| &answer.sessions).filter_map(|one| one.role.as_ref());
@@ -139,7 +136,7 @@ fn roles(answers: &[CausedAnswer], windowed: &[WindowedAnswer], anchors: &[&str]
     roles
 }
 
-/// The heads' weights of a study that has a file of them, of each score that some head has.
+/// Head weights of the study's score file, for each score with a non-zero head.
 fn weighted(study: &Study) -> Result<Vec<(Predictor, HeadWeights)>, LensError> {
     let (Some(by), Some(first)) = (&study.options().heads, study.conditions.first()) else {
         return Ok(Vec::new());

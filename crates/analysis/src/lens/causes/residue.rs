@@ -1,9 +1,8 @@
-//! Residues of effects: the part of a session's effect that is not in its own place, and which later sessions hold it.
+//! Residues: the part of a session's effect that is not in its own position, and the later sessions that carry it.
 //!
-//! The direct effect is lost where a session's keys are hidden from the question on, as an eviction from a cache does; the total effect where
-//! it was never read. The residue is the total less the direct effect. All effects are in nats: of an answer a token, of a contrast whole.
-//! Effects are averaged over the sessions in a role and the answers of a case; intervals are over cases. Called by the command that measures
-//! them, the figures and the report, in named numbers and in sentences.
+//! Direct effect: the session's keys are hidden from the question on, as by cache eviction. Total effect: the session is never read.
+//! Residue = total - direct. Units are nats: per token for answers, in total for contrasts. Effects are averaged over a role's sessions and
+//! a case's answers; intervals are over cases.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,15 +19,14 @@ use palimpsest_run::runs::causes::rows::{CauseLine, read_lines};
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// Groups of later sessions by their distance to a session: the first and the last of each.
 pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, usize::MAX)];
 
-/// The whole that a residue is the rest of.
+/// The total effect that a residue is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whole {
     Removed,
     Replaced,
-    /// The session hidden from all later rows.
+    /// Session hidden from all later rows.
     Hidden,
 }
 
@@ -44,14 +42,14 @@ impl Whole {
     }
 }
 
-/// A later session, and what it carried of an effect.
+/// A later session and the effect that it carries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Carrier {
-    /// Its span, or [`BETWEEN`].
+    /// Span name, or [`BETWEEN`].
     pub name: String,
-    /// Number of sessions that it is later; `None` of [`BETWEEN`].
+    /// Distance in sessions; `None` for [`BETWEEN`].
     pub distance: Option<usize>,
-    /// The loss by hiding the session from it, beyond hiding it from the question on.
+    /// Loss from hiding the session from it, beyond hiding it from the question on.
     pub carried: f64,
 }
 
@@ -66,12 +64,12 @@ pub struct SessionEffects {
     pub replaced: Option<f64>,
     pub hidden: Option<f64>,
     pub carriers: Vec<Carrier>,
-    /// Hidden from the question on at a window of layers.
+    /// Hidden from the question on, by layer window.
     pub windows: BTreeMap<[usize; 2], f64>,
 }
 
 impl SessionEffects {
-    /// The effect of the session altogether, by one way of leaving it out.
+    /// Total effect, by one ablation.
     pub fn whole(&self, whole: Whole) -> Option<f64> {
         match whole {
             Whole::Removed => self.removed,
@@ -80,12 +78,12 @@ impl SessionEffects {
         }
     }
 
-    /// The part of it that the direct effect leaves.
+    /// Total minus direct effect.
     pub fn residue(&self, whole: Whole) -> Option<f64> {
         Some(self.whole(whole)? - self.direct?)
     }
 
-    /// The sum of what the carriers of a group of distances hold; `None` where there are none, or were not read.
+    /// Sum over carriers in a distance group; `None` without any or if not measured.
     fn carried(&self, (nearest, farthest): (usize, usize)) -> Option<f64> {
         let within = |carrier: &&Carrier| carrier.distance.is_some_and(|d| (nearest..=farthest).contains(&d));
         let of_group: Vec<f64> = self.carriers.iter().filter(within).map(|carrier| carrier.carried).collect();
@@ -93,16 +91,13 @@ impl SessionEffects {
     }
 }
 
-/// The effects of a run's evidence.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Residues {
     pub sessions: Vec<SessionEffects>,
-    /// True if effects are on contrasts, not on answers.
     pub of_contrasts: bool,
 }
 
 enum Measured {
-    /// Hidden from the question on, at all layers.
     Direct,
     Window([usize; 2]),
     Removed,
@@ -111,7 +106,6 @@ enum Measured {
     Carrier(String, f64),
 }
 
-/// A session of an answer, its role, the measure and the loss.
 type Found = (AnswerKey, String, Option<String>, Measured, f64);
 
 impl Residues {
@@ -158,7 +152,7 @@ impl Residues {
 
     fn of(found: impl Iterator<Item = Found>, of_contrasts: bool) -> Self {
         let mut sessions: BTreeMap<(AnswerKey, String), SessionEffects> = BTreeMap::new();
-        // A direct effect that was measured by itself counts before that of a carrier's row.
+        // A separately measured direct effect takes precedence over a carrier row's.
         let mut carried = BTreeMap::new();
         for (answer, span, role, measured, lost) in found {
             let distance =
@@ -192,7 +186,6 @@ impl Residues {
         Residues { sessions: named.filter(|effects| effects.role.is_some()).collect(), of_contrasts }
     }
 
-    /// True if some session was left out altogether, or its carriers were looked for.
     pub fn is_measured(&self) -> bool {
         self.sessions.iter().any(|one| Whole::EACH.iter().any(|whole| one.residue(*whole).is_some()))
     }
@@ -201,7 +194,6 @@ impl Residues {
         sorted_unique(self.sessions.iter().filter_map(|one| one.role.as_deref()))
     }
 
-    /// One number of the sessions in a role, averaged over each case's.
     fn by_case(&self, role: &str, of: impl Fn(&SessionEffects) -> Option<f64>) -> Vec<f64> {
         let mut cases: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for one in self.sessions.iter().filter(|one| one.role.as_deref() == Some(role)) {
@@ -210,15 +202,15 @@ impl Residues {
         cases.into_values().filter_map(|values| mean(values.into_iter())).collect()
     }
 
-    /// The mean over cases of one number of the sessions in a role; `None` where none has it.
+    /// Mean over cases of one number of a role's sessions; `None` without any.
     pub fn mean(&self, role: &str, of: impl Fn(&SessionEffects) -> Option<f64>) -> Option<Estimate> {
         let values = self.by_case(role, of);
         let column = Array2::from_shape_fn((values.len(), 1), |(row, _)| values[row]);
         of_means(&column, Numbers::Signed).into_iter().next().filter(|estimate| estimate.value.is_some())
     }
 
-    /// The ratio of the means over cases of two numbers of the sessions in a role that have both. Without an interval of fewer than
-    /// [`LEAST`] cases, and where the second mean may be 0: then the ratio may be anything.
+    /// Ratio of two means over cases, of a role's sessions that have both numbers. No interval with fewer than [`LEAST`] cases or if the
+    /// denominator may be 0.
     fn ratio(
         &self,
         role: &str,
@@ -239,12 +231,12 @@ impl Residues {
         (n > 0).then_some(estimate)
     }
 
-    /// The share of what the sessions in a role did that is left where they are hidden from the question on.
+    /// Fraction of the role's total effect that remains when its sessions are hidden from the question on.
     pub fn left(&self, role: &str, whole: Whole) -> Option<Estimate> {
         self.ratio(role, |one| one.residue(whole), |one| one.whole(whole).filter(|_| one.direct.is_some()))
     }
 
-    /// The share of it that is lost where they are hidden from the question on at a window of layers.
+    /// Fraction of it that is lost when they are hidden from the question on at a layer window.
     pub fn by_window(&self, role: &str, window: [usize; 2], whole: Whole) -> Option<Estimate> {
         self.ratio(role, |one| one.windows.get(&window).copied(), |one| one.whole(whole))
     }
@@ -253,17 +245,17 @@ impl Residues {
         sorted_unique(self.sessions.iter().flat_map(|one| one.windows.keys().copied()))
     }
 
-    /// The part that later sessions at such distances hold of the effect of the sessions in a role, in nats.
+    /// Effect of a role's sessions carried by later sessions at these distances, in nats.
     pub fn carried(&self, role: &str, distances: (usize, usize)) -> Option<Estimate> {
         self.mean(role, |one| one.carried(distances))
     }
 
-    /// The same of the positions between the last session and the question.
+    /// The same for the positions between the last session and the question.
     pub fn carried_between(&self, role: &str) -> Option<Estimate> {
         self.mean(role, |one| one.carriers.iter().find(|c| c.name == BETWEEN).map(|c| c.carried))
     }
 
-    /// Single carriers with the largest parts, by size, of sessions in a role.
+    /// Largest single carriers of a role's sessions, by absolute value.
     pub fn largest(&self, role: &str, most: usize) -> Vec<(&SessionEffects, &Carrier)> {
         let own = self.sessions.iter().filter(|one| one.role.as_deref() == Some(role));
         let mut all: Vec<_> =
@@ -274,15 +266,14 @@ impl Residues {
     }
 }
 
-/// The number of a span: 3 of `session[3]`.
+/// Index of a span: 3 for `session[3]`.
 fn number(span: &str) -> Option<usize> {
     span.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Carriers that are told by name.
 const NAMED: usize = 2;
 
-/// The mean effects of the sessions in a role by name, and whether each is a part of what is left.
+/// Mean effects of a role's sessions by name, and whether each is part of the residue.
 pub fn numbers(residues: &Residues, role: &str) -> Vec<(String, Estimate, bool)> {
     let direct = residues.mean(role, |one| one.direct);
     let wholes = Whole::EACH.into_iter().flat_map(|whole| {
@@ -308,7 +299,6 @@ fn distance_of((nearest, farthest): (usize, usize)) -> String {
     }
 }
 
-/// The findings, a sentence or two a role and way of leaving it out.
 pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
     let of_role = |role: &str| {
         let wholes = Whole::EACH.into_iter().filter_map(|whole| left(residues, (role, segment), whole));
@@ -333,7 +323,6 @@ fn left(residues: &Residues, (role, segment): (&str, &str), whole: Whole) -> Opt
     ))
 }
 
-/// A share with its interval, or the reason why it has none.
 fn percent(share: &Estimate) -> String {
     let write = |x: f64| format!("{:.0}%", 100.0 * x);
     match (share.value, share.band) {
@@ -386,7 +375,6 @@ fn windows(residues: &Residues, role: &str) -> Option<String> {
     ))
 }
 
-/// To a thousandth; a number that rounds to 0 has no sign.
 fn thousandths(x: f64) -> String {
     format!("{:.3}", if x.abs() < 0.0005 { 0.0 } else { x })
 }

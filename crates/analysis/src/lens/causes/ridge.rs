@@ -1,7 +1,7 @@
-//! The ridge regression of effects on the question's mass by layer and head.
+//! Ridge regression of effects on the question's mass by layer and head.
 //!
-//! It is fitted on half of the units, with the penalty that predicts best in a cross-validation among them, and judged on the other
-//! half; then the halves change places, so that every answer is judged by a fit that did not see its case.
+//! Two-fold over units: each half is fitted with a cross-validated penalty and evaluated on the other, so no answer is evaluated by a fit
+//! that saw its case.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,13 @@ use super::halves::halves;
 use super::{CausedAnswer, Causes, Predictor, UnitName};
 use palimpsest_data::statistics::ridge::Ridge;
 
-/// The penalties to choose from, for features of variance 1.
+/// Candidate penalties, for features of variance 1.
 const PENALTIES: [f64; 6] = [1.0, 10.0, 100.0, 1e3, 1e4, 1e5];
 
-/// Parts of a cross-validation.
 const FOLDS: usize = 4;
 
 impl Causes {
-    /// Fits both halves, and keeps the predictions of each for the other.
+    /// Fits both halves and stores each one's predictions for the other.
     pub(super) fn fit(&mut self) {
         let units: BTreeSet<UnitName> = self.answers.iter().map(|answer| self.unit_of(answer)).collect();
         let Some(halves) = halves(units, self.seed) else { return };
@@ -49,7 +48,6 @@ impl Causes {
     }
 }
 
-/// Features shifted and scaled to mean 0 and variance 1.
 struct Scaled {
     mean: Array1<f64>,
     deviation: Array1<f64>,
@@ -58,7 +56,7 @@ struct Scaled {
 impl Scaled {
     fn by(features: &Array2<f64>) -> Option<Self> {
         let mean = features.mean_axis(Axis(0))?;
-        // A feature that never varies is divided by 1.
+        // Avoids division by 0 for constant features.
         let deviation = features.std_axis(Axis(0), 0.0).mapv(|x| if x > 0.0 { x } else { 1.0 });
         Some(Scaled { mean, deviation })
     }
@@ -68,7 +66,7 @@ impl Scaled {
     }
 }
 
-/// A regression, and the predictions for each answer of its own half by a regression on the others of it.
+/// A regression, and cross-validated predictions for the answers of its own half.
 struct Fit {
     scaled: Scaled,
     ridge: Ridge,
@@ -77,7 +75,7 @@ struct Fit {
 }
 
 impl Fit {
-    /// A fit to answers, each given with its part of the cross-validation, with the penalty that predicts left-out parts best.
+    /// Fits with the best cross-validated penalty. `folds` pairs an answer with its fold.
     fn best(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<Self> {
         let of = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
             folds.iter().filter(|(part, _)| wanted(*part)).map(|(_, at)| *at).collect()
@@ -118,7 +116,6 @@ fn predict(ridge: &Ridge, scaled: &Scaled, features: &Array2<f64>) -> Vec<f64> {
     scaled.of(features).outer_iter().map(|row: ArrayView1<'_, f64>| ridge.predict(row)).collect()
 }
 
-/// Features and effects of the sessions of some answers.
 fn gathered(answers: &[CausedAnswer], of: &[usize]) -> Option<(Array2<f64>, Array1<f64>)> {
     let features: Vec<_> = of.iter().map(|&at| answers[at].features.view()).collect();
     let effects: Vec<f64> = of.iter().flat_map(|&at| answers[at].effects()).collect();

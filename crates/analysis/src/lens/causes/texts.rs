@@ -1,4 +1,4 @@
-//! Tables of effects as text: means over answers and sessions, and the largest by name.
+//! Text tables of effects: means over answers and sessions, and the largest by session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,8 +17,7 @@ use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, Effect, SessionWei
 use palimpsest_run::runs::causes::ways::Way;
 use palimpsest_run::runs::condition::named;
 
-/// The rows of a run that were measured so, of answers or of contrasts, of a model of such layers; and beside total effects what the direct
-/// ones leave of them.
+/// Table of a run's rows of this ablation and measure; total effects add the residues.
 pub fn text(dir: &Path, (way, of): (Way, Measure), kinds: &[LayerKind]) -> anyhow::Result<String> {
     let (text, residues) = match of {
         Measure::Contrast => (contrasts(&read_contrast_causes(dir)?, way), Residues::of_contrasts(dir)?),
@@ -63,7 +62,7 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
     })
 }
 
-/// A row for each role and layers, the means over contrasts and sessions, of what was left out or of what was blocked.
+/// One row per role and layers: means over contrasts and sessions.
 fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     let shown: &[AblationKind] = match way {
         Way::Removed(RemovalOptions { replace: true, .. }) => &[AblationKind::Replaced],
@@ -86,12 +85,11 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     format!("{}\n", aligned(&lines, |column| column > 1))
 }
 
-/// The name of a part in the analysis, where there is one.
 fn part(role: Option<&str>) -> String {
     role.unwrap_or("others").to_owned()
 }
 
-/// A row for each role, the means over answers and sessions; and the largest by name.
+/// One row per role: means over answers and sessions; then the largest effects.
 fn totals(how: &str, rows: Vec<NamedEffect>) -> String {
     let mut groups: BTreeMap<String, Vec<Effect>> = BTreeMap::new();
     for NamedEffect { session: [_, part], effect, .. } in &rows {
@@ -107,8 +105,7 @@ fn totals(how: &str, rows: Vec<NamedEffect>) -> String {
     format!("{}\n{}", aligned(&lines, |column| column > 0), by_name(rows))
 }
 
-/// A row for each role, the mean weight over answers and sessions, and how many are not 0; how well the fits are; and the largest weights
-/// by name.
+/// One row per role: mean weight over answers and sessions, and the number of non-zero weights; then fit quality and the largest weights.
 fn surrogates(rows: &[SurrogateRow]) -> String {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for weight in rows.iter().flat_map(|row| &row.weights) {
@@ -151,7 +148,6 @@ fn surrogates(rows: &[SurrogateRow]) -> String {
     )
 }
 
-/// Sessions that are shown by name, at most.
 const LARGEST: usize = 8;
 
 const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
@@ -168,7 +164,6 @@ fn layers_of(layers: Option<[usize; 2]>) -> String {
     layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"))
 }
 
-/// The sessions with the largest effects on log-probabilities, whatever their sign.
 fn by_name(mut rows: Vec<NamedEffect>) -> String {
     rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
     let all = rows.len();
@@ -198,7 +193,7 @@ fn signed(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
 }
 
-/// Effects of blocking: means by layers and role beside those of controls of equal length, thoughts, and the largest effects.
+/// Effects of blocking: means by layers and role beside length-matched controls, thoughts, and the largest effects.
 fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let pools = Pools::new(stretches);
     let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
@@ -273,7 +268,6 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     said.concat()
 }
 
-/// A line on the number and the use of stretches.
 fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     if stretches.is_empty() {
         return "no controls were measured\n".to_owned();
@@ -314,7 +308,7 @@ fn means(effects: &[Effect]) -> [String; 4] {
     ]
 }
 
-/// A row for each role and effect, and the findings in sentences; empty where nothing but direct effects was measured.
+/// One row per role and effect, then the findings; empty if only direct effects were measured.
 fn left_behind(residues: &Residues) -> String {
     if !residues.is_measured() {
         return String::new();

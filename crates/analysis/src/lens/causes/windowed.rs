@@ -1,4 +1,4 @@
-//! Effects of sessions by the layers at which they were blocked: `causes --windows N`.
+//! Effects of sessions by blocked layer window: `causes --windows N`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use palimpsest_run::runs::causes::control_pool::Pools;
 use palimpsest_run::runs::causes::rows::CauseRow;
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// Layers that were blocked together, half-open.
+/// Layers blocked together, half-open.
 pub type Window = [usize; 2];
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,15 +33,14 @@ pub struct WindowedSession {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct WindowEffect {
-    /// The natural-log probability a token that the answer loses.
+    /// Loss of natural-log probability per token.
     drop: f64,
-    /// The same of random text of its length, if there is a pool.
+    /// The same for random text of equal length, if there is a pool.
     control: Option<f64>,
-    /// The share of the window's layers that still saw the session.
+    /// Share of the window's layers that still saw the session.
     open: f64,
 }
 
-/// The mean effect over units at each place of a history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EffectMap {
     pub probe: Option<String>,
@@ -57,7 +56,7 @@ impl WindowedAnswer {
 }
 
 impl WindowedSession {
-    /// The effect by layer, each layer with that of its window; NaN where it was not blocked.
+    /// Each layer has its window's effect; NaN where not blocked.
     pub fn by_layer(&self, layers: &[usize]) -> Vec<f64> {
         layers.iter().map(|layer| self.at(*layer).map_or(f64::NAN, |effect| effect.drop)).collect()
     }
@@ -73,7 +72,7 @@ impl WindowedSession {
     }
 }
 
-/// True if a session plays a part; [`OTHERS`] is none.
+/// True if a session has this role; [`OTHERS`] means no role.
 fn plays(session: &WindowedSession, role: &str) -> bool {
     session.role.as_deref().unwrap_or(OTHERS) == role
 }
@@ -83,7 +82,7 @@ impl Causes {
         !self.windowed.is_empty()
     }
 
-    /// The roles of sessions in windows; [`OTHERS`] is none.
+    /// Session roles in windows; [`OTHERS`] means no role.
     pub fn windowed_roles(&self) -> Vec<&str> {
         let mut roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
         roles.push(OTHERS);
@@ -108,7 +107,7 @@ impl Causes {
         self.windows.iter().map(|[start, end]| end - start).max().unwrap_or(0)
     }
 
-    /// The share of the blocked windows' layers that still saw a session: linear-attention layers keep no keys to hide.
+    /// Share of the blocked windows' layers that still saw a session: linear-attention layers keep no keys to block.
     pub fn windows_open(&self) -> f64 {
         let effects = self.windowed_sessions().flat_map(|(_, session)| &session.effects);
         let widths = effects.map(|([start, end], effect)| ((end - start) as f64, effect.open));
@@ -117,8 +116,7 @@ impl Causes {
         if all > 0.0 { open / all } else { 0.0 }
     }
 
-    /// The mean effect of the sessions in a role by the layers at which they were blocked, each layer with that of its window. Without
-    /// a role, that of the controls of those that play one.
+    /// Mean effect of a role's sessions by layer, each layer with its window's effect. Without a role: the controls of sessions with one.
     pub fn by_window(&self, role: Option<&str>) -> Series {
         let layers = self.layer_numbers();
         let rows = self.windowed_sessions().filter_map(|(answer, session)| {
@@ -132,8 +130,8 @@ impl Causes {
         self.series(role.unwrap_or("control").to_owned(), &rows, Numbers::Signed)
     }
 
-    /// The window at which blocking the sessions in a role costs answers most on one half of the units, measured on the other half, both
-    /// ways. `None` of too few units, or of one window.
+    /// Window with the largest loss for a role, chosen on one half of the units and measured on the other, both ways. `None` with too few
+    /// units or a single window.
     pub fn best_window(&self, role: &str) -> Option<HeldOut<Window>> {
         if self.windows.len() < 2 {
             return None;
@@ -150,8 +148,7 @@ impl Causes {
         Some(HeldOut { chosen: chosen.map(|at| self.windows[at]), estimate })
     }
 
-    /// The mean over units of the effects by layer at each place of the history, aligned at the evidence: of the answers to a probe, or
-    /// to all of them.
+    /// Mean over units of effects by layer and history position, aligned at the evidence; for one probe's answers or all.
     pub fn effect_map(&self, probe: Option<&str>, anchors: &[&str]) -> EffectMap {
         let layers = self.layer_numbers();
         let mut units: BTreeMap<UnitName, Vec<&WindowedAnswer>> = BTreeMap::new();
@@ -164,11 +161,10 @@ impl Causes {
     }
 }
 
-/// The windows of rows that name layers, ascending, and the answers in the order in which they were measured. Of windows of several
-/// widths those that were measured last are kept: an effect at a layer is that of one window.
+/// Windows in ascending order, and answers in order of measurement. With several window widths, keeps the last measured.
 pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<WindowedAnswer>) {
     let most = rows.iter().filter_map(|row| row.layers).map(|[_, end]| end).max().unwrap_or(0);
-    // Windows are measured from the first layers on; the last one of a decoder may be narrower.
+    // Windows are measured in ascending order; the last one may be narrower.
     let (mut width, mut behind) = (0, [usize::MAX, 0]);
     for [start, end] in rows.iter().rev().filter_map(|row| row.layers) {
         if start > behind[0] || (start == behind[0] && end != behind[1]) {
@@ -205,7 +201,6 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
     (windows.into_iter().collect(), answers)
 }
 
-/// The effects of an answer's sessions at a place, averaged over those there; `None` where there is none.
 fn at_place(
     answer: &WindowedAnswer,
     anchors: &[&str],
@@ -275,7 +270,6 @@ mod tests {
         assert_eq!(kept(&[&three, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
         assert_eq!(kept(&[&three, &five]), [0.0; 5]);
         assert_eq!(kept(&[&five, &two]), [0.0, 0.0, 2.0, 2.0, 4.0]);
-        // A measure that was stopped after its first window.
         let begun: Vec<CauseRow> = three[..2].to_vec();
         let (windows, found) = answers([two, begun].concat(), &Pools::default());
         assert_eq!((windows, found.len()), (vec![[0, 3]], 1));
@@ -283,7 +277,7 @@ mod tests {
         assert!(of_first[..2] == [0.0, 0.0] && of_first[2].is_nan());
     }
 
-    /// Twelve cases of one session each in the role `old`, blocked at three windows of two layers: noise, and `planted` more at the second.
+    /// Twelve cases of one session each in role `old`, blocked at three windows of two layers: noise, plus `planted` at the second.
     fn causes(planted: f64, seed: u64) -> Causes {
         let mut draws = Draws::new("windows", seed, "");
         let mut rows = Vec::new();
@@ -310,13 +304,13 @@ mod tests {
 
     #[test]
     fn the_layers_through_which_most_is_lost_are_chosen_and_measured_on_different_cases() {
-        // Far above the noise both halves choose the window, and the number is that of the window over all cases.
+        // Well above noise, both halves choose the window, and the estimate is its mean over all cases.
         let clear = causes(10.0, 0);
         let best = clear.best_window("old").unwrap();
         assert_eq!(best.chosen, [[2, 4]; 2]);
         let point = &clear.by_window(Some("old")).points[2];
         assert_eq!((best.estimate.value, best.estimate.band), (point.value, point.band));
-        // Of noise alone the largest of the windows' means lies above 0, and the number does not.
+        // For noise, the largest window mean is above 0, and the estimate is not.
         let (mut held, mut largest) = (0.0, 0.0);
         for seed in 0..60 {
             let noise = causes(0.0, seed);
@@ -324,7 +318,7 @@ mod tests {
             let points = noise.by_window(Some("old")).points;
             largest += points.iter().filter_map(|point| point.value).fold(f64::NEG_INFINITY, f64::max) / 60.0;
         }
-        // The deviation of a mean over 12 is 0.167; over 60 seeds 0.022.
+        // SD of a mean over 12 is 0.167; over 60 seeds 0.022.
         assert!(held.abs() < 0.08 && largest > 0.1, "{held}, {largest}");
         assert_eq!(clear.best_window("new"), None);
     }
