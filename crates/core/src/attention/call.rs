@@ -26,10 +26,7 @@ pub(super) struct Call<'a> {
 pub(super) type Attended = (Tensor, Vec<Option<Tensor>>);
 
 impl<'a> Call<'a> {
-    /// A call with `rows` rows per tail, without segment sums. Tails begin at position `site.offset`, each with its holes.
-    ///
-    /// # Errors
-    /// Returns an error if a row sees no key.
+    /// `rows` rows per tail, without segment sums; tails begin at position `site.offset`. Returns an error if a row sees no key.
     pub fn new(
         q: &'a Tensor,
         prefix: Option<(&'a Tensor, &'a Tensor)>,

@@ -23,7 +23,6 @@ use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
-/// Positions per block.
 const ROWS: usize = 64;
 
 /// Sums value and output norms of a prompt's rows, by layer and head.
@@ -35,7 +34,6 @@ pub struct LengthObserver {
     bounds: Vec<usize>,
     /// Per layer: Gram matrix of each head's output weights, f32 (heads, head_dim, head_dim), on the layer's device.
     grams: Vec<Option<Tensor>>,
-    /// Gates of the current chunk, in gated layers.
     gate: Option<Tensor>,
     layers: BTreeMap<usize, Lengths>,
 }
@@ -74,10 +72,7 @@ impl LengthObserver {
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
 
-    /// Returns the measured norms.
-    ///
-    /// # Errors
-    /// Returns an error if layers have different numbers of heads.
+    /// Returns the norms, or an error if layers have different numbers of heads.
     pub fn finish(&self) -> Result<Norms> {
         let heads = same_heads(self.layers.iter().map(|(layer, lengths)| (*layer, lengths.heads)), "heads")?;
         let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
@@ -296,11 +291,8 @@ impl Attribution {
         self.spans.iter().position(holds).unwrap_or(self.spans.len())
     }
 
-    /// Returns the terms of the targets. `head_outputs` returns a layer's output projection, f32 (heads, head_dim, hidden), and
-    /// `head_rows` the output head's rows for tokens, f32 (tokens, hidden).
-    ///
-    /// # Errors
-    /// Returns an error if layers have different numbers of heads or a tensor operation fails.
+    /// Returns the terms of the targets, or an error if layers have different numbers of heads. `head_outputs` returns a layer's output
+    /// projection, f32 (heads, head_dim, hidden), and `head_rows` the output head's rows for tokens, f32 (tokens, hidden).
     pub fn finish(
         &self,
         head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,

@@ -201,10 +201,8 @@ impl LayerHoles {
         LayerHoles(self.0.iter().map(|holes| holes.before_row(end)).collect())
     }
 
-    /// Resolves `knockouts` against a prompt of `tokens` tokens with these spans and a model with these layers.
-    ///
-    /// # Errors
-    /// Returns an error if a knock-out is invalid or hides all keys of a row.
+    /// Resolves `knockouts` against a prompt of `tokens` tokens with these spans and a model with these layers. Returns an error if a
+    /// knock-out is invalid or hides all keys of a row.
     pub fn new(
         knockouts: &[Knockout],
         spans: &[Span],

@@ -210,7 +210,6 @@ impl MassObserver {
         fork.bounds.extend(self.bounds.iter().filter(|border| **border < shared));
         fork.bounds.sort_unstable();
         fork.bounds.dedup();
-        // Measured rows, renumbered for the fork.
         let rows_before = |rows: &BTreeMap<usize, Tensor>, columns: usize| {
             let ended = fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared);
             let mut taken = BTreeMap::new();
@@ -449,7 +448,6 @@ impl MassObserver {
         ResultRows { rows, answer, each, step: step.map(|step| step.token) }
     }
 
-    /// Renumbers row spans around the row `answer`.
     fn placed(&self, rows: &BTreeMap<usize, Tensor>, answer: Option<usize>) -> BTreeMap<usize, Tensor> {
         let place = |r: usize| r + usize::from(answer.is_some_and(|answer| r >= answer));
         rows.iter().map(|(&r, sums)| (place(r), sums.clone())).collect()

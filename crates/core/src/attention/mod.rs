@@ -38,10 +38,7 @@ pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 
 /// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first
 /// run a small self-test of that shape, once per process; if it fails, matrix products are used. Called at model load, so that later
-/// calls do not wait.
-///
-/// # Errors
-/// Returns an error if the device is lost. Kernels that cannot run fall back to products.
+/// calls do not wait. Returns an error if the device is lost.
 pub fn settle(kernel: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
     backends::settle(kernel, device, shape)
 }

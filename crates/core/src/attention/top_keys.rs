@@ -86,10 +86,7 @@ impl TopKeys {
         TopKeys { answers: Some(Answers { tokens, thought: 0, borders }), ..self }
     }
 
-    /// The largest weights of the prompt's rows.
-    ///
-    /// # Errors
-    /// Returns an error if layers have different numbers of heads.
+    /// The largest weights of the prompt's rows, or an error if layers have different numbers of heads.
     pub fn finish(&self) -> Result<LargestKeys> {
         self.finish_after(0)
     }
@@ -234,7 +231,6 @@ impl TopKeys {
         Ok(())
     }
 
-    /// `sums`: over segments of one key each.
     fn add_generated(&mut self, site: &Site, sums: &Tensor) -> Result<()> {
         let (heads, columns) = sums.dims2()?;
         let weights = transfer::fetch_all(&[sums])?;

@@ -5,7 +5,6 @@ use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchCon
 use candle_core::cuda_backend::{CudaDType, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
 
-/// Kernels of one PTX file.
 pub(crate) struct Module {
     /// Candle's module key.
     pub name: &'static str,
@@ -60,7 +59,6 @@ impl Pointer {
     }
 }
 
-/// A kernel argument, by its C type.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument {
     Pointer(Pointer),
@@ -134,7 +132,6 @@ pub(crate) unsafe fn launch(
     Ok(())
 }
 
-/// Kernel name suffix of a dtype.
 pub(crate) fn suffix(dtype: DType) -> Result<&'static str> {
     match dtype {
         DType::F32 => Ok("f32"),

@@ -28,7 +28,6 @@ pub(crate) fn scaled(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
 pub(crate) struct Own(Tensor);
 
 impl Own {
-    /// For the fresh result of an operation.
     pub fn made(tensor: Tensor) -> Self {
         Own(tensor)
     }

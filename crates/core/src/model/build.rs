@@ -132,7 +132,7 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
         ],
         rate,
         dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[d.value_heads])?,
-        // Stored with the 1 that this model's other norms add.
+        // Not offset by 1, unlike this model's other norms.
         norm: loader.tensor_f32(&format!("{name}.norm.weight"), &[d.value_dim])?,
         eps,
         out: loader.linear(&format!("{name}.out_proj"), hidden, d.values(), false)?,

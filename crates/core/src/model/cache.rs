@@ -29,7 +29,6 @@ pub struct Cache {
     torn: bool,
 }
 
-/// Marks kept per cache.
 const REMEMBERED: usize = 2;
 /// Minimum spare rows of a sliding-window buffer, so that decode rarely moves it.
 const WINDOW_ROOM: usize = 256;
@@ -96,7 +95,6 @@ pub(super) struct Seen {
     /// (kv_heads, keys, head_dim)
     pub k: Tensor,
     pub v: Tensor,
-    /// Position of the first key.
     pub first: usize,
 }
 
@@ -420,7 +418,6 @@ impl Cache {
         }
     }
 
-    /// Replaces a linear-attention state by the one after this forward pass.
     pub(super) fn set_delta(&mut self, layer: usize, state: DeltaState) -> Result<()> {
         match &mut self.layers[layer] {
             LayerCache::Delta(old) => *old = state,
@@ -429,7 +426,6 @@ impl Cache {
         Ok(())
     }
 
-    /// Ends a forward pass of `l` tokens.
     pub(super) fn advance(&mut self, l: usize) {
         self.length += l;
         self.torn = false;

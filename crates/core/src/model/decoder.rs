@@ -254,10 +254,7 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// Rows of the output head for these tokens: f32 (tokens, hidden).
-    ///
-    /// # Errors
-    /// Returns an error if a token is outside the vocabulary or memory is exhausted.
+    /// Rows of the output head for these tokens: f32 (tokens, hidden). A token outside the vocabulary is an error.
     pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
@@ -265,7 +262,6 @@ impl Decoder {
         self.head.weights_of(tokens)
     }
 
-    /// (l, hidden)
     fn embed(&self, tokens: &[u32]) -> Result<Own> {
         let x = self.embedding.of(tokens, self.formats.activations)?;
         Ok(Own::made(match self.spec.embedding_scale {
@@ -293,7 +289,6 @@ fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
     }
 }
 
-/// Rounds a factor to the dtype.
 fn rounded_to(factor: f64, dtype: DType) -> f64 {
     match dtype {
         DType::BF16 => bf16::from_f32(factor as f32).to_f64(),

@@ -72,30 +72,21 @@ impl ModelDescription {
         ModelDescription { spec, packed: None, file_bytes: 0 }
     }
 
-    /// From the text of a config.json; `place` names it in errors.
-    ///
-    /// # Errors
-    /// Returns an error if it is no config of a known architecture.
+    /// From the text of a config.json, called `place` in errors; an error unless it is a config of a known architecture.
     pub fn from_config_text(text: &[u8], place: &str) -> Result<Self, ModelError> {
         let config: Value = serde_json::from_slice(text)
             .map_err(|source| ModelError::Json { place: place.to_owned(), source })?;
         Ok(Self::of(arch::from_config(&config, place)?.1))
     }
 
-    /// From a config.json with any file name.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read or is no config of a known architecture.
+    /// From a config.json with any file name; an error if it is unreadable or no config of a known architecture.
     pub fn from_config_file(path: &Path) -> Result<Self, ModelError> {
         let place = path.display().to_string();
         let text = std::fs::read(path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
         Self::from_config_text(&text, &place)
     }
 
-    /// From a folder's config.json (weights may be missing) or a GGUF header.
-    ///
-    /// # Errors
-    /// Returns an error if it is no model of a known architecture.
+    /// From a folder's config.json (weights may be missing) or a GGUF header; an error if the architecture is unknown.
     pub fn from_files(files: &ModelFiles) -> Result<Self, ModelError> {
         match &files.kind {
             ModelKind::Gguf(parts) => Self::from_gguf_parts(parts),

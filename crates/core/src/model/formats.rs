@@ -30,10 +30,8 @@ pub struct CacheFormat {
 }
 
 impl Formats {
-    /// Formats for `dtype` on these devices; the cache defaults to `dtype`.
-    ///
-    /// # Errors
-    /// Returns an error if the cache dtype differs from that of hidden states on a device other than the CPU, or with f16.
+    /// Formats for `dtype` on these devices; the cache defaults to `dtype`. Returns an error if the cache dtype differs from that of hidden
+    /// states on a device other than the CPU, or with f16.
     pub fn new(dtype: DType, cache: Option<DType>, devices: &[Device]) -> Result<Self, CacheFormat> {
         Self::on(dtype, cache, devices.iter().all(cpu_kernels))
     }

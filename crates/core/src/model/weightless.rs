@@ -65,7 +65,6 @@ impl Distribution {
             _ if name.ends_with("A_log") => around(-3.0, 0.5),
             _ if name.ends_with("dt_bias") || name.ends_with("sinks") => around(0.0, 1.0),
             [.., inputs] if shape.len() > 1 => around(0.0, power_of_two((*inputs as f64).sqrt())),
-            // Biases and corrections.
             _ => around(0.0, 0.0625),
         }
     }

@@ -16,14 +16,11 @@ use crate::fused::products;
 use crate::fused::softmax::{self, Seen};
 use crate::transfer;
 
-/// Block sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
-    /// Query positions per block.
     pub rows: usize,
     /// Scores per block; divided by rows and heads, this gives the keys per block.
     pub scores: usize,
-    /// Maximum keys per block.
     pub keys: usize,
 }
 
@@ -96,7 +93,6 @@ fn no_keys() -> candle_core::Error {
     candle_core::Error::msg("attention over no keys")
 }
 
-/// Segments over which a call's rows sum their weights.
 struct Asked {
     /// Per row: starts and ends of its segments, both u32 (1, segments), padded with empty segments. `None` without segments.
     rows: Vec<Option<(Tensor, Tensor)>>,
@@ -127,7 +123,6 @@ impl Asked {
 
     /// Segment sums (kv_heads, group * r, segments) of the weights (kv_heads, group * r, n), f32, of the keys at positions `keys`.
     fn sums(&self, weights: &Tensor, keys: Range<usize>) -> Result<Tensor> {
-        // Bounds the size of the membership matrix.
         let step = KEYS_OF_SUMS;
         if keys.len() > step {
             let first = self.sums(&weights.narrow(2, 0, step)?, keys.start..keys.start + step)?;
@@ -380,7 +375,6 @@ impl Chunked {
             none if none.is_empty() => Tensor::zeros((heads, 0, r, wide), DType::F32, q.device())?,
             sums => Tensor::stack(&sums, 1)?,
         };
-        // Selects each head's own length column.
         let own = |head: usize| sums.narrow(0, head, 1)?.narrow(3, d + head % group, 1)?.squeeze(3);
         let long = match lengths {
             Some(_) => Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?,
@@ -395,7 +389,6 @@ fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Resul
     let RowSums { site, rows, bounds } = of;
     let (heads, segments) = (q.dim(1)?, of.segments());
     let device = q.device();
-    // Segment borders, both (1, segments).
     let borders = match *bounds {
         [starts @ .., _] if segments > 0 => Some((
             on_device(starts.iter().copied(), (1, segments), device)?,
@@ -446,7 +439,6 @@ fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Resul
     all.ok_or_else(|| candle_core::Error::Msg("sums over no rows".to_owned()))
 }
 
-/// Positions as a u32 tensor.
 fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &Device) -> Result<Tensor> {
     transfer::upload(of.map(|position| position as u32).collect(), shape, device)
 }

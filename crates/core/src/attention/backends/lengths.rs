@@ -8,13 +8,11 @@ use super::chunked::{self, Blocks, Chunked};
 use super::kernel::RowSums;
 use crate::transfer;
 
-/// Rows whose weights are held at once.
 const ROWS: usize = 64;
 const KEYS: usize = 4096;
 /// 16 Mi scores are 64 MiB.
 pub const BLOCKS: Blocks = Blocks { scores: 16 << 20, ..chunked::BLOCKS };
 
-/// Inputs for the norms of a head's contributions.
 #[derive(Clone, Copy)]
 pub struct Carried<'a> {
     /// Norm of each head's output per key, f32 (heads, keys).

@@ -23,7 +23,6 @@ struct Inputs {
     site: Site,
 }
 
-/// Covers head groupings, lengths, offsets, windows, soft caps and sinks.
 fn calls() -> Result<Vec<Inputs>> {
     let device = &Device::Cpu;
     let mut calls = Vec::new();

@@ -42,9 +42,7 @@ pub(crate) fn block_length(l: usize) -> usize {
 /// `n` blocks of `c` tokens.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Number of blocks.
     pub n: usize,
-    /// Tokens per block.
     pub c: usize,
     /// Normalised keys, (n * key_heads, c, key_dim).
     pub k: Tensor,

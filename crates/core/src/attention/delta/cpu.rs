@@ -23,7 +23,6 @@ struct HeadBlock {
     transform: Vec<f32>,
 }
 
-/// One value head's part of tensors (l, heads, d) and (l, value_heads).
 #[derive(Clone, Copy)]
 struct Head<'a> {
     /// From this head's first key on; tokens are `k_stride` apart.

@@ -43,7 +43,6 @@ unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
     }
 }
 
-/// Scores of a block of keys, from key `first` on.
 pub(super) struct Block<'a> {
     /// f32 (kv_heads, group * r, n).
     pub scores: &'a Tensor,

@@ -7,22 +7,17 @@ use crate::model::{
     NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
-/// Sizes of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub struct Base {
     /// Vocabulary size (embedding rows).
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Decoder layers.
     pub layers: usize,
-    /// Query heads.
     pub heads: usize,
-    /// Key/value heads.
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Epsilon of the norms.
     pub eps: f64,
     /// Maximum context of the model.
     pub max_positions: usize,
@@ -33,17 +28,14 @@ pub struct Base {
 /// Defaults for fields missing in config.json; `None` if the field is required.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unsaid {
-    /// The output head is the embedding.
     pub tied: bool,
     /// Vocabulary size (embedding rows).
     pub vocab: Option<usize>,
-    /// Query heads.
     pub heads: Option<usize>,
     /// Key/value heads; default: query heads.
     pub kv_heads: Option<usize>,
     /// Width of a head; default: hidden / heads.
     pub head_dim: Option<usize>,
-    /// Epsilon of the norms.
     pub eps: Option<f64>,
     /// Maximum context of the model.
     pub max_positions: Option<usize>,
@@ -91,7 +83,6 @@ impl Base {
         Ok(base)
     }
 
-    /// From GGUF metadata.
     pub fn from_gguf(meta: &Meta) -> Result<Self, ModelError> {
         let hidden = meta.count("embedding_length")?;
         let heads = meta.count("attention.head_count")?;
@@ -142,7 +133,6 @@ impl Base {
         RopeDefaults { head_dim: self.head_dim, theta, partial: None, max_positions: self.max_positions }
     }
 
-    /// Plain attention.
     pub fn attention(&self, rope: RopeSpec) -> AttentionSpec {
         AttentionSpec {
             heads: self.heads,

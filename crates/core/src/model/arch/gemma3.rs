@@ -38,7 +38,6 @@ const UNSAID: Unsaid = Unsaid {
     max_positions: Some(131_072),
 };
 
-/// Fields shared by both formats.
 struct Stated {
     scale: f32,
     window: usize,

@@ -15,7 +15,6 @@ pub const GLM4_MOE: Architecture = Architecture {
     from_gguf,
 };
 
-/// Fields shared by both formats.
 struct Stated {
     rope: RopeSpec,
     bias: bool,

@@ -64,7 +64,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let rope = rope::from_gguf(meta, base.rope_defaults(150_000.0), false)?;
     let window = meta.count("attention.sliding_window")?;
     super::base::gating(meta, 3)?;
-    // Redundant.
+    // Redundant; read so that it is not rejected.
     meta.optional_count("feed_forward_length")?;
     let experts = experts(
         meta.count("expert_count")?,

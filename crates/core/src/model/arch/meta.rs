@@ -1,6 +1,6 @@
 //! Typed access to the architecture's GGUF metadata, with errors that name file, key and value.
 //!
-//! As for config.json, keys that were neither read nor known to be harmless are rejected.
+//! Keys that were neither read nor known to be harmless are rejected, like config.json fields.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

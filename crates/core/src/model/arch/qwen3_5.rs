@@ -25,7 +25,7 @@ pub const QWEN3_5: Architecture = Architecture {
 const PARTIAL: f64 = 0.25;
 const INTERVAL: usize = 4;
 
-/// Rejects a convolution with one tap, whose state would be empty.
+/// Error for a convolution with one tap, whose state would be empty.
 const NO_PAST: &str =
     "is 1, a convolution that sees no earlier token; the layers here are made for 2 taps and more";
 

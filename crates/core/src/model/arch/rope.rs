@@ -7,12 +7,9 @@ use candle_core::{DType, Device};
 use super::{Fields, Meta};
 use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
 
-/// Defaults of a config.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeDefaults {
-    /// Width of a head.
     pub head_dim: usize,
-    /// Base of the frequencies.
     pub theta: f64,
     /// Rotated fraction of a head, for architectures with that setting. `None`: the full head, and any other value in the file is an error,
     /// since transformers would ignore it.

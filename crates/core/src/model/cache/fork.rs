@@ -36,10 +36,7 @@ impl Cache {
         self.marks.iter().map(Mark::tokens).filter(|length| *length <= tokens).max().unwrap_or(0)
     }
 
-    /// Copies the first [`Cache::back_to`] of `tokens` tokens into a cache for up to `capacity` tokens.
-    ///
-    /// # Errors
-    /// Returns an error if memory is exhausted or `capacity` is too small.
+    /// Copies the first [`Cache::back_to`] of `tokens` tokens into a cache for up to `capacity` tokens; an error if they do not fit.
     pub fn fork(&self, tokens: usize, capacity: usize) -> Result<Cache> {
         let mut fork = self.empty_like(capacity)?;
         let held = self.back_to(tokens);

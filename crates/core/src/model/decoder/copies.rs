@@ -9,7 +9,6 @@ use crate::model::OpenModel;
 use crate::span::Span;
 use crate::transfer::count::{self, Copies};
 
-/// Generated tokens.
 const SAID: [u32; 3] = [5, 77, 130];
 /// Cached tokens, and tokens of a chunk.
 const BEFORE: usize = 150;
@@ -31,7 +30,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A fixture on the code path of other devices.
 fn decoder(name: &str, dtype: DType) -> Decoder {
     count::elsewhere(|| decoder_of_the_cpu(name, dtype))
 }
@@ -93,7 +91,6 @@ fn of_layer(
     Ok(Copies { fetches: with.fetches - without.fetches, uploads: with.uploads - without.uploads })
 }
 
-/// Two row spans, one before the chunk and one inside it, and 40 key spans.
 fn observer() -> MassObserver {
     let tokens = BEFORE + CHUNK;
     let rows = vec![Span::new("early", 60..80), Span::new("late", tokens - 100..tokens)];

@@ -13,7 +13,6 @@ use crate::transfer;
 /// Positions computed ahead.
 const AHEAD: usize = 256;
 
-/// The latest table per layer kind and device.
 #[derive(Debug, Default)]
 pub(super) struct Ropes {
     kept: Mutex<Vec<Table>>,
@@ -69,7 +68,6 @@ impl Ropes {
 }
 
 impl<'a> OfTokens<'a> {
-    /// The table for layers with `spec` on `device`.
     pub fn get(&mut self, spec: &'a RopeSpec, device: &Device) -> Result<&Rope> {
         let found = self.made.iter().position(|(made, on, _)| *made == spec && on.same_device(device));
         let at = match found {

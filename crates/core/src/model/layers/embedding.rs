@@ -32,10 +32,7 @@ impl Embedding {
         })
     }
 
-    /// Rows of the tokens in `dtype`, (l, hidden), unshared.
-    ///
-    /// # Errors
-    /// Returns an error if a token is outside the vocabulary or memory is exhausted.
+    /// Rows of the tokens in `dtype`, (l, hidden), unshared. A token outside the vocabulary is an error.
     pub fn of(&self, tokens: &[u32], dtype: DType) -> Result<Tensor> {
         match (self, tokens) {
             (Embedding::Tied(weight), _) => weight.of_rows(tokens)?.to_dtype(dtype),

@@ -99,10 +99,7 @@ pub struct HalfWeight {
 }
 
 impl HalfWeight {
-    /// From `weight` (out, in), rounded to bf16.
-    ///
-    /// # Errors
-    /// Returns an error if it is no matrix on the CPU or memory is exhausted.
+    /// From `weight` (out, in), rounded to bf16. Returns an error if it is no matrix on the CPU.
     pub fn new(weight: &Tensor) -> Result<Self> {
         let (rows, cols) = weight.dims2()?;
         let weight = bfloat::to_dtype(weight, DType::BF16)?.contiguous()?;
@@ -165,7 +162,6 @@ impl HalfWeight {
         self.rows
     }
 
-    /// Pairs per row of activations.
     fn length(&self) -> usize {
         self.cols.div_ceil(2)
     }

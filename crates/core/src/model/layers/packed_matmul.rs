@@ -35,7 +35,6 @@ pub(super) fn products(weights: &[&PackedWeight], x: &Tensor) -> Result<Vec<Tens
         .collect()
 }
 
-/// [`products`] on slices with given instructions.
 fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize) -> Vec<Vec<f32>> {
     let inputs: Vec<Inputs> = weights.iter().map(|weight| Inputs::new(x, l, weight)).collect();
     // (panels of all matrices, l, rows of a panel)
@@ -66,7 +65,6 @@ fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize)
         .collect()
 }
 
-/// Activations in parts of up to [`MOST_ROWS`] rows.
 struct Inputs {
     parts: Vec<RowBlock>,
 }
@@ -101,7 +99,6 @@ impl Inputs {
     }
 }
 
-/// One panel of output rows, for all activation rows.
 struct Panel<'a> {
     weight: &'a PackedWeight,
     panel: usize,

@@ -54,9 +54,6 @@ enum Dequantised {
 
 impl Projection {
     /// A dense projection with `weight` (out, in) and `bias` (out).
-    ///
-    /// # Errors
-    /// Returns an error if the weight is no matrix or memory is exhausted.
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
         Ok(Projection { weight: Weight::Dense(Dense::Full(weight)), bias })
@@ -68,9 +65,6 @@ impl Projection {
     }
 
     /// A projection that shares a dense `weight` (out, in), for a tied head.
-    ///
-    /// # Errors
-    /// Returns an error if the weight is no matrix.
     pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         Ok(Projection { weight: Weight::Dense(Dense::Full(weight.t()?)), bias })
     }
@@ -92,9 +86,6 @@ impl Projection {
     }
 
     /// (l, in) -> (l, out)
-    ///
-    /// # Errors
-    /// Returns an error if shapes mismatch or memory is exhausted.
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         let [y] = Self::forward_all([self], x, phase)?;
         Ok(y)
@@ -298,7 +289,6 @@ fn values(packed: &PackedWeight, rows: std::ops::Range<usize>) -> Result<Tensor>
     Tensor::from_vec(packed.dequantise(rows), shape, &Device::Cpu)
 }
 
-/// (out, in) -> (in, out), contiguous.
 fn transposed(weight: &Tensor) -> Result<Tensor> {
     let weight = weight.contiguous()?;
     let (rows, cols) = weight.dims2()?;

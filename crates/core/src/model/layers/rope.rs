@@ -8,7 +8,6 @@ use half::{bf16, f16};
 use crate::model::RopeSpec;
 use crate::transfer;
 
-/// Cosines and sines of consecutive or selected positions.
 #[derive(Debug)]
 pub(in crate::model) struct Rope {
     /// (positions, dims / 2)

@@ -25,7 +25,7 @@ struct Index {
 
 #[derive(Debug, Default)]
 pub(super) struct WeightFiles {
-    /// The weights, deduplicated and sorted by name.
+    /// Deduplicated and sorted by name.
     pub taken: Vec<PathBuf>,
     /// The index file, and the shard of every tensor.
     pub index: Option<(PathBuf, BTreeMap<String, String>)>,

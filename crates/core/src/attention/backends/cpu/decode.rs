@@ -19,7 +19,6 @@ use crate::simd::exp_nonpositive;
 /// Keys per tile of scores, and rows per tile.
 const TILE: usize = 4;
 
-/// Query rows of one key/value head and the keys they attend to.
 pub struct DecodeRows<'a> {
     pub queries: Vec<&'a [f32]>,
     pub positions: Vec<usize>,
@@ -47,7 +46,6 @@ pub struct Weighed {
 /// Unnormalised segment sums per row, for the segments that part of the keys touches. Empty if not requested.
 #[derive(Default)]
 pub struct SegmentsOfRows {
-    /// Segments summed per row: none after the last row.
     rows: Vec<Range<usize>>,
     sums: Vec<f64>,
 }
@@ -240,7 +238,6 @@ fn tile_of_dots<S: Simd, const R: usize, const K: usize>(
 fn weights<S: Simd>(simd: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f32 {
     let hidden = simd.splat_f32s(f32::NEG_INFINITY);
     let (vectors, rest) = S::as_mut_simd_f32s(scores);
-    // The remainder, padded with masked keys.
     let mut last = [hidden];
     pulp::bytemuck::cast_slice_mut::<_, f32>(&mut last)[..rest.len()].copy_from_slice(rest);
     let [mut last] = last;

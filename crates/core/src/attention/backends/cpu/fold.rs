@@ -30,7 +30,6 @@ pub trait Fold {
     );
 }
 
-/// One head's values; the current block widened to f32.
 struct Values<'a> {
     /// (keys, d)
     all: Stored<'a>,
@@ -61,10 +60,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Accumulates sum over j of w_j v_j.
 pub struct WeightedValues<'a> {
     values: Values<'a>,
-    /// Paired values and weights, for bf16 products.
     in_pairs: Option<Paired>,
     d: usize,
     width: usize,
@@ -72,7 +69,6 @@ pub struct WeightedValues<'a> {
     out: Vec<f32>,
 }
 
-/// A block as pairs of keys.
 #[derive(Default)]
 struct Paired {
     /// (pairs, d)
@@ -88,7 +84,7 @@ impl<'a> WeightedValues<'a> {
         WeightedValues { values: Values::new(values, d), in_pairs, d, width: 1, out: Vec::new() }
     }
 
-    /// Output of the first `rows` rows, (rows, d).
+    /// (rows, d)
     pub fn rows(&self, rows: usize) -> Vec<f32> {
         let mut out = Vec::with_capacity(rows * self.d);
         for r in 0..rows {
@@ -215,7 +211,6 @@ impl Fold for Segments<'_> {
     ) {
         let (segments, width) = (self.segments(), self.width);
         let end = start + weights.len();
-        // Segments that begin before the block's end; later ones are still 0.
         let begun = self.bounds.partition_point(|&b| b < end).min(segments);
         let sums = &mut self.sums[panel * segments * width..][..begun * width];
         let factors = lanes::<S>(factor);
@@ -244,7 +239,6 @@ impl Fold for Segments<'_> {
 pub struct ValuesBySegment<'a> {
     values: Values<'a>,
     d: usize,
-    /// Lengths of the keys, if requested.
     lengths: Option<&'a [f32]>,
     bounds: &'a [usize],
     width: usize,

@@ -10,7 +10,6 @@ use super::tasks::{Shape, Task};
 use super::total::{Total, total};
 use super::walk::Walked;
 
-/// Unnormalised weighted values of one task's rows.
 pub struct PartialOutput {
     pub task: Task,
     pub max: Vec<f32>,

@@ -386,7 +386,7 @@ mod x86 {
     /// Adds `S` * 32 dimensions from `at` on.
     ///
     /// # Safety
-    /// As above, and `at + S * 32 <= d`.
+    /// See [`add_few_values`]; also `at + S * 32 <= d`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     #[inline]
     unsafe fn add_dimensions<const R: usize, const S: usize>(

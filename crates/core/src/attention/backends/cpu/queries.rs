@@ -27,7 +27,6 @@ pub struct Queries<'a> {
 }
 
 impl<'a> Queries<'a> {
-    /// For a chunk without segment sums.
     pub fn of(q: &WideQueries, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
         let positions: Vec<usize> = (site.offset..site.offset + q.wide.dim(0)?).collect();
         let hidden = Hidden::at(site, &positions);

@@ -83,7 +83,6 @@ pub fn segment_sums(
     })
 }
 
-/// Unnormalised segment sums of one task's rows.
 struct Measured<'a> {
     task: Task,
     max: Vec<f32>,

@@ -10,7 +10,6 @@ pub struct Total {
     pub sink: f64,
 }
 
-/// Combines the parts' maxima and sums with the head's sink.
 pub fn total(site: &Site, head: usize, parts: impl Iterator<Item = (f32, f32)> + Clone) -> Total {
     let sink = site
         .sinks

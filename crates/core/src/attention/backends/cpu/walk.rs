@@ -21,7 +21,6 @@ pub fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |b| range.start.max(b * KEY_BLOCK)..range.end.min((b + 1) * KEY_BLOCK))
 }
 
-/// Query rows that share a key/value head, and the keys to process.
 pub struct Walk<'a, F> {
     pub queries: Vec<&'a [f32]>,
     pub positions: Vec<usize>,
@@ -66,7 +65,6 @@ struct Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// Keys visible to any row.
     fn any(&self) -> Range<usize> {
         self.from.iter().copied().min().unwrap_or(0)..self.to.iter().copied().max().unwrap_or(0)
     }

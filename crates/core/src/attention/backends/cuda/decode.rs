@@ -19,7 +19,6 @@ fn block_keys(width: usize) -> usize {
     if width > 64 { 32 } else { 64 }
 }
 
-/// Threads of the merge kernel.
 const JOINING: u32 = 256;
 
 struct Stretch<'a> {
@@ -118,7 +117,6 @@ struct DecodeRows<'a> {
     positions: &'a [usize],
     /// Position of the first key held.
     first_key: usize,
-    /// Index of the first part in the sequence.
     first_part: usize,
     parts: usize,
     width: usize,
@@ -270,7 +268,6 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Merges all requested borders with the border between runs.
     fn of(rows: &DecodeRows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
         let block = block_keys(rows.width);
         let start = (rows.first_part * SPLIT_K).max(rows.first_key);

@@ -124,7 +124,6 @@ impl Segments {
     }
 }
 
-/// Piece boundaries of the keys that rows see.
 fn cuts(seen: &Range<usize>, bounds: &[usize]) -> Vec<usize> {
     let within = |border: &usize| seen.start < *border && *border < seen.end;
     let even = (seen.start / PIECE + 1..).map(|n| n * PIECE).take_while(|border| *border < seen.end);

@@ -9,7 +9,6 @@ use rayon::prelude::*;
 
 use super::super::blocks::{BlocksError, E2M1_DOUBLED, expect};
 
-/// Columns of a super-block.
 const SUPER: usize = 256;
 /// Maximum groups per block.
 const MOST_GROUPS: usize = SUPER / 16;
@@ -195,8 +194,8 @@ impl BlockType {
     }
 
     /// Unpacks one block and returns its scale d and minimum m: weight i of group g is
-    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`. `quants`: (columns of the block); `codes`, `min_codes`: (groups of the block), 1 if a
-    /// block is one group. `min_codes` is unchanged for types without minima, everything for dense types.
+    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`. `quants`: (columns of the block); `codes`, `min_codes`: (groups of the block), 1 if
+    /// a block is one group. `min_codes` is unchanged for types without minima, everything for dense types.
     pub(in crate::model) fn unpack(
         self,
         block: &[u8],
@@ -204,7 +203,6 @@ impl BlockType {
         codes: &mut [i8],
         min_codes: &mut [i8],
     ) -> (f32, f32) {
-        // A block of 32 columns is one group.
         if self.columns() == 32 {
             codes[0] = 1;
             if let Some(min) = min_codes.first_mut() {

@@ -13,7 +13,6 @@ use super::value::{Array, FromValue, Value};
 
 /// Nested arrays deeper than this are rejected, to bound recursion; real files use at most two levels.
 const DEEPEST_ARRAY: usize = 4;
-/// ggml's limit on dimensions.
 const MOST_DIMENSIONS: u64 = 4;
 /// Default of `general.alignment`.
 const DEFAULT_ALIGNMENT: u64 = 32;
