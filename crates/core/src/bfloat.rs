@@ -1,27 +1,26 @@
-//! bf16 numbers on the CPU: conversions, and whether the processor multiplies them.
+//! bf16 on the CPU: conversions, and detection of AVX512-BF16.
 //!
-//! A pair of bf16 numbers that follow each other fills a `u32`, the first in the low half, as AVX512-BF16 takes them: one
-//! instruction multiplies two pairs a lane and adds both products to an f32. Used by attention and by linear maps, which have a
-//! kernel for it each, and beside it one in f32 arithmetic for every other processor.
+//! Two consecutive bf16 fill a `u32`, the first in the low half, as AVX512-BF16 expects: one instruction multiplies two pairs per lane
+//! and adds both products to an f32. Attention and linear layers each have such a kernel and an f32 fallback.
 
 use candle_core::{CpuStorage, DType, Device, Result, Storage, Tensor};
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
-/// Elements that one task converts.
+/// Elements per task.
 const TASK: usize = 1 << 14;
 
-/// True if the processor multiplies pairs of bf16 numbers (AVX512-BF16).
+/// True if the processor supports AVX512-BF16.
 pub(crate) fn multiplies() -> bool {
     #[cfg(target_arch = "x86_64")]
-    // The kernels around the products are compiled for AVX-512 by pulp, whose vectors must be as wide.
+    // The surrounding kernels are compiled by pulp and need vectors of the same width.
     return pulp::x86::V4::try_new().is_some() && std::arch::is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
 
-/// The bits of the bf16 nearest to x, ties to even; NaN stays NaN.
+/// Bits of the nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn round(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -29,25 +28,22 @@ pub(crate) fn round(x: f32) -> u16 {
     (if x.is_nan() { (bits >> 16) | 0x40 } else { nearest }) as u16
 }
 
-/// The f32 of a bf16's bits.
 #[inline(always)]
 pub(crate) fn wide(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// A pair of bf16 numbers.
 #[inline(always)]
 pub(crate) fn pair(first: u16, second: u16) -> u32 {
     u32::from(first) | u32::from(second) << 16
 }
 
-/// Both numbers of a pair.
 #[inline(always)]
 pub(crate) fn both(pair: u32) -> [f32; 2] {
     [f32::from_bits(pair << 16), f32::from_bits(pair & 0xffff_0000)]
 }
 
-/// The bits of a vector as bf16 numbers; to be used in an unsafe block. No function: one that is not inlined goes through memory.
+/// Reinterprets a vector as bf16; for unsafe blocks. A macro, since a function that is not inlined goes through memory.
 #[cfg(target_arch = "x86_64")]
 macro_rules! bf16s {
     ($bits:expr) => {
@@ -57,7 +53,7 @@ macro_rules! bf16s {
 #[cfg(target_arch = "x86_64")]
 pub(crate) use bf16s;
 
-/// Writes bf16 numbers as f32. Inlined, so that it is compiled with the features of a dispatch around it.
+/// Inlined, so that it is compiled with the features of the surrounding dispatch.
 #[inline(always)]
 pub(crate) fn widen(from: &[bf16], to: &mut [f32]) {
     for (to, from) in to.iter_mut().zip(from.reinterpret_cast()) {
@@ -65,14 +61,14 @@ pub(crate) fn widen(from: &[bf16], to: &mut [f32]) {
     }
 }
 
-/// Calls `f` with both slices of every task: elements of one kind to elements of another.
+/// Converts slices in parallel tasks.
 fn by_tasks<A: Sync, B: Default + Clone + Send>(from: &[A], f: impl Fn(&[A], &mut [B]) + Sync) -> Vec<B> {
     let mut to = vec![B::default(); from.len()];
     to.par_chunks_mut(TASK).zip(from.par_chunks(TASK)).for_each(|(to, from)| f(from, to));
     to
 }
 
-/// Rounds f32 numbers to the bits of bf16 numbers.
+/// Rounds f32 to bf16 bits.
 pub(crate) struct Round<'a>(pub &'a [f32], pub &'a mut [u16]);
 
 impl pulp::WithSimd for Round<'_> {
@@ -97,12 +93,11 @@ impl pulp::WithSimd for Widen<'_> {
     }
 }
 
-/// f32 numbers rounded to bf16.
 pub(crate) fn rounded(from: &[f32]) -> Vec<bf16> {
     by_tasks(from, |from, to: &mut [bf16]| pulp::Arch::new().dispatch(Round(from, to.reinterpret_cast_mut())))
 }
 
-/// A tensor in another dtype: f32 to bf16 and back on the CPU by all threads, anything else by Candle.
+/// Converts dtypes: f32 <-> bf16 on the CPU in parallel, others by Candle.
 pub(crate) fn to_dtype(tensor: &Tensor, dtype: DType) -> Result<Tensor> {
     let (from, on_cpu) = (tensor.dtype(), tensor.device().is_cpu());
     if from == dtype || !on_cpu || tensor.elem_count() < TASK {

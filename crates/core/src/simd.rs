@@ -1,18 +1,16 @@
-//! Functions of vectors that kernels of several rooms share, for whatever vectors [`pulp`] finds the processor to have.
-//!
-//! All are to be called inside a pulp dispatch and are always inlined, so that they are compiled with its features.
+//! Vector functions shared by CPU kernels. Always inlined, to be compiled with the features of the surrounding [`pulp`] dispatch.
 
 use pulp::Simd;
 
-/// e^x for x <= 0 (and -inf), within 2 ulp: 2^n by exponent bits times a degree-6 polynomial of the remainder. Below -87.3,
-/// where it is under the smallest normal f32, 0. NaN stays NaN.
+/// e^x for x <= 0 (and -inf), within 2 ulp: 2^n by exponent bits times a degree-6 polynomial of the remainder. 0 below -87.3, where the
+/// result would be subnormal. NaN propagates.
 #[inline(always)]
 pub(crate) fn exp_nonpositive<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let splat = |c: f32| simd.splat_f32s(c);
     let floor = splat(-87.3);
     let below = simd.less_than_f32s(x, floor);
     let clamped = simd.select_f32s(below, floor, x);
-    // Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+    // Adding 1.5 * 2^23 rounds to the nearest integer, in the low bits.
     let round = splat(12_582_912.0);
     let shifted = simd.mul_add_e_f32s(clamped, splat(std::f32::consts::LOG2_E), round);
     let n = simd.sub_f32s(shifted, round);
@@ -28,7 +26,6 @@ pub(crate) fn exp_nonpositive<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.select_f32s(below, splat(0.0), simd.mul_f32s(p, power))
 }
 
-/// Replaces every element of a slice by [`exp_nonpositive`] of it.
 #[inline(always)]
 pub(crate) fn exp_nonpositive_all<S: Simd>(simd: S, values: &mut [f32]) {
     let (vectors, rest) = S::as_mut_simd_f32s(values);
@@ -41,7 +38,7 @@ pub(crate) fn exp_nonpositive_all<S: Simd>(simd: S, values: &mut [f32]) {
     }
 }
 
-/// 1 / (1 + e^-x), from the exponential of -|x|, which cannot overflow. NaN stays NaN.
+/// 1 / (1 + e^-x), from e^-|x|, which cannot overflow. NaN propagates.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let one = simd.splat_f32s(1.0);
@@ -50,7 +47,6 @@ pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     simd.div_f32s(simd.select_f32s(negative, e, one), simd.add_f32s(one, e))
 }
 
-/// The lanes of vectors, in order.
 #[inline(always)]
 pub(crate) fn lanes<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
     pulp::bytemuck::cast_slice(vectors)
@@ -60,7 +56,7 @@ pub(crate) fn lanes<S: Simd>(vectors: &[S::f32s]) -> &[f32] {
 mod tests {
     use super::*;
 
-    /// Replaces every element of a slice, whose length is a multiple of every vector's, by a function of it.
+    /// Applies a vector function to a slice whose length is a multiple of every vector width.
     macro_rules! over {
         ($values:expr, $f:ident) => {{
             struct Op<'a>(&'a mut [f32]);

@@ -1,8 +1,7 @@
-//! Copies between the host and a device, and the choice of kernels for a device.
+//! Host-device copies, and kernel selection by device.
 //!
-//! A copy back to the host waits until the device has done all that it was asked for, so the decoder, attention and the
-//! engine take everything back through [`fetch`] and [`fetch_all`], and send through [`upload`]: tests count the copies here, and
-//! read the sources for others. Kernel launches are counted on the pretend device (`rehearsal/`).
+//! A device-to-host copy synchronises, so the decoder, attention and the engine copy only through [`fetch`], [`fetch_all`] and
+//! [`upload`]; tests count these and scan sources for others. Kernel launches are counted on the mock device (`rehearsal/`).
 
 use candle_core::{DType, Device, Result, Shape, Tensor, WithDType};
 
@@ -11,7 +10,7 @@ pub(crate) mod count;
 #[cfg(test)]
 mod tests;
 
-/// True where tensors on `device` are worked on by the kernels on slices; else Candle's operations, which run anywhere, are.
+/// True if the slice kernels serve tensors on `device`; else Candle's operations do.
 pub(crate) fn cpu_kernels(device: &Device) -> bool {
     #[cfg(test)]
     if count::as_elsewhere() {
@@ -20,14 +19,14 @@ pub(crate) fn cpu_kernels(device: &Device) -> bool {
     device.is_cpu()
 }
 
-/// The elements of an f32 tensor of any shape, row-major: one copy.
+/// Elements of an f32 tensor, row-major, in one copy.
 pub(crate) fn fetch(tensor: &Tensor) -> Result<Vec<f32>> {
     #[cfg(test)]
     count::fetched();
     tensor.flatten_all()?.to_vec1()
 }
 
-/// The elements of f32 or f64 tensors of any shapes, row-major: one copy for each run of tensors of one device and dtype.
+/// Elements of f32 or f64 tensors, row-major: one copy per run of tensors of the same device and dtype.
 pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
     let mut all = Vec::with_capacity(tensors.len());
     let together = |a: &&Tensor, b: &&Tensor| a.dtype() == b.dtype() && a.device().same_device(b.device());
@@ -36,7 +35,7 @@ pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
         let joined = Tensor::cat(&flat, 0)?;
         #[cfg(test)]
         count::fetched();
-        // To f64 on the host: not every device has it.
+        // Converted on the host, since not every device supports f64.
         let numbers = joined.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_vec1::<f64>()?;
         let mut rest = numbers.as_slice();
         for tensor in run {
@@ -50,9 +49,8 @@ pub(crate) fn fetch_all(tensors: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
 
 /// A tensor on another device of the same kind.
 ///
-/// Every card works through its own stream, and a copy from one to the other goes through the second one's, which knows
-/// nothing of what the first is doing. So the first is waited for before the copy, whose source it may still be writing, and
-/// the second after it, since the first may free the source as soon as this returns.
+/// Each GPU has its own stream, and the copy runs on the target's. So the source is synchronised before the copy, since it may still be
+/// writing, and the target after it, since the caller may free the source.
 pub(crate) fn moved(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     if tensor.device().same_device(device) {
         return Ok(tensor.clone());
@@ -63,16 +61,14 @@ pub(crate) fn moved(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     Ok(moved)
 }
 
-/// A tensor of `data` on `device`.
 pub(crate) fn upload<D: WithDType>(data: Vec<D>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
     #[cfg(test)]
     count::uploaded();
     Tensor::from_vec(data, shape.into(), device)
 }
 
-/// While what this returns lives, the shapes and strides that Candle sends a card with a kernel over strided tensors, each with
-/// an allocation of its own, stay there and are sent once. For steps whose shapes come again: what is sent is kept for good,
-/// half a KiB a shape, and so must be no data either ([`upload`]).
+/// While the returned guard lives, the shapes and strides that Candle uploads for kernels on strided tensors are uploaded once and kept for
+/// good: half a KiB per shape. For steps with repeating shapes; must not be used with data uploads ([`upload`]).
 pub(crate) fn keep_layouts(device: &Device) -> Option<impl Sized + use<>> {
     #[cfg(feature = "cuda")]
     return device.as_cuda_device().ok().map(|card| card.enable_cuda_graph_htod_cache());

@@ -1,38 +1,32 @@
-//! A call of a kernel: one for each layer and chunk.
+//! Arguments of one kernel call, per layer and chunk.
 
 use candle_core::{Result, Tensor};
 
 use super::site::Hidden;
 use super::{Holes, Site};
 
-/// Rows that attend, and the keys that they may see.
 pub(super) struct Call<'a> {
     /// (tails * rows, heads, head_dim): the last positions of each tail.
     pub q: &'a Tensor,
-    /// Keys and values that all see, (kv_heads, base, head_dim) each.
+    /// Keys and values shared by all tails, each (kv_heads, base, head_dim).
     pub prefix: Option<(&'a Tensor, &'a Tensor)>,
-    /// Each sequence's own keys and values, (kv_heads, n, head_dim) each.
+    /// Each sequence's own keys and values, each (kv_heads, n, head_dim).
     pub tails: Vec<(&'a Tensor, &'a Tensor)>,
-    /// Rows of a tail.
     pub rows: usize,
-    /// `offset` is where the tails begin; `hidden` has the holes.
+    /// `offset`: where the tails begin. Holes are in `hidden`.
     pub site: Site,
-    /// The position of each row.
     pub positions: Vec<usize>,
     pub hidden: Hidden,
-    /// The borders of the segments that each tail's only row is asked to sum its weights over; no tail where nobody asks.
+    /// Per tail: borders of the segments over which its only row sums its weights. Empty if no tail asks.
     pub borders: Vec<Option<Vec<usize>>>,
 }
 
-/// The output, (tails * rows, heads, head_dim), and the sums that tails were asked for, (heads, 1 + segments) each. A kernel that
-/// hands out no weights gives none.
+/// (tails * rows, heads, head_dim), and the requested segment sums per tail, (heads, 1 + segments). Kernels that do not expose
+/// weights return no sums.
 pub(super) type Attended = (Tensor, Vec<Option<Tensor>>);
 
 impl<'a> Call<'a> {
-    /// Of `rows` rows for each of the tails, which begin at position `site.offset`, each with its holes; nobody asks for sums.
-    ///
-    /// # Errors
-    /// A row that would see nothing.
+    /// `rows` rows per tail, without segment sums; tails begin at position `site.offset`. Returns an error if a row sees no key.
     pub fn new(
         q: &'a Tensor,
         prefix: Option<(&'a Tensor, &'a Tensor)>,
@@ -54,8 +48,8 @@ impl<'a> Call<'a> {
         Ok(Call { q, prefix, tails, rows, site, positions, hidden, borders: Vec::new() })
     }
 
-    /// The same with positions counted from the first key: causality and windows depend on distances alone. Borders before it move
-    /// onto it: segments there are outside every window, and get nothing.
+    /// Makes positions relative to the first key; causality and windows depend on distances alone. Earlier borders move onto the first
+    /// key: segments before it are outside every window and sum to 0.
     pub fn relative(mut self) -> Self {
         let first = self.site.first_key;
         if first > 0 {

@@ -1,16 +1,15 @@
-//! Contributions of attention, beside its masses: the lengths of what heads write from a span, and their part in a logit.
+//! Attention contributions: norms of head outputs per span, and direct logit attribution.
 //!
-//! A head h of a layer reads u_i(Y) = sum over the keys j in Y of A_ij v_j and writes W_O^h (g_i * u_i(Y)) into the residual stream,
-//! where W_O^h is the head's part of the output projection and g_i the gate of the row, if the layer has one.
+//! Head h reads u_i(Y) = sum over the keys j in Y of A_ij v_j and writes W_O^h (g_i * u_i(Y)) into the residual stream, where W_O^h is
+//! the head's part of the output projection and g_i the row's gate, if the layer has one.
 //!
-//! - [`LengthObserver`]: `value_norm` is the mean over the rows i of X of the sum over j in Y of A_ij times the length of W_O^h v_j,
-//!   which leaves out the gate, since it belongs to the row; `output_norm` the mean over i of the length of what is written, gate and all
-//!   (Kobayashi et al. 2020). Keys that pull in different directions cancel in the second and not in the first.
-//! - [`Attribution`]: the logit of a token at a position is a sum over everything that was written there, once the scale of the final
-//!   norm, and of norms behind a layer, is held at what it is. It gives the terms of heads and spans, and all others, which add up to
-//!   the logit.
+//! - [`LengthObserver`]: `value_norm` is the mean over the rows i of X of the sum over j in Y of A_ij |W_O^h v_j|, without the gate, which
+//!   belongs to the row. `output_norm` is the mean over i of the norm of the written vector, gate included (Kobayashi et al. 2020).
+//!   Opposing keys cancel in `output_norm` but not in `value_norm`.
+//! - [`Attribution`]: with the scales of the final norm and of post-layer norms frozen, a logit is a sum over everything written at its
+//!   position. Returns the terms of heads and spans and all other terms; they add up to the logit.
 //!
-//! All in f32, whatever the model runs in; the weights of a block of rows are recomputed and never held for a whole prompt.
+//! Computed in f32 for every model dtype. Weights are recomputed for a block of rows at a time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,24 +23,22 @@ use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
-/// Positions that are read at once.
 const ROWS: usize = 64;
 
-/// Sums the lengths of what rows of a prompt read and write, by layer and head.
+/// Sums value and output norms of a prompt's rows, by layer and head.
 #[derive(Debug, Clone)]
 pub struct LengthObserver {
     rows: Vec<Span>,
     keys: Vec<Span>,
-    /// Ascending borders of the segments that the key spans are made of.
+    /// Ascending borders of the segments that make up the key spans.
     bounds: Vec<usize>,
-    /// By layer, the products of each head's output weights with themselves: f32 (heads, head_dim, head_dim), on the layer's device.
+    /// Per layer: Gram matrix of each head's output weights, f32 (heads, head_dim, head_dim), on the layer's device.
     grams: Vec<Option<Tensor>>,
-    /// The gates of the chunk that is being read, of a gated layer.
     gate: Option<Tensor>,
     layers: BTreeMap<usize, Lengths>,
 }
 
-/// The sums of a layer: (heads, row spans, key spans) each.
+/// Shapes: (heads, row spans, key spans).
 #[derive(Debug, Clone)]
 struct Lengths {
     heads: usize,
@@ -49,20 +46,20 @@ struct Lengths {
     outputs: Vec<f64>,
 }
 
-/// The measurements of a [`LengthObserver`].
+/// The norms measured by a [`LengthObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norms {
-    /// The softmax layers, ascending.
+    /// Softmax layers, ascending.
     pub layers: Vec<usize>,
     /// f32 `[layers, heads, row spans, key spans]`.
     pub value_norm: Array4<f32>,
-    /// The same shape.
+    /// Same shape as `value_norm`.
     pub output_norm: Array4<f32>,
 }
 
 impl LengthObserver {
-    /// Of these rows over these keys. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and nothing for
-    /// layers without softmax.
+    /// Measures `rows` over `keys`. `head_outputs` returns a layer's output projection, f32 (heads, head_dim, hidden), or `None` for layers
+    /// without softmax.
     pub fn new(
         rows: Vec<Span>,
         keys: Vec<Span>,
@@ -75,10 +72,7 @@ impl LengthObserver {
         Ok(LengthObserver { rows, keys, bounds, grams, gate: None, layers: BTreeMap::new() })
     }
 
-    /// The measurements.
-    ///
-    /// # Errors
-    /// Layers with different numbers of heads, which one array cannot hold.
+    /// Returns the norms, or an error if layers have different numbers of heads.
     pub fn finish(&self) -> Result<Norms> {
         let heads = same_heads(self.layers.iter().map(|(layer, lengths)| (*layer, lengths.heads)), "heads")?;
         let shape = (self.layers.len(), heads, self.rows.len(), self.keys.len());
@@ -93,7 +87,6 @@ impl LengthObserver {
         })
     }
 
-    /// The segments that a key span is made of.
     fn segments_of(&self, span: &Span) -> Range<usize> {
         let place = |border: usize| self.bounds.partition_point(|other| *other < border);
         place(span.start)..place(span.end)
@@ -121,7 +114,6 @@ impl Observer for LengthObserver {
 }
 
 impl LengthObserver {
-    /// Adds the rows of a prompt's chunk.
     fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         let gate = self.gate.take();
         let (l, heads, d) = q.dims3()?;
@@ -165,35 +157,34 @@ impl LengthObserver {
     }
 }
 
-/// The logit of a token at a position, or how far it is above that of another.
+/// A logit to attribute, or the difference of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// The position whose output it is.
+    /// Position of the logits.
     pub position: usize,
-    /// The token.
+    /// Token of the logit.
     pub token: u32,
-    /// The other one.
+    /// Token whose logit is subtracted, if any.
     pub against: Option<u32>,
 }
 
-/// Takes apart what the logits of [`Target`]s are made of.
+/// Attributes the logits of [`Target`]s to heads, spans and other components.
 #[derive(Debug, Clone)]
 pub struct Attribution {
     targets: Vec<Target>,
-    /// Their positions, ascending and once each.
+    /// Distinct target positions, ascending.
     positions: Vec<usize>,
     spans: Vec<Span>,
-    /// Borders of segments that tile the prompt, of which each is in one span at most.
+    /// Borders of segments that tile the prompt; each is in at most one span.
     bounds: Vec<usize>,
-    /// By layer, the gates of the chunk that is being read.
     gate: Option<Tensor>,
-    /// By layer and position, what each head read of each span and of all else, gate and all: (heads, spans + 1, head_dim).
+    /// By layer and position: each head's gated read from each span and from all other keys, (heads, spans + 1, head_dim).
     read: BTreeMap<(usize, usize), Read>,
-    /// By layer and position, what the layer's heads are multiplied by behind their projection, where a norm is behind it.
+    /// By layer and position: scales of the norm after the output projection, if there is one.
     scales: BTreeMap<(usize, usize), Vec<f32>>,
-    /// By layer, the bias of the projection.
+    /// By layer: bias of the output projection.
     biases: BTreeMap<usize, Vec<f32>>,
-    /// By part and position, what it adds.
+    /// By component and position: the vector it adds.
     parts: BTreeMap<(Component, usize), Vec<f32>>,
     ends: BTreeMap<usize, Vec<f32>>,
 }
@@ -205,7 +196,6 @@ struct Read {
     values: Vec<f32>,
 }
 
-/// A term that is no head's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Component {
     Embedding,
@@ -225,23 +215,23 @@ impl Component {
     }
 }
 
-/// The terms of the logits of targets. All of a target's numbers sum to its logit, or to the difference of both.
+/// Terms of the targets' logits; each target's terms sum to its logit or logit difference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attributions {
-    /// The softmax layers, ascending.
+    /// Softmax layers, ascending.
     pub layers: Vec<usize>,
-    /// f32 `[targets, layers, heads, spans + 1]`: the last is for keys in none of the spans.
+    /// f32 `[targets, layers, heads, spans + 1]`; the last is for keys outside all spans.
     pub heads: Array4<f32>,
-    /// The other parts: `embedding`, `feed_forward[3]`, `linear_attention[2]`, `attention_bias[1]`.
+    /// Names of the other components: `embedding`, `feed_forward[3]`, `linear_attention[2]`, `attention_bias[1]`.
     pub parts: Vec<String>,
     /// f32 `[targets, parts]`.
     pub other: Array2<f32>,
 }
 
-/// Why a logit cannot be taken apart.
+/// A target that cannot be attributed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TargetError {
-    /// It is not in the prompt.
+    /// The position is outside the prompt.
     #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
     Position {
         /// The position.
@@ -249,20 +239,20 @@ pub enum TargetError {
         /// Tokens of the prompt.
         tokens: usize,
     },
-    /// Two spans share keys, whose term would count twice.
+    /// Two spans share keys, which would count twice.
     #[error(
         "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
     )]
     Overlap {
         /// One span.
         first: String,
-        /// The other one.
+        /// The other span.
         second: String,
     },
 }
 
 impl Attribution {
-    /// Of these targets in a prompt of `tokens` tokens, by these spans.
+    /// Attributes `targets` in a prompt of `tokens` tokens to `spans`.
     pub fn new(
         targets: Vec<Target>,
         spans: Vec<Span>,
@@ -291,22 +281,18 @@ impl Attribution {
         Ok(Attribution { targets, positions, spans, bounds, gate: None, read, scales, biases, parts, ends })
     }
 
-    /// The positions from `offset` on, of `l`.
     fn within(&self, offset: usize, l: usize) -> impl Iterator<Item = usize> {
         self.positions.iter().copied().filter(move |position| (offset..offset + l).contains(position))
     }
 
-    /// Which span each segment is in; those in none are in the one behind the last.
+    /// The span of a segment; one past the last span if it is in none.
     fn span_of(&self, segment: Range<usize>) -> usize {
         let holds = |span: &Span| span.start <= segment.start && segment.end <= span.end && !span.is_empty();
         self.spans.iter().position(holds).unwrap_or(self.spans.len())
     }
 
-    /// The terms of the targets. `head_outputs` gives a layer's output projection, f32 (heads, head_dim, hidden), and `head_rows`
-    /// what the output head makes logits of these tokens by, f32 (tokens, hidden).
-    ///
-    /// # Errors
-    /// Layers with different numbers of heads, which one array cannot hold, and those of Candle.
+    /// Returns the terms of the targets, or an error if layers have different numbers of heads. `head_outputs` returns a layer's output
+    /// projection, f32 (heads, head_dim, hidden), and `head_rows` the output head's rows for tokens, f32 (tokens, hidden).
     pub fn finish(
         &self,
         head_outputs: impl Fn(usize) -> Result<Option<Tensor>>,
@@ -329,7 +315,7 @@ impl Attribution {
             other: Array2::zeros((self.targets.len(), parts.len())),
             layers,
         };
-        // The worth of a unit of each direction of the residual stream, by target.
+        // Gradient of each target's logit with respect to the residual stream.
         let worth = self.targets.iter().map(|target| {
             let row = |token: u32| transfer::fetch(&head_rows(&[token])?);
             let (of, end) = (row(target.token)?, self.ends.get(&target.position));
@@ -351,7 +337,7 @@ impl Attribution {
                 let behind: Vec<f32> = behind.into_iter().map(|x| x as f32).collect();
                 let hidden = behind.len();
                 let behind = transfer::upload(behind, (hidden, 1), &Device::Cpu)?;
-                // (heads, head_dim): what a unit of what a head reads is worth.
+                // (heads, head_dim): gradient with respect to each head's read.
                 let of_read = outputs.reshape((heads * read.head_dim, hidden))?.matmul(&behind)?;
                 let of_read: Vec<f32> = transfer::fetch(&of_read)?;
                 for (head, of_head) in of_read.chunks_exact(read.head_dim).enumerate() {
@@ -386,7 +372,7 @@ fn missing(what: &str) -> candle_core::Error {
     candle_core::Error::msg(format!("This is a bug: {what} was not shown at a target"))
 }
 
-/// A direction's worth before a norm that multiplies by `scales`.
+/// The gradient before a norm that multiplies by `scales`.
 fn scaled(worth: &[f64], scales: Option<&Vec<f32>>) -> Vec<f64> {
     match scales {
         Some(scales) => worth.iter().zip(scales).map(|(w, scale)| w * f64::from(*scale)).collect(),
@@ -402,7 +388,6 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// The rows of a matrix on the host.
 fn host_rows(x: &Tensor) -> Result<Vec<Vec<f32>>> {
     let width = x.dim(1)?;
     let all: Vec<f32> = transfer::fetch(x)?;
@@ -439,7 +424,6 @@ impl Observer for Attribution {
 }
 
 impl Attribution {
-    /// Keeps what each head of a chunk's targets reads of each span.
     fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let gate = self.gate.take();
@@ -448,7 +432,7 @@ impl Attribution {
         let spans = self.spans.len() + 1;
         let in_span: Vec<usize> = self.bounds.windows(2).map(|ends| self.span_of(ends[0]..ends[1])).collect();
         let positions: Vec<usize> = self.within(site.offset, l).collect();
-        // Positions that follow each other are read together.
+        // Consecutive positions are read together.
         let runs = positions.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(ROWS));
         let mut found = Vec::new();
         for run in runs {
@@ -480,7 +464,6 @@ impl Attribution {
         Ok(())
     }
 
-    /// Keeps a term of the targets of the chunk that begins at `offset`.
     fn add_term(&mut self, offset: usize, term: Term<'_>) -> Result<()> {
         let (part, x) = match term {
             Term::Embedding(x) => (Some(Component::Embedding), x),
@@ -508,7 +491,6 @@ impl Attribution {
         Ok(())
     }
 
-    /// The positions from `offset` on: the targets of a chunk are the first of them.
     fn from(&self, offset: usize) -> impl Iterator<Item = usize> {
         self.positions.iter().copied().filter(move |position| *position >= offset)
     }

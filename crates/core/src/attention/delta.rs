@@ -1,10 +1,10 @@
-//! The implicit attention of Gated DeltaNet layers, summed into segments.
+//! Implicit attention of Gated DeltaNet layers, summed over segments.
 //!
-//! The output of a gated delta rule is a weighted sum of values, o_t = sum over s <= t of a_ts v_s. For one row t the
-//! weights come out backwards: w = q_t; for s = t, t - 1, ...: a_ts = b_s (k_s . w), then w <- e^(g_s) (w - b_s k_s (k_s . w)).
-//! Here all rows of a span go backwards together, a block of keys at a time: with W their w at the block's end,
-//! A = ((W K^T) * e^(G_end - G_j)) T, and W <- e^(G_end) W - (A * e^(G_j)) K, where T and G are the rule's own ([`Blocks`]).
-//! The weights of a block are summed at once, so memory grows with rows and segments, and time linearly with the context.
+//! The output of a gated delta rule is a weighted sum of values, o_t = sum over s <= t of a_ts v_s. The weights of row t follow from a
+//! backward recurrence: w = q_t; for s = t, t - 1, ...: a_ts = b_s (k_s . w), then w <- e^(g_s) (w - b_s k_s (k_s . w)).
+//! All rows of a span are processed together, a block of keys at a time: with W the rows' w at the end of the block,
+//! A = ((W K^T) * e^(G_end - G_j)) T and W <- e^(G_end) W - (A * e^(G_j)) K, where T and G are those of the rule ([`Blocks`]).
+//! A block's weights are summed immediately: memory grows with rows and segments, time linearly with the context.
 
 use candle_core::{Result, Tensor};
 
@@ -25,14 +25,13 @@ use history::PANEL;
 
 use crate::transfer;
 
-/// Rows that go backwards together.
+/// Rows processed together.
 const ROWS: usize = 512;
-/// Sums the implicit attention of the queries `q` (r, key_heads, key_dim), as they leave the convolution, at the
-/// positions from `first_row` on, over the rows. `bounds` are the ascending borders of the segments, of which there must be
-/// one.
+/// Sums the implicit attention of the queries `q` (r, key_heads, key_dim), taken after the convolution, at positions from `first_row` on.
+/// `bounds`: ascending borders of at least one segment.
 ///
-/// Returns (2, value_heads, segments), f64 on the CPU and f32 on other devices, where the sums stay: the sums of the weights,
-/// and those of the weights' sizes, each row's divided by that over all of its keys; 0 where a row has no weight at all.
+/// Returns (2, value_heads, segments), f64 on the CPU, f32 on other devices, where the result stays: sums of the weights, and sums of
+/// |weight| / (the row's sum of |weight| over all keys); 0 for rows whose weights are all 0.
 pub(super) fn segment_sums(
     q: &Tensor,
     first_row: usize,
@@ -49,7 +48,7 @@ pub(super) fn segment_sums(
     all.ok_or_else(|| candle_core::Error::Msg("implicit attention of no rows".to_owned()))
 }
 
-/// [`segment_sums`] of each row: (2, value_heads, segments, r).
+/// [`segment_sums`] per row: (2, value_heads, segments, r).
 pub(super) fn segment_sums_by_row(
     q: &Tensor,
     first_row: usize,
@@ -59,7 +58,7 @@ pub(super) fn segment_sums_by_row(
     Tensor::cat(&parts(q, first_row, history, bounds, true)?, 3)
 }
 
-/// The sums of parts of the rows: (2, value_heads, segments), and a last dimension of the part's rows if `by_row`.
+/// Sums per block of rows: (2, value_heads, segments), with a last dimension of rows if `by_row`.
 fn parts(
     q: &Tensor,
     first_row: usize,
@@ -92,7 +91,6 @@ fn parts(
     Ok(parts)
 }
 
-/// [`blocks::walk`] on f32 slices.
 fn walk_on_cpu(
     q: &Tensor,
     first_row: usize,

@@ -1,4 +1,4 @@
-//! Which kernels attention is computed by, where there is a choice.
+//! Selection of CUDA attention kernels.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,36 +6,35 @@ use std::str::FromStr;
 use candle_core::DType;
 use serde::Serialize;
 
-/// A choice of kernels for attention on CUDA. Elsewhere there is none.
+/// CUDA attention kernels. Other devices have no choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKernel {
-    /// The fastest that is known to be right: FlashAttention where it is built in, else our own kernels after a check on the
-    /// card, else products.
+    /// The fastest verified: FlashAttention if built in, else the fused kernels if they pass a self-test on the device, else products.
     #[default]
     Auto,
-    /// Matrix products, and the softmax between them.
+    /// Matrix products with a softmax in between.
     Products,
-    /// Our own kernels, unchecked, where they serve a layer; else products.
+    /// The fused kernels, without self-test, where they support a layer; else products.
     Fused,
-    /// FlashAttention 2 where it serves a layer, else products. Built with the feature `flash-attn` only.
+    /// FlashAttention 2 where it supports a layer, else products. Needs the feature `flash-attn`.
     Flash,
 }
 
 use AttentionKernel::{Auto, Flash, Fused, Products};
 
-/// Why a choice cannot be made.
+/// An invalid kernel choice.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KernelError {
-    /// No such kernels.
+    /// Unknown kernel name.
     #[error("`{0}` is no attention kernel; give auto, products, fused or flash")]
     Unknown(String),
-    /// Not in this build.
+    /// Kernel not compiled in.
     #[error("this build has no attention kernel `{kernel}`: build with `--features {feature}`, or give auto")]
     NotBuilt {
         /// The choice.
         kernel: AttentionKernel,
-        /// The feature that brings it.
+        /// The required feature.
         feature: &'static str,
     },
 }
@@ -70,28 +69,27 @@ impl FromStr for AttentionKernel {
 }
 
 impl AttentionKernel {
-    /// The kernel of a layer's attention on a CUDA card, where nothing is hidden and the kernels hold there: never
-    /// [`Auto`].
+    /// The kernel for a layer's attention on CUDA without hidden keys, if its self-test passes; never [`Auto`].
     pub fn of_layer(self, shape: &AttentionShape) -> Self {
         let flash = self == Flash || (self == Auto && cfg!(feature = "flash-attn"));
         if flash && shape.flash_serves() { Flash } else { self.of_branches(shape) }
     }
 
-    /// The same for one query each of several branches, which FlashAttention has no kernel for.
+    /// As `of_layer`, for decode of several branches, which FlashAttention does not support.
     pub fn of_branches(self, shape: &AttentionShape) -> Self {
         if matches!(self, Auto | Fused) && shape.fused_serves() { Fused } else { Products }
     }
 
-    /// The same for the sums of rows' weights over segments.
+    /// As `of_layer`, for segment sums.
     pub fn of_sums(self, shape: &AttentionShape) -> Self {
         if matches!(self, Auto | Fused) && shape.sums_served() { Fused } else { Products }
     }
 }
 
-/// The properties of a layer that decide which kernels compute its attention on CUDA.
+/// Layer properties that decide which CUDA kernels support it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttentionShape {
-    /// Of queries, keys and values.
+    /// Dtype of queries, keys and values.
     pub dtype: DType,
     /// Query heads.
     pub heads: usize,
@@ -99,29 +97,27 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// The factor of the scores.
+    /// Score scale.
     pub scale: f32,
-    /// Keys that a query sees, itself among them, if not all before it.
+    /// Sliding window: visible keys per query, itself included; `None` for all.
     pub window: Option<usize>,
-    /// The soft cap of the scores.
+    /// Soft cap of the scores.
     pub softcap: Option<f32>,
-    /// The layer has attention sinks.
+    /// Layer has attention sinks.
     pub sinks: bool,
 }
 
 impl AttentionShape {
-    /// True if our own kernels compute it on CUDA: half precision, heads whose rows begin at multiples of 8 bytes and are no wider
-    /// than the widest kernel.
+    /// True if the fused kernels support it: half precision, supported head width, rows aligned to 8 bytes.
     pub fn fused_serves(&self) -> bool {
         self.dtype != DType::F32 && self.sums_served()
     }
 
-    /// True if our own kernels sum its weights into segments on CUDA: in f32 of any head, in half precision of those whose
-    /// attention they compute.
+    /// True if the fused kernels support its segment sums: any head in f32, supported heads in half precision.
     pub fn sums_served(&self) -> bool {
         match self.dtype {
             DType::F32 => true,
-            // The kernels on tensor cores take the greatest product for the greatest score.
+            // The tensor-core kernels take the largest product as the largest score, so the scale must be positive.
             DType::F16 | DType::BF16 => {
                 self.head_dim <= 256 && self.head_dim.is_multiple_of(4) && self.scale > 0.0
             }
@@ -129,8 +125,7 @@ impl AttentionShape {
         }
     }
 
-    /// True if FlashAttention 2 computes it on CUDA: half precision, heads that its kernels are built for, causal with or without
-    /// a window, and neither sinks nor a soft cap.
+    /// True if FlashAttention 2 supports it: half precision, supported head width, no sinks, no soft cap; windows are supported.
     pub fn flash_serves(&self) -> bool {
         matches!(self.dtype, DType::F16 | DType::BF16)
             && self.head_dim <= 256
@@ -140,12 +135,12 @@ impl AttentionShape {
     }
 }
 
-/// The kernels of a layer's attention on a card, once a check there has held or failed.
+/// The kernels of a layer on a device, after their self-tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Settled {
-    /// Its forward.
+    /// Attention output.
     pub forward: AttentionKernel,
-    /// The sums of rows' weights over segments.
+    /// Segment sums.
     pub sums: AttentionKernel,
 }
 

@@ -1,8 +1,7 @@
-//! Knock-outs: rows of one span are kept from seeing the keys of another at some layers (Geva et al., arXiv 2304.14767).
+//! Attention knock-outs: rows of one span cannot attend to the keys of another at some layers (Geva et al., arXiv 2304.14767).
 //!
-//! Written by people as [`Knockout`]s, by the names of spans; with a prompt's spans and a model's layers they become
-//! [`LayerHoles`], which a cache holds and every layer's [`super::Site`] gets its part of. Everything that cannot be blocked is
-//! refused here, before anything is computed.
+//! A [`Knockout`] names spans. Resolved against a prompt's spans and a model's layers it becomes [`LayerHoles`], which a cache holds and
+//! each layer's [`super::Site`] gets its part of. Invalid knock-outs are rejected here, before anything is computed.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,43 +14,43 @@ use super::site::hides_all;
 use super::{Hole, Holes};
 use crate::span::Span;
 
-/// A path to block, by the names of spans. As text: `ROWS->KEYS`, `ROWS->KEYS@8..16` for layers 8 to 15, and `only ` before it for
-/// the rows of ROWS alone.
+/// A blocked path between spans. Text form: `ROWS->KEYS`, `ROWS->KEYS@8..16` for layers 8 to 15, `only ` in front for the rows of
+/// ROWS alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Knockout {
-    /// Whose rows: a span's label, or a role.
+    /// Label or role of the query spans.
     pub rows: String,
-    /// Which keys: a span's label, or a role.
+    /// Label or role of the key spans.
     pub keys: String,
-    /// The model's layers, linear ones counted; all where absent.
+    /// Layers, counting linear ones; `None` for all.
     pub layers: Option<Range<usize>>,
-    /// Only the rows of `rows` are blocked. Else all positions from its first one on are, generated ones too.
+    /// Block only the rows of `rows`; else all positions from its first row on, generated tokens included.
     pub only: bool,
 }
 
-/// Keys hidden from rows of a sequence, by layer. A clone shares them.
+/// Hidden keys per layer. Clones share them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerHoles(Arc<[Holes]>);
 
-/// The properties of a layer that a knock-out at it depends on.
+/// Layer properties that knock-outs depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerKind {
     /// Softmax attention.
     Softmax {
-        /// Keys that a row sees at most, itself included.
+        /// Sliding window: visible keys per row, itself included.
         window: Option<usize>,
-        /// Sinks are left where all keys are hidden.
+        /// The layer has sinks, so a row may have all keys hidden.
         sinks: bool,
     },
-    /// Linear attention: it has no keys to hide.
+    /// Linear attention: has no keys to hide.
     Linear,
 }
 
-/// Why a path cannot be blocked.
+/// An invalid knock-out.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KnockoutError {
-    /// The text is no knock-out.
+    /// Parse error.
     #[error(
         "knock-out `{given}`: {why}; write ROWS->KEYS, such as query->old, with @8..16 behind it for layers 8 to 15 and `only ` before it \
          for the rows of ROWS alone"
@@ -69,10 +68,10 @@ pub enum KnockoutError {
         knockout: String,
         /// The name.
         name: String,
-        /// The spans' names.
+        /// Known span names.
         known: String,
     },
-    /// There are no such layers.
+    /// Layers out of range.
     #[error(
         "knock-out `{knockout}`: layers {start}..{end} are none of this model's, which are 0..{layers}; give a part of those that holds at \
          least one"
@@ -84,10 +83,10 @@ pub enum KnockoutError {
         start: usize,
         /// One past the last.
         end: usize,
-        /// The layers that there are.
+        /// Number of layers.
         layers: usize,
     },
-    /// A linear-attention layer is among the layers.
+    /// The range contains a linear-attention layer.
     #[error(
         "knock-out `{knockout}`: layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; name layers without \
          one, such as {softmax}"
@@ -95,12 +94,12 @@ pub enum KnockoutError {
     Linear {
         /// The knock-out.
         knockout: String,
-        /// The first such layer.
+        /// The first linear layer.
         layer: usize,
-        /// A range of layers that can be blocked, as it would be written.
+        /// A valid range of layers, in text form.
         softmax: String,
     },
-    /// No row of the first span could see a key of the second.
+    /// No row could see any of the keys.
     #[error(
         "knock-out `{knockout}` blocks nothing: a row sees only keys at or before its own position{}, and none of `{keys}` is there for a \
          row of `{rows}`; name rows that come after the keys",
@@ -116,7 +115,7 @@ pub enum KnockoutError {
         /// The layers have sliding windows.
         windowed: bool,
     },
-    /// A row would see nothing.
+    /// All keys of a row are hidden.
     #[error(
         "row {row} would see nothing at layer {layer}: all of its keys {start}..{end} are hidden from it{}; leave the row some of them, or \
          leave the layer out",
@@ -127,11 +126,11 @@ pub enum KnockoutError {
         row: usize,
         /// The layer.
         layer: usize,
-        /// The first key that it would see.
+        /// Its first visible key.
         start: usize,
         /// One past the last.
         end: usize,
-        /// A window makes them fewer.
+        /// The layer has a sliding window.
         windowed: bool,
     },
 }
@@ -141,10 +140,9 @@ impl LayerKind {
         matches!(self, LayerKind::Softmax { window: Some(_), .. })
     }
 
-    /// True if some row among `rows` sees some key among `keys`: at or before it, and within the window.
     fn shows(&self, rows: &Range<usize>, keys: &Range<usize>) -> bool {
         let LayerKind::Softmax { window, .. } = *self else { return false };
-        // The nearest pair: the last key that some row reaches, and the first row from there on.
+        // Nearest pair: the last key that any row reaches, and the first row at or after it.
         let Some(key) = keys.end.min(rows.end).checked_sub(1).filter(|key| keys.contains(key)) else {
             return false;
         };
@@ -154,14 +152,14 @@ impl LayerKind {
 }
 
 impl LayerHoles {
-    /// The same ranges at all `layers` of a model that has `count` of them.
+    /// `holes` at all `layers` of a model with `count` layers.
     pub fn at(layers: &Range<usize>, count: usize, holes: Vec<Hole>) -> Self {
         let holes = Holes::new(holes);
         let of = |layer| if layers.contains(&layer) { holes.clone() } else { Holes::default() };
         LayerHoles((0..count).map(of).collect())
     }
 
-    /// The same ranges at the softmax layers among `layers` of a model with these.
+    /// `holes` at the softmax layers among `layers`.
     pub fn at_softmax(layers: &Range<usize>, kinds: &[LayerKind], holes: Vec<Hole>) -> Self {
         let holes = Holes::new(holes);
         let softmax = |layer: usize| layers.contains(&layer) && kinds[layer] != LayerKind::Linear;
@@ -172,12 +170,12 @@ impl LayerHoles {
         )
     }
 
-    /// The keys hidden at a layer.
+    /// Hidden keys of a layer.
     pub fn of(&self, layer: usize) -> Holes {
         self.0.get(layer).cloned().unwrap_or_default()
     }
 
-    /// The keys that either of the two hides.
+    /// Union of both.
     #[must_use]
     pub fn joined(&self, other: &LayerHoles) -> Self {
         let both = |layer: usize| match (self.of(layer), other.of(layer)) {
@@ -188,7 +186,7 @@ impl LayerHoles {
         LayerHoles((0..self.0.len().max(other.0.len())).map(both).collect())
     }
 
-    /// The first row that is kept from anything.
+    /// The first row with hidden keys.
     pub fn first_row(&self) -> Option<usize> {
         self.0.iter().filter_map(Holes::first_row).min()
     }
@@ -198,15 +196,13 @@ impl LayerHoles {
         self.0.iter().all(Holes::is_empty)
     }
 
-    /// The keys hidden from rows before `end`.
+    /// Restricted to rows before `end`.
     pub(crate) fn before_row(&self, end: usize) -> Self {
         LayerHoles(self.0.iter().map(|holes| holes.before_row(end)).collect())
     }
 
-    /// Of a prompt of `tokens` tokens with these spans, what all of `knockouts` hide together in a model with these layers.
-    ///
-    /// # Errors
-    /// [`KnockoutError`]; also where a row of the prompt would see nothing at all.
+    /// Resolves `knockouts` against a prompt of `tokens` tokens with these spans and a model with these layers. Returns an error if a
+    /// knock-out is invalid or hides all keys of a row.
     pub fn new(
         knockouts: &[Knockout],
         spans: &[Span],
@@ -216,9 +212,9 @@ impl LayerHoles {
         Self::of_rows(knockouts, spans, tokens, kinds, |knockout| knockout.rows(spans))
     }
 
-    /// The same for knock-outs that block exactly the rows of the span named, as tokens files have them. Rows that reach the prompt's
-    /// end cover the generated tokens too, unless the knock-out is `only`. `last` names the last position; `answer` and `each` name
-    /// the positions that predict generated tokens.
+    /// As `new`, but blocks exactly the rows of the named span, as in tokens files. Rows that reach the prompt's end include
+    /// the generated tokens, unless the knock-out is `only`. `last` names the last position; `answer` and `each` name the positions that
+    /// predict generated tokens.
     pub fn exact(
         knockouts: &[Knockout],
         spans: &[Span],
@@ -259,16 +255,16 @@ impl LayerHoles {
         Ok(holes)
     }
 
-    /// Refuses rows among the first `tokens` that would see nothing.
+    /// Returns an error if one of the first `tokens` rows sees nothing.
     fn check(&self, tokens: usize, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
         let mut done: Vec<(Option<usize>, &Holes)> = Vec::new();
         for (layer, (holes, kind)) in self.0.iter().zip(kinds).enumerate() {
             let LayerKind::Softmax { window, sinks: false } = *kind else { continue };
-            // Few kinds of layers are many layers.
+            // Layers with equal windows and holes are checked once.
             if holes.is_empty() || done.contains(&(window, holes)) {
                 continue;
             }
-            // Whoever sees itself sees something.
+            // A row that sees itself is never empty.
             for row in holes.iter().flat_map(|hole| {
                 hole.rows.start.max(hole.keys.start)..hole.rows.end.min(hole.keys.end).min(tokens)
             }) {
@@ -285,7 +281,7 @@ impl LayerHoles {
 }
 
 impl Knockout {
-    /// A name made of letters, digits and single hyphens: `knockout-query-old-8-16`.
+    /// Identifier of letters, digits and single hyphens: `knockout-query-old-8-16`.
     pub fn name(&self) -> String {
         let only = if self.only { "only-" } else { "" };
         let layers = self.layers.as_ref().map(|l| format!("-{}-{}", l.start, l.end)).unwrap_or_default();
@@ -294,17 +290,16 @@ impl Knockout {
         parts.collect::<Vec<_>>().join("-")
     }
 
-    /// True if some of `spans` goes by this name.
+    /// True if a span has this label or role.
     pub fn is_named(name: &str, spans: &[Span]) -> bool {
         spans.iter().any(|span| span.label == name || span.is(name))
     }
 
-    /// Refuses layers that a model with these does not have, and linear ones.
+    /// Returns an error if layers are out of range or linear.
     pub fn check_layers(&self, kinds: &[LayerKind]) -> Result<(), KnockoutError> {
         self.layers(kinds).map(drop)
     }
 
-    /// The layers of a model with these ones, none of which is linear.
     fn layers(&self, kinds: &[LayerKind]) -> Result<Range<usize>, KnockoutError> {
         let layers = self.layers.clone().unwrap_or(0..kinds.len());
         if layers.is_empty() || layers.end > kinds.len() {
@@ -323,7 +318,6 @@ impl Knockout {
         Ok(layers)
     }
 
-    /// The rows that are blocked.
     fn rows(&self, spans: &[Span]) -> Result<Vec<Range<usize>>, KnockoutError> {
         let rows = self.spans(&self.rows, spans)?;
         Ok(match self.only {
@@ -334,7 +328,7 @@ impl Knockout {
         })
     }
 
-    /// The rows named, and with those that reach the end of a prompt of `tokens` tokens all generated ones.
+    /// The named rows; those that reach the end of a prompt of `tokens` tokens include the generated ones.
     fn exact_rows(&self, spans: &[Span], tokens: usize) -> Result<Vec<Range<usize>>, KnockoutError> {
         let last = tokens.saturating_sub(1);
         let of_tokens = |rows: Range<usize>| std::iter::once(rows).collect();
@@ -349,7 +343,7 @@ impl Knockout {
         Ok(rows)
     }
 
-    /// The ranges of the spans that go by `name`, which may be several with one role.
+    /// Ranges of the spans with this label, or else this role.
     fn spans(&self, name: &str, spans: &[Span]) -> Result<Vec<Range<usize>>, KnockoutError> {
         let by = |of: &dyn Fn(&Span) -> bool| -> Vec<Range<usize>> {
             spans.iter().filter(|span| of(span) && !span.is_empty()).map(Span::range).collect()
@@ -506,7 +500,6 @@ mod tests {
             })
         };
         let onwards: Vec<usize> = (11..40).collect();
-        // The query ends before the template does.
         assert_eq!(rows("query->old").unwrap(), [8, 9]);
         assert_eq!(rows("template[1]->old").unwrap(), (10..40).collect::<Vec<_>>());
         assert_eq!(rows("only template[1]->old").unwrap(), [10, 11]);
@@ -546,7 +539,7 @@ mod tests {
         let message = refused("query->old", &hybrid);
         assert!(message.contains("layer 0") && message.contains("@2..4"), "{message}");
         assert!(holes("query->old@2..4", &hybrid).is_ok());
-        // The first row of the session sees bos still, the window of 2 leaves its third nothing.
+        // The session's first row still sees bos; a window of 2 leaves its third row nothing.
         assert!(holes("old->old", &[PLAIN]).is_ok());
         let windowed = LayerKind::Softmax { window: Some(2), sinks: false };
         let message = refused("old->old", &[PLAIN, windowed]);

@@ -1,19 +1,15 @@
-//! The observer that measures attention masses (STALE, appendix E.4).
+//! The attention mass observer (STALE, appendix E.4).
 //!
-//! For every layer and head, and for each row span X and key span Y: the mean over the tokens i of X of the sum over
-//! the tokens j of Y of the post-softmax weight A[i, j]. The weights of the rows asked for are recomputed in f32 from
-//! queries and keys, in blocks, and summed at once: memory grows with spans, not with the context. The sums stay on the
-//! device of their layer until all of them are asked for.
+//! For every layer and head, row span X and key span Y: the mean over the tokens i of X of the sum over the tokens j of Y of the
+//! post-softmax weight A[i, j]. The weights of requested rows are recomputed in f32, in blocks, and summed immediately: memory grows
+//! with spans, not with the context. Sums stay on their layer's device until they are finished.
 //!
-//! Layers with a gated delta rule have no softmax; of those it measures the implicit attention ([`super::delta`]), whose
-//! weights are signed: their sum over Y, and the share of their sizes that falls on Y. No cache holds those layers' keys, so
-//! the observer keeps them until the last row span has been read.
+//! Gated delta rule layers have no softmax. There it measures the implicit attention ([`super::delta`]): the signed sum over Y, and the
+//! share of absolute weight on Y. No cache holds those layers' keys, so the observer keeps them until the last row span is read.
 //!
-//! Rows may also be the tokens that are generated after the prompt, each of them and their mean ([`AnswerRows`]). Their key
-//! spans are those of the prompt: what a row pays to tokens generated before it is in no span, so with spans that tile the
-//! prompt it is what the row's masses and the sink's share lack to 1. The kernels of decoding sum their own weights, so that
-//! this takes no second pass; the implicit attention of linear layers takes one for all rows together, when the masses are
-//! asked for.
+//! Rows may also be generated tokens, each and their mean ([`AnswerRows`]), over the prompt's key spans. Weight on earlier generated
+//! tokens is in no span; if the spans tile the prompt, it equals 1 - sum of masses - sink. The decode kernels sum their own weights,
+//! so this needs no second pass; linear layers need one pass for all rows when the masses are finished.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +24,10 @@ use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
 
-/// Why spans cannot be observed.
+/// Invalid spans.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SpanError {
-    /// A span reaches past the tokens, or ends before it begins.
+    /// A span is out of range or ends before it begins.
     #[error("span `{label}` [{start}, {end}) is not within the {tokens} tokens")]
     OutOfRange {
         /// The span.
@@ -40,10 +36,10 @@ pub enum SpanError {
         start: usize,
         /// One past its last token.
         end: usize,
-        /// The tokens that there are.
+        /// Tokens of the prompt.
         tokens: usize,
     },
-    /// A span has a name that means something else.
+    /// A span uses a reserved name.
     #[error(
         "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
     )]
@@ -51,19 +47,19 @@ pub enum SpanError {
         /// The span.
         label: String,
     },
-    /// A row has a name that no span has.
+    /// A row names no span.
     #[error("row `{label}` is none of the spans; add it to `spans`")]
     UnknownRow {
         /// The row.
         label: String,
     },
-    /// The generated tokens are asked for twice.
+    /// A row of generated tokens is requested twice.
     #[error("row `{label}` comes twice; name it once")]
     RowTwice {
         /// The row.
         label: String,
     },
-    /// A row span holds no token, so that a mean over its rows means nothing.
+    /// A row span is empty, so its mean is undefined.
     #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
     EmptyRows {
         /// The span.
@@ -71,94 +67,91 @@ pub enum SpanError {
     },
 }
 
-/// The measurements of a [`MassObserver`].
+/// The masses measured by a [`MassObserver`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Masses {
-    /// The decoder layers seen, ascending.
+    /// Softmax layers, ascending.
     pub layers: Vec<usize>,
-    /// The row spans: those asked for, and `answer` where it was and something was generated.
+    /// Row spans: the requested ones, and `answer` if requested and tokens were generated.
     pub rows: Vec<Span>,
     /// f32 `[layers, heads, row spans, key spans]`.
     pub mass: Array4<f32>,
-    /// The layers' windows, and what uniform attention would pay at each of them.
+    /// The layers' windows and the masses of uniform attention.
     pub uniform: Uniform,
-    /// f32 `[layers, heads, row spans]`: the sinks' share, if any layer has sinks.
+    /// f32 `[layers, heads, row spans]`: sink weight, if any layer has sinks.
     pub sink: Option<Array3<f32>>,
-    /// The implicit attention of linear-attention layers, if the model has any.
+    /// Implicit attention of linear-attention layers, if any.
     pub delta: Option<DeltaMasses>,
-    /// Each generated token as a row, where that was asked for.
+    /// One row per generated token, if requested.
     pub each: Option<EachMasses>,
 }
 
-/// The masses of each of n generated tokens over the key spans of the prompt.
+/// Masses of each of n generated tokens over the prompt's key spans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EachMasses {
     /// f32 `[layers, heads, n, key spans]`.
     pub mass: Array4<f32>,
-    /// f32 `[layers, heads, n]`: the sinks' share, if any layer has sinks.
+    /// f32 `[layers, heads, n]`: sink weight, if any layer has sinks.
     pub sink: Option<Array3<f32>>,
-    /// f32 `[layers, value heads, n, key spans]`, of linear-attention layers, if the model has any.
+    /// f32 `[layers, value heads, n, key spans]`, for linear-attention layers, if any.
     pub delta: Option<DeltaMasses>,
 }
 
-/// The implicit attention of layers with a gated delta rule, whose output is o_t = sum over s <= t of a_ts v_s.
+/// Implicit attention of gated delta rule layers, whose output is o_t = sum over s <= t of a_ts v_s.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeltaMasses {
-    /// The decoder layers, ascending.
+    /// Linear-attention layers, ascending.
     pub layers: Vec<usize>,
-    /// f32 `[layers, value heads, row spans, key spans]`: mean over the row span's tokens t of the sum of a_ts over the key
-    /// span's tokens s. Weights are signed, so this may be below 0.
+    /// f32 `[layers, value heads, row spans, key spans]`: mean over the row span's tokens t of the sum of a_ts over the key span's tokens
+    /// s. Weights are signed, so it may be negative.
     pub signed: Array4<f32>,
-    /// The same, of the sum of |a_ts| over the key span divided by that over all s <= t: the shares of key spans that tile
-    /// the prompt sum to 1. A token all of whose weights are 0 has share 0 everywhere.
+    /// As `signed`, for the sum of |a_ts| over the key span divided by that over all s <= t: shares of spans that tile the prompt sum to
+    /// 1. Tokens whose weights are all 0 have share 0.
     pub share: Array4<f32>,
 }
 
-/// Sums attention into spans as the prompt streams by.
+/// Sums attention over spans during prefill and decode.
 #[derive(Debug, Clone)]
 pub struct MassObserver {
     rows: Vec<Span>,
     keys: Vec<Span>,
-    /// Ascending borders of the elementary segments that the key spans are made of.
+    /// Ascending segment borders of the key spans.
     bounds: Vec<usize>,
     layers: BTreeMap<usize, LayerSums>,
     deltas: BTreeMap<usize, DeltaLayer>,
-    /// Linear-attention layers' keys of this many first tokens are kept for forks.
+    /// Keeps the linear-attention keys of this many first tokens for forks.
     keep: usize,
     tokens: usize,
     answer: AnswerRows,
-    /// Generated tokens before those of the rows: a thought.
+    /// Reasoning tokens before the answer rows.
     thought: usize,
 }
 
-/// The sums of a softmax layer's rows so far.
 #[derive(Debug, Clone)]
 struct LayerSums {
     heads: usize,
-    /// By row span: what it paid to the sinks and to each segment, (heads, 1 + segments).
+    /// By row span: weights on the sinks and on each segment, (heads, 1 + segments).
     rows: BTreeMap<usize, Tensor>,
     has_sinks: bool,
     window: Option<usize>,
     answered: Answered,
 }
 
-/// The keys, queries and sums of a linear-attention layer so far.
 #[derive(Debug, Clone)]
 struct DeltaLayer {
     heads: usize,
-    /// Keys, while rows that see them are still to come.
     history: History,
-    /// Row spans that have begun but not ended, with their queries: (l, key_heads, key_dim) a chunk.
+    /// Open row spans with their queries, (l, key_heads, key_dim) per chunk.
     waiting: BTreeMap<usize, Vec<Tensor>>,
-    /// By row span: the sums of the weights and of the shares, (2, heads, segments).
+    /// Sums of the weights and of the shares, (2, heads, segments).
     rows: BTreeMap<usize, Tensor>,
-    /// Queries of the rows of generated tokens, (1, key_heads, key_dim) each.
+    /// Queries of the rows of generated tokens, each (1, key_heads, key_dim).
     answered: Vec<Tensor>,
 }
 
 impl MassObserver {
-    /// An observer of the row spans `rows` over the key spans `keys` of a prompt of `tokens` tokens. Spans may leave gaps
-    /// and may overlap; a row sees the causal part of a key span only.
+    /// Observes the row spans `rows` over the key spans `keys` of a prompt of `tokens` tokens. Spans may leave gaps and overlap; a row sees
+    /// only the causal part of a key span.
     pub fn new(rows: Vec<Span>, keys: Vec<Span>, tokens: usize) -> std::result::Result<Self, SpanError> {
         for span in rows.iter().chain(&keys) {
             if span.start > span.end || span.end > tokens {
@@ -173,7 +166,7 @@ impl MassObserver {
         Ok(MassObserver { rows, keys, bounds, ..MassObserver::nothing(tokens) })
     }
 
-    /// An observer of no rows and no keys, which wants nothing.
+    /// An observer that requests nothing.
     pub fn nothing(tokens: usize) -> Self {
         MassObserver {
             rows: Vec::new(),
@@ -188,39 +181,35 @@ impl MassObserver {
         }
     }
 
-    /// Also measures the tokens that are generated after the prompt: decoding must be shown to the observer too, and
-    /// [`MassObserver::finish_after`] must be told how many they are.
+    /// Also measures generated tokens: pass the observer to decode steps too, and call [`MassObserver::finish_after`] with their number.
     #[must_use]
     pub fn answering(self, answer: AnswerRows) -> Self {
         MassObserver { answer, ..self }
     }
 
-    /// Keeps what forks at token `tokens` need to measure rows after it: linear-attention layers' keys up to there.
+    /// Keeps the linear-attention keys of the first `tokens` tokens, for forks there that measure later rows.
     #[must_use]
     pub fn keeping(self, tokens: usize) -> Self {
         MassObserver { keep: tokens, ..self }
     }
 
-    /// An observer of another prompt that shares its first `shared` tokens with this one's, and takes over what was
-    /// measured there. The other's rows that begin before `shared` must end there and be among this one's, and the borders of its
-    /// key spans before `shared` must be among this one's borders; returns `None` where that does not hold. Where a model has
-    /// linear-attention layers, this observer must have been made with [`MassObserver::keeping`] for the fork to have rows after
-    /// `shared`.
+    /// An observer of another prompt that shares its first `shared` tokens, with the masses measured so far. Returns `None` unless the
+    /// other's rows that begin before `shared` also end there and are among this one's, and its key borders before `shared` are among
+    /// this one's. For models with linear-attention layers, a fork with rows after `shared` needs [`MassObserver::keeping`].
     #[must_use]
     pub fn fork(&self, other: &MassObserver, shared: usize) -> Option<MassObserver> {
         let mut fork = other.clone();
         let place = |row: &Span| self.rows.iter().position(|s| s.range() == row.range());
         let measured = |row: &Span| row.start >= shared || (row.end <= shared && place(row).is_some());
-        // Spans after the border may differ, in number too: no row before it sees that far.
+        // Key spans after `shared` may differ: no earlier row sees that far.
         let known = |border: &usize| *border >= shared || self.bounds.binary_search(border).is_ok();
         if !fork.rows.iter().all(measured) || !fork.bounds.iter().all(known) {
             return None;
         }
-        // Sums are by segment, so both count the same segments up to there.
+        // Both observers need the same segments before `shared`.
         fork.bounds.extend(self.bounds.iter().filter(|border| **border < shared));
         fork.bounds.sort_unstable();
         fork.bounds.dedup();
-        // The rows that were measured, under the numbers that they have in the fork.
         let rows_before = |rows: &BTreeMap<usize, Tensor>, columns: usize| {
             let ended = fork.rows.iter().enumerate().filter(|(_, s)| s.end <= shared);
             let mut taken = BTreeMap::new();
@@ -251,8 +240,7 @@ impl MassObserver {
         Some(fork)
     }
 
-    /// Sums over segments of one key each from position 0 on, (heads, 1 + keys), as sums over the segments that are asked for
-    /// ([`Wanted::segments`]).
+    /// Merges sums per key from position 0 on, (heads, 1 + keys), into the requested segments ([`Wanted::segments`]).
     pub fn joined(&self, by_key: &Tensor) -> Result<Tensor> {
         let keys = by_key.dim(1)?.saturating_sub(1);
         let mut parts = vec![by_key.narrow(1, 0, 1)?];
@@ -268,7 +256,7 @@ impl MassObserver {
         &self.rows
     }
 
-    /// Which rows of generated tokens are measured.
+    /// The requested rows of generated tokens.
     pub fn answers(&self) -> AnswerRows {
         self.answer
     }
@@ -278,19 +266,19 @@ impl MassObserver {
         &self.keys
     }
 
-    /// The masses of the prompt's rows. Every layer must have the same number of heads.
+    /// The masses of the prompt's rows. All layers must have the same number of heads.
     pub fn finish(&self) -> Result<Masses> {
         self.finish_after(0)
     }
 
-    /// The masses after `generated` tokens were generated, not counting one that ended the answer. Those of a thought are
-    /// among them and in no row. A mean over no tokens is no row.
+    /// The masses after `generated` tokens, not counting an end token. Reasoning tokens count but are in no row. There is no mean row over
+    /// zero tokens.
     pub fn finish_after(&self, generated: usize) -> Result<Masses> {
         self.finish_with(generated, None)
     }
 
-    /// [`MassObserver::finish_after`], with a row of one generated token behind the others; [`AnswerRows::step`] must have been asked for.
-    /// A step that is not among the answer's tokens is no row.
+    /// [`MassObserver::finish_after`] with one generated token's row appended; needs [`AnswerRows::step`]. A step outside the answer adds
+    /// no row.
     pub fn finish_with(&self, generated: usize, step: Option<Step>) -> Result<Masses> {
         let generated = generated.saturating_sub(self.thought);
         let heads = same_heads(self.layers.iter().map(|(layer, sums)| (*layer, sums.heads)), "heads")?;
@@ -330,13 +318,13 @@ impl MassObserver {
         })
     }
 
-    /// Generated tokens whose rows have been read so far, those of a thought left out.
+    /// Generated tokens whose rows have been read, without reasoning tokens.
     pub fn generated_rows(&self) -> usize {
         self.layers.values().map(|sums| sums.answered.len()).min().unwrap_or(0)
     }
 
-    /// The row of one generated token, the `nth`, while others are still to come: as in [`Masses::each`], with one token and
-    /// softmax attention alone. `None` where that row was not read, or rows of generated tokens are not kept.
+    /// The row of the `nth` generated token during generation: as in [`Masses::each`], for one token and softmax attention only. `None` if
+    /// it was not read or rows are not kept.
     pub fn generated_row(&self, nth: usize) -> Result<Option<EachMasses>> {
         let row = |sums: &LayerSums| sums.answered.each(nth + 1).nth(nth).cloned();
         let rows: Option<Vec<Tensor>> = self.layers.values().map(row).collect();
@@ -350,8 +338,8 @@ impl MassObserver {
         Ok(Some(EachMasses { mass, sink, delta: None }))
     }
 
-    /// The masses of softmax layers, (layers, heads, rows, key spans), and the sinks' shares, (layers, heads, rows), if any layer has
-    /// sinks: from the sums by layer and row of `rows` and of `each` single ones behind them.
+    /// Masses of softmax layers (layers, heads, rows, key spans), and sink weights (layers, heads, rows) if any layer has sinks. Input:
+    /// sums by layer and row of `rows`, followed by `each` single rows.
     fn means(
         &self,
         by_layer: &[BTreeMap<usize, Tensor>],
@@ -375,7 +363,6 @@ impl MassObserver {
         Ok((mass, has_sinks.then_some(sink)))
     }
 
-    /// [`MassObserver::finish_after`] of linear-attention layers: the row spans, and each generated token.
     fn finish_delta(
         &self,
         generated: usize,
@@ -444,7 +431,7 @@ impl MassObserver {
         Ok((Some(part(0..rows.len())), each))
     }
 
-    /// The rows of the answer to be given: after so many generated tokens.
+    /// Output rows after `generated` tokens.
     fn named(&self, generated: usize, step: Option<Step>) -> ResultRows {
         let mut rows = self.rows.clone();
         let answer = self.answer.mean.filter(|_| generated > 0).map(|place| place.min(rows.len()));
@@ -461,19 +448,16 @@ impl MassObserver {
         ResultRows { rows, answer, each, step: step.map(|step| step.token) }
     }
 
-    /// The sums of row spans under their places beside the row `answer`.
     fn placed(&self, rows: &BTreeMap<usize, Tensor>, answer: Option<usize>) -> BTreeMap<usize, Tensor> {
         let place = |r: usize| r + usize::from(answer.is_some_and(|answer| r >= answer));
         rows.iter().map(|(&r, sums)| (place(r), sums.clone())).collect()
     }
 
-    /// The segments of each key span.
     fn segments_of_keys(&self) -> Vec<std::ops::Range<usize>> {
         let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(self.segments());
         self.keys.iter().map(|key| at(key.start)..at(key.end)).collect()
     }
 
-    /// Bytes of what is kept of linear-attention layers.
     #[cfg(test)]
     pub(crate) fn delta_bytes(&self) -> usize {
         let bytes = |x: &Tensor| x.elem_count() * x.dtype().size_in_bytes();
@@ -508,8 +492,7 @@ impl MassObserver {
         })
     }
 
-    /// Measures a row span of a linear-attention layer, all of whose queries have come: one walk back over the keys serves
-    /// them all, however they were cut into chunks.
+    /// Measures a row span of a linear-attention layer once all its queries have arrived: a single backward pass, independent of chunking.
     fn end_row_span(&mut self, layer: usize, r: usize) -> Result<()> {
         let (first_row, segments) = (self.rows[r].start, self.segments());
         let Some(seen) = self.deltas.get_mut(&layer) else { return Ok(()) };
@@ -521,7 +504,6 @@ impl MassObserver {
         Ok(())
     }
 
-    /// One past the last token whose linear-attention keys are needed.
     fn delta_end(&self) -> usize {
         if self.answer.any() {
             return usize::MAX;
@@ -530,32 +512,30 @@ impl MassObserver {
     }
 }
 
-/// The mean over `rows` rows of what they pay to a key span, from their sums by its segments.
+/// Mean mass over `rows` rows from the segment sums of a key span.
 fn mean(sums: &[f64], rows: usize) -> f32 {
-    // The sum of nothing is -0.
+    // Turns the empty sum, -0, into 0.
     ((sums.iter().sum::<f64>() + 0.0) / rows as f64) as f32
 }
 
-/// Sums by segment of rows before a border, (..., segments), for an observer with `columns` of them: rows see no key after
-/// the border, and up to there both observers' segments are the same.
+/// Adapts segment sums (..., segments) of rows before a border to an observer with `columns` segments: up to the border both have the
+/// same segments, and no row sees past it.
 fn with_columns(sums: &Tensor, columns: usize) -> Result<Tensor> {
     let held = sums.dim(D::Minus1)?;
     sums.narrow(D::Minus1, 0, held.min(columns))?.pad_with_zeros(D::Minus1, 0, columns.saturating_sub(held))
 }
 
-/// The rows of a result.
 struct ResultRows {
-    /// With `answer`, and behind them that of one step.
+    /// With `answer`, then the row of one step.
     rows: Vec<Span>,
-    /// Its place among them, if it is there.
     answer: Option<usize>,
-    /// Generated tokens that are rows of their own.
+    /// Number of generated tokens with their own row.
     each: usize,
-    /// The one among them whose row is the last of `rows`.
+    /// The generated token of the last row of `rows`.
     step: Option<usize>,
 }
 
-/// The sums of layers on the host, with the place of their layer and their row: one copy a device.
+/// Copies sums to the host, once per device; keyed by layer and row.
 fn fetched(layers: &[BTreeMap<usize, Tensor>]) -> Result<impl Iterator<Item = ((usize, usize), Vec<f64>)>> {
     let rows = |(l, rows): (usize, &'_ BTreeMap<usize, Tensor>)| {
         rows.iter().map(|(&r, sums)| ((l, r), sums.clone())).collect::<Vec<_>>()
@@ -602,7 +582,6 @@ impl Observer for MassObserver {
 }
 
 impl MassObserver {
-    /// Adds the rows of a prompt's chunk.
     fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let (l, heads, _) = q.dims3()?;
@@ -632,7 +611,6 @@ impl MassObserver {
         Ok(())
     }
 
-    /// Adds the row that predicts a generated token, whose sums the kernel made.
     fn add_generated(&mut self, site: &Site, sums: Tensor) -> Result<()> {
         let (wanted, tokens, thought) = (self.answer, self.tokens, self.thought);
         let heads = sums.dim(0)?;
@@ -647,7 +625,6 @@ impl MassObserver {
         answered.push(sums, wanted)
     }
 
-    /// Keeps the keys of a linear-attention layer's chunk, and adds the row spans that end in it.
     fn add_linear(
         &mut self,
         site: &DeltaSite,

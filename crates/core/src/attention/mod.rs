@@ -1,7 +1,7 @@
-//! The one door to attention, the observers that read it, and the store of what they saw.
+//! Attention: the entry point [`run`], its observers, and the store of their results.
 //!
-//! Decoders call [`run`] and nothing else. Which backend does the work is decided here by pure capability functions
-//! and logged once. Nothing behind this door ever holds a matrix of all queries by all keys.
+//! Decoders call [`run`] only. Pure capability functions select the kernel, which is logged once. No kernel stores a full
+//! queries-by-keys matrix.
 
 use std::sync::Once;
 
@@ -36,24 +36,19 @@ pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 
-/// The kernels of layers of this shape on a device: `None` where there is no choice, which is everywhere but on CUDA.
-/// Where [`AttentionKernel::Auto`] would take our own kernels they are first tried on the card, with a small problem of that
-/// shape, once a process; where they do not agree with products there, products it is. Called when a model is loaded, so that
-/// no later call waits for it.
-///
-/// # Errors
-/// Where the device is lost. Kernels that cannot be run are none: products take their place.
+/// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first
+/// run a small self-test of that shape, once per process; if it fails, matrix products are used. Called at model load, so that later
+/// calls do not wait. Returns an error if the device is lost.
 pub fn settle(kernel: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
     backends::settle(kernel, device, shape)
 }
 
-/// Causal attention of the queries of one chunk over all keys so far.
+/// Causal attention of one chunk's queries over all keys so far.
 ///
-/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the
-/// cache; keys before `first_key` must be outside the window of every query. Every
-/// `heads / kv_heads` consecutive query heads share a key/value head. Returns (l, heads, head_dim) in `q`'s dtype; the
-/// softmax and all sums are in f32. The observer is shown `q`, `k` and `v` first, gets the sums of rows' weights if it asks
-/// for them, and cannot change the result. Tensors and settings that do not fit together are an error.
+/// `q`: (l, heads, head_dim), rotated; `k`, `v`: (kv_heads, offset + l - first_key, head_dim), `k` rotated, views of the cache. Keys before
+/// `first_key` must be outside every query's window. `heads / kv_heads` consecutive query heads share a key/value head. Returns
+/// (l, heads, head_dim) in `q`'s dtype; softmax and sums are f32. The observer reads `q`, `k`, `v` and, if requested, segment sums; it
+/// cannot change the result. Mismatched tensors or settings are an error.
 pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn Observer) -> Result<Tensor> {
     let _span = timing::attention();
     check(q, k, v, site)?;
@@ -64,7 +59,7 @@ pub fn run(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site, observer: &mut dyn O
     attend(q, None, &mut [tail], q.dim(0)?, &Site { offset: site.first_key, ..site.clone() })
 }
 
-/// Keys and values of one sequence behind those that it shares with others.
+/// One sequence's own keys and values after a shared prefix.
 pub struct Tail<'a> {
     /// (kv_heads, n, head_dim), rotated.
     pub k: &'a Tensor,
@@ -72,18 +67,17 @@ pub struct Tail<'a> {
     pub v: &'a Tensor,
     /// Keys hidden from its rows.
     pub holes: Holes,
-    /// Asked for [`Wanted::segments`] alone.
+    /// Only asked for [`Wanted::segments`].
     pub observer: Option<&'a mut dyn Observer>,
 }
 
-/// [`run`] for the last `rows` tokens of each of several sequences that share their beginning, whose keys are read once for all.
+/// [`run`] for the last `rows` tokens of several sequences with a shared prefix, whose keys are read once for all.
 ///
-/// `q`: (tails * rows, heads, head_dim), rotated, sequence by sequence; `prefix`: the shared keys and values, both (kv_heads, base,
-/// head_dim), from position `site.first_key` on, where `base` may be 0; `tails`: each sequence's own, from position `site.offset`
-/// on, which is `site.first_key + base`. The queries of a tail of n keys are at its last positions, up to `site.offset + n - 1`.
-/// Where `rows` is 1 and `base` a multiple of [`SPLIT_K`], sequences get the same bits as by themselves. A tail's holes take the
-/// place of the site's. Returns (tails * rows, heads, head_dim) in `q`'s dtype. Tensors and settings that do not fit together are
-/// an error, and so are several rows where there is no kernel for them ([`shares_prefix`]).
+/// `q`: (tails * rows, heads, head_dim), rotated, by sequence. `prefix`: shared keys and values, (kv_heads, base, head_dim), from
+/// position `site.first_key` on; `base` may be 0. `tails`: each sequence's own, from position `site.offset` = `site.first_key + base` on.
+/// The queries of a tail of n keys are its last positions, up to `site.offset + n - 1`. A tail's holes replace the site's. If `rows` is
+/// 1 and `base` a multiple of [`SPLIT_K`], results are bit-equal to those of each sequence alone. Returns (tails * rows, heads,
+/// head_dim) in `q`'s dtype. Mismatched tensors or settings are an error, as are several rows where [`shares_prefix`] is false.
 pub fn run_after(
     q: &Tensor,
     prefix: (&Tensor, &Tensor),
@@ -96,12 +90,12 @@ pub fn run_after(
     attend(q, Some(prefix), tails, rows, site)
 }
 
-/// True where [`run_after`] has a kernel for tails of several rows.
+/// True if [`run_after`] supports tails of several rows.
 pub fn shares_prefix(device: &Device, dtype: DType) -> bool {
     backends::plain(device, dtype).takes_rows_after_prefix()
 }
 
-/// The number of heads of layers, (layer, heads) each, which must be the same for one array to hold them; 0 without layers.
+/// The common number of heads of `(layer, heads)` pairs, 0 without layers; an error if they differ.
 fn same_heads(mut layers: impl Iterator<Item = (usize, usize)>, kind: &str) -> Result<usize> {
     let heads = layers.next().map_or(0, |(_, heads)| heads);
     match layers.find(|(_, other)| *other != heads) {
@@ -112,7 +106,6 @@ fn same_heads(mut layers: impl Iterator<Item = (usize, usize)>, kind: &str) -> R
     }
 }
 
-/// Attention of `rows` rows for each of the tails, which begin at position `site.offset`.
 fn attend(
     q: &Tensor,
     prefix: Option<(&Tensor, &Tensor)>,
@@ -122,7 +115,6 @@ fn attend(
 ) -> Result<Tensor> {
     let (own, holes) = tails.iter().map(|tail| ((tail.k, tail.v), &tail.holes)).unzip::<_, _, _, Vec<_>>();
     let mut call = Call::new(q, prefix, own, rows, site, &holes)?;
-    // The first row of each tail.
     let site = |(nth, tail): (usize, &Tail<'_>)| Site {
         offset: call.positions[nth * rows],
         holes: tail.holes.clone(),
@@ -145,7 +137,7 @@ fn attend(
     for (((tail, site), sums), borders) in tails.iter_mut().zip(&sites).zip(sums).zip(asked) {
         match (&mut tail.observer, sums, borders) {
             (Some(observer), Some(sums), _) => observer.observe(Event::Weights { site, sums: &sums })?,
-            // A kernel that hands out no weights, or a chunk of rows: a pass of their own.
+            // The kernel exposes no weights, or the chunk has several rows: sum in a separate pass.
             (Some(observer), None, Some(borders)) => {
                 let (borders, at) = (site.borders(&borders), &site.relative());
                 for row in 0..rows {
@@ -164,7 +156,6 @@ fn attend(
     Ok(out)
 }
 
-/// Refuses tails that do not fit the queries or the prefix.
 fn check_tails(
     q: &Tensor,
     (k, v): (&Tensor, &Tensor),
@@ -208,7 +199,7 @@ fn check_tails(
     Ok(())
 }
 
-/// Refuses a chunk that the kernels would read past the end for, or quietly read wrongly.
+/// Rejects shapes with which kernels would read past the end or compute wrong results.
 fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
     let (l, heads, d) = q.dims3()?;
     let (kv_heads, keys, _) = k.dims3()?;
@@ -235,7 +226,7 @@ fn check(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<()> {
     check_site(heads, kv_heads, site.offset, site)
 }
 
-/// Refuses settings that do not fit the heads, and a query at `position` that would see keys before the first.
+/// Rejects settings that do not fit the heads, and a query at `position` that would see keys before the first.
 fn check_site(heads: usize, kv_heads: usize, position: usize, site: &Site) -> Result<()> {
     if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         candle_core::bail!("attention: {heads} query heads are no multiple of {kv_heads} key/value heads");

@@ -1,63 +1,60 @@
-//! Observers read a forward pass; they never change it.
+//! Read-only observers of a forward pass.
 //!
-//! They are handed down through the decoder's forward pass as `&mut dyn Observer`, so that nothing is left behind when
-//! the call ends. Of a prompt they get the rotated queries and keys rather than the weights, because no fast kernel ever forms
-//! the weights of many rows: an observer recomputes just the rows that it wants. Of a token that is generated the kernel holds
-//! the weights of the one row in any case, and sums them by segment as it goes: an observer says over which segments, and
-//! gets the sums.
+//! They are passed down as `&mut dyn Observer`, so no hook outlives the call. In prefill they get the rotated queries and keys, because
+//! fast kernels never form the weights of many rows; an observer recomputes the rows it needs. In decode the kernel sums the single
+//! row's weights over segments that the observer chooses.
 //!
-//! All that is shown is an [`Event`], and all that is asked beforehand is about a [`Point`]: an observer that hands on what it is
-//! shown has one method for each, and no event can be lost by it.
+//! Everything shown is an [`Event`] and every request concerns a [`Point`], so a forwarding observer has one method for each and loses no
+//! events.
 
 use candle_core::{Result, Tensor};
 
 use super::{Holes, Site};
 
-/// Something that reads attention.
+/// Reads attention during a forward pass.
 pub trait Observer: Send {
-    /// The wishes at a point of the pass. They are asked before the work there is done, which depends on them.
+    /// The observer's requests at a point, asked before the computation there.
     fn wants(&self, point: Point<'_>) -> Wanted<'_>;
 
-    /// Reads an event. Observers share a pass: one that was wanted by another observer, or by none, is left alone.
+    /// Reads an event. Observers share a pass, so ignore events that this observer did not request.
     fn observe(&mut self, event: Event<'_>) -> Result<()>;
 }
 
 /// A point of a forward pass at which observers are asked.
 #[derive(Debug, Clone, Copy)]
 pub enum Point<'a> {
-    /// Softmax attention of a chunk: [`Event::Attention`] and [`Event::Weights`] may follow.
+    /// Softmax attention of a chunk: may emit [`Event::Attention`] and [`Event::Weights`].
     Attention(&'a Site),
-    /// Linear attention of a chunk: [`Event::LinearAttention`] may follow.
+    /// Linear attention of a chunk: may emit [`Event::LinearAttention`].
     LinearAttention(&'a DeltaSite),
-    /// The residual stream of the `l` positions from `offset` on: an [`Event::Term`] of each term may follow.
+    /// Residual stream of `l` positions from `offset` on: may emit an [`Event::Term`] per term.
     Residual {
         /// The first position.
         offset: usize,
-        /// Positions.
+        /// Number of positions.
         l: usize,
     },
 }
 
-/// The wishes of an observer at a point.
+/// An observer's requests at a point.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted<'a> {
-    /// The point's inputs are to be shown: [`Event::Attention`] or [`Event::LinearAttention`].
+    /// Emit the inputs: [`Event::Attention`] or [`Event::LinearAttention`].
     pub inputs: bool,
-    /// The ascending borders of the segments, as positions, over which the kernel is to sum the softmax weights of the one row
-    /// of the chunk: segment s is `borders[s]..borders[s + 1]`. The output of attention is the same, to the last bit, with and
-    /// without.
+    /// Ascending positions that delimit segments over which the kernel sums the softmax weights of the chunk's only row: segment s is
+    /// `borders[s]..borders[s + 1]`. The attention output is bit-equal with and without.
     pub segments: Option<&'a [usize]>,
-    /// The rows of the chunk whose terms are to be shown ([`Event::Term`]), as distances from its first.
+    /// Rows, relative to the chunk, whose terms are emitted ([`Event::Term`]).
     pub targets: Vec<usize>,
 }
 
 impl<'a> Wanted<'a> {
-    /// The point's inputs, or nothing.
+    /// Requests the inputs if `inputs`.
     pub fn inputs(inputs: bool) -> Self {
         Wanted { inputs, ..Wanted::default() }
     }
 
-    /// All that two observers want; of two wishes for segments the first, whose sums serve both ([`super::MassObserver::joined`]).
+    /// Union of both requests; the first one's segments must serve both ([`super::MassObserver::joined`]).
     #[must_use]
     pub fn and(mut self, other: Wanted<'a>) -> Self {
         self.inputs |= other.inputs;
@@ -70,9 +67,9 @@ impl<'a> Wanted<'a> {
 /// An event of a forward pass.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// The inputs of a softmax layer's chunk.
+    /// Inputs of a softmax layer's chunk.
     Attention {
-        /// Its settings.
+        /// Settings of the call.
         site: &'a Site,
         /// (l, heads, head_dim), rotated.
         q: &'a Tensor,
@@ -81,65 +78,63 @@ pub enum Event<'a> {
         /// As `k`.
         v: &'a Tensor,
     },
-    /// The sums that [`Wanted::segments`] asked for.
+    /// The sums requested by [`Wanted::segments`].
     Weights {
-        /// The row's settings: `site.offset` is its position.
+        /// Settings; `site.offset` is the row's position.
         site: &'a Site,
-        /// The weight that each head pays to the sinks and to each segment: (heads, 1 + segments), f64 on the CPU and f32 elsewhere.
+        /// Each head's weight on the sinks and on each segment: (heads, 1 + segments), f64 on the CPU, f32 elsewhere.
         sums: &'a Tensor,
     },
-    /// The gates of a layer whose heads have some: what their outputs at the layer's next [`Event::Attention`] are multiplied by,
-    /// (l, heads * head_dim).
+    /// Output gates of a gated layer, (l, heads * head_dim); they apply to the layer's next [`Event::Attention`].
     Gate(&'a Tensor),
-    /// The inputs of a linear-attention layer's chunk, as they leave the convolution: neither normalised nor scaled yet. Keys of
-    /// earlier chunks are in no cache: an observer that needs them keeps them.
+    /// Inputs of a linear-attention chunk after the convolution, neither normalised nor scaled. No cache holds the keys of earlier chunks:
+    /// observers keep those they need.
     LinearAttention {
-        /// Its settings.
+        /// Settings of the call.
         site: &'a DeltaSite,
         /// (l, key_heads, key_dim), in the model's dtype.
         q: &'a Tensor,
         /// As `q`.
         k: &'a Tensor,
-        /// The log decays, (l, value_heads) f32.
+        /// Log decays, (l, value_heads) f32.
         g: &'a Tensor,
-        /// The strengths of writing, (l, value_heads) f32.
+        /// Write strengths, (l, value_heads) f32.
         beta: &'a Tensor,
     },
-    /// A term of the residual stream at the targets of the chunk that begins at a position.
+    /// A residual-stream term at the targets of the chunk that begins at this position.
     Term(usize, Term<'a>),
-    /// So many tokens generated so far are a thought before the answer, whose rows are not wanted. Comes before the row that
+    /// The number of generated tokens so far that are reasoning before the answer, whose rows are not measured. Precedes the row that
     /// predicts the next token.
     Thought(usize),
 }
 
-/// Where a chunk of a linear-attention layer is.
+/// Position of a linear-attention layer's chunk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeltaSite {
     /// Decoder layer, from 0.
     pub layer: usize,
     /// Position of the chunk's first token.
     pub offset: usize,
-    /// Keys that rows were to be kept from seeing. The layer has no keys to hide, and refuses any.
+    /// Requested knock-outs; non-empty holes are an error, since the layer has no keys to hide.
     pub holes: Holes,
 }
 
-/// A part of what the decoder adds up at a position, f32 and a row a target.
+/// A term of the residual stream, f32, one row per target.
 #[derive(Debug, Clone, Copy)]
 pub enum Term<'a> {
-    /// The token's embedding, (targets, hidden).
+    /// Token embedding, (targets, hidden).
     Embedding(&'a Tensor),
-    /// The output of a linear-attention layer, after a norm behind it if there is one, (targets, hidden).
+    /// Output of a linear-attention layer, after its post-norm if any, (targets, hidden).
     LinearAttention(usize, &'a Tensor),
-    /// The output of a feed-forward, likewise.
+    /// Output of a feed-forward block, after its post-norm if any, (targets, hidden).
     FeedForward(usize, &'a Tensor),
-    /// The factors of a softmax layer's heads behind its output projection, (targets, hidden), where there is a norm behind it; and
-    /// the projection's bias, (hidden), if any.
+    /// A softmax layer: scales of the norm after its output projection, (targets, hidden), and bias of the projection, (hidden), if any.
     Attention(usize, Option<&'a Tensor>, Option<&'a Tensor>),
-    /// The factors of the sum of all of it before the output head: the final norm's scales, (targets, hidden).
+    /// Scales of the final norm, (targets, hidden).
     Final(&'a Tensor),
 }
 
-/// Wants nothing.
+/// Requests nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

@@ -1,8 +1,7 @@
-//! The mass that uniform attention would pay, the unit of densities.
+//! Mass under uniform attention, the baseline of densities.
 //!
-//! A row at position i that pays every key it sees the same gives a span Y the mass |visible(i) and Y| / |visible(i)|; a row
-//! span gives the mean of that over its rows. Causality and the layer's window decide what is visible. Attention sinks are
-//! left out: they are no keys.
+//! A row i that attends equally to all visible keys has mass |visible(i) and Y| / |visible(i)| on span Y; a row span has the mean over its
+//! rows. Causality and the layer's window define visibility. Sinks are excluded: they are not keys.
 
 use std::ops::Range;
 
@@ -10,21 +9,21 @@ use ndarray::Array3;
 
 use crate::span::Span;
 
-/// The masses of uniform attention at every softmax layer.
+/// Masses of uniform attention at every softmax layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Uniform {
-    /// By softmax layer: how many keys a row sees at most, itself included; `None` where it sees all before it.
+    /// Window per softmax layer: visible keys per row, itself included; `None` for full causal attention.
     pub windows: Vec<Option<usize>>,
     /// f32 `[softmax layers, row spans, key spans]`.
     pub share: Array3<f32>,
 }
 
 impl Uniform {
-    /// Of layers with these windows.
+    /// Computes the masses for layers with these windows.
     pub fn new(windows: Vec<Option<usize>>, rows: &[Span], keys: &[Span]) -> Self {
         let mut share = Array3::zeros((windows.len(), rows.len(), keys.len()));
         for layer in 0..windows.len() {
-            // Few windows serve many layers.
+            // Layers with equal windows share the result.
             if let Some(same) = windows[..layer].iter().position(|window| *window == windows[layer]) {
                 let done = share.index_axis(ndarray::Axis(0), same).to_owned();
                 share.index_axis_mut(ndarray::Axis(0), layer).assign(&done);
@@ -40,8 +39,8 @@ impl Uniform {
     }
 }
 
-/// The mass that uniform attention pays from the rows to the keys, both ranges of positions: the mean over the rows i of
-/// the part of what i sees that lies in `keys`. A row sees the last `window` keys up to itself, or all of them. 0 without rows.
+/// Mass of uniform attention from `rows` to `keys`, both position ranges: the mean over the rows i of the fraction of visible keys that lie
+/// in `keys`. A row sees the last `window` keys up to itself, or all. 0 without rows.
 pub fn uniform_share(rows: Range<usize>, keys: Range<usize>, window: Option<usize>) -> f64 {
     let count = rows.len().max(1) as f64;
     let part = |i: usize| {
@@ -62,18 +61,15 @@ mod tests {
         // rows 4 and 5 see 5 and 6 tokens; the key span has 2
         let share = uniform_share(4..6, 1..3, None);
         assert!((share - (2.0 / 5.0 + 2.0 / 6.0) / 2.0).abs() < 1e-15);
-        // a span that has not begun yet is worth nothing
         assert_eq!(uniform_share(0..2, 2..4, None), 0.0);
     }
 
     #[test]
     fn a_window_hides_what_lies_before_it_and_makes_the_rest_worth_more() {
-        // row 4 sees 2, 3, 4, of which one is in the span; row 5 sees 3, 4, 5, of which none is
+        // row 4 sees 2, 3, 4, one of them in the span; row 5 sees 3, 4, 5, none of them
         let share = uniform_share(4..6, 1..3, Some(3));
         assert!((share - (1.0 / 3.0 + 0.0) / 2.0).abs() < 1e-15);
-        // a window longer than the prompt hides nothing
         assert_eq!(uniform_share(4..6, 1..3, Some(60)), uniform_share(4..6, 1..3, None));
-        // whatever the window, spans that tile the prompt share 1
         for window in [None, Some(1), Some(2), Some(7)] {
             let all = [0..2, 2..3, 3..9].map(|keys| uniform_share(3..9, keys, window));
             assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-15, "{window:?}: {all:?}");

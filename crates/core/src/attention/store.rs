@@ -1,7 +1,6 @@
-//! The attention store: one safetensors file a probe, with everything a later analysis needs.
+//! The attention store: one safetensors file per probe, written by the runner and read by the lens and external tools.
 //!
-//! Written by the runner, read by the lens and by anyone else's tools. Baselines, ratios, densities and groupings are
-//! computed from it later, so that a new definition needs no new run.
+//! Baselines, ratios, densities and groupings are computed from it later, so new definitions need no new run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,68 +11,66 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use super::{DeltaMasses, Uniform};
 use crate::span::Span;
 
-/// Attention masses of one probe: what the rows of each row span pay to each key span.
+/// Attention masses of one probe, from row spans to key spans.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionStore {
-    /// f32 `[layers, heads, row spans, key spans]`: mean over the row span's tokens of the sum of post-softmax weights
-    /// over the key span (STALE, appendix E.4). Key spans tile the prompt, but for those that are overlays, so the masses of a
-    /// row over the others sum to 1, less the share of the sinks where a model has attention sinks.
+    /// f32 `[layers, heads, row spans, key spans]`: mean over the row span's tokens of the sum of post-softmax weights over the key span
+    /// (STALE, appendix E.4). Key spans, overlays aside, tile the prompt, so a row's masses sum to 1 minus the sink weight.
     pub mass: Array4<f32>,
-    /// f32 `[layers, heads, row spans]`: the sinks' share, for models with attention sinks.
+    /// f32 `[layers, heads, row spans]`: sink weight, for models with attention sinks.
     pub sink: Option<Array3<f32>>,
-    /// The windows of `layers`, and the share that uniform attention would pay: density is mass over share. Files of
-    /// version 0.1.0 have neither, and densities are computed from the spans' bounds as if every layer saw the whole prompt.
+    /// Windows of `layers` and masses of uniform attention; density is mass / share. `None` in files of version 0.1.0, whose densities
+    /// assume full causal attention over the spans' bounds.
     pub uniform: Option<Uniform>,
-    /// The implicit attention of linear-attention layers, for models that have any.
+    /// Implicit attention of linear-attention layers, if any.
     pub delta: Option<DeltaMasses>,
-    /// The decoder layer of each entry of the first axis of `mass`; none where a model has no softmax attention.
+    /// Decoder layer per entry of the first axis of `mass`; empty for models without softmax attention.
     pub layers: Vec<usize>,
     /// Row spans, in the order of the third axis.
     pub rows: Vec<Span>,
     /// Key spans, in the order of the fourth axis.
     pub keys: Vec<Span>,
-    /// The prompt's tokens.
+    /// Prompt tokens.
     pub tokens: Vec<u32>,
-    /// The tokens that were generated after it, where a row `answer` is the mean over them; else none.
+    /// Generated tokens, if `answer` is a row; else empty.
     pub generated: Vec<u32>,
-    /// The case's id.
+    /// Case id.
     pub case: String,
-    /// The probe's id.
+    /// Probe id.
     pub probe: String,
-    /// The condition's name; empty for the plain one.
+    /// Condition name; empty for the plain one.
     pub condition: String,
-    /// The model's name.
+    /// Model name.
     pub model: String,
-    /// The dtype that the model ran in.
+    /// Model dtype.
     pub dtype: String,
 }
 
 impl AttentionStore {
-    /// Generated tokens before the answer: those of a thought with its markers, which are in no row. All of them where
-    /// no answer follows.
+    /// Reasoning tokens before the answer, with their markers, which are in no row; all generated tokens if no answer follows.
     pub fn thought(&self) -> usize {
-        // The row of a generated token is the position that predicted it: of the first one, the prompt's last.
+        // The row of a generated token is the position that predicted it; for the first one, the prompt's last.
         let answer = self.rows.iter().find(|row| row.label == "answer");
         let first = answer.and_then(|row| (row.start + 1).checked_sub(self.tokens.len()));
         first.unwrap_or(self.generated.len()).min(self.generated.len())
     }
 }
 
-/// The metadata that tells a store from other safetensors files.
+/// Format tag in the safetensors metadata.
 const FORMAT: &str = "palimpsest attention store 2";
 
-/// The same of version 0.1.0, whose spans have a token across a border where its first byte is ([`BorderRule`](crate::text::BorderRule)).
+/// Version 0.1.0, which assigns a token across a span border to the span of its first byte ([`BorderRule`](crate::text::BorderRule)).
 const FORMAT_1: &str = "palimpsest attention store 1";
 
-/// Why an attention store could not be written or read.
+/// An attention store could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file system refused.
+    /// I/O error.
     #[error("attention store {path}: {source}{}", crate::files::io_remedy(source))]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's message.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// The file is not an attention store.
@@ -86,7 +83,7 @@ pub enum StoreError {
     },
 }
 
-/// The elements of a tensor to write.
+/// Elements of a tensor to write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
     /// 32-bit floats.
@@ -95,10 +92,10 @@ pub enum Values {
     U32(Vec<u32>),
 }
 
-/// A tensor to write: its name, its elements row-major, its shape.
+/// Name, row-major elements, shape.
 type NamedTensor = (&'static str, Values, Vec<usize>);
 
-/// Writes named tensors (row-major, with their shapes) and metadata as one safetensors file, whole or not at all.
+/// Atomically writes named row-major tensors with shapes and metadata as one safetensors file.
 pub fn write_tensors(
     path: &Path,
     tensors: &[(&str, Values, Vec<usize>)],
@@ -127,8 +124,7 @@ pub fn write_tensors(
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
 }
 
-/// Puts the metadata of a safetensors file into alphabetical order. The crate writes it in a hash map's order, another one
-/// each time; equal runs should give equal files.
+/// Sorts the metadata of a safetensors file, which the crate writes in random hash-map order, so that equal runs give equal files.
 fn sort_metadata(file: &mut [u8]) {
     let Some((length, rest)) = file.split_first_chunk_mut::<8>() else { return };
     let Some(header) = usize::try_from(u64::from_le_bytes(*length)).ok().and_then(|n| rest.get_mut(..n))
@@ -142,39 +138,39 @@ fn sort_metadata(file: &mut [u8]) {
         metadata.sort_keys();
     }
     let Ok(sorted) = serde_json::to_vec(&fields) else { return };
-    // The same fields in another order are as long; what is left is the padding.
+    // The sorted fields have the same length; the rest is padding.
     if let Some(room) = header.get_mut(..sorted.len()) {
         room.copy_from_slice(&sorted);
     }
 }
 
 impl DeltaMasses {
-    /// The tensors of a file, by name.
+    /// Named tensors for the file.
     pub fn tensors(&self) -> [NamedTensor; 2] {
         [("delta_signed", &self.signed), ("delta_share", &self.share)]
             .map(|(name, x)| (name, Values::F32(x.iter().copied().collect()), x.shape().to_vec()))
     }
 
-    /// Their entry in the metadata of a file.
+    /// Metadata entry for the file.
     pub fn metadata(&self) -> (&'static str, String) {
         ("delta_layers", serde_json::json!(self.layers).to_string())
     }
 }
 
 impl Uniform {
-    /// The tensor of a file, with its name.
+    /// Named tensor for the file.
     pub fn tensor(&self) -> NamedTensor {
         ("share", Values::F32(self.share.iter().copied().collect()), self.share.shape().to_vec())
     }
 
-    /// Its entry in the metadata of a file: the layers' windows, null where a row sees all before it.
+    /// Metadata entry: windows per layer, null for full causal attention.
     pub fn metadata(&self) -> (&'static str, String) {
         ("windows", serde_json::json!(self.windows).to_string())
     }
 }
 
 impl AttentionStore {
-    /// Writes the store beside its final place and renames it there, so that a reader never sees half a file.
+    /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
         let json = |value: serde_json::Value| value.to_string();
         let mut tensors = vec![
@@ -216,7 +212,7 @@ impl AttentionStore {
         write_tensors(path, &tensors, &metadata)
     }
 
-    /// Reads a store and checks that its shapes and labels agree.
+    /// Reads a store and validates its shapes and labels.
     pub fn load(path: &Path) -> Result<Self, StoreError> {
         let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let bytes = std::fs::read(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
@@ -341,7 +337,7 @@ impl AttentionStore {
         let generated = if file.names().contains(&"generated") { ids("generated")? } else { Vec::new() };
         let n = tokens.len();
         let outside = |span: &&Span, n: usize| span.start > span.end || span.end > n;
-        // A row may be of generated tokens, a key span may not.
+        // Rows may cover generated tokens, key spans may not.
         let bad_row = rows.iter().find(|span| outside(span, n + generated.len()));
         if let Some(Span { label, start, end, .. }) =
             bad_row.or_else(|| keys.iter().find(|span| outside(span, n)))

@@ -1,8 +1,7 @@
-//! The keys that rows pay most to, one by one: what a mass, which is a sum over a span, does not tell.
+//! The top-k keys of rows, an optional observer beside the mass observer.
 //!
-//! An observer of its own beside the one of masses, on demand. Of a prompt it recomputes the softmax of its rows in f32, one row at
-//! a time, and keeps of each row and head the k largest weights. Of a token that is generated it asks the kernel for the sums over
-//! segments of one key each. The whole row crosses from the device, so it is for rows by the hundred.
+//! In prefill it recomputes the softmax of one row at a time in f32 and keeps the k largest weights per head. In decode it requests
+//! sums over single-key segments from the kernel. Each row is copied to the host, so use it for at most hundreds of rows.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +13,30 @@ use super::{Event, Observer, Point, Site, Wanted, same_heads};
 use crate::timing;
 use crate::transfer;
 
-/// Stands for a key where a row sees fewer than k.
+/// Padding where a row sees fewer than k keys.
 pub const NO_KEY: u32 = u32::MAX;
 
-/// Keeps the largest weights of rows.
+/// Collects the k largest weights of rows.
 #[derive(Debug, Clone)]
 pub struct TopKeys {
     k: usize,
-    /// Positions in the prompt, in the order of the result.
+    /// Prompt positions, in result order.
     rows: Vec<usize>,
-    /// Ranks the mean over heads, in the place of each head.
+    /// Rank the mean over heads instead of each head.
     mean: bool,
     answers: Option<Answers>,
     layers: BTreeMap<usize, OfLayer>,
 }
 
-/// The rows of generated tokens.
 #[derive(Debug, Clone)]
 struct Answers {
     tokens: usize,
-    /// Tokens of a thought, in no row.
+    /// Reasoning tokens, which are in no row.
     thought: usize,
-    /// 0, 1, 2 and so on: a segment a key.
+    /// 0, 1, 2, ...: one segment per key.
     borders: Vec<usize>,
 }
 
-/// The rows of a layer so far.
 #[derive(Debug, Clone)]
 struct OfLayer {
     heads: usize,
@@ -47,7 +44,7 @@ struct OfLayer {
     answered: Vec<OfRow>,
 }
 
-/// A row's largest weights, (heads, k).
+/// Largest weights of a row, (heads, k).
 #[derive(Debug, Clone)]
 struct OfRow {
     keys: Vec<u32>,
@@ -57,47 +54,44 @@ struct OfRow {
 /// The k keys with the largest weight, by layer, head and row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LargestKeys {
-    /// The softmax layers seen, ascending.
+    /// Softmax layers, ascending.
     pub layers: Vec<usize>,
-    /// The rows' positions: those of the prompt as they were asked for, then those of generated tokens.
+    /// Row positions: requested prompt rows, then generated tokens.
     pub rows: Vec<usize>,
-    /// Layers, heads (1 where their mean was ranked), rows, k.
+    /// Layers, heads (1 if the mean was ranked), rows, k.
     pub shape: [usize; 4],
-    /// Positions, the largest weight first, of equal ones the earlier key; [`NO_KEY`] behind the last key that a row sees.
+    /// Positions by descending weight, ties by position; padded with [`NO_KEY`].
     pub keys: Vec<u32>,
-    /// Their weights, 0 where there is no key.
+    /// Weights, 0 for padding.
     pub weights: Vec<f32>,
 }
 
 impl TopKeys {
-    /// Of the rows at these positions of a prompt, the `k` largest weights.
+    /// Collects the `k` largest weights of the rows at these prompt positions.
     pub fn new(k: usize, rows: Vec<usize>) -> Self {
         TopKeys { k, rows, mean: false, answers: None, layers: BTreeMap::new() }
     }
 
-    /// Ranks keys by the mean of their weights over the heads.
+    /// Ranks keys by their mean weight over heads.
     #[must_use]
     pub fn of_mean(self) -> Self {
         TopKeys { mean: true, ..self }
     }
 
-    /// Also of the rows of at most `most` tokens that are generated after a prompt of `tokens`: decoding must be shown to the observer
-    /// too, and [`TopKeys::finish_after`] must be told how many they are.
+    /// Also collects up to `most` generated tokens after a prompt of `tokens`: pass the observer to decode steps too, and call
+    /// [`TopKeys::finish_after`] with their number.
     #[must_use]
     pub fn answering(self, tokens: usize, most: usize) -> Self {
         let borders = (0..=tokens.saturating_add(most)).collect();
         TopKeys { answers: Some(Answers { tokens, thought: 0, borders }), ..self }
     }
 
-    /// The largest weights of the prompt's rows.
-    ///
-    /// # Errors
-    /// Layers with different numbers of heads, which one array cannot hold.
+    /// The largest weights of the prompt's rows, or an error if layers have different numbers of heads.
     pub fn finish(&self) -> Result<LargestKeys> {
         self.finish_after(0)
     }
 
-    /// The largest weights, after `generated` tokens, those of a thought among them and in no row.
+    /// The largest weights after `generated` tokens; reasoning tokens count but are in no row.
     pub fn finish_after(&self, generated: usize) -> Result<LargestKeys> {
         let heads = same_heads(self.layers.iter().map(|(number, layer)| (*number, layer.heads)), "heads")?;
         let (mut positions, mut told) = (self.rows.clone(), 0);
@@ -140,7 +134,7 @@ impl TopKeys {
         self.layers.entry(number).or_insert_with(new)
     }
 
-    /// The largest weights of a row that sees `seen`, from each head's weights of all keys from position `first` on.
+    /// Top k of a row that sees `seen`, from each head's weights of all keys from position `first` on.
     fn largest(&self, by_head: &[Vec<f32>], seen: &[usize], first: usize) -> OfRow {
         let mean: Vec<Vec<f32>>;
         let ranked = match self.mean {
@@ -178,7 +172,6 @@ impl OfRow {
     }
 }
 
-/// The keys that the row at `position` sees.
 fn seen(site: &Site, position: usize) -> Vec<usize> {
     let hidden = site.holes.from_row(position);
     site.visible(position).filter(|key| !hides_all(&hidden, &(*key..*key + 1))).collect()
@@ -214,7 +207,6 @@ impl Observer for TopKeys {
 }
 
 impl TopKeys {
-    /// Ranks the keys of a prompt's rows.
     fn add_rows(&mut self, site: &Site, q: &Tensor, k: &Tensor) -> Result<()> {
         let _span = timing::observer();
         let (l, heads, _) = q.dims3()?;
@@ -239,7 +231,6 @@ impl TopKeys {
         Ok(())
     }
 
-    /// Ranks the keys of the row that predicts a generated token, from sums over segments of one key each.
     fn add_generated(&mut self, site: &Site, sums: &Tensor) -> Result<()> {
         let (heads, columns) = sums.dims2()?;
         let weights = transfer::fetch_all(&[sums])?;

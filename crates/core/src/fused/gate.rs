@@ -1,12 +1,11 @@
-//! The activations of gated feed-forward blocks.
+//! Activations of gated feed-forward blocks.
 
-/// An activation of gated feed-forward blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Gate {
     /// silu(gate) * up
     Silu,
-    /// gelu(gate) * up, gelu by its approximation with tanh
+    /// gelu(gate) * up, tanh approximation
     GeluTanh,
-    /// g * sigmoid(alpha * g) * (u + 1), where g is the gate, at most `limit`, and u is up, between -`limit` and `limit`
+    /// g * sigmoid(alpha * g) * (u + 1) with g = min(gate, `limit`) and u = up clamped to [-`limit`, `limit`]
     Clamped { alpha: f32, limit: f32 },
 }

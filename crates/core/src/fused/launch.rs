@@ -1,27 +1,26 @@
-//! Launches of kernels that are handed to the driver as PTX, which it compiles for its card. Built with the feature `cuda` only.
+//! Launches PTX kernels (feature `cuda`).
 
 use candle_core::cuda_backend::cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use candle_core::cuda_backend::cudarc::driver::{DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
 use candle_core::cuda_backend::{CudaDType, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Result, Shape, Storage, Tensor, WithDType};
 
-/// Kernels that are compiled together.
 pub(crate) struct Module {
-    /// Candle's key of it.
+    /// Candle's module key.
     pub name: &'static str,
     pub ptx: &'static str,
 }
 
-/// A pointer that a kernel is given; the tensor that it points into must be held until the kernel is launched. What is freed
-/// later than that waits for the kernel, since a card has one stream.
+/// A kernel's pointer argument. The tensor must live until the launch; memory freed later is not reused before the kernel ends, since a
+/// device has one stream.
 #[derive(Clone, Copy)]
 pub(crate) struct Pointer(u64);
 
 impl Pointer {
-    /// Where kernels are told that there is nothing.
+    /// Null.
     pub const NOTHING: Pointer = Pointer(0);
 
-    /// To the first element of a contiguous tensor of `T` on `device`.
+    /// First element of a contiguous tensor of `T` on `device`.
     pub fn to<T: CudaDType + DeviceRepr + WithDType>(tensor: &Tensor, device: &CudaDevice) -> Result<Self> {
         if !tensor.is_contiguous() {
             candle_core::bail!(
@@ -33,7 +32,7 @@ impl Pointer {
         Pointer::strided::<T>(tensor, device)
     }
 
-    /// To the first element of a tensor of `T` on `device`, whose strides the kernel is told.
+    /// First element of a tensor of `T` on `device`; the kernel must know its strides.
     pub fn strided<T: CudaDType + DeviceRepr + WithDType>(
         tensor: &Tensor,
         device: &CudaDevice,
@@ -55,13 +54,11 @@ impl Pointer {
         }
     }
 
-    /// True if it is a multiple of `bytes`.
     pub fn is_aligned(self, bytes: u64) -> bool {
         self.0.is_multiple_of(bytes)
     }
 }
 
-/// An argument of a kernel, by its type in C.
 #[derive(Clone, Copy)]
 pub(crate) enum Argument {
     Pointer(Pointer),
@@ -77,32 +74,31 @@ impl From<Pointer> for Argument {
     }
 }
 
-/// Threads, and their shared memory.
 pub(crate) struct Grid {
     pub blocks: [usize; 3],
     pub threads: u32,
-    /// Bytes of shared memory that a block is given beside what its kernel declares.
+    /// Dynamic shared memory per block, in bytes.
     pub shared: u32,
 }
 
-/// A tensor of `T` that nobody has written.
+/// An uninitialised tensor of `T`.
 ///
 /// # Safety
-/// The first launch on it must write all that is read later.
+/// The first launch on it must write everything that is read later.
 pub(crate) unsafe fn unwritten<T: CudaDType + DeviceRepr + WithDType>(
     device: &CudaDevice,
     shape: impl Into<Shape>,
 ) -> Result<Tensor> {
     let shape = shape.into();
-    // SAFETY: the caller's.
+    // SAFETY: by the caller.
     let memory = unsafe { device.alloc::<T>(shape.elem_count())? };
     Ok(Tensor::from((Storage::Cuda(CudaStorage::wrap_cuda_slice(memory, device.clone())), shape)))
 }
 
-/// Launches the kernel `name` of a module.
+/// Launches kernel `name` of a module.
 ///
 /// # Safety
-/// The arguments must be those of the kernel, and hold all that it reads and writes for that grid.
+/// The arguments must match the kernel and be valid for everything it reads and writes on that grid.
 pub(crate) unsafe fn launch(
     device: &CudaDevice,
     module: &Module,
@@ -114,7 +110,7 @@ pub(crate) unsafe fn launch(
         candle_core::bail!("{name}: {:?} blocks are more than a card counts", grid.blocks)
     };
     let function = device.get_or_load_custom_func(name, module.name, module.ptx)?;
-    // More than this a kernel must be allowed by name.
+    // Larger sizes need an explicit attribute.
     if grid.shared > 48 << 10 {
         let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(attribute, grid.shared as i32).w()?;
@@ -131,12 +127,11 @@ pub(crate) unsafe fn launch(
     }
     let config =
         LaunchConfig { grid_dim: (x, y, z), block_dim: (grid.threads, 1, 1), shared_mem_bytes: grid.shared };
-    // SAFETY: the caller's.
+    // SAFETY: by the caller.
     unsafe { call.launch(config) }.w()?;
     Ok(())
 }
 
-/// The suffix of a kernel's name for a dtype.
 pub(crate) fn suffix(dtype: DType) -> Result<&'static str> {
     match dtype {
         DType::F32 => Ok("f32"),

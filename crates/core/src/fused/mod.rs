@@ -1,9 +1,7 @@
-//! Operations that a CUDA card does in one launch and Candle in several, or over matrices that need not be written: products
-//! that scale or add, the softmax over a block of scores, norms, gates and decays.
+//! Operations fused into one CUDA launch: scaled and accumulating products, block softmax, norms, gates and decays.
 //!
-//! Called by attention and by the decoder's layers. When a single token is generated a launch more or less counts, and when
-//! many are read a pass over the scores. Every function has a form in Candle's operations beside it, for the CPU and Metal,
-//! that computes the same. Sums are in f32 everywhere.
+//! Used by attention and decoder layers: decode is bound by launches, prefill by passes over the scores. Each function has an equivalent
+//! in Candle operations for the CPU and Metal. Accumulation is f32.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -18,8 +16,8 @@ pub(crate) mod softmax;
 
 pub(crate) use gate::Gate;
 
-/// The root-mean-square norm of the last dimension: x / sqrt(mean(x^2) + eps) * `factor` (width), whose dtype is that of `x`
-/// (..., width) or f32; in the dtype of `x`.
+/// RMS norm over the last dimension of `x` (..., width): x / sqrt(mean(x^2) + eps) * `factor` (width). `factor` is f32 or of the dtype of
+/// `x`, which is also the result's.
 pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> {
     let x = x.contiguous()?;
     #[cfg(feature = "cuda")]
@@ -30,8 +28,7 @@ pub(crate) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     candle_nn::ops::rms_norm(&wide, factor, eps)?.to_dtype(x.dtype())
 }
 
-/// [`rms_norm`] of `x`, f32 (..., width), by `factor`, f32 (width), times silu(`z`), which has the shape of `x`; in the dtype of
-/// `z`.
+/// [`rms_norm`] of `x`, f32 (..., width), by `factor`, f32 (width), times silu(`z`), which has the shape of `x`; in the dtype of `z`.
 pub(crate) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> Result<Tensor> {
     let x = x.contiguous()?;
     #[cfg(feature = "cuda")]
@@ -42,7 +39,7 @@ pub(crate) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> R
     normed.to_dtype(z.dtype())
 }
 
-/// `rate` * softplus(`x` + `bias`) of `x` (l, columns), in f32, as are `rate` and `bias` (columns).
+/// `rate` * softplus(`x` + `bias`) for `x` (l, columns); `rate` and `bias` (columns); all f32.
 pub(crate) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if x.device().is_cuda() {
@@ -52,7 +49,7 @@ pub(crate) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> 
     softplus(&step)?.broadcast_mul(rate)
 }
 
-/// ln(1 + e^x), f32, exact where e^x is too small to be added to 1.
+/// ln(1 + e^x), f32, accurate also where e^x is negligible next to 1.
 fn softplus(x: &Tensor) -> Result<Tensor> {
     let y = x.abs()?.neg()?.exp()?; // at most 1
     let sum = (&y + 1.0)?;
@@ -62,7 +59,7 @@ fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + log
 }
 
-/// The gate's activation times `up`, element by element, both of one shape and dtype.
+/// activation(gate) * up, elementwise; same shape and dtype.
 pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if gate.device().is_cuda() {
@@ -70,7 +67,7 @@ pub(crate) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     }
     match kind {
         Gate::Silu => gate.silu()? * up,
-        // Candle's `gelu` is the approximation with tanh.
+        // Candle's `gelu` is the tanh approximation.
         Gate::GeluTanh => gate.gelu()? * up,
         Gate::Clamped { alpha, limit } => {
             let gate = gate.minimum(limit)?;

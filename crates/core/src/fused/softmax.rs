@@ -1,6 +1,4 @@
-//! The softmax of rows of scores, a block of keys at a time.
-//!
-//! A row's greatest score so far and the sum of e^(score - max) are all that it takes to go on with the next block.
+//! Online softmax over blocks of keys. The state is each row's maximum score and sum of e^(score - max).
 
 use std::ops::Range;
 
@@ -9,55 +7,51 @@ use candle_core::{D, DType, Device, Result, Tensor};
 use super::online_softmax::OnlineSoftmax;
 use crate::transfer;
 
-/// Stands for minus infinity: finite, so that a row that has seen no key yet yields no NaN, and so low that e^(HIDDEN - x)
-/// is 0 for any score x.
+/// Stands for minus infinity: finite, so that rows without visible keys yield no NaN, and so low that e^(HIDDEN - x) is 0 for any score.
 pub(crate) const HIDDEN: f32 = -1e30;
 
-/// The keys that rows see.
+/// Visible keys per row.
 #[derive(Debug)]
 pub(crate) struct Seen {
     ranges: Vec<Range<usize>>,
-    /// By row: ascending ranges in between that it does not see. No row at all where there are none.
+    /// Hidden ranges within `ranges` per row, ascending; empty if nothing is hidden.
     hidden: Vec<Vec<Range<usize>>>,
-    /// u32 (2, rows): where the ranges start and where they end. `None` until it is asked for.
+    /// u32 (2, rows): starts and ends of `ranges`, uploaded on first use.
     tensor: std::cell::OnceCell<Tensor>,
 }
 
 impl Seen {
-    /// Of rows that see these keys each.
     pub fn new(ranges: Vec<Range<usize>>) -> Self {
         Seen { ranges, hidden: Vec::new(), tensor: std::cell::OnceCell::new() }
     }
 
-    /// The same but for keys in between, by row: ascending ranges. No row at all where there are none.
+    /// Adds hidden ranges per row, ascending; empty if nothing is hidden.
     #[must_use]
     pub fn but_for(self, hidden: Vec<Vec<Range<usize>>>) -> Self {
         Seen { hidden, ..self }
     }
 
-    /// True if no row sees any key of a block because all of it is hidden.
+    /// True if the whole block is hidden from every row.
     pub fn all_hidden(&self, block: &Range<usize>) -> bool {
         let covers = |range: &Range<usize>| range.start <= block.start && block.end <= range.end;
         !self.hidden.is_empty() && self.hidden.iter().all(|row| row.iter().any(covers))
     }
 
-    /// True if some key of a block is hidden from some row.
     fn some_hidden(&self, block: &Range<usize>) -> bool {
         self.hidden.iter().flatten().any(|range| range.start < block.end && block.start < range.end)
     }
 
-    /// From the first key that any row sees to the end of the last.
+    /// From the first to the last key visible to any row.
     pub fn all(&self) -> Range<usize> {
         let start = self.ranges.iter().map(|range| range.start).min().unwrap_or(0);
         start..self.ranges.iter().map(|range| range.end).max().unwrap_or(0)
     }
 
-    /// True if every row sees every key of a block.
+    /// True if every row sees the whole block.
     fn whole(&self, block: &Range<usize>) -> bool {
         self.ranges.iter().all(|range| range.start <= block.start && range.end >= block.end)
     }
 
-    /// On the device, sent there once. A context has fewer positions than u32 counts.
     fn tensor(&self, device: &Device) -> Result<&Tensor> {
         if let Some(tensor) = self.tensor.get() {
             return Ok(tensor);
@@ -69,9 +63,8 @@ impl Seen {
     }
 }
 
-/// The weights e^(score - max) of `scores`, f32 (kv_heads, group * r, n), of the keys `block` in `dtype`, where `seen` has the
-/// r rows of each head and `max` is the greatest score up to here; and the rows' softmax after them. A score s counts as
-/// cap * tanh(s / cap) if there is a `cap`.
+/// Weights e^(score - max) in `dtype` of `scores`, f32 (kv_heads, group * r, n), for the keys `block`, and the updated softmax state.
+/// `seen` covers the r rows of each head; `max` is the running maximum. With `cap`, scores become cap * tanh(s / cap).
 pub(crate) fn update(
     scores: Tensor,
     seen: &Seen,
@@ -82,7 +75,7 @@ pub(crate) fn update(
 ) -> Result<(Tensor, OnlineSoftmax)> {
     let holes = seen.some_hidden(&block);
     let seen = if seen.whole(&block) && !holes { None } else { Some(seen) };
-    // The kernels know of a first and a last key only.
+    // The kernels only support one contiguous visible range.
     #[cfg(feature = "cuda")]
     if scores.device().is_cuda() && !holes {
         let seen = seen.map(|seen| seen.tensor(scores.device())).transpose()?;
@@ -118,7 +111,7 @@ pub(crate) fn update(
     Ok((weights.to_dtype(dtype)?, OnlineSoftmax { max, sum, rescale }))
 }
 
-/// A mask of the keys n of a block that row r of each head sees: u8 (r, n).
+/// u8 (r, n): 1 where row r sees key n of the block.
 fn visible(seen: &Seen, block: &Range<usize>, device: &Device) -> Result<Tensor> {
     let ranges = seen.tensor(device)?;
     let rows = ranges.dim(1)?;
@@ -129,21 +122,21 @@ fn visible(seen: &Seen, block: &Range<usize>, device: &Device) -> Result<Tensor>
         return Ok(visible);
     }
     for nth in 0..seen.hidden.iter().map(Vec::len).max().unwrap_or(0) {
-        // A row without an nth range has an empty one. Ends beyond all keys are cut to what u32 holds.
+        // Rows without an nth range get an empty one. Ends are clamped to the block, so they fit u32.
         let border = |of: fn(&Range<usize>) -> usize| {
             let of_row =
                 |row: &Vec<Range<usize>>| row.get(nth).map_or(0, |range| of(range).min(block.end) as u32);
             transfer::upload(seen.hidden.iter().map(of_row).collect(), (rows, 1), device)
         };
         let (start, end) = (border(|range| range.start)?, border(|range| range.end)?);
-        // Never both, since a range does not end before it starts.
+        // At most one holds, since a range does not end before it starts.
         let outside = (start.broadcast_gt(&keys)? + end.broadcast_le(&keys)?)?;
         visible = (visible * outside)?;
     }
     Ok(visible)
 }
 
-/// `of` (kv_heads, group * r, n) where `mask` (r, n) is set, elsewhere `other`.
+/// `of` (kv_heads, group * r, n) where `mask` (r, n) is set, else `other`.
 fn chosen(mask: &Tensor, of: &Tensor, other: f32) -> Result<Tensor> {
     let (kv_heads, rows, n) = of.dims3()?;
     let by_row = of.reshape((kv_heads, rows / mask.dim(0)?, mask.dim(0)?, n))?;
@@ -151,8 +144,8 @@ fn chosen(mask: &Tensor, of: &Tensor, other: f32) -> Result<Tensor> {
     mask.broadcast_as(by_row.shape())?.where_cond(&by_row, &other)?.reshape((kv_heads, rows, n))
 }
 
-/// The rows' values `out`, f32 (kv_heads, group * r, d), divided by their sums, to which each head's sink, f32 (heads, 1), adds
-/// e^(sink - max): (r, heads, d) in `dtype`.
+/// Divides `out`, f32 (kv_heads, group * r, d), by the rows' sums, to which each head's sink, f32 (heads, 1), adds e^(sink - max).
+/// Returns (r, heads, d) in `dtype`.
 pub(crate) fn normalise(
     out: &Tensor,
     softmax: &OnlineSoftmax,
@@ -172,7 +165,7 @@ pub(crate) fn normalise(
     closed.reshape((heads, r, d))?.transpose(0, 1)?.contiguous()
 }
 
-/// The rows' sums with each head's sink, and the sink's share of them if there is one, both (kv_heads, group * r, 1).
+/// Row sums including sinks, and the sinks' share of them, both (kv_heads, group * r, 1).
 pub(crate) fn total(
     softmax: &OnlineSoftmax,
     sinks: Option<&Tensor>,

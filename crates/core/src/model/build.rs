@@ -1,4 +1,4 @@
-//! From a description and a loader to layers: which tensors each part asks for, in which shapes.
+//! Builds layers from a spec: the tensors of each part and their shapes.
 
 use candle_core::Tensor;
 
@@ -10,32 +10,28 @@ use super::{
 use crate::attention::delta::norm_factor;
 use crate::attention::{AttentionKernel, Sinks};
 
-/// One decoder layer.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub mixer_norm: RmsNorm,
     pub mixer: Mixer,
     pub feed_forward_norm: RmsNorm,
     pub feed_forward: FeedForward,
-    /// Norms of what the two add, if any.
+    /// Post-norms of mixer and feed-forward, if any.
     pub sandwich: Option<(RmsNorm, RmsNorm)>,
 }
 
-/// The token mixer.
 #[derive(Debug)]
 pub(super) enum Mixer {
     Attention(Attention),
     DeltaNet(DeltaNet),
 }
 
-/// The feed-forward block.
 #[derive(Debug)]
 pub(super) enum FeedForward {
     Dense(Box<Mlp>),
     Experts(Box<Experts>),
 }
 
-/// The norm `name` of vectors of `width`.
 pub(super) fn norm(
     loader: &mut Loader,
     name: &str,
@@ -46,7 +42,7 @@ pub(super) fn norm(
     Ok(RmsNorm::new(weight, spec)?)
 }
 
-/// Layer `i`, whose attention `kernel` computes on CUDA.
+/// Layer `i`; `kernel` computes its attention on CUDA.
 pub(super) fn layer(
     loader: &mut Loader,
     i: usize,
@@ -55,7 +51,7 @@ pub(super) fn layer(
 ) -> Result<Layer, ModelError> {
     let (hidden, norms) = (loader.spec().hidden, loader.spec().norm);
     let at = |name: &str| format!("layers.{i}.{name}");
-    // With sandwich norms, the names are those of Gemma: `post_attention_layernorm` comes after attention there.
+    // Sandwich norms use Gemma's names, where `post_attention_layernorm` follows attention.
     let (before, sandwich) = match spec.sandwich {
         false => ("post_attention_layernorm", None),
         true => {
@@ -136,7 +132,7 @@ fn delta_net(loader: &mut Loader, name: &str, d: &DeltaNetSpec) -> Result<DeltaN
         ],
         rate,
         dt_bias: loader.tensor_f32(&format!("{name}.dt_bias"), &[d.value_heads])?,
-        // Without the 1 that the other norms of these models add.
+        // Not offset by 1, unlike this model's other norms.
         norm: loader.tensor_f32(&format!("{name}.norm.weight"), &[d.value_dim])?,
         eps,
         out: loader.linear(&format!("{name}.out_proj"), hidden, d.values(), false)?,

@@ -1,9 +1,8 @@
-//! The decoder's state after the tokens it has read: allocated once, written in place, marked and rolled back.
+//! KV cache and linear-attention state of one sequence: allocated once, written in place, marked and rolled back.
 //!
-//! Owned by the caller and lent to the decoder, so that several questions can share one history: prefill the history,
-//! take a mark, and for each question append, decode and roll back. Layers that see everything keep keys and values of the
-//! whole context, and rolling back only moves a length: no history is copied. Layers with a sliding window keep what the
-//! next tokens can see, and linear-attention layers a state of fixed size; of those a mark holds a copy.
+//! Owned by the caller and lent to the decoder, so that several questions share one history: prefill, mark, then append, decode and roll
+//! back for each question. Full-attention layers keep all keys and values, and rollback only changes a length. Sliding-window layers
+//! keep what the next tokens can see, linear-attention layers a fixed-size state; a mark copies these.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -18,21 +17,20 @@ pub use branch::{Branch, branch_bytes, branch_rows};
 /// The state of every layer after one sequence.
 #[derive(Debug)]
 pub struct Cache {
-    /// The position of the first key in the buffers of layers that see everything: 0, or above it in a [`Branch`].
+    /// First key position of full-attention buffers: above 0 only in a [`Branch`].
     start: usize,
     layers: Vec<LayerCache>,
     length: usize,
     capacity: usize,
     dtype: DType,
-    /// The latest marks, for callers that come back to a length rather than to a mark.
+    /// The latest marks, for [`Cache::truncate`].
     marks: Vec<Mark>,
-    /// A forward has begun and not ended: some layers have taken its tokens, others not.
+    /// A forward pass failed half-way: only some layers have its tokens.
     torn: bool,
 }
 
-/// Marks that a cache remembers by itself.
 const REMEMBERED: usize = 2;
-/// Room for new tokens that the buffer of a windowed layer has at least, so that decoding seldom moves the window.
+/// Minimum spare rows of a sliding-window buffer, so that decode rarely moves it.
 const WINDOW_ROOM: usize = 256;
 
 /// A state to roll back to.
@@ -43,25 +41,24 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Tokens that were in the cache.
+    /// Tokens in the cache at the mark.
     pub fn tokens(&self) -> usize {
         self.length
     }
 }
 
-/// A layer's part of a mark.
 #[derive(Debug, Clone)]
 enum Saved {
-    /// Keys and values up to the length are still in place.
+    /// Keys and values are still in place.
     InPlace,
-    /// Keys and values of the window before the next token, if there are any.
+    /// Keys and values in the window before the next token, if any.
     Window(Option<(Tensor, Tensor)>),
     Delta(DeltaState),
 }
 
 #[derive(Debug)]
 enum LayerCache {
-    /// Keys and values of the whole context from the cache's start on, both (kv_heads, capacity - start, head_dim).
+    /// Keys and values from the cache's start on, both (kv_heads, capacity - start, head_dim).
     Full {
         k: Tensor,
         v: Tensor,
@@ -70,8 +67,7 @@ enum LayerCache {
     Delta(DeltaState),
 }
 
-/// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are moved along when
-/// they are full.
+/// Keys and values of a sliding window: positions `first..first + held` at the start of buffers that are compacted when full.
 #[derive(Debug)]
 struct Windowed {
     window: usize,
@@ -84,22 +80,21 @@ struct Windowed {
     held: usize,
 }
 
-/// The state of a linear-attention layer. Tensors are replaced, never written to, so that a clone is a copy.
+/// State of a linear-attention layer. Tensors are replaced, never written in place, so a clone is a snapshot.
 #[derive(Debug, Clone)]
 pub(super) struct DeltaState {
-    /// The convolution's last inputs, (taps - 1, channels), in the dtype of activations.
+    /// Last inputs of the convolution, (taps - 1, channels), in the activations' dtype.
     pub conv: Tensor,
     /// (value_heads, key_dim, value_dim), f32.
     pub state: Tensor,
 }
 
-/// Keys and values that a layer's new tokens see.
+/// Keys and values visible to a layer's new tokens.
 #[derive(Debug)]
 pub(super) struct Seen {
     /// (kv_heads, keys, head_dim)
     pub k: Tensor,
     pub v: Tensor,
-    /// The position of the first of them.
     pub first: usize,
 }
 
@@ -149,19 +144,18 @@ impl DeltaState {
     }
 }
 
-/// Rows of a windowed layer's buffer that takes `l` tokens at a time.
+/// Rows of a sliding-window buffer that takes `l` tokens at a time.
 fn window_rows(window: usize, l: usize, capacity: usize, grid: usize) -> usize {
     (window - 1 + grid - 1 + l.max(WINDOW_ROOM)).min(capacity)
 }
 
-/// Keys of a window that are shown to the kernels begin at a multiple of this. With hidden states in f32 that is where the CPU's cut their sums, so
-/// that a row is summed in the same order whatever chunk it is read in and however large the cache is.
+/// Alignment of a window's first key. With f32 activations it is the CPU kernel's split size, so a row's summation order does not
+/// depend on chunking or capacity.
 fn grid(formats: &Formats) -> usize {
     if formats.activations == DType::F32 { SPLIT_K } else { 1 }
 }
 
-/// A copy of `rows` rows of a buffer (heads, rows, d), which cannot be written from itself; of none there is none, since a
-/// device has no empty memory.
+/// Copies `rows` rows of a buffer (heads, rows, d), for writing back into it. `None` for 0 rows: devices have no empty allocations.
 fn copied(buffer: &Tensor, first: usize, rows: usize) -> Result<Option<Tensor>> {
     match rows {
         0 => Ok(None),
@@ -170,7 +164,7 @@ fn copied(buffer: &Tensor, first: usize, rows: usize) -> Result<Option<Tensor>> 
 }
 
 impl Windowed {
-    /// The first key that is kept for a token at `position`: the first of its window, or somewhat before it ([`grid`]).
+    /// First key kept for a token at `position`: the start of its window, aligned down ([`grid`]).
     fn kept_from(&self, position: usize) -> usize {
         let first = position.saturating_sub(self.window - 1);
         (first - first % self.grid).max(self.first)
@@ -182,7 +176,7 @@ impl Windowed {
         debug_assert_eq!(self.first + self.held, position);
         let rows = self.k.dim(1)?;
         if self.held + l > rows {
-            // Only the last ones are still seen. They go to the start of the buffer, of a larger one if need be.
+            // Moves the visible keys to the start of the buffer, enlarged if needed.
             let keep = position - self.kept_from(position);
             let needed = window_rows(self.window, l, capacity, self.grid);
             for buffer in [&mut self.k, &mut self.v] {
@@ -200,7 +194,6 @@ impl Windowed {
         }
         self.k.slice_set(k, 1, self.held)?;
         self.v.slice_set(v, 1, self.held)?;
-        // Keys that no new token sees are left out.
         let unseen = self.kept_from(position) - self.first;
         self.held += l;
         let seen = self.held - unseen;
@@ -233,8 +226,8 @@ impl Windowed {
 }
 
 impl Cache {
-    /// An empty cache for up to `capacity` tokens. Allocates the whole of it; pages of system memory are touched only as
-    /// they are written. A cache that no memory can hold is an error. `devices` holds one device a layer.
+    /// An empty cache for up to `capacity` tokens, allocated at once; system memory pages are touched only when written. Returns an error
+    /// if it does not fit. `devices`: one per layer.
     pub(super) fn new(
         spec: &DecoderSpec,
         capacity: usize,
@@ -249,11 +242,11 @@ impl Cache {
             .try_fold(0usize, |sum, (layer, _)| {
                 sum.checked_add(bytes_at_first(&layer.mixer, capacity, formats)?)
             });
-        // The allocator ends the process where it is refused; asked this way, it says so first.
+        // The allocator aborts on failure; this probe returns an error instead.
         let granted = |bytes| {
             let mut probe = Vec::<u8>::new();
             let granted = probe.try_reserve_exact(bytes).is_ok();
-            // Or the compiler takes the allocation out and calls it granted.
+            // Prevents the compiler from removing the allocation.
             std::hint::black_box(&probe);
             granted
         };
@@ -283,30 +276,30 @@ impl Cache {
         self.length == 0
     }
 
-    /// The dtype of keys and values.
+    /// Dtype of keys and values.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// Tokens that fit.
+    /// Maximum number of tokens.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Remembers the current state. The latest marks are remembered by the cache too, for [`Cache::truncate`].
+    /// Marks the current state. The cache also keeps the latest marks, for [`Cache::truncate`].
     pub fn mark(&mut self) -> Result<Mark> {
         self.check_whole()?;
         let mark = self.now()?;
         self.marks.retain(|m| m.length != mark.length);
         if self.marks.len() == REMEMBERED {
-            // The first one is where others may part; the last one is where this one goes on.
+            // Keep the first mark, where other sequences may branch off, and the latest one.
             self.marks.truncate(REMEMBERED - 1);
         }
         self.marks.push(mark.clone());
         Ok(mark)
     }
 
-    /// Forgets every token after the mark, which must be of this cache and of tokens that are still in it.
+    /// Removes every token after the mark, which must be of this cache and not yet removed.
     pub fn roll_back(&mut self, mark: &Mark) -> Result<()> {
         if mark.saved.len() != self.layers.len() || mark.length > self.length {
             candle_core::bail!(
@@ -330,9 +323,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Forgets every token after the first `tokens`, and before those as many as it takes to come to a state that is at
-    /// hand; returns how many are left. A model whose layers all see the whole context is left with `tokens`, others with the
-    /// length of a remembered mark, or 0.
+    /// Keeps at most the first `tokens` tokens and returns how many are left. With only full-attention layers that is `tokens`; otherwise
+    /// the length of the latest kept mark at or before it, or 0.
     pub fn truncate(&mut self, tokens: usize) -> Result<usize> {
         if tokens >= self.length && !self.torn {
             return Ok(self.length);
@@ -356,14 +348,14 @@ impl Cache {
         Ok(self.length)
     }
 
-    /// Begins a forward. Every layer then takes its tokens once, and [`Cache::advance`] ends it.
+    /// Begins a forward pass: every layer takes its tokens once, and [`Cache::advance`] ends it.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.check_whole()?;
         self.torn = true;
         Ok(())
     }
 
-    /// Refuses to go on after a forward that failed half way.
+    /// Returns an error after a forward pass that failed half-way.
     fn check_whole(&self) -> Result<()> {
         if self.torn {
             candle_core::bail!(
@@ -373,8 +365,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes a layer's new keys and values, both (kv_heads, l, head_dim), after the tokens in the cache, and returns views
-    /// of those that the new tokens see. The length grows with [`Cache::advance`], once a forward.
+    /// Appends a layer's new keys and values, both (kv_heads, l, head_dim), and returns views of those that the new tokens see. The length
+    /// grows in [`Cache::advance`].
     pub(super) fn append(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<Seen> {
         let l = k.dim(1)?;
         let end = self.length + l;
@@ -398,7 +390,7 @@ impl Cache {
         }
     }
 
-    /// [`Cache::append`] for what `read` does with what the new tokens see; then they are gone again.
+    /// [`Cache::append`] for the duration of `read`, then removes the tokens again.
     pub(super) fn append_for<T>(
         &mut self,
         layer: usize,
@@ -406,7 +398,7 @@ impl Cache {
         v: &Tensor,
         read: impl FnOnce(Seen) -> Result<T>,
     ) -> Result<T> {
-        // Other layers' buffers are written after the length, where nothing is.
+        // Full-attention buffers are only written past the length.
         let saved = match &self.layers[layer] {
             LayerCache::Windowed(windowed) => Some(windowed.save()?),
             _ => None,
@@ -419,7 +411,6 @@ impl Cache {
         Ok(made)
     }
 
-    /// The state of a linear-attention layer.
     pub(super) fn delta(&self, layer: usize) -> Result<DeltaState> {
         match &self.layers[layer] {
             LayerCache::Delta(state) => Ok(state.clone()),
@@ -427,7 +418,6 @@ impl Cache {
         }
     }
 
-    /// Replaces the state of a linear-attention layer by the one after this forward's tokens.
     pub(super) fn set_delta(&mut self, layer: usize, state: DeltaState) -> Result<()> {
         match &mut self.layers[layer] {
             LayerCache::Delta(old) => *old = state,
@@ -436,14 +426,13 @@ impl Cache {
         Ok(())
     }
 
-    /// Ends a forward: counts `l` tokens that every layer has taken.
     pub(super) fn advance(&mut self, l: usize) {
         self.length += l;
         self.torn = false;
     }
 }
 
-/// Bytes that a layer's cache takes for `capacity` tokens read `l` at a time, or `None` where no number holds them.
+/// Bytes of a layer's cache for `capacity` tokens read `l` at a time; `None` on overflow.
 pub fn cache_bytes(mixer: &MixerSpec, capacity: usize, l: usize, formats: &Formats) -> Option<usize> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
     match mixer {
@@ -471,7 +460,7 @@ mod tests {
 
     const WINDOW: usize = 5;
 
-    /// Keys of one head and one dimension that are their positions, values their negatives.
+    /// One head of one dimension: keys are their positions, values the negated positions.
     fn tokens(from: usize, l: usize) -> (Tensor, Tensor) {
         let k =
             Tensor::arange(from as f32, (from + l) as f32, &Device::Cpu).and_then(|k| k.reshape((1, l, 1)));
@@ -489,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Appends and checks that what the new tokens can see comes back, from the multiple of [`SPLIT_K`] before it on.
+    /// Appends and checks the visible keys, from the multiple of [`SPLIT_K`] before the window on.
     fn append(cache: &mut Windowed, position: usize, l: usize) -> Result<()> {
         let (k, v) = tokens(position, l);
         let seen = cache.append(&k, &v, position, 1 << 20)?;

@@ -20,21 +20,20 @@ pub struct Decoder {
     spec: DecoderSpec,
     embedding: Embedding,
     layers: Vec<Layer>,
-    /// Where each layer is.
+    /// Per layer.
     devices: Vec<Device>,
-    /// The kernels of each layer's attention; nothing of layers without a choice.
+    /// Attention kernels per layer; `None` where there is no choice.
     kernels: Vec<Option<Settled>>,
     ropes: Ropes,
-    /// On the last layer's device, as is the head.
+    /// Norm and head are on the last layer's device.
     norm: RmsNorm,
     head: Projection,
     formats: Formats,
 }
 
 impl Decoder {
-    /// Loads every tensor that the loader's spec asks for; a missing, misshapen or left-over one is an error that names it.
-    /// `devices` holds one device a layer; embedding and head go with the first and the last.
-    /// `kernel` is the choice of what computes attention on CUDA.
+    /// Loads every tensor of the loader's spec; missing, misshapen and unused tensors are errors. `devices`: one per layer; embedding and
+    /// head follow the first and last. `kernel`: the CUDA attention kernel choice.
     pub(super) fn load(
         mut loader: Loader,
         devices: Vec<Device>,
@@ -44,7 +43,7 @@ impl Decoder {
         let (Some(first), Some(last)) = (devices.first(), devices.last()) else {
             return Err(ModelError::NoDevice);
         };
-        // Before the weights: a card whose kernels are wrong is known before minutes of loading.
+        // Self-test the kernels before loading weights, which takes minutes.
         let formats = loader.formats();
         let settled = |(layer, device): (&LayerSpec, &Device)| match layer.attention() {
             Some(attention) => settle(kernel, device, &attention.shape(formats.dtype)),
@@ -60,7 +59,7 @@ impl Decoder {
         let shared = spec.tied.then(|| embedding.moved(last)).transpose()?;
         let head = loader.linear_with(head_name, spec.vocab, spec.hidden, false, shared)?;
         if spec.tied {
-            // Some fine-tuned checkpoints carry a copy of the head beside the embedding that it is tied to.
+            // Some fine-tuned checkpoints store a copy of a tied head.
             loader.accept_copy("lm_head.weight", &rows)?;
         }
         drop(rows);
@@ -74,28 +73,27 @@ impl Decoder {
         Ok(Decoder { spec, embedding, layers, devices, kernels, ropes, norm, head, formats })
     }
 
-    /// The description that it was made of.
+    /// The model's spec.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// The device of the output head, and so of the logits.
+    /// Device of the output head and the logits.
     pub fn device(&self) -> &Device {
         self.devices.last().unwrap_or(&Device::Cpu)
     }
 
-    /// The dtype of weights, and of the factors of products.
+    /// Dtype of weights and products.
     pub fn dtype(&self) -> DType {
         self.formats.dtype
     }
 
-    /// The number formats of weights, hidden states and cache.
+    /// Number formats of weights, hidden states and cache.
     pub fn formats(&self) -> Formats {
         self.formats
     }
 
-    /// The kernels of layer `layer`'s attention, as settled when it was loaded; `None` where there is no choice: on devices other
-    /// than CUDA, and of linear attention.
+    /// The attention kernels of layer `layer`, selected at load; `None` on devices other than CUDA and for linear attention.
     pub fn attention_kernel(&self, layer: usize) -> Option<Settled> {
         self.kernels.get(layer).copied().flatten()
     }
@@ -105,8 +103,8 @@ impl Decoder {
         Cache::new(&self.spec, capacity, &self.formats, &self.devices)
     }
 
-    /// Reads `tokens` after those in the cache and returns the last `keep` final hidden states, at least one, (keep, hidden),
-    /// normed. `pass` is the observer of the layers' attention, with knock-outs or without.
+    /// Appends `tokens` to the cache and returns the last `keep` (at least 1) normalised final hidden states, (keep, hidden). `pass`: the
+    /// observer, and knock-outs if any.
     pub fn forward<'p>(
         &self,
         tokens: &[u32],
@@ -120,20 +118,19 @@ impl Decoder {
         self.norm.forward(&x.narrow(0, tokens.len() - keep, keep)?)
     }
 
-    /// [`Decoder::forward`] of a part of a prompt after which nothing is asked for.
+    /// [`Decoder::forward`] without output, for earlier chunks of a prompt.
     pub fn fill_cache<'p>(&self, tokens: &[u32], cache: &mut Cache, pass: impl Into<Pass<'p>>) -> Result<()> {
         self.pass(tokens, KvView::Sequence { cache, pass: pass.into().again() }, Phase::Prefill).map(drop)
     }
 
-    /// Reads the next token of each branch, group by group, and returns their final hidden states, (branches, hidden), normed. The
-    /// branches of a group begin their own keys at the same position ([`super::Branch::start`]), and keys before it are read once for
-    /// all of them; weights are read once for all groups. Branches on which this has failed cannot go on.
+    /// Decodes one token per branch and returns the normalised final hidden states, (branches, hidden). Branches of a group have the same
+    /// [`super::Branch::start`]; keys before it are read once per group, weights once for all groups. On error the branches are unusable.
     pub fn forward_groups<'a>(&self, tokens: &[u32], groups: Vec<Group<'a>>) -> Result<Tensor> {
         self.norm.forward(&self.pass(tokens, KvView::Branches { groups }, Phase::Decode)?)
     }
 
-    /// Reads `tokens` after those in the cache once for each of `holes`, which say what is hidden from them, and returns all final
-    /// hidden states, reading by reading, (readings * l, hidden), normed. The cache stays as it is.
+    /// Reads `tokens` after the cache once per entry of `holes` (the keys hidden from them) and returns all normalised final hidden states,
+    /// (readings * l, hidden), reading by reading. The cache is unchanged.
     pub fn forward_variants(
         &self,
         tokens: &[u32],
@@ -144,7 +141,7 @@ impl Decoder {
         self.norm.forward(&self.pass(&all, KvView::Variants { cache, holes }, Phase::Prefill)?)
     }
 
-    /// Reads `tokens` after `past` and returns what the last layer makes of them, (l, hidden).
+    /// Output of the last layer for `tokens`, (l, hidden).
     fn pass(&self, tokens: &[u32], mut kv: KvView<'_>, phase: Phase) -> Result<Tensor> {
         let l = tokens.len();
         if l == 0 {
@@ -172,7 +169,7 @@ impl Decoder {
                 x = Own::made(transfer::moved(x.tensor(), device)?);
             }
             let after = |norms: fn(&(RmsNorm, RmsNorm)) -> &RmsNorm| layer.sandwich.as_ref().map(norms);
-            // Generated tokens ask for the same shapes in every layer, and but for the number of keys in every step.
+            // Decode repeats the same shapes in every layer and, except for the number of keys, in every step.
             let layouts = if phase == Phase::Decode { transfer::keep_layouts(device) } else { None };
             let h = layer.mixer_norm.forward(x.tensor())?;
             let (mixed, out) = match &layer.mixer {
@@ -213,8 +210,8 @@ impl Decoder {
         Ok(x.into_tensor())
     }
 
-    /// Shows what the mixer of layer `i` adds at the targets, whose rows `mixed` are what its output projection gets: of linear
-    /// attention the whole, of softmax attention what does not depend on the keys.
+    /// Shows the terms of layer `i`'s mixer at the targets; `mixed`: input of its output projection at the targets. Linear attention shows
+    /// its whole output, softmax attention only the parts that do not depend on keys.
     fn show_mixer(&self, kv: &mut KvView<'_>, i: usize, mixed: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
         let norm = layer.sandwich.as_ref().map(|(mixer, _)| mixer);
@@ -236,7 +233,7 @@ impl Decoder {
         }
     }
 
-    /// Shows what the feed-forward of layer `i` adds at the targets, whose rows `h` are what it gets.
+    /// Shows the feed-forward term of layer `i` at the targets; `h`: its input there.
     fn show_feed_forward(&self, kv: &mut KvView<'_>, i: usize, h: &Tensor, phase: Phase) -> Result<()> {
         let layer = &self.layers[i];
         let norm = layer.sandwich.as_ref().map(|(_, feed_forward)| feed_forward);
@@ -247,8 +244,7 @@ impl Decoder {
         kv.show_term(Term::FeedForward(i, &normed(norm, added)?.to_dtype(DType::F32)?))
     }
 
-    /// The output projection of each head of a softmax layer, transposed: f32
-    /// (heads, head_dim, hidden); `None` at other layers.
+    /// Output projection per head of a softmax layer, transposed: f32 (heads, head_dim, hidden); `None` for other layers.
     pub fn head_outputs(&self, layer: usize) -> Result<Option<Tensor>> {
         let Some(Layer { mixer: Mixer::Attention(attention), .. }) = self.layers.get(layer) else {
             return Ok(None);
@@ -258,10 +254,7 @@ impl Decoder {
         Ok(Some(weight.reshape((spec.heads, spec.head_dim, self.spec.hidden))?))
     }
 
-    /// The output head's factors of a normed state for each of these tokens' logits: f32 (tokens, hidden).
-    ///
-    /// # Errors
-    /// A token outside the vocabulary, or no memory.
+    /// Rows of the output head for these tokens: f32 (tokens, hidden). A token outside the vocabulary is an error.
     pub fn head_rows(&self, tokens: &[u32]) -> Result<Tensor> {
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= self.spec.vocab) {
             candle_core::bail!("token id {id} is outside the model's vocabulary of {}", self.spec.vocab);
@@ -269,29 +262,26 @@ impl Decoder {
         self.head.weights_of(tokens)
     }
 
-    /// The tokens' embeddings, (l, hidden).
     fn embed(&self, tokens: &[u32]) -> Result<Own> {
         let x = self.embedding.of(tokens, self.formats.activations)?;
         Ok(Own::made(match self.spec.embedding_scale {
             None => x,
-            // Rounded to the dtype first, as transformers does (`Gemma3TextScaledWordEmbedding`).
+            // Rounded to the dtype first, as in transformers (`Gemma3TextScaledWordEmbedding`).
             Some(scale) => (x * rounded_to(scale, self.formats.dtype))?,
         }))
     }
 
-    /// The output head: normed hidden states (n, hidden) -> logits f32 (n, vocab).
+    /// The output head: normalised hidden states (n, hidden) -> f32 logits (n, vocab).
     pub fn logits(&self, hidden: &Tensor, phase: Phase) -> Result<Tensor> {
         self.head.forward(hidden, phase)?.to_dtype(DType::F32)
     }
 }
 
-/// Some rows of a matrix.
 fn rows_of(x: &Tensor, rows: &[usize]) -> Result<Tensor> {
     let rows = rows.iter().map(|&row| x.narrow(0, row, 1)).collect::<Result<Vec<_>>>()?;
     Tensor::cat(&rows, 0)?.contiguous()
 }
 
-/// A norm of what is added, where there is one.
 fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
     match norm {
         Some(norm) => norm.forward(&x),
@@ -299,7 +289,6 @@ fn normed(norm: Option<&RmsNorm>, x: Tensor) -> Result<Tensor> {
     }
 }
 
-/// A factor as a tensor of the dtype would hold it.
 fn rounded_to(factor: f64, dtype: DType) -> f64 {
     match dtype {
         DType::BF16 => bf16::from_f32(factor as f32).to_f64(),

@@ -1,7 +1,6 @@
-//! The facts about a model before its weights are loaded: enough to plan its memory.
+//! Facts about a model without loading its weights, for memory planning.
 //!
-//! From a config.json alone, from a GGUF file's headers, or from the configs of released models that are compiled in
-//! (`configs/`), so that a user can plan before a download. Called by `model plan` and by the engine's refusals.
+//! Read from a config.json, a GGUF header, or the built-in configs of released models (`configs/`), so that planning needs no download.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use super::weights::GgufFile;
 use super::{DecoderSpec, ModelError, PackedWeight, Projection};
 use super::{ModelFiles, ModelKind};
 
-/// The configs of released models: manifest name (also the file's) and text.
+/// Built-in configs: manifest name (also the file's) and text.
 const RELEASED: &[(&str, &str)] = &[
     ("smollm2-135m", include_str!("../../configs/smollm2-135m.json")),
     ("gemma3-270m", include_str!("../../configs/gemma3-270m.json")),
@@ -36,67 +35,58 @@ const RELEASED: &[(&str, &str)] = &[
     ("minimax-m2.5", include_str!("../../configs/minimax-m2.5.json")),
 ];
 
-/// A model's description, and what its file adds to the memory that the description implies.
+/// A model's spec, and facts about its files that affect memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelDescription {
-    /// The decoder's description.
+    /// The decoder's spec.
     pub spec: DecoderSpec,
-    /// Of a quantised GGUF file: its weights that are packed on the CPU in f32 or bf16.
+    /// Packed weights of a quantised GGUF file, on the CPU in f32 or bf16.
     pub packed: Option<Packed>,
-    /// Bytes of the weight files; 0 where they are not here.
+    /// Bytes of the weight files; 0 if they are not local.
     pub file_bytes: u64,
 }
 
-/// The weights of a model that decoding reads packed.
+/// Sizes of the weights that decode reads packed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// Of every layer.
+    /// Per layer.
     pub layers: Vec<PackedBytes>,
-    /// That of the output head, tied or not.
+    /// The output head, tied or not.
     pub head: PackedBytes,
 }
 
 /// Bytes of packed weights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PackedBytes {
-    /// Packed.
+    /// Packed bytes.
     pub packed: u64,
-    /// Their values in f32, where they are kept too.
+    /// Bytes of the f32 copy, if kept.
     pub dense: u64,
-    /// The most values that are made at once, where they are not kept.
+    /// Largest dequantisation buffer, if no copy is kept.
     pub scratch: u64,
 }
 
 impl ModelDescription {
-    /// From a decoder's description alone: dense weights, no file.
+    /// From a spec alone: dense weights, no files.
     pub fn of(spec: DecoderSpec) -> Self {
         ModelDescription { spec, packed: None, file_bytes: 0 }
     }
 
-    /// From the text of a config.json, called `place` in errors.
-    ///
-    /// # Errors
-    /// [`ModelError`] for what is no config of a known architecture.
+    /// From the text of a config.json, called `place` in errors; an error unless it is a config of a known architecture.
     pub fn from_config_text(text: &[u8], place: &str) -> Result<Self, ModelError> {
         let config: Value = serde_json::from_slice(text)
             .map_err(|source| ModelError::Json { place: place.to_owned(), source })?;
         Ok(Self::of(arch::from_config(&config, place)?.1))
     }
 
-    /// From a config.json, whatever it is called.
-    ///
-    /// # Errors
-    /// [`ModelError`] where it cannot be read or is no config of a known architecture.
+    /// From a config.json with any file name; an error if it is unreadable or no config of a known architecture.
     pub fn from_config_file(path: &Path) -> Result<Self, ModelError> {
         let place = path.display().to_string();
         let text = std::fs::read(path).map_err(|source| ModelError::Io { place: place.clone(), source })?;
         Self::from_config_text(&text, &place)
     }
 
-    /// From a folder's config.json (its weights need not be there) or a GGUF file's headers.
-    ///
-    /// # Errors
-    /// [`ModelError`] for what is no model of a known architecture.
+    /// From a folder's config.json (weights may be missing) or a GGUF header; an error if the architecture is unknown.
     pub fn from_files(files: &ModelFiles) -> Result<Self, ModelError> {
         match &files.kind {
             ModelKind::Gguf(parts) => Self::from_gguf_parts(parts),
@@ -111,7 +101,7 @@ impl ModelDescription {
         Ok(Self::from_gguf(&file, &architecture.names, spec))
     }
 
-    /// From an open GGUF file, whose names differ by `names`, and what it describes.
+    /// From an open GGUF file and its spec; `names`: its naming differences.
     pub(super) fn from_gguf(file: &GgufFile, names: &Names, spec: DecoderSpec) -> Self {
         let mut packed =
             Packed { layers: vec![PackedBytes::default(); spec.layers.len()], head: PackedBytes::default() };
@@ -119,7 +109,7 @@ impl ModelDescription {
         for info in file.tensors() {
             let (count, rows, cols) = match *info.shape.as_slice() {
                 [rows, cols] => (1, rows, cols),
-                // Experts, each of them packed on its own.
+                // Experts are packed separately.
                 [count, rows, cols] => (count as u64, rows, cols),
                 _ => continue,
             };
@@ -138,7 +128,7 @@ impl ModelDescription {
                     let mut known = names.gguf.iter().chain(&GGUF_NAMES);
                     let canonical = known.find(|(_, theirs)| *theirs == part).map_or(part, |(ours, _)| ours);
                     if (names.gguf_columns)(canonical, spec, cols).is_some() {
-                        continue; // The loader moves its columns, and does not pack it.
+                        continue; // The loader permutes its columns, and does not pack it.
                     }
                     sum
                 }
@@ -151,13 +141,13 @@ impl ModelDescription {
         ModelDescription { spec, packed: any.then_some(packed), file_bytes: file.file_bytes() }
     }
 
-    /// The description of a released model by its manifest's name, if its config is compiled in.
+    /// A released model by manifest name, if its config is built in.
     pub fn released(name: &str) -> Option<Result<Self, ModelError>> {
         let (_, text) = RELEASED.iter().find(|(known, _)| *known == name)?;
         Some(Self::from_config_text(text.as_bytes(), &format!("crates/core/configs/{name}.json")))
     }
 
-    /// The names of the released models whose configs are compiled in.
+    /// Names of the released models with built-in configs.
     pub fn released_names() -> impl Iterator<Item = &'static str> {
         RELEASED.iter().map(|(name, _)| *name)
     }

@@ -1,21 +1,21 @@
-//! Why a model could not be described, loaded or run.
+//! Errors of describing, loading and running models.
 
 use super::weights::{GgufError, SafetensorsError};
 
-/// Why a model could not be described, loaded or run. Every text names the thing, the value and the remedy.
+/// A model could not be described, loaded or run. Messages name the thing, the value and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The checkpoint's architecture is not in the table.
+    /// Unknown architecture.
     #[error(
         "unknown architecture `{found}`; this build knows {known}. See CONTRIBUTING.md for how to add one"
     )]
     UnknownArchitecture {
         /// The config's value.
         found: String,
-        /// The known ones, comma-separated.
+        /// Supported values, comma-separated.
         known: String,
     },
-    /// A config field is missing, has the wrong type, or asks for maths that this build does not do.
+    /// A config field is missing, has the wrong type or an unsupported value.
     #[error("{place}: `{field}` {problem}")]
     Config {
         /// The file.
@@ -25,28 +25,28 @@ pub enum ModelError {
         /// The fault.
         problem: String,
     },
-    /// The config contradicts itself.
+    /// The config is inconsistent.
     #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
     Contradiction {
         /// The file.
         place: String,
-        /// The contradiction.
+        /// The inconsistency.
         fault: String,
     },
-    /// A dtype of the cache that the device does not keep.
+    /// The device does not support the cache dtype.
     #[error(transparent)]
     CacheFormat(#[from] super::CacheFormat),
-    /// A tensor that the architecture needs is not in the checkpoint.
+    /// A required tensor is missing.
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"
     )]
     MissingTensor {
         /// The file or folder.
         place: String,
-        /// The tensor, by the file's naming.
+        /// The tensor, by its name in the file.
         name: String,
     },
-    /// A tensor has another shape than the config implies.
+    /// A tensor's shape differs from the config.
     #[error("{place}: tensor `{name}` has shape {found:?} where the config implies {expected:?}")]
     Shape {
         /// The file or folder.
@@ -55,20 +55,20 @@ pub enum ModelError {
         name: String,
         /// Its shape.
         found: Vec<usize>,
-        /// The shape by the config.
+        /// The expected shape.
         expected: Vec<usize>,
     },
-    /// The checkpoint has tensors that the architecture does not use: running without them would be another model.
+    /// Unused tensors: ignoring them would change the model.
     #[error(
         "{place}: tensors that this architecture does not use: {names}; the config does not describe this checkpoint"
     )]
     LeftOver {
         /// The file or folder.
         place: String,
-        /// The first few, comma-separated.
+        /// The first few names, comma-separated.
         names: String,
     },
-    /// Quantised blocks of a tensor are broken.
+    /// Invalid quantised blocks.
     #[error("{place}: {source}; fetch the model again")]
     Blocks {
         /// The file.
@@ -76,32 +76,32 @@ pub enum ModelError {
         /// The fault.
         source: super::weights::BlocksError,
     },
-    /// There is nothing to put the layers on.
+    /// No layers or devices were given.
     #[error("a model needs at least one layer and a device for each; none was given")]
     NoDevice,
     /// No path was given.
     #[error("no model file was given; name a model, a folder or a .gguf file")]
     NoFile,
-    /// A file could not be read.
+    /// I/O error.
     #[error("cannot read {place}")]
     Io {
         /// The file.
         place: String,
-        /// The system's message.
+        /// The I/O error.
         source: std::io::Error,
     },
-    /// A GGUF file is broken.
+    /// Invalid GGUF file.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// A safetensors folder is broken.
+    /// Invalid safetensors folder.
     #[error(transparent)]
     Safetensors(#[from] SafetensorsError),
-    /// A JSON file is broken.
+    /// Invalid JSON.
     #[error("{place} is not valid JSON; fetch the model again")]
     Json {
         /// The file.
         place: String,
-        /// Where it breaks.
+        /// The parse error.
         source: serde_json::Error,
     },
     /// A tensor operation failed.

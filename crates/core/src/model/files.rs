@@ -1,13 +1,11 @@
-//! A model's files at a path: which form they have, and which of them decide its answers.
-//!
-//! Looks at names only; the readers check what is in the files.
+//! A model's files at a path. Looks at names only; readers validate the contents.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::weights::gguf::{self, GgufError};
 
-/// The files besides the weights that decide how a model folder behaves; part of its digest.
+/// Files of a model folder, besides the weights, that affect its answers; part of its digest.
 const FOLDER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -17,10 +15,10 @@ const FOLDER_FILES: &[&str] = &[
     "model.safetensors.index.json",
 ];
 
-/// The files of a model, in the form they have.
+/// File format of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelKind {
-    /// One GGUF, or all parts of a split one in order.
+    /// One GGUF file, or all parts of a split one in order.
     Gguf(Vec<PathBuf>),
     /// A folder in Hugging Face layout (config.json, *.safetensors, tokenizer.json, ...).
     Folder(PathBuf),
@@ -29,13 +27,13 @@ pub enum ModelKind {
 /// A model on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFiles {
-    /// The name by which it was asked for, or that of the file (less its ending) or folder.
+    /// The requested name, or that of the file (without extension) or folder.
     pub name: String,
-    /// Where the files are.
+    /// Paths of the files.
     pub kind: ModelKind,
 }
 
-/// There is no model at a path.
+/// No model at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     /// No such file or folder.
@@ -46,20 +44,20 @@ pub enum PathError {
         /// The path.
         path: PathBuf,
     },
-    /// Neither a folder in Hugging Face layout nor a GGUF file.
+    /// Neither a Hugging Face folder nor a GGUF file.
     #[error("{path} is not a model: {fault}")]
     NotAModel {
         /// The path.
         path: PathBuf,
-        /// The fault, and the remedy.
+        /// The fault and its remedy.
         fault: String,
     },
-    /// The file system refused.
+    /// I/O error.
     #[error("cannot read {path}")]
     Io {
         /// The path.
         path: PathBuf,
-        /// The operating system's reason.
+        /// The I/O error.
         source: io::Error,
     },
     /// A split GGUF is incomplete.
@@ -68,7 +66,7 @@ pub enum PathError {
 }
 
 impl ModelFiles {
-    /// The path to show: the (first) GGUF file or the folder.
+    /// Path for display: the (first) GGUF file or the folder.
     pub fn path(&self) -> &Path {
         match &self.kind {
             ModelKind::Gguf(parts) => parts.first().map_or(Path::new(""), PathBuf::as_path),
@@ -84,7 +82,7 @@ impl ModelFiles {
         }
     }
 
-    /// The model at a path: a folder with config.json, or a `.gguf` file with all its parts.
+    /// Finds the model at a path: a folder with config.json, or a `.gguf` file with all its parts.
     pub fn at(path: &Path) -> Result<ModelFiles, PathError> {
         let not_a_model = |fault: String| PathError::NotAModel { path: path.to_path_buf(), fault };
         let metadata = match std::fs::metadata(path) {
@@ -99,7 +97,7 @@ impl ModelFiles {
                 let fault = "the folder has no config.json; give a folder in Hugging Face layout, or the .gguf file itself";
                 return Err(not_a_model(fault.to_string()));
             }
-            // `.` and `models/` have no last part of their own; their real path has.
+            // `.` and `models/` have no file name; their canonical path has one.
             let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
             let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
             return Ok(ModelFiles { name, kind: ModelKind::Folder(path.to_path_buf()) });
@@ -113,7 +111,7 @@ impl ModelFiles {
         Ok(ModelFiles { name, kind: ModelKind::Gguf(gguf::split_parts(path)?) })
     }
 
-    /// The files that decide the model's answers: all parts of a GGUF file, or those of a folder that are read.
+    /// Files that affect the model's answers: all GGUF parts, or a folder's files that are read.
     pub fn deciding(&self) -> Result<Vec<PathBuf>, PathError> {
         let dir = match &self.kind {
             ModelKind::Gguf(parts) => return Ok(parts.clone()),
@@ -137,7 +135,7 @@ impl ModelFiles {
     }
 }
 
-/// True if a path has the extension of GGUF files.
+/// True for the `.gguf` extension.
 pub fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
 }

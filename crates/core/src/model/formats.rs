@@ -1,24 +1,24 @@
-//! The number formats of a decoder: of its weights and products, of what lies between them, and of its cache.
+//! Number formats of a decoder.
 
 use candle_core::{DType, Device};
 
 use crate::transfer::cpu_kernels;
 
-/// Number formats, as a device has them.
+/// Number formats on a device.
 ///
-/// On the CPU bf16 is the format of weights and of the factors of products, linear ones and attention's; sums, hidden states, norms,
-/// softmax, router and logits are f32. On other devices hidden states are in the format of the weights.
+/// bf16 on the CPU applies to weights and to factors of products, attention included; sums, hidden states, norms, softmax, router and
+/// logits are f32. Other devices keep hidden states in the weights' dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Formats {
-    /// Of weights, and of the factors of products.
+    /// Weights and factors of products.
     pub dtype: DType,
-    /// Of hidden states.
+    /// Hidden states.
     pub activations: DType,
-    /// Of keys and values in the cache.
+    /// Keys and values in the cache.
     pub cache: DType,
 }
 
-/// A format of the cache that a device does not keep.
+/// A cache dtype that the device does not support.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a cache in {cache} beside {dtype} on {device}: only the CPU, in f32 or bf16, keeps its cache in another dtype (f32, bf16 or f16); leave `--cache-dtype` out"
@@ -30,15 +30,13 @@ pub struct CacheFormat {
 }
 
 impl Formats {
-    /// Of `dtype` on these devices, with the cache in `cache` where that is given; else in `dtype`.
-    ///
-    /// # Errors
-    /// A cache of another dtype than that of the activations on another device than the CPU, or beside f16.
+    /// Formats for `dtype` on these devices; the cache defaults to `dtype`. Returns an error if the cache dtype differs from that of hidden
+    /// states on a device other than the CPU, or with f16.
     pub fn new(dtype: DType, cache: Option<DType>, devices: &[Device]) -> Result<Self, CacheFormat> {
         Self::on(dtype, cache, devices.iter().all(cpu_kernels))
     }
 
-    /// The same where `on_cpu` says whether all devices are the CPU.
+    /// As `new`; `on_cpu`: all devices are the CPU.
     pub fn on(dtype: DType, cache: Option<DType>, on_cpu: bool) -> Result<Self, CacheFormat> {
         let by_slices = on_cpu && matches!(dtype, DType::F32 | DType::BF16);
         let activations = if by_slices { DType::F32 } else { dtype };
@@ -52,7 +50,7 @@ impl Formats {
         Ok(Formats { dtype, activations, cache: kept })
     }
 
-    /// Everything in `dtype`, hidden states too, as on a card: on the CPU by Candle's operations, as a reference for cards.
+    /// Everything in `dtype`, hidden states included, as on GPUs; on the CPU this is a reference for GPUs.
     pub fn throughout(dtype: DType) -> Self {
         Formats { dtype, activations: dtype, cache: dtype }
     }
@@ -62,14 +60,14 @@ impl Formats {
         self.activations == DType::F32
     }
 
-    /// True if products are of bf16 numbers between hidden states in f32: on the CPU.
+    /// True if products are bf16 and hidden states f32, as on the CPU.
     pub fn half_products(&self) -> bool {
         self.dtype == DType::BF16 && self.activations == DType::F32
     }
 }
 
 impl std::fmt::Display for Formats {
-    /// The dtype, and that of the cache where it is another.
+    /// The dtype, and the cache's if it differs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.cache == self.dtype {
             true => f.write_str(self.dtype.as_str()),

@@ -1,9 +1,7 @@
-//! The view of the KV cache that a forward pass has: one sequence, or a branch for each row of a decoded batch.
+//! KV view of a forward pass: one sequence, or one branch per row of a decode batch.
 //!
-//! Rows of a batch come in groups: branches of one trunk whose own keys begin at the same place read what is before it once for
-//! all of them. Branches of other trunks, or with other beginnings, are groups of their own; all rows share the reading of weights.
-//! The decoder hands it down to the token mixers: attention appends keys and values and attends, linear attention advances its
-//! state. All other layers work on rows and do not depend on the view.
+//! Branches of one trunk with the same start form a group, which reads the trunk's keys once; all rows share the reading of weights. The
+//! decoder passes the view to the token mixers: attention appends keys and values and attends, linear attention advances its state.
 
 use std::ops::Range;
 
@@ -16,38 +14,36 @@ use crate::attention::{
 };
 use crate::bfloat;
 
-/// Where the tokens of one forward pass are appended.
+/// Destination of a forward pass's tokens.
 pub(super) enum KvView<'a> {
-    /// They follow each other, after those in the cache.
+    /// Consecutive tokens after the cache.
     Sequence { cache: &'a mut Cache, pass: Pass<'a> },
-    /// Each is the next one of another branch, group by group.
+    /// One token per branch, group by group.
     Branches { groups: Vec<Group<'a>> },
-    /// The same tokens follow those in the cache once for each of what is hidden from them, and none of them stays.
+    /// The same tokens once per entry of `holes`; none stays in the cache.
     Variants { cache: &'a mut Cache, holes: &'a [LayerHoles] },
 }
 
-/// The settings of attention in one forward pass: its observer, and the keys that are hidden from rows. Nothing of it stays
-/// when the pass is over.
+/// Attention settings of one forward pass; borrowed for its duration.
 pub struct Pass<'a> {
-    /// Reads attention and changes nothing.
+    /// Read-only observer.
     pub observer: &'a mut dyn Observer,
-    /// Knock-outs, by layer.
+    /// Knock-outs by layer.
     pub knockouts: Option<&'a LayerHoles>,
 }
 
 impl<'a> Pass<'a> {
-    /// The same with keys hidden.
+    /// Hides keys.
     #[must_use]
     pub fn hiding(self, knockouts: &'a LayerHoles) -> Self {
         Pass { knockouts: Some(knockouts), ..self }
     }
 
-    /// The same for another forward pass.
+    /// Reborrows it for another forward pass.
     pub fn again(&mut self) -> Pass<'_> {
         Pass { observer: &mut *self.observer, knockouts: self.knockouts }
     }
 
-    /// The keys hidden at a layer.
     fn holes(&self, layer: usize) -> Holes {
         self.knockouts.map(|knockouts| knockouts.of(layer)).unwrap_or_default()
     }
@@ -65,14 +61,13 @@ impl<'a, 'o: 'a> From<&'a mut (dyn Observer + 'o)> for Pass<'a> {
     }
 }
 
-/// A branch whose next token is read, and how it attends.
+/// A branch to decode and its attention settings.
 pub type Row<'a> = (&'a mut Branch, Pass<'a>);
 
-/// A trunk and branches of it, whose own keys begin at the same position.
+/// A trunk and branches of it with the same start.
 pub type Group<'a> = (&'a Cache, Vec<Row<'a>>);
 
 impl KvView<'_> {
-    /// The positions of `l` new tokens.
     pub fn positions(&self, l: usize) -> Vec<usize> {
         match self {
             KvView::Sequence { cache, .. } => (cache.len()..cache.len() + l).collect(),
@@ -86,7 +81,6 @@ impl KvView<'_> {
         }
     }
 
-    /// The dtype of keys and values.
     fn cache_dtype(&self) -> Option<DType> {
         match self {
             KvView::Sequence { cache, .. } | KvView::Variants { cache, .. } => Some(cache.dtype()),
@@ -94,7 +88,7 @@ impl KvView<'_> {
         }
     }
 
-    /// Begins a forward of `l` tokens. Every layer then takes them once, and [`KvView::advance`] ends it.
+    /// Begins a forward pass of `l` tokens: every layer takes them once, and [`KvView::advance`] ends it.
     pub fn begin(&mut self, l: usize) -> Result<()> {
         match self {
             KvView::Sequence { cache, .. } => cache.begin(),
@@ -124,7 +118,6 @@ impl KvView<'_> {
         }
     }
 
-    /// Ends a forward of `l` tokens.
     pub fn advance(&mut self, l: usize) {
         match self {
             KvView::Sequence { cache, .. } => cache.advance(l),
@@ -136,7 +129,7 @@ impl KvView<'_> {
         }
     }
 
-    /// Shows the observer of a sequence the gates of a layer's heads, (l, heads * head_dim).
+    /// Shows the observer a layer's head gates, (l, heads * head_dim). Sequences only.
     pub fn show_gate(&mut self, gate: &Tensor) -> Result<()> {
         match self {
             KvView::Sequence { pass, .. } => pass.observer.observe(Event::Gate(gate)),
@@ -144,7 +137,7 @@ impl KvView<'_> {
         }
     }
 
-    /// The rows of `l` new tokens of a sequence whose terms are observed.
+    /// Rows of `l` new tokens whose terms are observed. Sequences only.
     pub fn targets(&self, l: usize) -> Vec<usize> {
         match self {
             KvView::Sequence { cache, pass } => {
@@ -154,7 +147,7 @@ impl KvView<'_> {
         }
     }
 
-    /// Shows the observer of a sequence a term of its targets.
+    /// Shows the observer a term of its targets. Sequences only.
     pub fn show_term(&mut self, term: Term<'_>) -> Result<()> {
         match self {
             KvView::Sequence { cache, pass } => pass.observer.observe(Event::Term(cache.len(), term)),
@@ -162,10 +155,10 @@ impl KvView<'_> {
         }
     }
 
-    /// Appends a layer's keys and values, both (l, kv_heads, head_dim), and attends to what their queries `q`
-    /// (l, heads, head_dim) see: (l, heads, head_dim). The positions of `site` are filled in here.
+    /// Appends a layer's keys and values, both (l, kv_heads, head_dim), and attends with its queries `q` (l, heads, head_dim). Sets the
+    /// positions of `site`. Returns (l, heads, head_dim).
     pub fn attend(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, site: Site) -> Result<Tensor> {
-        // The caches are laid out (kv_heads, position, head_dim), in a dtype of their own.
+        // Cache layout: (kv_heads, position, head_dim), in the cache's dtype.
         let dtype = self.cache_dtype();
         let kept = |x: &Tensor| bfloat::to_dtype(&x.transpose(0, 1)?, dtype.unwrap_or(x.dtype()));
         let (k, v) = (kept(k)?, kept(v)?);
@@ -178,7 +171,7 @@ impl KvView<'_> {
             }
             KvView::Variants { cache, holes } => {
                 let (layer, offset, l) = (site.layer, cache.len(), q.dim(0)? / holes.len());
-                // Where the layer keeps all keys, all readings go over them at once.
+                // If the layer keeps all keys, all readings share one pass over them.
                 let before = match offset > 0 && attention::shares_prefix(q.device(), q.dtype()) {
                     true => cache.before(layer, offset)?,
                     false => None,
@@ -200,7 +193,7 @@ impl KvView<'_> {
                 }
                 let rows = holes.iter().enumerate().map(|(nth, holes)| {
                     let (k, v) = (k.narrow(1, nth * l, l)?, v.narrow(1, nth * l, l)?);
-                    // Each takes the place of the one before.
+                    // Each reading overwrites the previous one.
                     cache.append_for(layer, &k, &v, |seen| {
                         let site =
                             Site { offset, first_key: seen.first, holes: holes.of(layer), ..site.clone() };
@@ -223,9 +216,8 @@ impl KvView<'_> {
         }
     }
 
-    /// Brings the states of a linear-attention layer over `l` new tokens: `read` is called with every run of rows that
-    /// follow each other, their place, the state before them, and who observes; it returns their outputs and the state
-    /// after them. Returns the outputs of all rows.
+    /// Advances a linear-attention layer by `l` tokens. `read` gets each run of consecutive rows, its site, the state before it and the
+    /// observer, and returns outputs and the new state. Returns the outputs of all rows.
     pub fn advance_states(
         &mut self,
         layer: usize,
@@ -264,7 +256,7 @@ impl KvView<'_> {
     }
 }
 
-/// [`KvView::attend`] of a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
+/// [`KvView::attend`] for a group: `q` (branches, heads, head_dim), `k` and `v` (kv_heads, branches, head_dim).
 fn attend_group(
     (trunk, rows): &mut Group<'_>,
     q: &Tensor,

@@ -1,9 +1,8 @@
-//! Tensors by canonical name, from a Hugging Face folder, a GGUF file, or made up.
+//! Loads tensors by canonical name from a Hugging Face folder, a GGUF file, or synthetic weights.
 //!
-//! Canonical names are those of transformers' Llama below `model.` (`layers.3.self_attn.q_proj`), and those of the class
-//! that a part was first seen in for what Llama has not (`linear_attn.in_proj_qkv`, `mlp.experts.7.gate_proj`). How a
-//! checkpoint's own names and row orders differ is in the architecture's [`Names`]. The loader checks shapes, remembers what
-//! was used, and reports what was left over: a checkpoint with tensors that the decoder does not know is another model.
+//! Canonical names are transformers' Llama names below `model.` (`layers.3.self_attn.q_proj`), and for other parts the names of the first
+//! supported class (`linear_attn.in_proj_qkv`, `mlp.experts.7.gate_proj`). [`Names`] holds an architecture's differences. The loader
+//! validates shapes and rejects checkpoints with unused tensors.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,33 +19,33 @@ use super::weights::{BlockType, GgufFile, SafetensorsFolder, gguf};
 use super::{DecoderSpec, Formats, MlpSpec, ModelError};
 use crate::transfer;
 
-/// Where a model's tensors come from.
+/// Source of a model's tensors.
 #[derive(Debug)]
 pub enum Checkpoint {
     /// One GGUF file, or all parts of a split one.
     Gguf(GgufFile),
     /// A folder with safetensors.
     Safetensors {
-        /// Its weights.
+        /// The opened folder.
         folder: SafetensorsFolder,
-        /// Rows and columns that share a scale, where weights are FP8.
+        /// Rows and columns per scale of FP8 weights.
         fp8_block: (usize, usize),
     },
-    /// No files: weights are made up.
+    /// Synthetic weights, without files.
     Weightless(Weightless),
 }
 
-/// The choice of what is kept of quantised weights on the CPU in f32 or bf16, beside the packed bits that decoding reads.
+/// Dequantised copies of quantised weights, kept on the CPU in f32 or bf16 beside the packed weights for decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kept {
-    /// The dequantised weights in the model's dtype, made once: the faster way.
+    /// Dequantised once, in the model's dtype; faster.
     #[default]
     Dense,
-    /// Nothing: a prefill dequantises one projection at a time, for every chunk anew. The same numbers in less memory.
+    /// Packed only: each projection is dequantised for every prefill chunk. Same numbers, less memory.
     Quantised,
 }
 
-/// Hands out the tensors of a checkpoint on a device in a dtype.
+/// Loads the tensors of a checkpoint to a device in a dtype.
 #[derive(Debug)]
 pub struct Loader {
     checkpoint: Checkpoint,
@@ -55,14 +54,14 @@ pub struct Loader {
     device: Device,
     kept: Kept,
     names: &'static Names,
-    /// The prefix of `embed_tokens` in a Hugging Face checkpoint.
+    /// Prefix of `embed_tokens` in a Hugging Face checkpoint.
     prefix: &'static str,
     spec: DecoderSpec,
     used: HashSet<String>,
 }
 
 impl Loader {
-    /// A loader of the tensors of `spec` from `checkpoint`, called `place` in errors, whose names differ by `names`.
+    /// `place` names the checkpoint in errors; `names`: its naming differences.
     pub(super) fn new(
         checkpoint: Checkpoint,
         place: String,
@@ -82,32 +81,32 @@ impl Loader {
         Loader { checkpoint, place, formats, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
-    /// The decoder's description.
+    /// The decoder's spec.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// The number formats of the decoder.
+    /// The decoder's number formats.
     pub fn formats(&self) -> Formats {
         self.formats
     }
 
-    /// Puts the tensors that are asked for from now on onto `device`.
+    /// Loads subsequent tensors to `device`.
     pub fn put_on(&mut self, device: &Device) {
         self.device = device.clone();
     }
 
-    /// A dense tensor of the shape given, in the dtype of activations.
+    /// A dense tensor of the given shape, in the activations' dtype.
     pub fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         self.tensor_in(name, shape, self.formats.activations)
     }
 
-    /// The same in the dtype of weights.
+    /// In the weights' dtype.
     pub(super) fn weight(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         self.tensor_in(name, shape, self.formats.dtype)
     }
 
-    /// [`Loader::tensor`] in f32, whatever the model's dtype.
+    /// [`Loader::tensor`] in f32.
     pub fn tensor_f32(&mut self, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         self.tensor_in(name, shape, DType::F32)
     }
@@ -132,7 +131,7 @@ impl Loader {
         Ok(tensor)
     }
 
-    /// The f32 decay rates exp(A_log) of a linear-attention layer's heads. GGUF files store -exp(A_log).
+    /// f32 decay rates exp(A_log) of a linear-attention layer's heads. GGUF stores -exp(A_log).
     pub(super) fn decay(&mut self, name: &str, heads: usize) -> Result<Tensor, ModelError> {
         let stored = self.tensor_f32(name, &[heads])?;
         Ok(match self.checkpoint {
@@ -141,7 +140,7 @@ impl Loader {
         })
     }
 
-    /// The taps of a depthwise convolution, f32 (channels, taps).
+    /// Taps of a depthwise convolution, f32 (channels, taps).
     pub(super) fn taps(&mut self, name: &str, channels: usize, taps: usize) -> Result<Tensor, ModelError> {
         match self.checkpoint {
             Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => self.tensor_f32(name, &[channels, taps]),
@@ -151,7 +150,6 @@ impl Loader {
         }
     }
 
-    /// The linear map `name` from `inputs` to `outputs`.
     pub(super) fn linear(
         &mut self,
         name: &str,
@@ -162,7 +160,7 @@ impl Loader {
         self.linear_with(name, outputs, inputs, bias, None)
     }
 
-    /// A dense weight (out, in) as a projection, with a bias (out).
+    /// `weight`: (out, in); `bias`: (out).
     fn dense(&self, weight: &Tensor, bias: Option<Tensor>) -> candle_core::Result<Projection> {
         match self.formats.half_products() {
             true => Ok(Projection::half(Arc::new(HalfWeight::new(weight)?), bias)),
@@ -170,7 +168,7 @@ impl Loader {
         }
     }
 
-    /// [`Loader::linear`] with the dequantised weight already at hand (the tied output head).
+    /// [`Loader::linear`] with a known dequantised weight (the tied output head).
     pub(super) fn linear_with(
         &mut self,
         name: &str,
@@ -217,7 +215,6 @@ impl Loader {
         Ok(linear)
     }
 
-    /// The gated block `name`.
     pub(super) fn mlp(&mut self, name: &str, hidden: usize, spec: &MlpSpec) -> Result<Mlp, ModelError> {
         let gate = self.linear(&format!("{name}.gate_proj"), spec.intermediate, hidden, spec.bias)?;
         let up = self.linear(&format!("{name}.up_proj"), spec.intermediate, hidden, spec.bias)?;
@@ -225,7 +222,7 @@ impl Loader {
         Ok(Mlp::new(gate, up, down, spec.activation)?)
     }
 
-    /// The `count` expert blocks below `name`, one tensor an expert or all experts in one.
+    /// The `count` experts below `name`, stored separately or fused.
     pub(super) fn experts(
         &mut self,
         name: &str,
@@ -252,7 +249,7 @@ impl Loader {
         }
     }
 
-    /// One expert of llama.cpp's stacks, (experts, out, in) and (experts, out).
+    /// One expert of llama.cpp's stacked tensors, (experts, out, in) and (experts, out).
     fn stacked_expert(
         &mut self,
         name: &str,
@@ -282,9 +279,8 @@ impl Loader {
         Ok(Mlp::new(gate, up, down, spec.activation)?)
     }
 
-    /// One expert of a Hugging Face checkpoint that stores gate and up of all experts as one tensor: MXFP4 blocks of
-    /// (experts, out, in), or dense. Dense ones are (experts, in, out) where [`Names::interleaved_experts`] says that gate and
-    /// up alternate (gpt-oss), else (experts, out, in), gates first.
+    /// One expert of a Hugging Face checkpoint with fused gate and up: MXFP4 blocks of (experts, out, in), or dense. Dense tensors are
+    /// (experts, in, out) with [`Names::interleaved_experts`] (gpt-oss), else (experts, out, in), gates first.
     fn fused_expert(
         &mut self,
         gate_up: &str,
@@ -301,7 +297,7 @@ impl Loader {
             let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
                 return Err(ModelError::NoFile);
             };
-            // Either of the two, so that the missing one is what an error names.
+            // Either one suffices, so that the error names the missing one.
             if blocks.iter().any(|name| folder.contains(name)) {
                 let columns = inputs.next_multiple_of(32);
                 if columns != inputs {
@@ -328,7 +324,7 @@ impl Loader {
         };
         let both = matrix(gate_up, 2 * width, hidden)?;
         let down_weight = matrix(down, hidden, width)?;
-        // (2 * width, ...) -> the rows of the gate and those of up
+        // (2 * width, ...) -> gate rows and up rows
         let split = |both: &Tensor| -> candle_core::Result<(Tensor, Tensor)> {
             if interleaved {
                 let mut pairs = both.dims().to_vec();
@@ -364,8 +360,8 @@ impl Loader {
         Ok(Mlp::new(gate, up, self.dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
-    /// A map from GGUF blocks: packed where that pays, on the CPU in f32 or bf16, else dense on the device. `order` gives for every
-    /// canonical row and column the one in the file; `shared` are the values, where they are at hand.
+    /// A projection from GGUF blocks: packed on the CPU in f32 or bf16, else dense. `order`: the file's row and column for each canonical
+    /// one. `shared`: known dequantised values.
     fn blocks(
         &self,
         bytes: &[u8],
@@ -379,14 +375,14 @@ impl Loader {
         let bytes = match rows {
             None => Cow::Borrowed(bytes),
             Some(order) => {
-                // Rows are whole runs of blocks, so that moving their bytes is exact.
+                // Rows are whole blocks, so they can be permuted as bytes.
                 let width = bytes.len() / outputs.max(1);
                 Cow::Owned(
                     order.iter().flat_map(|&row| &bytes[row * width..(row + 1) * width]).copied().collect(),
                 )
             }
         };
-        // Columns in another order are no runs of blocks any more.
+        // Permuted columns do not form blocks.
         let pack = self.device.is_cpu() && self.formats.activations == DType::F32 && columns.is_none();
         let packed = match pack {
             true => PackedWeight::from_blocks(dtype, &bytes, outputs, inputs),
@@ -400,7 +396,7 @@ impl Loader {
             }
             (None, Some(shared), None) => shared.head(bias)?,
             (None, _, columns) => {
-                // Columns are moved on the CPU, before a card is given the values.
+                // Columns are permuted on the CPU, before the upload.
                 let (device, to) = match columns {
                     Some(_) => (&Device::Cpu, DType::F32),
                     None => (&self.device, self.formats.dtype),
@@ -420,26 +416,26 @@ impl Loader {
         file.tensor_info(stored).map(|info| info.dtype).ok_or_else(|| self.missing(stored))
     }
 
-    /// For every row of the canonical tensor `name` the row in the file, where the orders differ.
+    /// The file's row for each row of the canonical tensor `name`, if the orders differ.
     fn row_order(&self, name: &str, rows: usize) -> Option<Vec<usize>> {
         let (layer, part) = self.split(name)?;
         (self.names.gguf_rows)(part, self.spec.layers.get(layer)?, rows)
     }
 
-    /// For every column of the canonical tensor `name` the column in the file, where the orders differ.
+    /// The file's column for each column of the canonical tensor `name`, if the orders differ.
     fn column_order(&self, name: &str, columns: usize) -> Option<Vec<usize>> {
         let (layer, part) = self.split(name)?;
         (self.names.gguf_columns)(part, self.spec.layers.get(layer)?, columns)
     }
 
-    /// The layer and the part of it that a canonical tensor name means, without the final `.weight` or `.bias`.
+    /// Layer and part of a canonical tensor name, without `.weight` or `.bias`.
     fn split<'a>(&self, name: &'a str) -> Option<(usize, &'a str)> {
         let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
         let part = part.strip_suffix(".weight").or_else(|| part.strip_suffix(".bias")).unwrap_or(part);
         Some((layer.parse().ok()?, part))
     }
 
-    /// Counts `name` as used if the checkpoint stores it with the very values of `same`; other values stay left over.
+    /// Marks `name` as used if its values equal those of `same`; otherwise it stays unused.
     pub(super) fn accept_copy(&mut self, name: &str, same: &Tensor) -> Result<(), ModelError> {
         let stored = self.stored_name(name);
         let made_up = matches!(self.checkpoint, Checkpoint::Weightless(_));
@@ -453,7 +449,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Checks that every tensor of the checkpoint was used.
+    /// Returns an error if tensors of the checkpoint were not used.
     pub fn finish(self) -> Result<(), ModelError> {
         let names: Vec<&str> = match &self.checkpoint {
             Checkpoint::Gguf(file) => file.tensors().map(|info| info.name.as_str()).collect(),
@@ -475,7 +471,6 @@ impl Loader {
         Err(ModelError::LeftOver { place: self.place, names })
     }
 
-    /// The layer that a stored tensor belongs to.
     fn layer_of(&self, stored: &str) -> Option<usize> {
         let layers = match &self.checkpoint {
             Checkpoint::Gguf(_) => "blk.".to_owned(),
@@ -484,8 +479,8 @@ impl Loader {
         stored.strip_prefix(&layers)?.split_once('.')?.0.parse().ok()
     }
 
-    /// Of `names`, those of parts that no text goes through: vision, and layers after the last that predict further tokens at
-    /// once, which are known by tensors that no other layer has. Any other layer that is left over is a wrong config.
+    /// Unused tensors among `names` that do not affect text: vision, and multi-token prediction layers after the last layer, recognised by
+    /// their specific tensors. Any other unused layer means a wrong config.
     fn skipped(&self, names: &[&str]) -> HashSet<String> {
         let after_last = |name: &str| self.layer_of(name).filter(|&layer| layer >= self.spec.layers.len());
         let predicting: HashSet<usize> = names
@@ -500,7 +495,7 @@ impl Loader {
         names.iter().filter(skipped).map(|name| (*name).to_owned()).collect()
     }
 
-    /// The name that the checkpoint stores a canonical name under.
+    /// The checkpoint's name for a canonical name.
     fn stored_name(&self, name: &str) -> String {
         match &self.checkpoint {
             Checkpoint::Weightless(_) => name.to_owned(),

@@ -1,7 +1,5 @@
-//! A config and weights become a decoder with its KV cache.
-//!
-//! How model files are read ([`weights`]), and how an architecture's config ([`arch`]) becomes a [`DecoderSpec`] and then a
-//! [`Decoder`]. The decoder, its layers and its cache are shared by all architectures. Knows no prompts.
+//! Builds a decoder with its KV cache from a config and weights: model files ([`weights`]), then an architecture's config ([`arch`]) to a
+//! [`DecoderSpec`], then a [`Decoder`], shared by all architectures. Knows no prompts.
 
 pub mod arch;
 mod build;

@@ -1,4 +1,4 @@
-//! From a path to a described checkpoint, and from there to a decoder.
+//! Opens a checkpoint and loads a decoder from it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,7 @@ use super::weights::{GgufFile, SafetensorsFolder};
 use super::{Checkpoint, Decoder, DecoderSpec, Formats, Kept, Loader, ModelDescription, ModelError};
 use crate::attention::AttentionKernel;
 
-/// A checkpoint whose config has been read and whose weights have been mapped, but not loaded; or a description whose weights
-/// will be made up.
+/// A checkpoint with parsed config and mapped, unloaded weights; or a spec for synthetic weights.
 pub struct OpenModel {
     checkpoint: Checkpoint,
     names: &'static Names,
@@ -24,7 +23,7 @@ pub struct OpenModel {
 }
 
 impl OpenModel {
-    /// Opens the parts of a GGUF file, or a Hugging Face folder (config.json and safetensors).
+    /// Opens all parts of a GGUF file, or a Hugging Face folder (config.json and safetensors).
     pub fn open(paths: &[PathBuf]) -> Result<Self, ModelError> {
         let Some(path) = paths.first() else {
             return Err(ModelError::NoFile);
@@ -63,8 +62,7 @@ impl OpenModel {
         Ok(OpenModel::new(checkpoint, names, spec, folder_name))
     }
 
-    /// A model of what `spec` says whose weights are made up, as dense as those of a checkpoint in the dtype that it is loaded
-    /// in: for what depends on shapes alone, such as memory and speed.
+    /// A model with synthetic dense weights, to measure memory, speed and other properties that depend only on shapes.
     pub fn weightless(spec: DecoderSpec, fill: Fill) -> Self {
         let checkpoint = Checkpoint::Weightless(Weightless::new(fill));
         OpenModel::new(checkpoint, &Names::PLAIN, spec, "made-up weights".to_owned())
@@ -75,12 +73,12 @@ impl OpenModel {
         OpenModel { checkpoint, names, spec, place, kept, kernel, cache: None, rounds: false }
     }
 
-    /// The decoder's description.
+    /// The decoder's spec.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// The model's description for a plan of its memory.
+    /// The model's description, for memory planning.
     pub fn description(&self) -> ModelDescription {
         match &self.checkpoint {
             Checkpoint::Gguf(file) => ModelDescription::from_gguf(file, self.names, self.spec.clone()),
@@ -92,33 +90,33 @@ impl OpenModel {
         }
     }
 
-    /// The same with another choice of what is kept of quantised weights on the CPU ([`Kept::Dense`] unless told).
+    /// Sets the kept copies of quantised weights on the CPU (default [`Kept::Dense`]).
     pub fn keeping(self, kept: Kept) -> Self {
         OpenModel { kept, ..self }
     }
 
-    /// The same with another choice of what computes its attention on CUDA ([`AttentionKernel::Auto`] unless told).
+    /// Sets the CUDA attention kernel (default [`AttentionKernel::Auto`]).
     pub fn attending_by(self, kernel: AttentionKernel) -> Self {
         OpenModel { kernel, ..self }
     }
 
-    /// The same with keys and values kept in another dtype than the model's, which the CPU can ([`Formats`]).
+    /// Sets the cache dtype (default: the model's; others only on the CPU, see [`Formats`]).
     pub fn caching_in(self, cache: Option<DType>) -> Self {
         OpenModel { cache, ..self }
     }
 
-    /// The same with hidden states in the dtype of the weights on the CPU too, as cards have them ([`Formats::throughout`]).
+    /// Keeps hidden states in the weights' dtype on the CPU too, as on GPUs ([`Formats::throughout`]).
     pub fn rounding_hidden_states(self, rounds: bool) -> Self {
         OpenModel { rounds, ..self }
     }
 
-    /// Loads the weights onto one device.
+    /// Loads the weights to one device.
     pub fn load(self, device: &Device, dtype: DType) -> Result<Decoder, ModelError> {
         let devices = vec![device.clone(); self.spec.layers.len()];
         self.load_split(devices, dtype)
     }
 
-    /// Loads the weights onto one device a layer; the embedding goes with the first layer, norm and head with the last.
+    /// Loads the weights to one device per layer; the embedding follows the first layer, norm and head the last.
     pub fn load_split(self, devices: Vec<Device>, dtype: DType) -> Result<Decoder, ModelError> {
         let OpenModel { checkpoint, names, spec, place, kept, kernel, cache, rounds } = self;
         let formats = match rounds {

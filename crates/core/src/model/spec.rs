@@ -1,7 +1,4 @@
-//! The description of a decoder as numbers: the meeting point of configs and layers.
-//!
-//! An architecture ([`super::arch`]) is a map from a config to these types; the loader and the layers know nothing else
-//! about it.
+//! The decoder spec: the interface between architectures ([`super::arch`]), which map configs to it, and the loader and layers.
 
 use std::sync::Arc;
 
@@ -15,24 +12,24 @@ use crate::attention::{AttentionShape, LayerKind};
 pub struct DecoderSpec {
     /// The architecture's name in the table ([`super::arch`]).
     pub architecture: &'static str,
-    /// Rows of the embedding and of the output head.
+    /// Vocabulary size: rows of embedding and output head.
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// The root-mean-square norms.
+    /// RMS norms.
     pub norm: NormSpec,
-    /// The factor of embeddings, if any (Gemma: the square root of `hidden`, rounded to the dtype).
+    /// Embedding scale, if any (Gemma: the square root of `hidden`, rounded to the dtype).
     pub embedding_scale: Option<f64>,
     /// The output head is the embedding.
     pub tied: bool,
-    /// Positions that the model was made for.
+    /// Maximum context of the model.
     pub max_positions: usize,
-    /// From the first to the last.
+    /// Decoder layers, first to last.
     pub layers: Vec<LayerSpec>,
 }
 
 impl DecoderSpec {
-    /// The kind of each layer, for knock-outs.
+    /// Kind of each layer, for knock-outs.
     pub fn layer_kinds(&self) -> Vec<LayerKind> {
         let kind = |layer: &LayerSpec| match &layer.mixer {
             MixerSpec::Attention(a) => LayerKind::Softmax { window: a.window, sinks: a.sinks },
@@ -42,15 +39,15 @@ impl DecoderSpec {
     }
 }
 
-/// More layers than any model has: a config that asks for more is damaged, and is refused before they are listed.
+/// Upper limit that rejects damaged configs before layers are allocated.
 pub const MAX_LAYERS: usize = 4096;
 
-/// Root-mean-square norms.
+/// RMS norms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormSpec {
     /// Added to the mean square.
     pub eps: f64,
-    /// The factor is 1 + weight rather than the weight (transformers, `Gemma3RMSNorm`, `Qwen3_5RMSNorm`).
+    /// The factor is 1 + weight (transformers, `Gemma3RMSNorm`, `Qwen3_5RMSNorm`).
     pub plus_one: bool,
 }
 
@@ -61,21 +58,21 @@ pub struct LayerSpec {
     pub mixer: MixerSpec,
     /// The feed-forward block.
     pub feed_forward: FeedForwardSpec,
-    /// The outputs of both are normed too (transformers, `Gemma3DecoderLayer`).
+    /// Also normalises the outputs of both (transformers, `Gemma3DecoderLayer`).
     pub sandwich: bool,
 }
 
-/// The token mixer.
+/// Token mixer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MixerSpec {
     /// Softmax attention.
     Attention(AttentionSpec),
-    /// A linear-attention layer with a gated delta rule.
+    /// Linear attention with a gated delta rule.
     DeltaNet(DeltaNetSpec),
 }
 
 impl LayerSpec {
-    /// The softmax attention of the layer, if it has one.
+    /// The softmax attention, if any.
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             MixerSpec::Attention(attention) => Some(attention),
@@ -83,7 +80,7 @@ impl LayerSpec {
         }
     }
 
-    /// The delta net of the layer, if it has one.
+    /// The delta net, if any.
     pub fn delta_net(&self) -> Option<&DeltaNetSpec> {
         match &self.mixer {
             MixerSpec::Attention(_) => None,
@@ -92,7 +89,7 @@ impl LayerSpec {
     }
 }
 
-/// Softmax attention with grouped key/value heads.
+/// Grouped-query softmax attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionSpec {
     /// Query heads.
@@ -101,27 +98,27 @@ pub struct AttentionSpec {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// The factor of the scores.
+    /// Score scale.
     pub scale: f32,
     /// Sliding window in tokens, if any.
     pub window: Option<usize>,
-    /// Every head has a sink: a learned logit that joins the softmax and has no value.
+    /// Every head has a sink: a learned logit in the softmax, without a value.
     pub sinks: bool,
-    /// The query projection brings a gate for the output of every head (transformers, `Qwen3_5Attention`).
+    /// The query projection also yields an output gate per head (transformers, `Qwen3_5Attention`).
     pub gated: bool,
-    /// Norms of queries and keys before the rotation.
+    /// Norms of queries and keys before rotation.
     pub qk_norm: QkNorm,
-    /// Which projections have biases.
+    /// Projections with biases.
     pub bias: AttentionBias,
     /// Rotary position embedding.
     pub rope: RopeSpec,
 }
 
 impl AttentionSpec {
-    /// The properties that decide which kernels compute it, in a dtype.
+    /// The properties that select its kernel, for a dtype.
     pub fn shape(&self, dtype: DType) -> AttentionShape {
         let AttentionSpec { heads, kv_heads, head_dim, scale, window, sinks, .. } = *self;
-        // No architecture of the table caps its scores.
+        // No supported architecture has a soft cap.
         AttentionShape { dtype, heads, kv_heads, head_dim, scale, window, softcap: None, sinks }
     }
 }
@@ -131,29 +128,29 @@ impl AttentionSpec {
 pub enum QkNorm {
     /// None.
     None,
-    /// Of every head, with one weight for all (transformers, `Qwen3Attention`).
+    /// Per head, with one shared weight (transformers, `Qwen3Attention`).
     PerHead,
-    /// Of the whole projection before it is split into heads (transformers, `MiniMaxM2Attention`).
+    /// Over the whole projection, before the split into heads (transformers, `MiniMaxM2Attention`).
     Whole,
 }
 
-/// Which of the attention's projections have biases.
+/// Attention projections with biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttentionBias {
     /// None.
     None,
     /// Query, key and value.
     Qkv,
-    /// Those and the output.
+    /// Query, key, value and output.
     All,
 }
 
 /// A linear-attention layer: causal convolution, gated delta rule, gated norm (transformers, `Qwen3_5GatedDeltaNet`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeltaNetSpec {
-    /// Heads of queries and keys; divides `value_heads`, and each serves `value_heads / key_heads` consecutive value heads.
+    /// Query and key heads; divides `value_heads`, and each serves `value_heads / key_heads` consecutive value heads.
     pub key_heads: usize,
-    /// Heads of values, decays and outputs.
+    /// Value heads, also of decays and outputs.
     pub value_heads: usize,
     /// Width of a query or key head.
     pub key_dim: usize,
@@ -164,12 +161,12 @@ pub struct DeltaNetSpec {
 }
 
 impl DeltaNetSpec {
-    /// Width of all queries, or of all keys.
+    /// Total width of the queries, or of the keys.
     pub fn keys(&self) -> usize {
         self.key_heads * self.key_dim
     }
 
-    /// Width of all values.
+    /// Total width of the values.
     pub fn values(&self) -> usize {
         self.value_heads * self.value_dim
     }
@@ -180,12 +177,12 @@ impl DeltaNetSpec {
     }
 }
 
-/// The feed-forward block.
+/// Feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForwardSpec {
     /// One gated block.
     Dense(MlpSpec),
-    /// A few of many.
+    /// Mixture of experts.
     Experts(ExpertsSpec),
 }
 
@@ -194,91 +191,89 @@ pub enum FeedForwardSpec {
 pub struct MlpSpec {
     /// Width of the gate.
     pub intermediate: usize,
-    /// The three projections have biases.
+    /// All three projections have biases.
     pub bias: bool,
     /// The activation.
     pub activation: Activation,
 }
 
-/// The activation of a gated feed-forward block.
+/// Activation of a gated feed-forward block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// silu(gate) * up.
     Silu,
-    /// gelu(gate) * up, in the tanh approximation.
+    /// gelu(gate) * up, tanh approximation.
     GeluTanh,
     /// min(gate, limit) * sigmoid(alpha * min(gate, limit)) * (clamp(up, -limit, limit) + 1) (transformers, `GptOssExperts`).
     Clamped {
         /// Slope of the sigmoid.
         alpha: f64,
-        /// Bound of gate (above) and up (on both sides).
+        /// Upper bound of gate, and bound of |up|.
         limit: f64,
     },
 }
 
-/// A router and its experts.
+/// Mixture of experts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpertsSpec {
-    /// Experts.
+    /// Number of experts.
     pub experts: usize,
-    /// Experts of a token.
+    /// Experts per token.
     pub per_token: usize,
-    /// Each of them.
+    /// Spec of each expert.
     pub expert: MlpSpec,
-    /// The choice of experts and their weights.
+    /// Routing method.
     pub routing: Routing,
     /// The router has a bias on its logits.
     pub router_bias: bool,
-    /// One more that every token goes to, unweighed.
+    /// A shared, unweighted expert.
     pub shared: Option<MlpSpec>,
 }
 
-/// The choice of experts and their weights, all in f32.
+/// Expert selection and weights, in f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Routing {
-    /// Softmax over all experts, then the best; their weights divided by their sum or not
-    /// (transformers, `Qwen3MoeTopKRouter`).
+    /// Softmax over all experts, then top k (transformers, `Qwen3MoeTopKRouter`).
     SoftmaxTopK {
-        /// The weights of the chosen sum to 1.
+        /// Normalise the selected weights to sum 1.
         normalise: bool,
     },
-    /// The best logits, then softmax over those (transformers, `GptOssTopKRouter`).
+    /// Top k logits, then softmax over them (transformers, `GptOssTopKRouter`).
     TopKSoftmax,
-    /// Sigmoids; the best by sigmoid plus a correction bias, weighed by the sigmoid alone
-    /// (transformers, `Glm4MoeTopkRouter`, `MiniMaxM2SparseMoeBlock`).
+    /// Sigmoids; top k by sigmoid plus correction bias, weighted by the sigmoid (transformers, `Glm4MoeTopkRouter`,
+    /// `MiniMaxM2SparseMoeBlock`).
     Sigmoid {
-        /// The weights of the chosen are divided by their sum plus this.
+        /// Divide the selected weights by their sum plus this epsilon.
         normalise: Option<f64>,
-        /// The last factor of the weights.
+        /// Final scale of the weights.
         scale: f64,
-        /// (groups, groups kept): experts outside the groups whose two best corrected scores sum highest are left out.
+        /// (groups, groups kept): keep the groups with the largest sum of their two best corrected scores.
         groups: Option<(usize, usize)>,
     },
 }
 
-/// Rotary position embedding in the half-rotation layout (dimension i turns with i + dims / 2).
+/// Rotary position embedding, half-rotation layout (dimension i pairs with i + dims / 2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Dimensions that turn: the first ones of a head.
+    /// Rotated dimensions: the first ones of a head.
     pub dims: usize,
-    /// The change of frequencies for longer contexts.
+    /// Frequency scaling for longer contexts.
     pub scaling: RopeScaling,
 }
 
-/// The change of rotary frequencies for longer contexts.
+/// Frequency scaling for longer contexts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// All divided by a factor (transformers, `_compute_linear_scaling_rope_parameters`).
+    /// All frequencies divided by a factor (transformers, `_compute_linear_scaling_rope_parameters`).
     Projection {
         /// The divisor.
         factor: f64,
     },
-    /// Llama 3.1's: low frequencies divided by `factor`, high ones kept, a linear blend between
-    /// (transformers, `_compute_llama3_parameters`).
+    /// Llama 3.1: low frequencies divided by `factor`, high ones kept, linear blend between (transformers, `_compute_llama3_parameters`).
     Llama3 {
         /// Divisor of the low frequencies.
         factor: f64,
@@ -286,42 +281,41 @@ pub enum RopeScaling {
         low: f64,
         /// Wavelengths shorter than `original / high` are high.
         high: f64,
-        /// The context length before scaling.
+        /// Context length before scaling.
         original: f64,
     },
-    /// YaRN: dimensions that turn often are kept, those that turn seldom are divided by `factor`, a linear blend over the
-    /// dimensions between (transformers, `_compute_yarn_parameters`).
+    /// YaRN: high frequencies kept, low ones divided by `factor`, linear blend between (transformers, `_compute_yarn_parameters`).
     Yarn(Yarn),
-    /// A divisor for every frequency, as GGUF files store the outcome of a scaling (`rope_freqs.weight`).
+    /// A divisor per frequency, as stored in GGUF (`rope_freqs.weight`).
     Divisors(Arc<[f32]>),
 }
 
-/// The numbers of YaRN.
+/// YaRN parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Yarn {
-    /// Divisor of the frequencies that turn seldom.
+    /// Divisor of the low frequencies.
     pub factor: f64,
-    /// The context length before scaling.
+    /// Context length before scaling.
     pub original: f64,
-    /// Dimensions that turn more often than this within `original` are kept.
+    /// Dimensions with more rotations than this within `original` are kept.
     pub beta_fast: f64,
-    /// Those that turn less often than this are divided.
+    /// Dimensions with fewer rotations than this within `original` are divided.
     pub beta_slow: f64,
-    /// The borders between the two are rounded outwards to whole dimensions.
+    /// Round the blend's borders outwards to whole dimensions.
     pub truncate: bool,
-    /// The factor of cosines and sines.
+    /// Scale of cosines and sines.
     pub attention_factor: f64,
 }
 
 impl Yarn {
-    /// The attention factor where a config names none: 0.1 ln(factor) + 1.
+    /// Default attention factor: 0.1 ln(factor) + 1.
     pub fn default_attention_factor(factor: f64) -> f64 {
         if factor <= 1.0 { 1.0 } else { 0.1 * factor.ln() + 1.0 }
     }
 }
 
 impl RopeSpec {
-    /// The `dims / 2` angular frequencies, radians a position.
+    /// The `dims / 2` angular frequencies, in radians per position.
     pub fn frequencies(&self) -> Vec<f32> {
         let plain = (0..self.dims / 2).map(|i| self.theta.powf(-2.0 * i as f64 / self.dims as f64));
         match &self.scaling {
@@ -345,7 +339,7 @@ impl RopeSpec {
                 })
                 .collect(),
             RopeScaling::Yarn(yarn) => {
-                // The (fractional) dimension that turns `turns` times within the original context.
+                // The (fractional) dimension with `turns` rotations within the original context.
                 let dimension = |turns: f64| {
                     let wavelength = yarn.original / (turns * std::f64::consts::TAU);
                     self.dims as f64 * wavelength.ln() / (2.0 * self.theta.ln())
@@ -369,7 +363,7 @@ impl RopeSpec {
         }
     }
 
-    /// The factor of cosines and sines.
+    /// Scale of cosines and sines.
     pub fn attention_factor(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
@@ -379,7 +373,7 @@ impl RopeSpec {
 }
 
 impl MlpSpec {
-    /// Parameters of one block for a residual stream of width `hidden`.
+    /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let (hidden, intermediate) = (hidden as u128, self.intermediate as u128);
         let biases = if self.bias { 2 * intermediate + hidden } else { 0 };
@@ -388,7 +382,7 @@ impl MlpSpec {
 }
 
 impl AttentionSpec {
-    /// Parameters for a residual stream of width `hidden`.
+    /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let (hidden, heads, head_dim) = (hidden as u128, self.heads as u128, self.head_dim as u128);
         let (q, kv) = (heads * head_dim, self.kv_heads as u128 * head_dim);
@@ -409,18 +403,18 @@ impl AttentionSpec {
 }
 
 impl DeltaNetSpec {
-    /// Parameters for a residual stream of width `hidden`.
+    /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let (channels, values, heads) =
             (self.channels() as u128, self.values() as u128, self.value_heads as u128);
         let projections = channels + 2 * values + 2 * heads;
-        // Convolution, decay and step of every head, the gated norm.
+        // Convolution, decay and dt bias per head, gated norm.
         hidden as u128 * projections + channels * self.conv as u128 + 2 * heads + self.value_dim as u128
     }
 }
 
 impl FeedForwardSpec {
-    /// Parameters for a residual stream of width `hidden`.
+    /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         match self {
             FeedForwardSpec::Dense(mlp) => mlp.parameters(hidden),
@@ -437,7 +431,7 @@ impl FeedForwardSpec {
 }
 
 impl LayerSpec {
-    /// Parameters for a residual stream of width `hidden`.
+    /// Parameter count for a residual stream of width `hidden`.
     pub fn parameters(&self, hidden: usize) -> u128 {
         let mixer = match &self.mixer {
             MixerSpec::Attention(attention) => attention.parameters(hidden),
@@ -449,7 +443,7 @@ impl LayerSpec {
 }
 
 impl ExpertsSpec {
-    /// A contradiction in the routing, if any.
+    /// An inconsistency in the routing, if any.
     pub fn contradiction(&self) -> Option<String> {
         let (experts, per_token) = (self.experts, self.per_token);
         let (groups, kept) = match self.routing {
@@ -465,15 +459,14 @@ impl ExpertsSpec {
 }
 
 impl DecoderSpec {
-    /// Tokens at whose multiples a prompt can be cut without a change of its bits on the CPU in f32 or bf16: 1, or where there are
-    /// linear-attention layers a block of their rule.
+    /// Prompts split at multiples of this are bit-equal on the CPU in f32 or bf16: 1, or the block size of linear attention.
     pub fn grain(&self) -> usize {
         if self.layers.iter().any(|layer| layer.delta_net().is_some()) { BLOCK } else { 1 }
     }
 
-    /// A contradiction, or a value that no model has, if any.
+    /// An inconsistent or implausible value, if any.
     pub fn contradiction(&self) -> Option<String> {
-        // A thousand times the largest model; what is reckoned of sizes up to here fits into 64 bits.
+        // A thousand times the largest model; derived sizes then fit 64 bits.
         const MOST_PARAMETERS: u128 = 1 << 50;
         let parameters = self.parameters();
         if parameters > MOST_PARAMETERS {
@@ -485,7 +478,7 @@ impl DecoderSpec {
         })
     }
 
-    /// Parameters of the checkpoint, the shared embedding counted once.
+    /// Parameters of the checkpoint; a tied embedding counts once.
     pub fn parameters(&self) -> u128 {
         let layers: u128 = self.layers.iter().map(|layer| layer.parameters(self.hidden)).sum();
         let heads = if self.tied { 1 } else { 2 };

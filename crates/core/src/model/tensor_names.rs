@@ -1,6 +1,6 @@
-//! Names of tensors in checkpoints: llama.cpp's for Hugging Face's, prefixes, and those of parts that no text goes through.
+//! Tensor names in checkpoints: llama.cpp's names, prefixes, and parts that do not affect text.
 
-/// llama.cpp's names for the parts of a layer and of the whole; those with a suffix replace the whole name.
+/// Hugging Face to llama.cpp names; entries with a suffix replace the whole name.
 pub const GGUF_NAMES: [(&str, &str); 33] = [
     ("embed_tokens", "token_embd"),
     ("norm", "output_norm"),
@@ -37,10 +37,10 @@ pub const GGUF_NAMES: [(&str, &str); 33] = [
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
-/// Prefixes of the language model's tensors in Hugging Face checkpoints.
+/// Prefixes of the language model in Hugging Face checkpoints.
 pub const PREFIXES: [&str; 4] = ["model.", "model.language_model.", "language_model.model.", ""];
 
-/// Parts of a checkpoint that no text goes through: vision towers, projectors, multi-token prediction.
+/// Checkpoint parts that do not affect text: vision towers, projectors, multi-token prediction.
 pub const SKIPPED: [&str; 8] = [
     "model.visual.",
     "visual.",
@@ -52,10 +52,10 @@ pub const SKIPPED: [&str; 8] = [
     "v.",
 ];
 
-/// Parts of the names of tensors that only layers for multi-token prediction have, by Hugging Face's and llama.cpp's naming.
+/// Name parts specific to multi-token prediction layers, in Hugging Face and llama.cpp checkpoints.
 pub const PREDICTION: [&str; 5] = [".eh_proj.", ".enorm.", ".hnorm.", ".shared_head.", ".nextn."];
 
-/// Tensors that hold no weights of their own: tables that the config implies, or that the description reads itself.
+/// True for derived tables, which the config implies or the spec reads itself.
 pub fn is_derived(name: &str) -> bool {
     name.ends_with("rotary_emb.inv_freq") || name == "rope_freqs.weight"
 }

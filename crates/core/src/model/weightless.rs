@@ -1,9 +1,8 @@
-//! Made-up weights: a decoder of any description without a checkpoint.
+//! Synthetic weights: a decoder without a checkpoint ([`super::OpenModel::weightless`]).
 //!
-//! For what depends on shapes alone: the memory that a model takes, its speed, and a device's arithmetic at the widths of
-//! released models. [`super::OpenModel::weightless`] is the way in, and the loader asks here for each tensor. What such a
-//! model says means nothing. Random weights are made so that nothing overflows or vanishes: products keep the size of their
-//! inputs, norms are near 1, linear attention remembers tens of tokens.
+//! For properties that depend only on shapes: memory, speed, and a device's arithmetic at real widths; the output is meaningless. Random
+//! weights avoid overflow and underflow: products keep the size of their inputs, norms are near 1, and linear attention decays over tens of
+//! tokens.
 
 use std::cell::RefCell;
 
@@ -13,37 +12,36 @@ use rand::{RngExt, SeedableRng};
 
 use super::DecoderSpec;
 
-/// The values of made-up weights.
+/// Values of synthetic weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// Random numbers from a seed: the same in f32, bf16 and f16 to the last bit, and on every device.
+    /// Random numbers from a seed, bit-equal in f32, bf16 and f16 and on every device.
     Random {
         /// The seed.
         seed: u64,
     },
-    /// Zeros: the quickest to make, for memory alone. Routers then send every token to the same experts.
+    /// Zeros: fastest to create, for memory only. Routers then send all tokens to the same experts.
     Zeros,
 }
 
-/// Random numbers that all tensors are cut from: a prime, so that no row of a matrix lies over another one's numbers.
+/// Random numbers that all tensors are cut from; a prime, so that rows of a matrix do not repeat.
 const BLOCK: usize = 1_048_573;
 
-/// Random numbers are whole multiples of 1 / 16 up to this many: of variance 0.98, and exact in every dtype.
+/// Random numbers are multiples of 1 / 16 up to `LEVELS` / 16: variance 0.98, exact in every dtype.
 const LEVELS: i32 = 27;
 
-/// Hands out made-up tensors.
+/// Source of synthetic tensors.
 #[derive(Debug)]
 pub struct Weightless {
     fill: Fill,
     block: Vec<f32>,
-    /// The same on a device, times a factor and with a mean, for the tensors that want them so.
+    /// Scaled and shifted copies of the block, by device, dtype and distribution.
     made: RefCell<Vec<Made>>,
 }
 
-/// A block on a device, and how it was made.
 type Made = (Device, DType, Distribution, Tensor);
 
-/// The spread of a tensor's numbers. Both are such that their sums and products are exact in bf16 and f16.
+/// Mean and deviation are such that sums and products are exact in bf16 and f16.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Distribution {
     mean: f64,
@@ -51,11 +49,11 @@ struct Distribution {
 }
 
 impl Distribution {
-    /// Of the tensor with a canonical name, so that activations keep their size.
+    /// Chosen by tensor name so that activations keep their size.
     fn of(name: &str, shape: &[usize], spec: &DecoderSpec) -> Self {
         let around = |mean, deviation| Distribution { mean, deviation };
         if name.ends_with("norm.weight") {
-            // The norm of linear attention is without the 1 that others may add.
+            // The norm of linear attention does not add 1.
             let plus_one = spec.norm.plus_one && !name.ends_with("linear_attn.norm.weight");
             return around(if plus_one { 0.0 } else { 1.0 }, 0.125);
         }
@@ -67,7 +65,6 @@ impl Distribution {
             _ if name.ends_with("A_log") => around(-3.0, 0.5),
             _ if name.ends_with("dt_bias") || name.ends_with("sinks") => around(0.0, 1.0),
             [.., inputs] if shape.len() > 1 => around(0.0, power_of_two((*inputs as f64).sqrt())),
-            // Biases and corrections.
             _ => around(0.0, 0.0625),
         }
     }
@@ -79,7 +76,7 @@ fn power_of_two(x: f64) -> f64 {
 }
 
 impl Weightless {
-    /// Weights of the kind `fill`.
+    /// Weights filled by `fill`.
     pub(super) fn new(fill: Fill) -> Self {
         let block = match fill {
             Fill::Zeros => Vec::new(),
@@ -91,7 +88,6 @@ impl Weightless {
         Weightless { fill, block, made: RefCell::default() }
     }
 
-    /// The tensor with the canonical name `name` of a decoder of `spec`.
     pub(super) fn tensor(
         &self,
         name: &str,
@@ -104,7 +100,7 @@ impl Weightless {
             return Tensor::zeros(shape, dtype, device);
         }
         let block = self.block(Distribution::of(name, shape, spec), dtype, device)?;
-        // Tensors begin at different places of the block and go round it.
+        // Tensors start at different offsets of the block and wrap around.
         let elements: usize = shape.iter().product();
         let mut parts = Vec::with_capacity(elements / BLOCK + 2);
         let (mut start, mut left) = (place(name), elements);
@@ -114,13 +110,12 @@ impl Weightless {
             (start, left) = (0, left - part);
         }
         match parts.as_slice() {
-            // A tensor of its own, rather than a view that keeps the whole block alive.
+            // A copy, since a view would keep the whole block alive.
             [part] => part.copy()?.reshape(shape),
             parts => Tensor::cat(parts, 0)?.reshape(shape),
         }
     }
 
-    /// The random numbers on a device in a distribution.
     fn block(&self, distribution: Distribution, dtype: DType, device: &Device) -> Result<Tensor> {
         let same =
             |(on, of, spread, _): &&Made| on.same_device(device) && *of == dtype && *spread == distribution;
@@ -136,7 +131,7 @@ impl Weightless {
     }
 }
 
-/// Where in the block the tensor called `name` begins (FNV-1a).
+/// Offset in the block of the tensor `name` (FNV-1a).
 fn place(name: &str) -> usize {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -150,7 +145,7 @@ mod tests {
     use super::*;
     use crate::attention::NoObserver;
 
-    /// One of each kind of layer: plain, tied, windowed, linear, with experts of every routing.
+    /// One fixture per kind of layer: plain, tied, windowed, linear, and experts with every routing.
     const TINY: [&str; 7] = [
         "llama-tiny",
         "qwen2-tiny",

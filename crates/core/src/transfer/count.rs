@@ -1,13 +1,12 @@
-//! Tests' stand-in for a device other than the CPU: the kernels that it is given, and a count of its copies.
+//! Test stand-in for a device other than the CPU: its code path, and a count of copies.
 
 use std::cell::Cell;
 
-/// Copies between the host and a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Copies {
-    /// Back to the host.
+    /// Device to host.
     pub fetches: usize,
-    /// To the device.
+    /// Host to device.
     pub uploads: usize,
 }
 
@@ -16,12 +15,11 @@ thread_local! {
     static COPIES: Cell<Copies> = const { Cell::new(Copies { fetches: 0, uploads: 0 }) };
 }
 
-/// True while this thread's tensors are treated as though they were not on the CPU.
 pub(super) fn as_elsewhere() -> bool {
     ELSEWHERE.get()
 }
 
-/// Runs `work` with the kernels that devices other than the CPU are given.
+/// Runs `work` on the code path of other devices.
 pub(crate) fn elsewhere<T>(work: impl FnOnce() -> T) -> T {
     ELSEWHERE.set(true);
     let done = work();
@@ -29,7 +27,6 @@ pub(crate) fn elsewhere<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The copies of `work` on a device that is not the CPU.
 pub(crate) fn counted<T>(work: impl FnOnce() -> T) -> (T, Copies) {
     COPIES.set(Copies::default());
     (elsewhere(work), COPIES.get())

@@ -1,11 +1,10 @@
-//! The rooms whose tensors may be on a device cross to the host and back nowhere but in this module.
+//! Only this module may copy between host and device.
 
 use std::path::{Path, PathBuf};
 
 const ROOMS: [&str; 5] =
     ["src/attention", "src/engine", "src/model/layers", "src/model/decoder.rs", "src/model/cache.rs"];
 
-/// Calls that copy between host and device.
 const CROSSINGS: [&str; 10] = [
     ".to_vec0",
     ".to_vec1",
@@ -19,9 +18,9 @@ const CROSSINGS: [&str; 10] = [
     "Tensor::arange",
 ];
 
-/// Crossings of tensors that are on the CPU anyway, and those that have to be: (file, crossing).
+/// Allowed copies, of CPU tensors or unavoidable: (file, call).
 const ALLOWED: [(&str, &str); 11] = [
-    // The kernels on slices, which serve the CPU alone.
+    // Slice kernels, CPU only.
     ("src/attention/backends/cpu.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/lengths.rs", "Tensor::from_vec"),
     ("src/attention/backends/cpu/segment_sums.rs", "Tensor::from_vec"),
@@ -32,7 +31,7 @@ const ALLOWED: [(&str, &str); 11] = [
     ("src/model/layers/half_weight.rs", "Tensor::from_vec"),
     ("src/model/layers/projection.rs", "Tensor::from_vec"),
     ("src/model/layers/packed_matmul.rs", "Tensor::from_vec"),
-    // Once a token: the index of the largest logit.
+    // Once per token: the index of the largest logit.
     ("src/engine/sampler.rs", ".to_scalar"),
 ];
 
@@ -47,7 +46,6 @@ fn sources(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// A file up to its tests.
 fn code(path: &Path) -> String {
     let Ok(text) = std::fs::read_to_string(path) else { panic!("{path:?} cannot be read") };
     let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub(super) mod tests {"];
@@ -64,7 +62,7 @@ fn tensors_cross_between_host_and_device_here_and_where_it_is_listed() {
     let mut found: Vec<(String, &str)> = Vec::new();
     for file in files {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // A flash kernel is given tensors of the device; tests may do as they like.
+        // Flash kernels get device tensors; tests are exempt.
         if name == "tests.rs" {
             continue;
         }

@@ -1,8 +1,7 @@
-//! Attention as matrix products over blocks of rows and keys, on any device and dtype.
+//! Blocked attention as matrix products, on any device and dtype.
 //!
-//! The same streaming softmax as the CPU kernel's. Products are Candle's; the softmax between them is one kernel of
-//! [`crate::fused`] on CUDA and tensor operations elsewhere. It serves CUDA and Metal, and is the reference that the CPU kernel
-//! is tested against. Scores of one block of rows and keys are all that is ever held.
+//! Uses the CPU kernel's streaming softmax: one kernel of [`crate::fused`] on CUDA, tensor operations elsewhere. Serves CUDA and
+//! Metal, and is the reference in the tests of the CPU kernel. Holds the scores of one block of rows and keys at a time.
 
 use std::ops::Range;
 
@@ -17,24 +16,20 @@ use crate::fused::products;
 use crate::fused::softmax::{self, Seen};
 use crate::transfer;
 
-/// The sizes of blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Blocks {
-    /// Query positions of a block.
     pub rows: usize,
-    /// Scores of a block, which with the rows and heads gives its keys.
+    /// Scores per block; divided by rows and heads, this gives the keys per block.
     pub scores: usize,
-    /// Keys of a block at most.
     pub keys: usize,
 }
 
-/// 64 Mi scores are 256 MiB in f32.
+/// 256 MiB of f32 scores.
 pub const BLOCKS: Blocks = Blocks { rows: 512, scores: 64 << 20, keys: usize::MAX };
 
-/// Keys of a block at most for sums over segments: a table of which key is in which segment is held for them, and rows may be few.
+/// Maximum keys per block of segment sums, which hold a (keys, segments) membership matrix.
 const KEYS_OF_SUMS: usize = 1 << 14;
 
-/// The kernel, with blocks of a size.
 pub struct Chunked(pub Blocks);
 
 impl Kernel for Chunked {
@@ -42,7 +37,7 @@ impl Kernel for Chunked {
         "chunked matrix products"
     }
 
-    /// A prefix is walked once for the rows of all tails, each tail for its own, and the two are joined.
+    /// The rows of all tails attend to the prefix in one pass and to their own tail separately; the partial results are merged.
     fn attend(&self, call: Call<'_>) -> Result<Attended> {
         let call = call.relative();
         let Call { q, tails, site, positions, hidden, borders, .. } = &call;
@@ -53,7 +48,7 @@ impl Kernel for Chunked {
             let rows = VisibleRows { positions: &positions[rows.clone()], hidden: &hidden.of_rows(rows) };
             PartialSoftmax::of(&q, rows, (k, v), first_key, site, asked.as_ref(), self.0)
         };
-        // A token sees itself, so that no tail is without a part; a hidden one is still walked over.
+        // Each token sees itself, so every tail has a partial result. Hidden keys are masked but visited.
         let seen = |part: Option<PartialSoftmax>| part.ok_or_else(no_keys);
         let (all, heads) = (q.dim(0)?, q.dim(1)?);
         let whole = match call.prefix {
@@ -98,16 +93,13 @@ fn no_keys() -> candle_core::Error {
     candle_core::Error::msg("attention over no keys")
 }
 
-/// The segments that the rows of a call want their weights summed over.
 struct Asked {
-    /// By row: the starts and the ends of its segments, both u32 (1, segments), as many for every row, the last ones empty. No
-    /// tensors where there are no segments.
+    /// Per row: starts and ends of its segments, both u32 (1, segments), padded with empty segments. `None` without segments.
     rows: Vec<Option<(Tensor, Tensor)>>,
     segments: usize,
 }
 
 impl Asked {
-    /// Of rows, of which some ask; `None` where none does.
     fn of(borders: &[Option<Vec<usize>>], device: &Device) -> Result<Option<Self>> {
         if borders.iter().all(Option::is_none) {
             return Ok(None);
@@ -129,10 +121,8 @@ impl Asked {
         Asked { rows: self.rows[rows].to_vec(), segments: self.segments }
     }
 
-    /// The weights (kv_heads, group * r, n), f32, of the keys at the positions `keys`, summed by segment:
-    /// (kv_heads, group * r, segments).
+    /// Segment sums (kv_heads, group * r, segments) of the weights (kv_heads, group * r, n), f32, of the keys at positions `keys`.
     fn sums(&self, weights: &Tensor, keys: Range<usize>) -> Result<Tensor> {
-        // A table of which key is in which segment is held for some keys at a time.
         let step = KEYS_OF_SUMS;
         if keys.len() > step {
             let first = self.sums(&weights.narrow(2, 0, step)?, keys.start..keys.start + step)?;
@@ -156,31 +146,30 @@ impl Asked {
     }
 }
 
-/// Which of the keys at `places` (n, 1) are in which segment, f32 (n, segments).
+/// Membership of the keys at `places` (n, 1) in the segments, f32 (n, segments).
 fn members(places: &Tensor, starts: &Tensor, ends: &Tensor) -> Result<Tensor> {
     (places.broadcast_ge(starts)? * places.broadcast_lt(ends)?)?.to_dtype(DType::F32)
 }
 
-/// The rows of queries: where each is, and what is hidden from it.
+/// Positions of the query rows and the keys hidden from each.
 #[derive(Clone, Copy)]
 struct VisibleRows<'a> {
     positions: &'a [usize],
     hidden: &'a Hidden,
 }
 
-/// Sums of rows over a part of their keys: rows are (kv_heads, group * r) all through.
+/// Softmax state of rows over part of their keys; rows are (kv_heads, group * r).
 struct PartialSoftmax {
     softmax: OnlineSoftmax,
-    /// The sum of e^(score - max) times the value, (kv_heads, group * r, d), f32.
+    /// Sum of e^(score - max) * value, (kv_heads, group * r, d), f32.
     out: Tensor,
-    /// The sum of e^(score - max) by segment, (kv_heads, group * r, segments), f32, where somebody asks.
+    /// Sum of e^(score - max) per segment, (kv_heads, group * r, segments), f32, if requested.
     sums: Option<Tensor>,
     hidden: bool,
 }
 
 impl PartialSoftmax {
-    /// Of queries (r, heads, d) of `rows` over keys and values that begin at position `first_key`; `None` where no row
-    /// sees any of them.
+    /// For queries (r, heads, d) over keys and values starting at position `first_key`. `None` if no row sees any of them.
     fn of(
         q: &Tensor,
         rows: VisibleRows<'_>,
@@ -192,8 +181,7 @@ impl PartialSoftmax {
     ) -> Result<Option<PartialSoftmax>> {
         let mut out: Option<Tensor> = None;
         let mut sums: Option<Tensor> = None;
-        // Weights are multiplied in the model's dtype, as in the reference implementations; the softmax is in f32, and so are
-        // sums over segments.
+        // Weights are multiplied in the model's dtype, as in the reference implementations; softmax and segment sums are f32.
         let (of_scores, of_weights) = (q.dtype(), if asked.is_some() { DType::F32 } else { q.dtype() });
         let dtypes = (of_scores, of_weights);
         let ends = stream(q, rows, k, first_key, site, dtypes, size, |weights, keys, factor| {
@@ -220,7 +208,6 @@ impl PartialSoftmax {
         }))
     }
 
-    /// The parts of one row each as the part of all of those rows.
     fn beside(parts: &[PartialSoftmax], q: &Tensor, kv_heads: usize) -> Result<PartialSoftmax> {
         let (r, heads, d) = q.dims3()?;
         let group = heads / kv_heads;
@@ -251,7 +238,7 @@ impl PartialSoftmax {
         })
     }
 
-    /// The same rows' part of the keys of both.
+    /// Merges two partials of the same rows over disjoint keys.
     fn join(&self, other: &PartialSoftmax) -> Result<PartialSoftmax> {
         let max = self.softmax.max.maximum(&other.softmax.max)?;
         let (mine, theirs) = ((&self.softmax.max - &max)?.exp()?, (&other.softmax.max - &max)?.exp()?);
@@ -265,7 +252,7 @@ impl PartialSoftmax {
         Ok(PartialSoftmax { softmax: OnlineSoftmax { max, sum, rescale: None }, out, sums, hidden })
     }
 
-    /// By row, of which there are `r`: what its weights sum up to over the sinks and the segments, (heads, 1 + segments).
+    /// Per row (`r` of them): sums of its weights over the sinks and the segments, (heads, 1 + segments).
     fn recorded(&self, r: usize, heads: usize, site: &Site) -> Result<Vec<Tensor>> {
         let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
         let (total, share) = softmax::total(&ends, site.sinks.as_ref().map(Sinks::tensor), heads)?;
@@ -282,14 +269,13 @@ impl PartialSoftmax {
         (0..r).map(|row| all.narrow(1, row, 1)?.squeeze(1)?.contiguous()).collect()
     }
 
-    /// The rows' attention, in the shape and dtype of their queries (r, heads, d).
     fn normalise(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
         let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
         softmax::normalise(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
     }
 }
 
-/// Rows from which everything but the sinks may have been hidden have no greatest score; any finite one leaves all to the sinks.
+/// A row that sees only sinks has no maximum score; a finite maximum gives all weight to the sinks.
 fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax> {
     if !may_see_nothing {
         return Ok(ends.clone());
@@ -299,13 +285,12 @@ fn settled(ends: &OnlineSoftmax, may_see_nothing: bool) -> Result<OnlineSoftmax>
     Ok(OnlineSoftmax { max, ..ends.clone() })
 }
 
-/// See [`super::row_weights`].
 pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
     let (heads, keys) = (q.dim(1)?, k.dim(1)?);
     let positions = [site.offset + row];
     let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
     let mut all: Option<(Tensor, Range<usize>)> = None;
-    // One block: what it is divided by is then known for all of it.
+    // A single block, so that the normaliser is known.
     let size = Blocks { rows: 1, scores: usize::MAX, keys: usize::MAX };
     let q = q.narrow(0, row, 1)?;
     let ends = stream(&q, rows, k, 0, site, (DType::F32, DType::F32), size, |weights, keys, _| {
@@ -325,11 +310,11 @@ pub fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Ve
     Ok(weights.chunks_exact(block.len()).map(of_head).collect())
 }
 
-/// Sums of the values that rows read of segments of keys.
+/// Sums of weighted values per segment.
 pub struct ValueSums {
-    /// The sums over the segment's keys j of the weight A_ij times the value v_j, f32 (heads, segments, rows, head_dim).
+    /// Sum over the segment's keys j of A_ij * v_j, f32 (heads, segments, rows, head_dim).
     pub read: Tensor,
-    /// The sums of A_ij times a length of key j, f32 (heads, segments, rows); zeros where no lengths are given.
+    /// Sum of A_ij * length of key j, f32 (heads, segments, rows); zeros without lengths.
     pub long: Tensor,
 }
 
@@ -347,7 +332,7 @@ impl Chunked {
         let q = q.narrow(0, rows.start, r)?;
         let rows = VisibleRows { positions: &positions, hidden: &Hidden::at(site, &positions) };
         let segments = of.segments();
-        // Lengths are columns beside the values, one for each head that shares them: one product reads the weights for both.
+        // Lengths are appended to the values, one column per head of the group, so that one product reads the weights once.
         let group = heads / kv_heads;
         let wide = d + if lengths.is_some() { group } else { 0 };
         let mut sums: Vec<Option<Tensor>> = vec![None; segments];
@@ -390,7 +375,6 @@ impl Chunked {
             none if none.is_empty() => Tensor::zeros((heads, 0, r, wide), DType::F32, q.device())?,
             sums => Tensor::stack(&sums, 1)?,
         };
-        // Of each head its own column.
         let own = |head: usize| sums.narrow(0, head, 1)?.narrow(3, d + head % group, 1)?.squeeze(3);
         let long = match lengths {
             Some(_) => Tensor::cat(&(0..heads).map(own).collect::<Result<Vec<_>>>()?, 0)?,
@@ -400,12 +384,11 @@ impl Chunked {
     }
 }
 
-/// See [`super::segment_sums`]; f32, on the device of the queries, and nothing comes back from there.
+/// See [`super::segment_sums`]. Returns f32 on the queries' device, without a device-to-host transfer.
 fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Result<Tensor> {
     let RowSums { site, rows, bounds } = of;
     let (heads, segments) = (q.dim(1)?, of.segments());
     let device = q.device();
-    // The segments' borders, both (1, segments).
     let borders = match *bounds {
         [starts @ .., _] if segments > 0 => Some((
             on_device(starts.iter().copied(), (1, segments), device)?,
@@ -456,16 +439,14 @@ fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Resul
     all.ok_or_else(|| candle_core::Error::Msg("sums over no rows".to_owned()))
 }
 
-/// Positions as a tensor. A context has fewer of them than u32 counts.
 fn on_device(of: impl Iterator<Item = usize>, shape: (usize, usize), device: &Device) -> Result<Tensor> {
     transfer::upload(of.map(|position| position as u32).collect(), shape, device)
 }
 
-/// Walks those of the keys that begin at position `first_key` which `rows` with queries (r, heads, d) see.
-/// Scores are products in the first of `dtypes`. `fold` gets the weights e^(s - running max) of a block
-/// (kv_heads, group * r, n) in the second, the place of its keys in `k`, and,
-/// from the second block on, the factor (kv_heads, group * r, 1) for what it has gathered before. Returns `None` where no row
-/// sees any of the keys.
+/// Iterates over the blocks of keys (starting at position `first_key`) visible to `rows` with queries (r, heads, d).
+/// `dtypes`: of the scores and of the weights. `fold` gets a block's weights e^(s - running max), (kv_heads, group * r, n), the range
+/// of its keys in `k` and, from the second block on, the rescale factor (kv_heads, group * r, 1) of its accumulators.
+/// Returns `None` if no row sees any key.
 #[expect(
     clippy::too_many_arguments,
     reason = "the rows, the keys and how to walk them; each has one caller a kind"
@@ -494,12 +475,12 @@ fn stream(
     let mut ends: Option<OnlineSoftmax> = None;
     for start in (start..end).step_by(step) {
         let block = start..(start + step).min(end);
-        // Rows that see nothing at all but sinks still have ends, so the last block is walked over in any case.
+        // Rows that see only sinks still need a softmax state, so the last block is always processed.
         if seen.all_hidden(&block) && (ends.is_some() || block.end < end) {
             continue;
         }
         let keys = block.start - first_key..block.end - first_key;
-        // A view where the dtype allows: products take keys as they lie in the cache, (kv_heads, d, n).
+        // A view if the dtype matches: products take the cache's key layout as (kv_heads, d, n).
         let k = k.narrow(1, keys.start, keys.len())?.to_dtype(of_scores)?.transpose(1, 2)?;
         let scores = products::scaled(&q, &k, site.scale)?;
         let (weights, now) = softmax::update(scores, &seen, block, site.softcap, ends.as_ref(), of_weights)?;

@@ -1,18 +1,15 @@
-//! Attention on slices: blocked matrix products with a streaming softmax, in safe code that [`pulp`] compiles for the
-//! widest vectors that the processor has (AVX-512, AVX2, NEON).
+//! CPU attention on slices: blocked matrix products with a streaming softmax, in safe code that [`pulp`] compiles for AVX-512, AVX2
+//! or NEON.
 //!
-//! Keys and values lie in the cache in f32, bf16 or f16, and are multiplied in f32: what is kept in fewer bits is widened a block at a
-//! time. Queries in bf16 ask for products of bf16 numbers, as a bf16 model makes them: where the processor has instructions for them and
-//! the cache keeps bf16 ([`pairs`]), scores are such products and weights are rounded to bf16 before they meet the values;
-//! elsewhere the queries' numbers are widened. Sums are f32 in any case.
+//! The cache holds keys and values in f32, bf16 or f16; half precision is widened to f32 block by block. For bf16 queries and a bf16
+//! cache on a processor with bf16 instructions ([`pairs`]), scores are bf16 products and weights are rounded to bf16, as in a bf16
+//! model. Accumulation is always f32.
 //!
-//! Work is cut into tasks of one key/value head, a block of query positions (all query heads of the group together, so
-//! that each key is loaded once for all of them) and, where there would be few tasks, a part of the keys. A task walks its
-//! keys in blocks that stay in the second-level cache ([`walk`]): scores, a running maximum and sum a row, then whatever a
-//! [`Fold`](fold::Fold) makes of the weights: the output adds weighted values, an observer adds up segments. Keys and values are read
-//! where they lie in the cache ([`tile`]); blocks that no row may see are never touched. Decoding has a kernel of its own
-//! ([`decode`]). How work is cut depends on shapes
-//! alone, never on the number of threads, so one thread and many give the same bits.
+//! A task is one key/value head, a block of query positions (all heads of the group, so each key is loaded once) and, if there would be
+//! few tasks, a part of the keys. It processes keys in blocks that fit the L2 cache ([`walk`]): scores, running maximum and sum per
+//! row, then a [`Fold`](fold::Fold) that accumulates the output or segment sums. Keys and values are read in the cache's layout
+//! ([`tile`]); fully masked blocks are skipped. Decoding has its own kernel ([`decode`]). Tasks depend on shapes only, never on the
+//! number of threads, so results are bit-equal for any thread count.
 
 use std::ops::Range;
 
@@ -48,7 +45,6 @@ use sequence::{Sequence, with_slices};
 use tasks::{Shape, Task};
 pub use value_sums::value_sums;
 
-/// The kernel.
 pub struct Cpu;
 
 impl Kernel for Cpu {
@@ -60,9 +56,9 @@ impl Kernel for Cpu {
         true
     }
 
-    /// Over a prefix the rows of all tails are one block of queries, so that panels of rows are full and keys are loaded as seldom as
-    /// in a prompt; over their own keys each tail's rows walk alone, and both parts are joined. Where the prefix is a multiple of
-    /// [`SPLIT_K`], sums are made in the order in which they are made for each sequence by itself.
+    /// All tails' rows attend to the prefix as one block of queries, which fills panels and loads each key as rarely as in a prefill.
+    /// Each tail's own keys are processed separately, and the two results are merged. If the prefix is a multiple of [`SPLIT_K`], the
+    /// summation order equals that of each sequence alone.
     fn attend(&self, call: Call<'_>) -> Result<Attended> {
         let Call { q, prefix, tails, rows, site, positions, hidden, borders } = call.relative();
         let (base, decoding) = (site.offset, rows == 1);
@@ -74,7 +70,7 @@ impl Kernel for Cpu {
                 .map(|((k, v), slices)| Sequence::new(k, v, slices[0], slices[1]))
                 .collect::<Result<Vec<_>>>()?;
             let (before, own) = sequences.split_at(sequences.len() - tails.len());
-            // Positions and borders count from the first key of what is walked over.
+            // Positions and borders become relative to the first key.
             let from = |first: usize| {
                 let after = |at: &usize| at.saturating_sub(first);
                 let borders = borders.iter().map(|borders| borders.iter().flatten().map(after).collect());
@@ -111,7 +107,7 @@ impl Kernel for Cpu {
                 queries.weigh(task, sequence, decoding)
             };
             let parts: Vec<PartialOutput> = tasks.into_par_iter().map(weigh).collect();
-            // Of each row and key/value head, the prefix's first, each in the order of its keys.
+            // Partial results per row and key/value head: the prefix first, then in key order.
             let mut of_rows: Vec<Vec<usize>> = vec![Vec::new(); all * shape.kv_heads];
             for (nth, part) in parts.iter().enumerate() {
                 part.task

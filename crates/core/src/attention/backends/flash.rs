@@ -1,8 +1,8 @@
-//! FlashAttention 2 on CUDA, as Candle binds it: built with the feature `flash-attn` only.
+//! FlashAttention 2 on CUDA through Candle (feature `flash-attn`).
 //!
-//! Chosen for what [`AttentionShape::flash_serves`](crate::attention::AttentionShape::flash_serves) allows. The kernels read strides, stand the last
-//! query at the last key, which is what a chunk after a cache needs, and are launched on the device's own stream.
-//! `scripts/flash_check.sh` runs the call with the definition of attention behind it; the kernels themselves need a card.
+//! Used where [`AttentionShape::flash_serves`](crate::attention::AttentionShape::flash_serves) allows. The kernels accept strides and
+//! align the last query with the last key, as a chunk after a cache requires. `scripts/flash_check.sh` tests the call against a plain
+//! definition; the kernels themselves need a GPU.
 
 use candle_core::{Result, Tensor};
 
@@ -11,7 +11,7 @@ use super::kernel::{Kernel, RowSums};
 use crate::attention::Site;
 use crate::attention::call::{Attended, Call};
 
-/// FlashAttention 2 for half precision. Sums are in f32, the weights that multiply values in the tensors' dtype.
+/// Half precision with f32 accumulation; the weights that multiply values are in the tensors' dtype.
 pub struct Flash;
 
 impl Kernel for Flash {
@@ -25,19 +25,19 @@ impl Kernel for Flash {
         let q = with_unit_stride(call.q)?.unsqueeze(0)?;
         // (kv_heads, n, d) -> (1, n, kv_heads, d)
         let rows = |x: &Tensor| with_unit_stride(x)?.transpose(0, 1)?.unsqueeze(0);
-        // A query sees itself and the window's other keys to its left.
+        // The window includes the query itself.
         let left = window.map(|window| window - 1);
         let out = candle_flash_attn::flash_attn_windowed(&q, &rows(k)?, &rows(v)?, scale, left, Some(0))?;
         Ok((out.squeeze(0)?, Vec::new()))
     }
 
-    /// By products: these kernels have no sums.
+    /// Matrix products: these kernels return no sums.
     fn segment_sums(&self, q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
         Chunked(BLOCKS).segment_sums(q, k, of)
     }
 }
 
-/// The numbers of a head must lie side by side; heads and rows may lie anywhere.
+/// Heads and rows may have any stride; the last dimension must be contiguous.
 fn with_unit_stride(x: &Tensor) -> Result<Tensor> {
     if x.stride().last() == Some(&1) { Ok(x.clone()) } else { x.contiguous() }
 }

@@ -1,4 +1,4 @@
-//! Lengths of what heads read and write, made of tensors, for any device.
+//! Norms of head contributions by tensor operations, for any device.
 
 use std::ops::Range;
 
@@ -8,34 +8,30 @@ use super::chunked::{self, Blocks, Chunked};
 use super::kernel::RowSums;
 use crate::transfer;
 
-/// Rows whose weights are held at once.
 const ROWS: usize = 64;
-/// Keys whose lengths are made at once.
 const KEYS: usize = 4096;
 /// 16 Mi scores are 64 MiB.
 pub const BLOCKS: Blocks = Blocks { scores: 16 << 20, ..chunked::BLOCKS };
 
-/// The parts of a head's output.
 #[derive(Clone, Copy)]
 pub struct Carried<'a> {
-    /// The length of what each head writes of each key, f32 (heads, keys).
+    /// Norm of each head's output per key, f32 (heads, keys).
     pub lengths: &'a Tensor,
-    /// The products of each head's output weights with themselves, f32 (heads, head_dim, head_dim).
+    /// Gram matrix of each head's output weights, f32 (heads, head_dim, head_dim).
     pub gram: &'a Tensor,
-    /// The factor of the rows of the chunk before that, f32 (l, heads, head_dim), of a gated layer.
+    /// Gate of the chunk's rows, f32 (l, heads, head_dim), in gated layers.
     pub gate: Option<&'a Tensor>,
 }
 
-/// Sums over rows, (heads, spans) each.
+/// Sums over rows, each (heads, spans).
 #[derive(Debug, Clone, PartialEq)]
 pub struct LengthSums {
-    /// Of the sums over a span's keys j of A_ij times the length of key j.
+    /// Sum over a span's keys j of A_ij * length of key j.
     pub values: Vec<f64>,
-    /// Of the lengths of what a row writes of a span.
+    /// Norm of a row's output from a span.
     pub outputs: Vec<f64>,
 }
 
-/// See [`super::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let (kv_heads, keys, d) = v.dims3()?;
     let heads = gram.dim(0)?;
@@ -44,13 +40,12 @@ pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
         let v =
             v.narrow(1, start, KEYS.min(keys - start))?.to_dtype(DType::F32)?.contiguous()?.unsqueeze(1)?;
         let squares = v.broadcast_matmul(&gram)?.broadcast_mul(&v)?.sum(D::Minus1)?;
-        // Rounding may leave a length of nothing a little below 0.
+        // Clamps negative rounding errors.
         squares.relu()?.sqrt()?.reshape((heads, ()))
     });
     Tensor::cat(&blocks.collect::<Result<Vec<_>>>()?, 1)
 }
 
-/// See [`super::length_sums`].
 pub fn length_sums(
     qkv: [&Tensor; 3],
     &Carried { lengths, gram, gate }: &Carried<'_>,
@@ -85,7 +80,7 @@ pub fn length_sums(
     Ok(all)
 }
 
-/// Sums of segments become sums of spans: (heads, segments, ..) becomes (heads, spans, ..).
+/// Sums segments into spans: (heads, segments, ..) -> (heads, spans, ..).
 fn of_spans(sums: &Tensor, spans: &[Range<usize>]) -> Result<Tensor> {
     let each_its_own = |(at, span): (usize, &Range<usize>)| *span == (at..at + 1);
     if spans.len() == sums.dim(1)? && spans.iter().enumerate().all(each_its_own) {

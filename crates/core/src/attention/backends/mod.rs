@@ -1,4 +1,4 @@
-//! The kernels behind the door, and which of them serves which tensors.
+//! The attention kernels and their selection.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ use kernel::Kernel;
 pub(super) use kernel::RowSums;
 pub(super) use lengths::{Carried, LengthSums};
 
-/// The kernels of a choice on CUDA; products where this build has no others.
+/// The CUDA kernel of a choice; matrix products if it is not compiled in.
 fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
     match kernel {
         #[cfg(feature = "cuda")]
@@ -37,24 +37,21 @@ fn of_choice(kernel: AttentionKernel) -> &'static dyn Kernel {
     }
 }
 
-/// The kernels that serve tensors on `device` in `dtype` whatever they hold.
 pub(super) fn plain(device: &Device, dtype: DType) -> &'static dyn Kernel {
     if takes_slices(device, dtype) { &Cpu } else { &Chunked(BLOCKS) }
 }
 
-/// True for tensors that the CPU's kernel takes.
 fn takes_slices(device: &Device, dtype: DType) -> bool {
     transfer::cpu_kernels(device) && matches!(dtype, DType::F32 | DType::BF16)
 }
 
-/// The kernels for a call.
 pub(super) fn of_forward(call: &Call<'_>) -> Result<&'static dyn Kernel> {
     let of = if call.prefix.is_some() { AttentionKernel::of_branches } else { AttentionKernel::of_layer };
     let kv_heads = call.tails.first().map_or(Ok(1), |(k, _)| k.dim(0))?;
     chosen(call.q, kv_heads, &call.site, !call.hidden.is_empty(), of)
 }
 
-/// The kernels that `of` makes of the choice on CUDA where nothing is hidden.
+/// The kernel that `of` derives from the configured choice.
 fn chosen(
     q: &Tensor,
     kv_heads: usize,
@@ -72,7 +69,7 @@ fn chosen(
     Ok(of_choice(trusted(kernel, of(kernel, &shape), q.device(), &shape)?))
 }
 
-/// A kernel that is the choice itself or agrees with products on the device; else products.
+/// The kernel if it is the explicit choice or passes its self-test; else matrix products.
 fn trusted(
     choice: AttentionKernel,
     kernel: AttentionKernel,
@@ -83,7 +80,6 @@ fn trusted(
     Ok(if trusted { kernel } else { AttentionKernel::Products })
 }
 
-/// See [`super::settle`].
 pub(super) fn settle(
     choice: AttentionKernel,
     device: &Device,
@@ -96,19 +92,18 @@ pub(super) fn settle(
     Ok(Some(Settled { forward, sums: trusted(choice, choice.of_sums(shape), device, shape)? }))
 }
 
-/// The softmax weights of one row of this chunk (relative to `site.offset`) over the keys held, one vector a head.
+/// Softmax weights of one row (relative to `site.offset`) over the held keys, one vector per head.
 pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
     chunked::row_weights(q, k, site, row)
 }
 
-/// [`Kernel::segment_sums`] by the kernels of the choice.
 pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
     let hides = !of.site.holes.is_empty();
     chosen(q, k.dim(0)?, of.site, hides, AttentionKernel::of_sums)?.segment_sums(q, k, of)
 }
 
-/// The sums of values that rows read of each segment: f32 (heads, segments, rows, head_dim), over its keys j of the weight A_ij
-/// times the value v_j. But on the CPU all weights of the rows over a block of keys are held at once: ask for few rows at a time.
+/// Sum over each segment's keys j of A_ij * v_j: f32 (heads, segments, rows, head_dim). Off the CPU, the weights of all rows over a
+/// block of keys are held at once, so pass few rows.
 pub(super) fn value_sums(qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> {
     let [q, ..] = qkv;
     match takes_slices(q.device(), q.dtype()) {
@@ -117,17 +112,17 @@ pub(super) fn value_sums(qkv: [&Tensor; 3], of: &RowSums<'_>) -> Result<Tensor> 
     }
 }
 
-/// The length of each head's output for each key: the square root of v^T (W_O^h)^T W_O^h v, f32 (heads, keys). `v`: (kv_heads,
-/// keys, head_dim), `gram`: f32 (heads, head_dim, head_dim), the products of each head's output weights with themselves.
+/// Norm of each head's output per key: sqrt(v^T (W_O^h)^T W_O^h v), f32 (heads, keys). `v`: (kv_heads, keys, head_dim); `gram`: f32
+/// (heads, head_dim, head_dim), the Gram matrix of each head's output weights.
 pub(super) fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
-    // Whatever dtype the cache keeps values in.
+    // Accepts any cache dtype.
     match transfer::cpu_kernels(v.device()) {
         true => cpu::key_lengths(v, gram),
         false => lengths::key_lengths(v, gram),
     }
 }
 
-/// Sums, over rows, of the lengths of what they read and write of each of `spans`, which are runs of the segments.
+/// Norm sums over rows for each of `spans`, which are runs of segments.
 pub(super) fn length_sums(
     qkv: [&Tensor; 3],
     carried: &Carried<'_>,

@@ -1,7 +1,5 @@
-//! Products of small f32 matrices on one thread, by the `gemm` crate. Used by the delta rule's CPU kernel, whose matrices
-//! have any strides; softmax attention has kernels of its own.
+//! Single-threaded products of small strided f32 matrices by the `gemm` crate, for the delta rule's CPU kernel.
 
-/// A read-only matrix over a slice.
 pub struct Matrix<'a> {
     pub data: &'a [f32],
     pub row_stride: usize,
@@ -9,7 +7,7 @@ pub struct Matrix<'a> {
 }
 
 impl Matrix<'_> {
-    /// True if a (rows, cols) matrix lies within the slice.
+    /// True if a (rows, cols) matrix fits the slice.
     fn holds(&self, rows: usize, cols: usize) -> bool {
         rows == 0
             || cols == 0
@@ -17,7 +15,7 @@ impl Matrix<'_> {
     }
 }
 
-/// `out` (m, n), row-major, = (or += if `add`) `a` (m, k) times `b` (k, n), on this thread.
+/// `out` (m, n), row-major, = (or += if `add`) `a` (m, k) times `b` (k, n).
 pub fn product(out: &mut [f32], (m, n, k): (usize, usize, usize), a: &Matrix<'_>, b: &Matrix<'_>, add: bool) {
     assert!(
         out.len() >= m * n && a.holds(m, k) && b.holds(k, n),

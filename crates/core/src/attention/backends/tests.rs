@@ -1,4 +1,4 @@
-//! Both kernels compute the same: the CPU kernel, and the chunked one, which is what runs on other devices.
+//! The CPU kernel and the chunked kernel, which serves other devices, agree.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use super::super::{AttentionKernel, AttentionShape, Hole, Holes, Sinks, Site, Ta
 use super::chunked::Blocks;
 use super::{BLOCKS, Chunked, Cpu, Kernel, RowSums, cpu, lengths};
 
-/// Values are of order 1: some f32 roundings of them.
+/// Values are of order 1, so this allows a few f32 roundings.
 const TOLERANCE: f64 = 1e-5;
 
-/// Blocks so small that a row sees many of them, and the default, which holds everything here at once.
+/// Blocks so small that a row spans many, and the default, which holds all of these inputs at once.
 const SIZES: [Blocks; 3] =
     [Blocks { rows: 3, scores: 200, keys: 1000 }, Blocks { rows: 64, scores: 1 << 16, keys: 7 }, BLOCKS];
 
@@ -23,7 +23,6 @@ struct Inputs {
     site: Site,
 }
 
-/// Inputs over every grouping, lengths, offsets, windows, caps and sinks.
 fn calls() -> Result<Vec<Inputs>> {
     let device = &Device::Cpu;
     let mut calls = Vec::new();
@@ -54,7 +53,6 @@ fn calls() -> Result<Vec<Inputs>> {
     Ok(calls)
 }
 
-/// Parts of the keys hidden from parts of the rows.
 fn some_holes(offset: usize, l: usize) -> Holes {
     let end = offset + l;
     Holes::new(vec![
@@ -76,7 +74,6 @@ fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
     Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
 }
 
-/// The first layer, without window, cap or sinks.
 fn site(offset: usize, d: usize) -> Site {
     Site {
         layer: 0,
@@ -99,7 +96,6 @@ fn of<'a>(site: &'a Site, rows: Range<usize>, bounds: &'a [usize]) -> RowSums<'a
     RowSums { site, rows, bounds }
 }
 
-/// Attention of a sequence's last rows, and the sums of a single one's weights between borders.
 fn attended(
     kernel: &dyn Kernel,
     [q, k, v]: [&Tensor; 3],
@@ -113,7 +109,6 @@ fn attended(
     Ok((out, sums.into_iter().flatten().next()))
 }
 
-/// Attention of one row for each of several tails behind a prefix, from which nothing is hidden.
 fn branched(
     kernel: &dyn Kernel,
     [q, k, v]: [&Tensor; 3],
@@ -159,7 +154,6 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
-                // Each branch has segments of its own, and one has none.
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
                     .collect();
@@ -205,7 +199,7 @@ fn both_kernels_measure_the_same_segments_at_every_block_size() -> Result<()> {
     for Inputs { q, k, site, .. } in calls()? {
         let l = q.dim(0)?;
         let keys = site.offset + l;
-        // Segments that do not begin at the first key, with one of a single key, up to the end.
+        // Segments that start after the first key, one of them a single key, and end at the last.
         let bounds = [keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys];
         let bounds: Vec<usize> = bounds.into_iter().filter(|&b| b <= keys).collect();
         for rows in [0..l, l / 3..l, 0..l.div_ceil(2)] {
@@ -239,7 +233,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                 let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
                 let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
-                // From each something else, from the first nothing, from the last part of its own keys too.
+                // Each reading hides other keys: the first none, the last some of its own.
                 let holes: Vec<Holes> = (0..readings)
                     .map(|nth| match nth {
                         0 => Holes::default(),
@@ -293,7 +287,7 @@ fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result
     Ok(())
 }
 
-/// Against the tensors' path, which the parity tests hold against transformers; spans overlap, and some are empty.
+/// The reference is the tensor path, which the parity tests compare with transformers. Spans overlap, and some are empty.
 #[test]
 fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> {
     for (nth, Inputs { q, k, v, site }) in calls()?.into_iter().enumerate() {
@@ -326,7 +320,7 @@ fn both_kernels_measure_the_same_lengths_with_gates_and_without() -> Result<()> 
     Ok(())
 }
 
-/// The borders of segments of `keys` keys: not from the first key on, one of a single key, some beyond the last.
+/// One segment is a single key, and some lie past the last key.
 fn borders(keys: usize) -> Vec<usize> {
     vec![keys / 7, keys / 3, keys / 3 + 1, keys / 2 + 1, keys + 2, keys + 9]
 }

@@ -1,53 +1,48 @@
-//! Blocks of the gated delta rule: what both the rule ([`crate::model`]) and the observer of its implicit attention
-//! need, once.
+//! Blocks of the gated delta rule, shared by the rule ([`crate::model`]) and the observer of its implicit attention.
 //!
-//! Within a block of c tokens, with G_i the sum of the log decays of tokens 0..=i, the rule is a linear system: with
-//! L_ij = b_i (k_i . k_j) e^(G_i - G_j) for j < i, what is written to the state is (I + L)^-1 diag(b) (v - what the state
-//! holds already). Everything here is f32 and made of Candle operations, on any device.
+//! Within a block of c tokens, with G_i the sum of the log decays of tokens 0..=i and L_ij = b_i (k_i . k_j) e^(G_i - G_j) for j < i, the
+//! rule writes (I + L)^-1 diag(b) (v - state read at k) to the state. All in f32 by Candle operations, on any device.
 
 use candle_core::{DType, Device, Result, Tensor};
 
 use crate::transfer;
 
-/// Tokens of a block.
 pub(crate) const BLOCK: usize = 64;
 /// Added to a head's squared norm before the root (transformers, `l2norm`).
 const NORM_EPS: f64 = 1e-6;
-/// Clamp of log decays: exp underflows to 0 well above it, and smaller ones would cost the prefix sums their digits.
+/// Clamp of log decays: exp underflows to 0 well above it, and smaller values would cost the prefix sums accuracy.
 const MIN_LOG_DECAY: f64 = -1000.0;
-/// Up to this size a triangle is inverted under masks, which [`masked_inverse`] lists; larger ones are cut into quarters.
+/// Triangles up to this size are inverted with [`masked_inverse`]; larger ones are split into quarters.
 const MASKED: usize = 16;
 
-/// Queries or keys (l, heads, d) in any dtype, each head divided by its norm and multiplied by `scale`: f32
+/// L2-normalises each head of queries or keys (l, heads, d), any dtype, and multiplies by `scale`; returns f32
 /// (transformers, `l2norm`).
 pub(crate) fn normalised(x: &Tensor, scale: f64) -> Result<Tensor> {
     normalised_by(x, &norm_factor(x.dim(2)?, scale, x.device())?)
 }
 
-/// The factor that [`normalised_by`] multiplies heads of width `d` with, so that each gets the norm `scale`: f32 (d).
+/// Factor for [`normalised_by`] that gives heads of width `d` the norm `scale`: f32 (d).
 pub(crate) fn norm_factor(d: usize, scale: f64, device: &Device) -> Result<Tensor> {
     Tensor::full((scale / (d as f64).sqrt()) as f32, d, device)
 }
 
-/// [`normalised`] by a factor at hand.
+/// [`normalised`] with a precomputed factor.
 pub(crate) fn normalised_by(x: &Tensor, factor: &Tensor) -> Result<Tensor> {
     let x = x.to_dtype(DType::F32)?.contiguous()?;
-    // One kernel: the root of the sum of squares is that of their mean times the root of the width.
+    // One RMS-norm kernel: sqrt(sum of squares) = sqrt(mean of squares) * sqrt(width).
     let d = x.dim(2)? as f64;
     candle_nn::ops::rms_norm(&x, factor, (NORM_EPS / d) as f32)
 }
 
-/// The length of a block for `l` tokens: a power of two, [`BLOCK`] at most.
+/// A power of two, at most [`BLOCK`].
 pub(crate) fn block_length(l: usize) -> usize {
     l.next_power_of_two().min(BLOCK)
 }
 
-/// A run of blocks of `c` tokens.
+/// `n` blocks of `c` tokens.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    /// Blocks.
     pub n: usize,
-    /// Tokens of each.
     pub c: usize,
     /// Normalised keys, (n * key_heads, c, key_dim).
     pub k: Tensor,
@@ -60,8 +55,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// Blocks of the normalised keys `k` (l, key_heads, key_dim), the log decays `g` and the strengths `beta`, both
-    /// (l, value_heads), all f32. The last one is filled up with tokens that change nothing.
+    /// Blocks of the normalised keys `k` (l, key_heads, key_dim), the log decays `g` and the write strengths `beta`, both (l, value_heads),
+    /// all f32. The last block is padded with tokens that leave the state unchanged.
     pub fn new(k: &Tensor, g: &Tensor, beta: &Tensor, c: usize) -> Result<Self> {
         let (l, key_heads, _) = k.dims3()?;
         let value_heads = g.dim(1)?;
@@ -70,7 +65,7 @@ impl Blocks {
         let g = blocked(&g.maximum(MIN_LOG_DECAY)?.unsqueeze(2)?, c)?; // (n * value_heads, c, 1)
         let beta = blocked(&beta.unsqueeze(2)?, c)?;
 
-        // 1. Decays. G_i - G_j is summed anew for each pair: a difference of two long sums would have lost its digits.
+        // 1. Decays. Summed separately for each pair: the difference of two long sums loses accuracy.
         let masks = masks(c, &[|i, j| i >= j, |i, j| i > j], k.device())?;
         let (lower, after) = (masks.get(0)?, masks.get(1)?);
         let heads = n * value_heads;
@@ -78,7 +73,7 @@ impl Blocks {
         let log_decay = so_far.sum_keepdim(1)?.reshape((heads, c, 1))?;
         let pairwise = so_far.matmul(&after)?.exp()?.reshape((heads, c, c))?.broadcast_mul(&lower)?;
 
-        // 2. The triangle. Keys serve `group` consecutive value heads.
+        // 2. Triangle L. Each key head serves `group` consecutive value heads.
         let products = k.matmul(&k.transpose(1, 2)?)?;
         let triangle = products
             .reshape((n * key_heads, 1, c, c))?
@@ -86,7 +81,7 @@ impl Blocks {
             .reshape((heads, c, c))?
             .broadcast_mul(&beta)?;
 
-        // 3. Its inverse.
+        // 3. Inverse.
         let transform = unit_inverse(&triangle)?.broadcast_mul(&beta.reshape((heads, 1, c))?)?;
         Ok(Blocks { n, c, k, log_decay, pairwise, transform })
     }
@@ -96,14 +91,13 @@ impl Blocks {
         self.pairwise.narrow(1, self.c - 1, 1)
     }
 
-    /// The part of block `i` of a tensor whose first axis is (n * heads).
     pub fn part(&self, tensor: &Tensor, i: usize) -> Result<Tensor> {
         let heads = tensor.dim(0)? / self.n;
         tensor.narrow(0, i * heads, heads)
     }
 }
 
-/// (l, heads, d) -> (n * heads, c, d), filled up with zeros.
+/// (l, heads, d) -> (n * heads, c, d), zero-padded.
 pub(crate) fn blocked(x: &Tensor, c: usize) -> Result<Tensor> {
     let (l, heads, d) = x.dims3()?;
     let n = l.div_ceil(c);
@@ -111,9 +105,9 @@ pub(crate) fn blocked(x: &Tensor, c: usize) -> Result<Tensor> {
     x.contiguous()?.reshape((n, c, heads, d))?.transpose(1, 2)?.contiguous()?.reshape((n * heads, c, d))
 }
 
-/// (I + L)^-1 for the strictly lower triangles L of (batch, c, c), c a power of two; what is on and above the diagonal is
-/// not read. By halves: the inverse of [[A, 0], [C, B]] is [[A', 0], [-B' C A', B']]. Unlike a sum of powers of L, whose
-/// terms grow and cancel where keys repeat, this loses no digits.
+/// (I + L)^-1 for the strictly lower triangles of (batch, c, c), c a power of two; the rest is not read. Recursive: the inverse of
+/// [[A, 0], [C, B]] is [[A', 0], [-B' C A', B']]. More accurate than a series in powers of L, whose terms grow and cancel for
+/// repeated keys.
 fn unit_inverse(l: &Tensor) -> Result<Tensor> {
     let (batch, c, _) = l.dims3()?;
     if c <= MASKED {
@@ -128,8 +122,8 @@ fn unit_inverse(l: &Tensor) -> Result<Tensor> {
     Tensor::cat(&[top, Tensor::cat(&[corner, b], 2)?], 1)
 }
 
-/// [`unit_inverse`] from small to large: with X the inverse of the diagonal blocks of size s, that of size 2 s is
-/// X - X C X, where C is the part of L between them.
+/// [`unit_inverse`] bottom-up: with X the inverse of the diagonal blocks of size s, the inverse for size 2 s is X - X C X, where C is
+/// the part of L between them.
 fn masked_inverse(l: &Tensor, c: usize) -> Result<Tensor> {
     let l = l.contiguous()?;
     let masks = masks(
@@ -153,12 +147,11 @@ fn masked_inverse(l: &Tensor, c: usize) -> Result<Tensor> {
     Ok(inverse)
 }
 
-/// True if (i, j) is in the lower left quarter of a diagonal block of size 2 s.
 fn between(i: usize, j: usize, s: usize) -> bool {
     i / (2 * s) == j / (2 * s) && i / s > j / s
 }
 
-/// Matrices (c, c) that are 1 where a condition of row and column holds, else 0: (conditions, c, c).
+/// 0/1 matrices (conditions, c, c): 1 where the condition holds for row and column.
 fn masks(c: usize, conditions: &[fn(usize, usize) -> bool], device: &Device) -> Result<Tensor> {
     let places = |holds: fn(usize, usize) -> bool| {
         (0..c * c).map(move |at| if holds(at / c, at % c) { 1f32 } else { 0.0 })

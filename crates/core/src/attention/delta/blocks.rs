@@ -1,12 +1,12 @@
-//! The implicit attention in Candle operations, on any device.
+//! Implicit attention by Candle operations, on any device.
 
 use candle_core::{D, Result, Tensor};
 
 use super::gather::pieces;
 use super::history::{History, PANEL};
 
-/// Walks from the last row of the normalised queries `q` (key_heads, r, key_dim) back to the first key; see
-/// [`super::segment_sums`], and [`super::segment_sums_by_row`] for `by_row`. Nothing comes back from the device.
+/// Processes the normalised queries `q` (key_heads, r, key_dim) from the last row back to the first key; see [`super::segment_sums`] and
+/// [`super::segment_sums_by_row`] (`by_row`). No device-to-host transfer.
 pub(super) fn walk(
     q: &Tensor,
     first_row: usize,
@@ -24,7 +24,7 @@ pub(super) fn walk(
     ))?;
     let mut gathered = Gathered { bounds, rows: r, by_row, places: vec![None; bounds.len()] };
     let end = first_row + r;
-    // The rows that have begun, the last ones: (value_heads, begun, key_dim).
+    // Active rows, the last ones: (value_heads, begun, key_dim).
     let mut w: Option<Tensor> = None;
     let panels = (0..end).step_by(PANEL).rev();
     for panel in panels {
@@ -37,7 +37,7 @@ pub(super) fn walk(
             let part = |x: &Tensor| blocks.part(x, i);
             let decay = part(&from_start)?; // (value_heads, c, 1)
 
-            // 1. Rows inside the block begin: they see it up to themselves, later rows see all of it.
+            // 1. Start the rows inside the block: they see it up to themselves, later rows see all of it.
             let inside = at.max(first_row)..end.min(at + c);
             let mut seen = part(&to_end)?;
             let mut kept = decay.narrow(1, c - 1, 1)?;
@@ -60,7 +60,7 @@ pub(super) fn walk(
             let Some(begun) = &w else { continue };
             let m = begun.dim(1)?;
 
-            // 2. The weights of the block: (value_heads, begun, c). Keys serve `group` consecutive value heads.
+            // 2. Weights of the block: (value_heads, begun, c). Each key head serves `group` consecutive value heads.
             let k = part(&blocks.k)?; // (key_heads, c, key_dim)
             let weights = begun
                 .reshape((key_heads, group * m, key_dim))?
@@ -70,7 +70,7 @@ pub(super) fn walk(
                 .matmul(&part(&blocks.transform)?)?;
             gathered.add(&weights, at)?;
 
-            // 3. What earlier keys see of the rows.
+            // 3. Propagate the rows to earlier keys.
             if at > 0 {
                 let taken = weights
                     .broadcast_mul(&decay.transpose(1, 2)?)?
@@ -84,21 +84,19 @@ pub(super) fn walk(
     gathered.finish()
 }
 
-/// Sums of the weights of a group of rows, on their device.
 struct Gathered<'a> {
     bounds: &'a [usize],
     rows: usize,
     by_row: bool,
-    /// Of each segment, and last of what is outside of all.
+    /// One per segment; the last for keys outside all segments.
     places: Vec<Option<SegmentTotals>>,
 }
 
-/// The sums of one segment.
 #[derive(Clone)]
 struct SegmentTotals {
-    /// The weights, summed over rows: (value_heads), or by row: (value_heads, rows).
+    /// Summed weights: (value_heads), or by row (value_heads, rows).
     signed: Tensor,
-    /// Their sizes: (value_heads, rows).
+    /// Summed |weight|: (value_heads, rows).
     sizes: Tensor,
 }
 
@@ -126,7 +124,7 @@ impl Gathered<'_> {
         Ok(())
     }
 
-    /// The sums (2, value_heads, segments).
+    /// (2, value_heads, segments)
     fn finish(self) -> Result<Tensor> {
         let Some(SegmentTotals { signed, sizes }) = self.places.iter().flatten().next() else {
             candle_core::bail!("implicit attention over no keys");
@@ -135,7 +133,7 @@ impl Gathered<'_> {
         let places: Vec<&SegmentTotals> =
             self.places.iter().map(|place| place.as_ref().unwrap_or(&nothing)).collect();
         let sizes = Tensor::stack(&places.iter().map(|p| &p.sizes).collect::<Vec<_>>(), 0)?;
-        // A row without any weight has no share: 0 of 1.
+        // Rows whose weights are all 0 have share 0.
         let totals = sizes.sum(0)?; // (value_heads, rows)
         let totals = (&totals + totals.eq(0f32)?.to_dtype(totals.dtype())?)?;
         let share = sizes.broadcast_div(&totals)?; // (places, value_heads, rows)

@@ -1,7 +1,7 @@
-//! The gated delta rule and its implicit attention on f32 slices, one task a value head.
+//! Gated delta rule and its implicit attention on f32 slices, one task per value head.
 //!
-//! The same blocks as [`super::block`] makes of Candle operations, but everything of a block stays in the second-level
-//! cache. How work is cut depends on shapes alone, never on the number of threads.
+//! Same blocks as [`super::block`], but a block's data stays in the L2 cache. Tasks depend on shapes only, never on the number of
+//! threads.
 
 use std::ops::Range;
 
@@ -13,7 +13,6 @@ use super::gather::HeadSums;
 use crate::attention::backends::small_matmul::{Matrix, product};
 use crate::simd::exp_nonpositive_all;
 
-/// One value head's block; see [`super::Blocks`].
 struct HeadBlock {
     m: usize,
     /// e^(G_i - G_j) where j <= i, else 0: (m, m).
@@ -24,14 +23,13 @@ struct HeadBlock {
     transform: Vec<f32>,
 }
 
-/// One value head's part of tensors (l, heads, d) and (l, value_heads).
 #[derive(Clone, Copy)]
 struct Head<'a> {
-    /// From the first token's key of this head on; the next token's is `k_stride` further.
+    /// From this head's first key on; tokens are `k_stride` apart.
     k: &'a [f32],
     k_stride: usize,
     key_dim: usize,
-    /// From the first token's of this head on; the next token's is `stride` further.
+    /// From this head's first token on; tokens are `stride` apart.
     g: &'a [f32],
     beta: &'a [f32],
     stride: usize,
@@ -42,12 +40,10 @@ impl<'a> Head<'a> {
         Matrix { data: &self.k[first * self.k_stride..], row_stride: self.k_stride, col_stride: 1 }
     }
 
-    /// The keys as columns.
     fn turned(&self, first: usize) -> Matrix<'a> {
         Matrix { data: &self.k[first * self.k_stride..], row_stride: 1, col_stride: self.k_stride }
     }
 
-    /// The block of the tokens `first..first + m`.
     fn block(&self, first: usize, m: usize) -> HeadBlock {
         let mut block = HeadBlock {
             m,
@@ -55,7 +51,7 @@ impl<'a> Head<'a> {
             from_start: Vec::with_capacity(m),
             transform: vec![0.0; m * m],
         };
-        // 1. Log decays; G_i - G_j is summed anew for each pair, so that long sums lose no digits.
+        // 1. Log decays. Summed separately for each pair, to keep long sums accurate.
         let mut sum = 0f32;
         for i in 0..m {
             let g = self.g[(first + i) * self.stride];
@@ -69,21 +65,20 @@ impl<'a> Head<'a> {
                 }
             }
         }
-        // 2. The products of keys.
         let mut products = vec![0f32; m * m];
         product(&mut products, (m, m, self.key_dim), &self.keys(first), &self.turned(first), false);
-        // 3. Decays and the triangle's inverse.
+        // 3. Decays and the inverse of the triangle.
         let beta: Vec<f32> = (0..m).map(|i| self.beta[(first + i) * self.stride]).collect();
         pulp::Arch::new().dispatch(Invert { block: &mut block, products: &products, beta: &beta });
         if sum.is_nan() {
-            // The fast exponential would hide it.
+            // The fast exponential does not propagate NaN.
             block.from_start.fill(f32::NAN);
         }
         block
     }
 }
 
-/// Turns log decays into decays and fills in the transform, by forward substitution.
+/// Exponentiates log decays and computes the transform by forward substitution.
 struct Invert<'a> {
     block: &'a mut HeadBlock,
     products: &'a [f32],
@@ -93,7 +88,7 @@ struct Invert<'a> {
 impl pulp::WithSimd for Invert<'_> {
     type Output = ();
 
-    // Always inlined, so that the loops are compiled with the features that pulp found.
+    // Inlined throughout: pulp's target features must reach the loops.
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, simd: S) {
         let Invert { block: HeadBlock { m, pairwise, from_start, transform }, products, beta } = self;
@@ -115,8 +110,8 @@ impl pulp::WithSimd for Invert<'_> {
     }
 }
 
-/// The rule over l tokens: see [`crate::model`]'s `delta_rule`, which says what the tensors are. Every tensor is f32 on the
-/// CPU. Returns the outputs (l, value_heads, value_dim) and the state after them.
+/// The rule over l tokens; shapes as in [`crate::model`]'s `delta_rule`, all f32 on the CPU. Returns the outputs
+/// (l, value_heads, value_dim) and the final state.
 pub(crate) fn rule(
     q: &Tensor,
     k: &Tensor,
@@ -152,7 +147,7 @@ pub(crate) fn rule(
     ))
 }
 
-/// One head of [`rule`]: outputs (l, value_dim), and `state` (key_dim, value_dim) after them.
+/// One head of [`rule`]: returns outputs (l, value_dim) and updates `state` (key_dim, value_dim).
 fn head_rule(
     head: &Head<'_>,
     (q, v): (&Matrix<'_>, &Matrix<'_>),
@@ -170,7 +165,7 @@ fn head_rule(
         let out = &mut all[first * dv..][..m * dv];
         let (seen, written, within) = (&mut seen[..m * dv], &mut written[..m * dv], &mut within[..m * m]);
 
-        // 1. What is written: the values, less what the state holds already, through the block's transform.
+        // 1. Writes: values minus the state's reads, through the block's transform.
         product(seen, (m, dv, dk), &head.keys(first), &rows(state, dv), false);
         for (i, (seen, decay)) in seen.chunks_exact_mut(dv).zip(&block.from_start).enumerate() {
             for (x, v) in seen.iter_mut().zip(&v.data[(first + i) * v.row_stride..]) {
@@ -179,7 +174,7 @@ fn head_rule(
         }
         product(written, (m, dv, m), &rows(&block.transform, m), &rows(seen, dv), false);
 
-        // 2. What the queries read: of the state before, and of what the block has written up to them.
+        // 2. Reads: the state before the block, and the block's writes up to each query.
         let q = rows(&q.data[first * q.row_stride..], q.row_stride);
         product(out, (m, dv, dk), &q, &rows(state, dv), false);
         for (out, decay) in out.chunks_exact_mut(dv).zip(&block.from_start) {
@@ -191,7 +186,6 @@ fn head_rule(
         }
         product(out, (m, dv, m), &rows(within, m), &rows(written, dv), true);
 
-        // 3. The state after the block.
         let to_end = &block.pairwise[(m - 1) * m..];
         for (written, decay) in written.chunks_exact_mut(dv).zip(to_end) {
             written.iter_mut().for_each(|x| *x *= decay);
@@ -203,23 +197,21 @@ fn head_rule(
     all
 }
 
-/// A row-major matrix.
 fn rows(data: &[f32], row_stride: usize) -> Matrix<'_> {
     Matrix { data, row_stride, col_stride: 1 }
 }
 
-/// Rows that walk back over the keys: the queries of a row span, or of a part of one.
 pub(super) struct Walk {
     first_row: usize,
     rows: usize,
     key_heads: usize,
     key_dim: usize,
-    /// A value head's rows (rows, key_dim): a row's query until it begins, then what earlier keys see of it.
+    /// Per value head (rows, key_dim): the query until the row starts, then its w (see [`super`]).
     heads: Vec<Vec<f32>>,
 }
 
 impl Walk {
-    /// Of normalised queries (key_heads, rows, key_dim), the first of them at position `first_row`.
+    /// `q`: normalised queries (key_heads, rows, key_dim); the first is at position `first_row`.
     pub fn new(q: &Tensor, first_row: usize, value_heads: usize) -> Result<Self> {
         let (key_heads, rows, key_dim) = q.dims3()?;
         let q: Vec<f32> = q.flatten_all()?.to_vec1()?;
@@ -229,8 +221,8 @@ impl Walk {
         Ok(Walk { first_row, rows, key_heads, key_dim, heads })
     }
 
-    /// Walks back over the keys at `panel`: `k` (l, key_heads, key_dim) normalised, `g` and `beta` (l, value_heads), all
-    /// f32, whose blocks begin at the panel's start.
+    /// Processes the keys at `panel` backward: `k` (l, key_heads, key_dim) normalised, `g` and `beta` (l, value_heads), all f32.
+    /// Blocks begin at the panel's start.
     pub fn back(
         &mut self,
         k: &Tensor,
@@ -252,14 +244,12 @@ impl Walk {
                 for first in (0..panel.len()).step_by(BLOCK).rev() {
                     let m = BLOCK.min(panel.len() - first);
                     let at = panel.start + first;
-                    // The rows that have begun, those from `begun` on.
                     let begun = at.saturating_sub(first_row);
                     let w = &mut w[begun * key_dim..];
                     let n = all - begun;
                     let block = head.block(first, m);
                     let (seen, weights) = (&mut seen[..n * m], &mut weights[..n * m]);
                     product(seen, (n, m, key_dim), &rows(w, key_dim), &head.turned(first), false);
-                    // A row inside the block sees it up to itself, a later one sees all of it.
                     let place = |row: usize| (first_row + begun + row - at).min(m - 1);
                     for (row, seen) in seen.chunks_exact_mut(m).enumerate() {
                         for (x, decay) in seen.iter_mut().zip(&block.pairwise[place(row) * m..]) {
@@ -288,7 +278,6 @@ impl Walk {
     }
 }
 
-/// Calls `f` with the elements of contiguous f32 CPU tensors.
 fn with_slices<const N: usize, T>(
     tensors: [&Tensor; N],
     f: impl FnOnce([&[f32]; N]) -> Result<T>,

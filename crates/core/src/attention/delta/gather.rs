@@ -1,16 +1,15 @@
-//! Sums of rows' weights over segments of the keys, by the CPU's kernel.
+//! Segment sums for the CPU kernel.
 
 use std::ops::Range;
 
-/// Adds up the weights of one value head's rows.
 #[derive(Debug, Clone)]
 pub(super) struct HeadSums {
     signed: Vec<f64>,
     /// `[segment][row]`
     sizes: Vec<f64>,
-    /// The sizes of all of a row's weights, inside segments or not.
+    /// Per row: summed |weight| over all keys, inside segments or not.
     totals: Vec<f64>,
-    /// `[segment][row]`: what `signed` is the sum of. Empty unless rows are asked for one by one.
+    /// `[segment][row]`: the terms of `signed`. Empty unless requested by row.
     signed_by_row: Vec<f64>,
 }
 
@@ -28,7 +27,6 @@ impl HeadSums {
         self.totals.len()
     }
 
-    /// Adds what a row pays to some keys of a segment, or to keys outside of all.
     pub fn add_one(&mut self, segment: Option<usize>, row: usize, signed: f32, size: f32) {
         let rows = self.rows();
         self.totals[row] += f64::from(size);
@@ -51,29 +49,26 @@ impl HeadSums {
         }
     }
 
-    /// The sum over the rows of a segment's signed weights.
     pub fn signed(&self, segment: usize) -> f64 {
         self.signed[segment]
     }
 
-    /// The sum over the rows of the share of a segment. A row without any weight has none.
+    /// Segment share summed over rows; 0 for rows whose weights are all 0.
     pub fn share(&self, segment: usize) -> f64 {
         (0..self.rows()).map(|row| self.share_of(segment, row)).sum()
     }
 
-    /// One row's share of a segment.
     pub fn share_of(&self, segment: usize, row: usize) -> f64 {
         let (size, total) = (self.sizes[segment * self.rows() + row], self.totals[row]);
         if total == 0.0 { 0.0 } else { size / total }
     }
 
-    /// The sum of one row's signed weights of a segment, where rows were asked for one by one.
     pub fn signed_of(&self, segment: usize, row: usize) -> f64 {
         self.signed_by_row.get(segment * self.rows() + row).copied().unwrap_or(0.0)
     }
 }
 
-/// Cuts the keys `range` at the ascending borders `bounds` of the segments; from the last piece to the first.
+/// Splits the keys `range` at the ascending segment borders `bounds`; last piece first.
 pub(super) fn pieces(bounds: &[usize], range: Range<usize>) -> Vec<(Option<usize>, Range<usize>)> {
     let mut pieces = Vec::new();
     let mut end = range.end;
@@ -87,7 +82,7 @@ pub(super) fn pieces(bounds: &[usize], range: Range<usize>) -> Vec<(Option<usize
     pieces
 }
 
-/// The sum and the sum of the sizes, in 16 lanes each.
+/// Sum and sum of absolute values, in 16 lanes each.
 fn sums(values: &[f32]) -> (f32, f32) {
     const LANES: usize = 16;
     let (mut signed, mut sizes) = ([0f32; LANES], [0f32; LANES]);

@@ -1,4 +1,4 @@
-//! The keys, decays and strengths that the implicit attention of a layer is computed from.
+//! Keys, decays and strengths from which a layer's implicit attention is computed.
 
 use std::ops::Range;
 
@@ -6,11 +6,9 @@ use candle_core::{Result, Tensor};
 
 use super::block::{BLOCK, Blocks, normalised};
 
-/// Keys whose blocks are prepared at once.
 pub(super) const PANEL: usize = 16 * BLOCK;
 
-/// Keys, decays and strengths of one layer's tokens from the first on, in the chunks that they came in. A clone shares
-/// them.
+/// One layer's keys, decays and strengths from the first token on, by chunk. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(in crate::attention) struct History {
     pub(super) pieces: Vec<Piece>,
@@ -20,7 +18,7 @@ pub(in crate::attention) struct History {
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
     start: usize,
-    /// (l, key_heads, key_dim) in the model's dtype, not normalised: as exact as normalised f32, and smaller.
+    /// (l, key_heads, key_dim) in the model's dtype, unnormalised: as exact as normalised f32, and smaller.
     k: Tensor,
     /// (l, value_heads), f32.
     pub(super) g: Tensor,
@@ -28,28 +26,24 @@ pub(super) struct Piece {
 }
 
 impl History {
-    /// Tokens kept.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Bytes kept.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         let of = |x: &Tensor| x.elem_count() * x.dtype().size_in_bytes();
         self.pieces.iter().map(|piece| of(&piece.k) + of(&piece.g) + of(&piece.beta)).sum()
     }
 
-    /// Appends a copy of the first `l` tokens of a chunk.
     pub fn push(&mut self, k: &Tensor, g: &Tensor, beta: &Tensor, l: usize) -> Result<()> {
-        // Copies, because a view would keep the whole chunk's activations in memory.
+        // A view would keep the whole chunk's activations in memory.
         let copy = |x: &Tensor| x.narrow(0, 0, l)?.force_contiguous();
         self.pieces.push(Piece { start: self.length, k: copy(k)?, g: copy(g)?, beta: copy(beta)? });
         self.length += l;
         Ok(())
     }
 
-    /// The first `length` tokens.
     pub fn up_to(&self, length: usize) -> Result<History> {
         let mut kept = History::default();
         for piece in self.pieces.iter().filter(|p| p.start < length) {
@@ -64,7 +58,7 @@ impl History {
         Ok(kept)
     }
 
-    /// The tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
+    /// Tokens `range`: normalised keys (l, key_heads, key_dim), log decays and strengths (l, value_heads), f32.
     pub(super) fn part(&self, range: Range<usize>) -> Result<[Tensor; 3]> {
         let first = self.pieces.partition_point(|p| p.start <= range.start).saturating_sub(1);
         let (mut k, mut g, mut beta) = (Vec::new(), Vec::new(), Vec::new());
@@ -79,7 +73,7 @@ impl History {
         Ok([k, Tensor::cat(&g, 0)?.contiguous()?, Tensor::cat(&beta, 0)?.contiguous()?])
     }
 
-    /// Their blocks: always of the full length, so that the arithmetic does not depend on the chunks.
+    /// Always full-length blocks, so that results do not depend on chunk boundaries.
     pub(super) fn blocks(&self, range: Range<usize>) -> Result<Blocks> {
         let [k, g, beta] = self.part(range)?;
         Blocks::new(&k, &g, &beta, BLOCK)

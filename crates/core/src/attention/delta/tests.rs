@@ -1,4 +1,4 @@
-//! The walk in Candle operations, which serves other devices, against the one on slices.
+//! The Candle implementation, used on other devices, equals the slice implementation.
 
 use candle_core::{DType, Device};
 

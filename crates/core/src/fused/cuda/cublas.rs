@@ -1,4 +1,4 @@
-//! The same by cuBLAS, which takes a factor and a summand with every product. Built with the feature `cuda` only.
+//! [`super::super::products`] by cuBLAS, which fuses scaling and accumulation (feature `cuda`).
 
 use std::ffi::{c_int, c_longlong, c_void};
 
@@ -11,12 +11,11 @@ use candle_core::{
 };
 use half::{bf16, f16};
 
-/// See [`super::scaled`].
 pub fn scaled(a: &Tensor, b: &Tensor, scale: f32) -> Result<Tensor> {
     a.apply_op2_no_bwd(b, &Scaled(scale))
 }
 
-/// Adds `a` (..., m, k) times `b` (..., k, n) to `sum` (..., m, n) in place. `sum` must share its memory with neither.
+/// Adds `a` (..., m, k) times `b` (..., k, n) to `sum` (..., m, n) in place. `sum` must not share memory with either.
 pub fn add(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
     sum.inplace_op3(a, b, &Added)
 }
@@ -24,17 +23,17 @@ pub fn add(sum: &Tensor, a: &Tensor, b: &Tensor) -> Result<()> {
 struct Scaled(f32);
 struct Added;
 
-/// A row-major matrix as cuBLAS, which is column-major, reads its transpose.
+/// A row-major matrix, described to column-major cuBLAS as its transpose.
 struct Matrix {
     operation: sys::cublasOperation_t,
-    /// Elements from one row, or column, to the next.
+    /// Elements between rows or columns.
     leading: usize,
-    /// Elements from one of the batch to the next.
+    /// Elements between batch entries.
     stride: usize,
 }
 
 impl Matrix {
-    /// The matrices (..., rows, cols) of a layout.
+    /// From a layout (..., rows, cols).
     fn of(layout: &Layout) -> Result<Self> {
         let (dims, strides) = (layout.dims(), layout.stride());
         let ([.., rows, cols], [batch @ .., row, col]) = (dims, strides) else {
@@ -54,7 +53,7 @@ impl Matrix {
     }
 }
 
-/// (batch, m, k, n) of a product; shapes that do not agree are an error.
+/// (batch, m, k, n) of a product; an error if shapes mismatch.
 fn sizes(a: &Layout, b: &Layout) -> Result<(usize, usize, usize, usize)> {
     let found = match (a.dims(), b.dims()) {
         ([m, k], [k2, n]) if k == k2 => Some((1, *m, *k, *n)),
@@ -67,7 +66,7 @@ fn sizes(a: &Layout, b: &Layout) -> Result<(usize, usize, usize, usize)> {
     }
 }
 
-/// A dtype that cuBLAS multiplies with sums in f32.
+/// Dtypes that cuBLAS multiplies with f32 accumulation.
 trait Element: CudaDType + DeviceRepr + WithDType {
     const CUBLAS: sys::cudaDataType;
 }
@@ -84,7 +83,7 @@ impl Element for bf16 {
     const CUBLAS: sys::cudaDataType = sys::cudaDataType_t::CUDA_R_16BF;
 }
 
-/// Writes `scale` a b to `out` from its element `first` on, or adds a b to what is there if there is no `scale`.
+/// Writes `scale` * a b to `out` from element `first` on; without `scale`, adds a b to it.
 fn multiply<T: Element, O: Element>(
     out: &mut CudaStorage,
     first: usize,
@@ -104,8 +103,8 @@ fn multiply<T: Element, O: Element>(
     let mut view = out.as_cuda_slice_mut::<O>()?.slice_mut(first..);
     let (out, _out) = view.device_ptr_mut(&stream);
     let int = |x: usize| x as c_int;
-    // SAFETY: the sizes are those of the layouts, which lie within their storages; `out` has batch * m * n elements from
-    // `first` on (its callers made or checked it), is borrowed mutably, and all three are of this device.
+    // SAFETY: the sizes are those of the layouts, which lie within their storages; `out` has batch * m * n elements from `first` on
+    // (ensured by the callers), is borrowed mutably, and all three are on this device.
     unsafe {
         result::gemm_strided_batched_ex(
             *device.cublas_handle().handle(),

@@ -1,6 +1,4 @@
-//! The same by kernels of our own and by cuBLAS. Built with the feature `cuda` only.
-//!
-//! The kernels are in `fused.cu`. `build.rs` compiles them to PTX, which the driver compiles for its card.
+//! Fused operations by custom kernels and cuBLAS (feature `cuda`). `build.rs` compiles `fused.cu` to PTX.
 
 use candle_core::cuda_backend::CudaDType;
 use candle_core::cuda_backend::cudarc::driver::DeviceRepr;
@@ -17,19 +15,17 @@ const MODULE: Module =
     Module { name: "palimpsest", ptx: include_str!(concat!(env!("OUT_DIR"), "/fused.ptx")) };
 const NOTHING: Pointer = Pointer::NOTHING;
 
-/// Threads of a block at most, as many as any card runs; `fused.cu` relies on no more.
+/// Maximum threads per block, supported by every GPU; `fused.cu` relies on it.
 const THREADS: usize = 1024;
 
-/// Whole warps for `n` elements.
 fn threads(n: usize) -> u32 {
     n.next_multiple_of(32).clamp(32, THREADS) as u32
 }
 
-/// Launches the kernel `name` of `fused.cu` on `blocks` of `threads`; it writes all of a new tensor of `shape`, its last
-/// argument.
+/// Launches kernel `name` of `fused.cu` on `blocks` of `threads`. It writes a new tensor of `shape`, its last argument.
 ///
 /// # Safety
-/// The arguments that `push` gives must be the others of that kernel, and hold all that it reads for that many blocks.
+/// `push` must give the kernel's other arguments, valid for that many blocks.
 unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
     device: &CudaDevice,
     name: &str,
@@ -37,7 +33,7 @@ unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
     shape: impl Into<Shape>,
     mut arguments: Vec<Argument>,
 ) -> Result<Tensor> {
-    // SAFETY: the kernel writes every element, and the rest is the caller's.
+    // SAFETY: the kernel writes every element; the rest is up to the caller.
     unsafe {
         let out = launch::unwritten::<T>(device, shape)?;
         arguments.push(Pointer::to::<T>(&out, device)?.into());
@@ -47,18 +43,16 @@ unsafe fn launch<T: CudaDType + DeviceRepr + WithDType>(
     }
 }
 
-/// Scores of a block of keys, from key `first` on.
 pub(super) struct Block<'a> {
     /// f32 (kv_heads, group * r, n).
     pub scores: &'a Tensor,
-    /// u32 (2, r): where the keys of each of the r rows start and where they end; `None` where all see all.
+    /// u32 (2, r): start and end of the visible keys of each of the r rows; `None` if all see all.
     pub seen: Option<&'a Tensor>,
     pub first: usize,
     pub cap: Option<f32>,
 }
 
 impl Block<'_> {
-    /// See [`super::softmax::update`].
     pub fn update(&self, earlier: Option<&OnlineSoftmax>, dtype: DType) -> Result<(Tensor, OnlineSoftmax)> {
         let device = self.scores.device().as_cuda_device()?;
         let (kv_heads, group_rows, n) = self.scores.dims3()?;
@@ -93,27 +87,26 @@ impl Block<'_> {
         let shape = (kinds, kv_heads, group_rows, 1);
         let arguments: Vec<Argument> =
             common().into_iter().chain([max_before.into(), sum_before.into()]).collect();
-        // (2 or 3, kv_heads, group * r, 1): the maxima, the sums, and the factors of those before.
-        // SAFETY: a block a row of `scores`; `seen` has two numbers a query, of which there are a divisor of the rows, and what
-        // was before has a number a row.
+        // (2 or 3, kv_heads, group * r, 1): maxima, sums and, after the first block, rescale factors.
+        // SAFETY: one block per row of `scores`; `seen` has two numbers per query, the rows are a multiple of the queries, and the earlier
+        // state has one number per row.
         let ends =
             unsafe { launch::<f32>(device, "softmax_ends", ((rows, 1), threads(n)), shape, arguments)? };
         let rescale = if kinds > 2 { Some(ends.get(2)?) } else { None };
         let softmax = OnlineSoftmax { max: ends.get(0)?, sum: ends.get(1)?, rescale };
         let max = Pointer::to::<f32>(&softmax.max, device)?;
         let arguments: Vec<Argument> = common().into_iter().chain([max.into()]).collect();
-        // A thread does some 8.
+        // About 8 elements per thread.
         let parts = n.div_ceil(8 * THREADS).clamp(1, 1 << 15);
         let (name, grid) =
             (format!("softmax_weights_{}", suffix(dtype)?), ((rows, parts), threads(n.div_ceil(8))));
-        // SAFETY: as above; the weights are as many as the scores, and there is a greatest score a row.
+        // SAFETY: as above; there are as many weights as scores, and one maximum per row.
         let weights =
             typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, self.scores.shape(), arguments)? });
         Ok((weights, softmax))
     }
 }
 
-/// See [`super::softmax::normalise`].
 pub(super) fn normalise(
     out: &Tensor,
     softmax: &OnlineSoftmax,
@@ -146,11 +139,10 @@ pub(super) fn normalise(
     ];
     let name = format!("softmax_close_{}", suffix(dtype)?);
     let (grid, shape) = (((rows, 1), threads(d)), (queries, heads, d));
-    // SAFETY: a block a row of `out`, as many numbers in `softmax`, and a sink a head.
+    // SAFETY: one block per row of `out`, one number per row in `softmax`, and one sink per head.
     typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, shape, arguments) })
 }
 
-/// See [`super::rms_norm`].
 pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> {
     let device = x.device().as_cuda_device()?;
     let (dtype, width) = (x.dtype(), x.dim(candle_core::D::Minus1)?);
@@ -168,11 +160,10 @@ pub(super) fn rms_norm(x: &Tensor, factor: &Tensor, eps: f32) -> Result<Tensor> 
     if factor.dtype() != DType::F32 && factor.dtype() != dtype {
         candle_core::bail!("a norm of {dtype:?} by factors of {:?}", factor.dtype());
     }
-    // SAFETY: a block a row of `x`, as wide as `factor`, whose dtype is the one in the kernel's name.
+    // SAFETY: one block per row of `x`, as wide as `factor`, whose dtype is in the kernel's name.
     typed!(dtype, T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
-/// See [`super::gated`].
 pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     let device = gate.device().as_cuda_device()?;
     if gate.dims() != up.dims() || gate.dtype() != up.dtype() {
@@ -193,7 +184,6 @@ pub(super) fn gated(kind: Gate, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     typed!(gate.dtype(), T => unsafe { launch::<T>(device, &name, grid, gate.shape(), arguments) })
 }
 
-/// See [`super::gated_norm`].
 pub(super) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> Result<Tensor> {
     let device = x.device().as_cuda_device()?;
     let width = x.dim(candle_core::D::Minus1)?;
@@ -210,11 +200,10 @@ pub(super) fn gated_norm(x: &Tensor, factor: &Tensor, eps: f32, z: &Tensor) -> R
     let z_at = typed!(z.dtype(), T => Pointer::to::<T>(z, device)?);
     let (x_at, factor) = (Pointer::to::<f32>(x, device)?, Pointer::to::<f32>(factor, device)?);
     let arguments = vec![x_at.into(), factor.into(), z_at.into(), Unsigned(width as u32), Float(eps)];
-    // SAFETY: a block a row of `x` and `z`, as wide as `factor`; `z` has the dtype in the kernel's name.
+    // SAFETY: one block per row of `x` and `z`, as wide as `factor`; `z` has the dtype in the kernel's name.
     typed!(z.dtype(), T => unsafe { launch::<T>(device, &name, grid, x.shape(), arguments) })
 }
 
-/// See [`super::decay`].
 pub(super) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> {
     let device = x.device().as_cuda_device()?;
     let (columns, n) = (x.dim(candle_core::D::Minus1)?, x.elem_count());
@@ -231,6 +220,6 @@ pub(super) fn decay(x: &Tensor, bias: &Tensor, rate: &Tensor) -> Result<Tensor> 
     let arguments = vec![at.into(), bias.into(), rate.into(), Unsigned(columns as u32), Long(n as i64)];
     let name = format!("decay_{}", suffix(x.dtype())?);
     let grid = ((n.div_ceil(256), 1), 256);
-    // SAFETY: a thread for each of the `n` elements; a bias and a rate for each column.
+    // SAFETY: one thread per element of `n`; one bias and rate per column.
     unsafe { launch::<f32>(device, &name, grid, x.shape(), arguments) }
 }

@@ -1,44 +1,44 @@
-//! The description of an architecture.
+//! The entry of an architecture in the table.
 
 use super::fields::Fields;
 use super::meta::Meta;
 use crate::model::{DecoderSpec, LayerSpec, ModelError};
 
-/// One architecture.
+/// An architecture.
 pub struct Architecture {
-    /// `model_type` in config.json: of the language model, then of checkpoints that hold it under `text_config`.
+    /// `model_type` in config.json, also of multimodal checkpoints with a `text_config`.
     pub hf: &'static [&'static str],
-    /// `general.architecture` in GGUF, where llama.cpp's converter has it.
+    /// `general.architecture` in GGUF, if llama.cpp's converter supports it.
     pub gguf: Option<&'static str>,
-    /// The names and orders of its tensors.
+    /// Tensor names and orders.
     pub names: Names,
-    /// Reads config.json.
+    /// Parses config.json.
     pub from_hf: fn(&Fields) -> Result<DecoderSpec, ModelError>,
-    /// Reads GGUF metadata.
+    /// Parses GGUF metadata.
     pub from_gguf: fn(&Meta) -> Result<DecoderSpec, ModelError>,
 }
 
-/// For every row (or column) of a tensor the one in the file, if the orders differ: of the part of a layer's name, the
-/// layer, and the number of rows (or columns).
+/// Row (or column) permutation of a tensor in the file, if it differs: arguments are the part of the tensor's name, the layer and the
+/// number of rows (or columns); entry i is the file's row for row i.
 pub type Order = fn(&str, &LayerSpec, usize) -> Option<Vec<usize>>;
 
-/// The names and orders of an architecture's tensors: differences from the canonical ones (see [`crate::model::Loader`]).
+/// Differences from the canonical tensor names and orders (see [`crate::model::Loader`]).
 #[derive(Debug)]
 pub struct Names {
-    /// Pieces of canonical names and what Hugging Face checkpoints have in their place, replaced one after the other.
+    /// Replacements from canonical to Hugging Face names, applied in order.
     pub hf: &'static [(&'static str, &'static str)],
-    /// Parts of canonical names and llama.cpp's names of them, where those are not the usual ones.
+    /// llama.cpp's names for parts of canonical names, where they are not the usual ones.
     pub gguf: &'static [(&'static str, &'static str)],
-    /// The order of rows in GGUF files.
+    /// Row order in GGUF files.
     pub gguf_rows: Order,
-    /// The order of columns in GGUF files.
+    /// Column order in GGUF files.
     pub gguf_columns: Order,
-    /// Experts stored as one tensor are (experts, in, out) with the columns of gate and up in turn.
+    /// Fused expert tensors are (experts, in, out) with interleaved gate and up columns.
     pub interleaved_experts: bool,
 }
 
 impl Names {
-    /// No difference.
+    /// No differences.
     pub const PLAIN: Names = Names {
         hf: &[],
         gguf: &[],

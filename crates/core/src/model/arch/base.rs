@@ -1,4 +1,4 @@
-//! The sizes that all configs state, in either format, and the specs that they make without anything special.
+//! Sizes that every config states, in either format, and the standard specs built from them.
 
 use super::rope::RopeDefaults;
 use super::{Fields, Meta};
@@ -7,55 +7,47 @@ use crate::model::{
     NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
-/// Sizes of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub struct Base {
-    /// Rows of the embedding.
+    /// Vocabulary size (embedding rows).
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Decoder layers.
     pub layers: usize,
-    /// Query heads.
     pub heads: usize,
-    /// Key/value heads.
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
-    /// Epsilon of the norms.
     pub eps: f64,
-    /// Positions that the model was made for.
+    /// Maximum context of the model.
     pub max_positions: usize,
     /// The output head is the embedding.
     pub tied: bool,
 }
 
-/// An architecture's defaults where a config.json says nothing; `None` means that it must say so.
+/// Defaults for fields missing in config.json; `None` if the field is required.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unsaid {
-    /// The output head is the embedding.
     pub tied: bool,
-    /// Rows of the embedding.
+    /// Vocabulary size (embedding rows).
     pub vocab: Option<usize>,
-    /// Query heads.
     pub heads: Option<usize>,
-    /// Key/value heads; else as many as query heads.
+    /// Key/value heads; default: query heads.
     pub kv_heads: Option<usize>,
-    /// Width of a head; else the stream's divided by the heads.
+    /// Width of a head; default: hidden / heads.
     pub head_dim: Option<usize>,
-    /// Epsilon of the norms.
     pub eps: Option<f64>,
-    /// Positions that the model was made for.
+    /// Maximum context of the model.
     pub max_positions: Option<usize>,
 }
 
 impl Base {
-    /// From config.json. `tied` is what the architecture means where the file says nothing.
+    /// From config.json; `tied` is the architecture's default.
     pub fn from_hf(config: &Fields, tied: bool) -> Result<Self, ModelError> {
         Self::from_hf_or(config, Unsaid { tied, ..Unsaid::default() })
     }
 
-    /// From config.json, of an architecture whose released files leave sizes unsaid.
+    /// From config.json, for architectures whose released files omit sizes.
     pub fn from_hf_or(config: &Fields, unsaid: Unsaid) -> Result<Self, ModelError> {
         let count = |field: &str, unsaid: Option<usize>| match (config.optional_count(field)?, unsaid) {
             (Some(n), _) | (None, Some(n)) => Ok(n),
@@ -91,7 +83,6 @@ impl Base {
         Ok(base)
     }
 
-    /// From GGUF metadata.
     pub fn from_gguf(meta: &Meta) -> Result<Self, ModelError> {
         let hidden = meta.count("embedding_length")?;
         let heads = meta.count("attention.head_count")?;
@@ -110,7 +101,7 @@ impl Base {
         if let Some(problem) = head_fault(head_dim) {
             return Err(meta.refuse("attention.key_length", problem));
         }
-        // Layers that predict further tokens at once are counted in the file and not run.
+        // Multi-token prediction layers count in the file but are not run.
         let predicting = meta.optional_count("nextn_predict_layers")?.unwrap_or(0);
         let blocks = meta.count("block_count")?;
         let layers = blocks.checked_sub(predicting).filter(|&n| n > 0).ok_or_else(|| {
@@ -137,12 +128,11 @@ impl Base {
         })
     }
 
-    /// Default rotary settings: the whole head turns, with a base of `theta`.
+    /// Default rotary settings: full head, base `theta`.
     pub fn rope_defaults(&self, theta: f64) -> RopeDefaults {
         RopeDefaults { head_dim: self.head_dim, theta, partial: None, max_positions: self.max_positions }
     }
 
-    /// Attention with nothing special.
     pub fn attention(&self, rope: RopeSpec) -> AttentionSpec {
         AttentionSpec {
             heads: self.heads,
@@ -158,7 +148,6 @@ impl Base {
         }
     }
 
-    /// A decoder of these sizes.
     pub fn decoder(self, architecture: &'static str, layers: Vec<LayerSpec>) -> DecoderSpec {
         DecoderSpec {
             architecture,
@@ -173,9 +162,9 @@ impl Base {
     }
 }
 
-/// Positions that YaRN scales to; 0 without it. Makers advise the scaling alone, and leave `max_position_embeddings` as it was.
+/// Context that YaRN extends to; 0 without YaRN. Model cards add the scaling only and keep `max_position_embeddings`.
 fn reach(layers: &[LayerSpec]) -> usize {
-    // More is no context but a damaged file.
+    // Larger values mean a damaged file.
     const MOST: f64 = (1u64 << 32) as f64;
     let scaled =
         layers.iter().filter_map(LayerSpec::attention).map(|attention| match &attention.rope.scaling {
@@ -185,12 +174,11 @@ fn reach(layers: &[LayerSpec]) -> usize {
     scaled.filter(|positions| *positions <= MOST).fold(0.0, f64::max) as usize
 }
 
-/// A layer of attention and a feed-forward part.
 pub fn layer(attention: AttentionSpec, feed_forward: FeedForwardSpec) -> LayerSpec {
     LayerSpec { mixer: MixerSpec::Attention(attention), feed_forward, sandwich: false }
 }
 
-/// The kind of every layer as `layer_types` lists them, each one of `known`, or `None` where the config has no such list.
+/// Layer kinds from `layer_types`, each one of `known`; `None` if the config has no such list.
 pub fn layer_types<'a>(
     config: &Fields<'a>,
     layers: usize,
@@ -211,13 +199,13 @@ pub fn layer_types<'a>(
     list.iter().map(kind).collect::<Result<_, _>>().map(Some)
 }
 
-/// A sliding window in tokens, or an error where it is none: 0 would see nothing.
+/// Sliding window in tokens; 0 is an error.
 pub fn window(config: &Fields) -> Result<usize, ModelError> {
     config.count("sliding_window")
 }
 
-/// Refuses a GGUF file that states another routing than `expected`: llama.cpp's 1 is softmax, 2 sigmoid, 3 softmax over the
-/// chosen. Nothing stated means the architecture's own.
+/// Rejects a GGUF file whose routing is not `expected` (llama.cpp: 1 softmax, 2 sigmoid, 3 softmax over the selected). A missing key is
+/// accepted.
 pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
     match meta.optional_count("expert_gating_func")? {
         Some(n) if n != expected => {
@@ -228,9 +216,8 @@ pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
     }
 }
 
-/// The fault of a head's width, if any.
 fn head_fault(head_dim: usize) -> Option<String> {
-    // Frequencies are listed before anything else is read: a width that no model has must not be asked for.
+    // Frequencies are computed before tensors are read, so bound their number.
     const WIDEST: usize = 1 << 16;
     if !head_dim.is_multiple_of(2) || head_dim == 0 {
         Some(format!("is {head_dim}; rotary embedding needs an even number"))

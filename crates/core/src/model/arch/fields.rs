@@ -1,7 +1,6 @@
-//! Typed access to the fields of a config.json, with errors that name file, field and value.
+//! Typed access to config.json fields, with errors that name file, field and value.
 //!
-//! What was read is remembered: a field that no one read, and that is not known to leave the maths alone, is refused by
-//! name ([`Fields::finish`]), because a model run without it could be another model.
+//! [`Fields::finish`] rejects fields that were neither read nor known to be harmless, since ignoring them could change the model.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -17,7 +16,7 @@ pub struct Fields<'a> {
     read: RefCell<HashSet<&'a str>>,
 }
 
-/// Fields that change nothing about what a trained model computes on text: names, training, vision, caching.
+/// Fields that do not affect the computation of a trained model on text: names, training, vision, caching.
 const HARMLESS: [&str; 80] = [
     "add_cross_attention",
     "architectures",
@@ -101,8 +100,7 @@ const HARMLESS: [&str; 80] = [
     "vision_start_token_id",
 ];
 
-/// Fields of transformers' `GenerationConfig` (5.24), which older versions wrote into config.json: they choose among a model's
-/// answers and change none of its numbers.
+/// Fields of transformers' `GenerationConfig` (5.24), which older versions wrote into config.json; they affect sampling only.
 const GENERATION: [&str; 71] = [
     "assistant_confidence_threshold",
     "assistant_early_exit",
@@ -178,7 +176,7 @@ const GENERATION: [&str; 71] = [
 ];
 
 impl<'a> Fields<'a> {
-    /// The fields of `config`, which must be an object. `place` is the file's name for errors.
+    /// The fields of the object `config`; `place` names the file in errors.
     pub fn new(config: &'a Value, place: &str) -> Result<Self, ModelError> {
         match config {
             Value::Object(object) => Ok(Fields { object, place: place.to_owned(), read: RefCell::default() }),
@@ -190,7 +188,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a field; null counts as absent.
+    /// Value of a field; null counts as absent.
     pub fn get(&self, field: &str) -> Option<&'a Value> {
         let (name, value) = self.object.get_key_value(field)?;
         self.read.borrow_mut().insert(name);
@@ -202,8 +200,7 @@ impl<'a> Fields<'a> {
         self.object.is_empty()
     }
 
-    /// Refuses the first field that no one has read, that is not known to be harmless and that says something: not null,
-    /// false, 0, or empty.
+    /// Rejects the first field that was not read, is not harmless and has a value other than null, false, 0 or empty.
     pub fn finish(&self) -> Result<(), ModelError> {
         let says_nothing = |value: &Value| match value {
             Value::Null | Value::Bool(false) => true,
@@ -283,7 +280,7 @@ impl<'a> Fields<'a> {
         self.typed(field, "a list", Value::as_array)
     }
 
-    /// Refuses a string field that is there and is none of `wanted`.
+    /// Rejects a string field that is none of `wanted`; it may be absent.
     pub fn expect_text(&self, field: &str, wanted: &[&str]) -> Result<(), ModelError> {
         match self.optional_text(field)? {
             Some(found) if !wanted.contains(&found) => {
@@ -294,7 +291,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses a field that is there and is not `wanted`.
+    /// Rejects a field other than `wanted`; it may be absent.
     pub fn expect(&self, field: &str, wanted: &Value) -> Result<(), ModelError> {
         match self.get(field) {
             Some(found) if found != wanted => {
@@ -304,7 +301,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A required positive count of at most 2^24 (2^32 would already be no size of a model, and sizes are multiplied).
+    /// A required positive count of at most 2^24; sizes are multiplied, so larger ones could overflow.
     pub fn count(&self, field: &str) -> Result<usize, ModelError> {
         let found = self.optional_count(field)?;
         self.required(field, found)
@@ -324,7 +321,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Refuses a number that is there and is not `wanted`.
+    /// Rejects a number other than `wanted`; it may be absent.
     pub fn expect_number(&self, field: &str, wanted: f64) -> Result<(), ModelError> {
         match self.typed(field, "a number", Value::as_f64)? {
             Some(found) if found != wanted => {
@@ -345,7 +342,7 @@ impl<'a> Fields<'a> {
         self.typed(field, "a number above 0", |v| v.as_f64().filter(|x| x.is_finite() && *x > 0.0))
     }
 
-    /// An optional truth value.
+    /// A boolean with a default.
     pub fn flag(&self, field: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
     }

@@ -1,4 +1,4 @@
-//! Gemma 3, the text part (transformers, `Gemma3ForCausalLM`).
+//! Gemma 3, text part (transformers, `Gemma3ForCausalLM`).
 
 use super::base::{Base, Unsaid, layer_types, window};
 use super::{Architecture, Fields, Meta, Names, rope};
@@ -7,7 +7,6 @@ use crate::model::{
     ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
 
-/// The architecture's line in the table.
 pub const GEMMA3: Architecture = Architecture {
     hf: &["gemma3_text", "gemma3"],
     gguf: Some("gemma3"),
@@ -22,13 +21,13 @@ pub const GEMMA3: Architecture = Architecture {
     from_gguf,
 };
 
-/// Bases of the rotary frequencies of layers that see everything and of those with a window.
+/// Rotary bases of global and of sliding-window layers.
 const THETA: f64 = 1_000_000.0;
 const LOCAL_THETA: f64 = 10_000.0;
-/// Of so many layers one sees everything, the last.
+/// The last of every `PATTERN` layers is global.
 const PATTERN: usize = 6;
 
-/// The defaults of `Gemma3TextConfig`, which the released files of the larger models rely on.
+/// Defaults of `Gemma3TextConfig`, which larger released models rely on.
 const UNSAID: Unsaid = Unsaid {
     tied: true,
     vocab: Some(262_208),
@@ -39,7 +38,6 @@ const UNSAID: Unsaid = Unsaid {
     max_positions: Some(131_072),
 };
 
-/// The fields of the two formats.
 struct Stated {
     scale: f32,
     window: usize,
@@ -47,9 +45,9 @@ struct Stated {
     intermediate: usize,
     rope: RopeSpec,
     local_rope: RopeSpec,
-    /// For every layer whether it has a window.
+    /// Per layer: has a sliding window.
     slides: Vec<bool>,
-    /// Norms are stored without the 1 that is added to them.
+    /// Norm weights are stored without their 1.
     plus_one: bool,
 }
 
@@ -78,8 +76,8 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     Ok(decoder(&base, &stated))
 }
 
-/// The rotary settings of layers that see everything and of those with a window: `rope_parameters` by layer type
-/// (transformers 5), or `rope_theta`, `rope_scaling` (for the former alone) and `rope_local_base_freq` (earlier).
+/// Rotary settings of global and sliding-window layers: `rope_parameters` by layer type (transformers 5), or `rope_theta`,
+/// `rope_scaling` (global only) and `rope_local_base_freq` (earlier).
 fn ropes(config: &Fields, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelError> {
     let local_theta = config.optional_positive("rope_local_base_freq")?.unwrap_or(LOCAL_THETA);
     let (global, local) = (base.rope_defaults(THETA), base.rope_defaults(local_theta));
@@ -105,7 +103,7 @@ fn ropes(config: &Fields, base: &Base) -> Result<(RopeSpec, RopeSpec), ModelErro
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
     let local_theta = meta.optional_positive("rope.freq_base_swa")?.unwrap_or(LOCAL_THETA);
-    // Of the released sizes only the largest has heads that do not give the scale: llama.cpp knows it by its layers.
+    // Only the largest released size has a scale that does not follow from its head width; llama.cpp detects it by layer count.
     const LARGEST: usize = 62;
     let head = if base.layers == LARGEST { base.hidden / base.heads } else { base.head_dim };
     let stated = Stated {

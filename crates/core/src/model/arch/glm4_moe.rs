@@ -7,7 +7,6 @@ use crate::model::{
     ModelError, QkNorm, RopeSpec, Routing,
 };
 
-/// The architecture's line in the table.
 pub const GLM4_MOE: Architecture = Architecture {
     hf: &["glm4_moe"],
     gguf: Some("glm4moe"),
@@ -16,7 +15,6 @@ pub const GLM4_MOE: Architecture = Architecture {
     from_gguf,
 };
 
-/// The fields of the two formats.
 struct Stated {
     rope: RopeSpec,
     bias: bool,

@@ -9,7 +9,6 @@ use crate::model::{
     RopeSpec, Routing,
 };
 
-/// The architecture's line in the table.
 pub const GPT_OSS: Architecture = Architecture {
     hf: &["gpt_oss"],
     gguf: Some("gpt-oss"),
@@ -36,7 +35,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         Some(experts) => experts,
         None => config.count("num_experts")?,
     };
-    // An older name of the same field.
+    // Legacy name of the same field.
     let per_token = config.count("num_experts_per_tok")?;
     config.expect("experts_per_token", &json!(per_token))?;
     let experts = self::experts(
@@ -61,11 +60,11 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
 
 fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     let base = Base::from_gguf(meta)?;
-    // The released models round no border of YaRN's blend; the file does not say.
+    // Released models do not truncate YaRN's blend; GGUF does not store it.
     let rope = rope::from_gguf(meta, base.rope_defaults(150_000.0), false)?;
     let window = meta.count("attention.sliding_window")?;
     super::base::gating(meta, 3)?;
-    // The same number again.
+    // Redundant; read so that it is not rejected.
     meta.optional_count("feed_forward_length")?;
     let experts = experts(
         meta.count("expert_count")?,
@@ -86,7 +85,7 @@ fn attention(base: &Base, rope: RopeSpec, bias: AttentionBias, window: Option<us
     AttentionSpec { sinks: true, bias, window, ..base.attention(rope) }
 }
 
-/// `GptOssExperts`, with the released models' constants where the file names none.
+/// `GptOssExperts`; constants of the released models are the defaults.
 fn experts(
     experts: usize,
     per_token: usize,

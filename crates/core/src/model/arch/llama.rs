@@ -6,7 +6,6 @@ use super::base::{Base, layer};
 use super::{Architecture, Fields, Meta, Names, rope};
 use crate::model::{Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
-/// The architecture's line in the table.
 pub const LLAMA: Architecture = Architecture {
     hf: &["llama"],
     gguf: Some("llama"),
@@ -49,8 +48,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     Ok(base.decoder("llama", vec![layer; base.layers]))
 }
 
-/// llama.cpp's converter interleaves the two halves of every query and key head: its row 2i + j of a head is row
-/// j * head_dim / 2 + i.
+/// llama.cpp's converter interleaves the halves of each query and key head: its row 2i + j is row j * head_dim / 2 + i.
 fn rows(part: &str, layer: &LayerSpec, rows: usize) -> Option<Vec<usize>> {
     if part != "self_attn.q_proj" && part != "self_attn.k_proj" {
         return None;

@@ -1,7 +1,6 @@
-//! Typed access to the metadata of a GGUF file below its architecture's name, with errors that name file, key and value.
+//! Typed access to the architecture's GGUF metadata, with errors that name file, key and value.
 //!
-//! As for config.json, what was read is remembered, and a key that no one read and that is not known to leave the maths
-//! alone is refused by name.
+//! Keys that were neither read nor known to be harmless are rejected, like config.json fields.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -17,12 +16,12 @@ pub struct Meta<'a> {
     read: RefCell<HashSet<String>>,
 }
 
-/// Keys that change nothing about what is computed, or that repeat what a tensor's shape says.
+/// Keys that do not affect the computation or repeat a tensor's shape.
 const HARMLESS: [&str; 4] =
     ["vocab_size", "rope.dimension_sections", "rope.scaling.finetuned", "tensor_data_layout"];
 
 impl<'a> Meta<'a> {
-    /// The keys of `file`, which is called `place` in errors.
+    /// Reads the keys of `file`, which is called `place` in errors.
     pub fn new(file: &'a GgufFile, place: &'a str) -> Result<Self, ModelError> {
         Ok(Meta { file, architecture: file.architecture()?, place, read: RefCell::default() })
     }
@@ -52,7 +51,7 @@ impl<'a> Meta<'a> {
         full
     }
 
-    /// Refuses the first key that no one has read and that is not known to be harmless.
+    /// Rejects the first key that was not read and is not harmless.
     pub fn finish(&self) -> Result<(), ModelError> {
         let read = self.read.borrow();
         let prefix = format!("{}.", self.architecture);
@@ -106,7 +105,7 @@ impl<'a> Meta<'a> {
         self.optional_positive(key)?.ok_or_else(|| self.refuse(key, "is missing"))
     }
 
-    /// An optional truth value.
+    /// A boolean with a default.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.file.get::<bool>(&self.key(key))?.unwrap_or(default))
     }
@@ -116,7 +115,7 @@ impl<'a> Meta<'a> {
         Ok(self.file.get::<&str>(&self.key(key))?)
     }
 
-    /// Refuses a count that is there (0 counts as absent), for variants of an architecture that are not run.
+    /// Rejects a nonzero count, for unsupported variants of an architecture.
     pub fn expect_none(&self, key: &str) -> Result<(), ModelError> {
         match self.optional_count(key)? {
             None => Ok(()),
@@ -124,12 +123,12 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// An optional list of truth values, one a block.
+    /// An optional list of booleans, one per block.
     pub fn optional_flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
         Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
     }
 
-    /// True if the file has a tensor.
+    /// True if the file has this tensor.
     pub fn has(&self, tensor: &str) -> bool {
         self.file.contains(tensor)
     }

@@ -9,7 +9,6 @@ use crate::model::{
     QkNorm, RopeSpec, Routing,
 };
 
-/// The architecture's line in the table.
 pub const MINIMAX_M2: Architecture = Architecture {
     hf: &["minimax_m2"],
     gguf: Some("minimax-m2"),
@@ -29,7 +28,7 @@ pub const MINIMAX_M2: Architecture = Architecture {
 
 fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
-    // Fields of the released files beside those that `MiniMaxM2Config` reads: each says what is done here.
+    // Fields of released files that `MiniMaxM2Config` does not read; their only supported values.
     config.expect_text("scoring_func", &["sigmoid"])?;
     config.expect_text("qk_norm_type", &["per_layer"])?;
     config.expect("use_qk_norm", &json!(true))?;
@@ -37,7 +36,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
     for beta in ["layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"] {
         config.expect_number(beta, 1.0)?;
     }
-    // Of parts that the released models have not: `MiniMaxM2Config` passes over them too.
+    // Unused parts, which `MiniMaxM2Config` ignores too.
     for unused in ["mlp_intermediate_size", "shared_moe_mode"] {
         config.get(unused);
     }

@@ -1,6 +1,5 @@
-//! The table of architectures: how each one's config maps to a [`DecoderSpec`], and how its tensors are named.
-//!
-//! An architecture is one file and one line in [`ARCHITECTURES`].
+//! The table of architectures: config to [`DecoderSpec`], and tensor names. A new architecture is one file and one line in
+//! [`ARCHITECTURES`].
 
 use serde_json::Value;
 
@@ -28,7 +27,7 @@ pub use fields::Fields;
 pub use meta::Meta;
 pub use quantisation::Quantisation;
 
-/// Every architecture that this build knows.
+/// Supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
     llama::LLAMA,
     qwen2::QWEN2,
@@ -41,7 +40,7 @@ pub const ARCHITECTURES: &[Architecture] = &[
     gemma3::GEMMA3,
 ];
 
-/// The architecture's entry for a config.json, and what it describes. `place` is the file's name for errors.
+/// Finds the architecture of a config.json and parses its spec; `place` names the file in errors.
 pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let fields = Fields::new(config, place)?;
     let found = fields.text("model_type")?;
@@ -58,7 +57,7 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
         }
         Some(text) => {
             text.expect_text("model_type", entry.hf)?;
-            // Some checkpoints say it beside the text part, and mean it.
+            // Some checkpoints set it outside the text config.
             let tied = fields.flag("tie_word_embeddings", false)?;
             let mut spec = (entry.from_hf)(&text)?;
             if text.get("tie_word_embeddings").is_none() && fields.get("tie_word_embeddings").is_some() {
@@ -74,7 +73,7 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
     Ok((entry, spec))
 }
 
-/// Refuses a description that contradicts itself.
+/// Rejects an inconsistent spec.
 fn consistent(spec: &DecoderSpec, place: &str) -> Result<(), ModelError> {
     match spec.contradiction() {
         None => Ok(()),
@@ -82,7 +81,7 @@ fn consistent(spec: &DecoderSpec, place: &str) -> Result<(), ModelError> {
     }
 }
 
-/// The rows and columns that share a scale in a checkpoint with FP8 weights.
+/// Rows and columns per scale of a checkpoint with FP8 weights.
 pub fn fp8_block(config: &Value, place: &str) -> Result<(usize, usize), ModelError> {
     let fields = Fields::new(config, place)?;
     let nested = fields.object("text_config")?;
@@ -91,7 +90,7 @@ pub fn fp8_block(config: &Value, place: &str) -> Result<(usize, usize), ModelErr
     Ok([outer, inner].iter().find_map(Quantisation::fp8_block).unwrap_or((128, 128)))
 }
 
-/// The architecture's entry for a GGUF file, and what it describes. `place` is the file's name for errors.
+/// Finds the architecture of a GGUF file and parses its spec; `place` names the file in errors.
 pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
     let found = file.architecture()?;
     let entry =
@@ -103,7 +102,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture,
     Ok((entry, spec))
 }
 
-/// Refuses an architecture, by either of its names, that this build does not know: before anything is fetched for it.
+/// Rejects an unknown architecture, by either name, before anything is downloaded.
 pub fn check_known(name: &str) -> Result<(), ModelError> {
     if ARCHITECTURES.iter().any(|a| a.hf.contains(&name) || a.gguf == Some(name)) {
         Ok(())

@@ -1,17 +1,16 @@
-//! The quantisation of a released checkpoint's weights, from `quantization_config`.
+//! Quantisation of a released checkpoint, from `quantization_config`.
 
 use super::Fields;
 use crate::model::ModelError;
 
-/// The formats of quantised safetensors that are read. Weights that a tensor's own dtype describes need no entry here.
+/// Supported formats of quantised safetensors, other than those given by a tensor's dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantisation {
-    /// None stated.
+    /// Not quantised.
     None,
-    /// FP8 (e4m3) weights with a scale for every block of so many rows and columns. What the format's users do beside it,
-    /// rounding activations to FP8 too, is not done: products are of the dequantised weights.
+    /// FP8 (e4m3) weights with one scale per block. Activations are not rounded to FP8: products use the dequantised weights.
     Fp8 {
-        /// (rows, columns)
+        /// (rows, columns) per scale.
         block: (usize, usize),
     },
     /// MXFP4 experts.
@@ -19,7 +18,7 @@ pub enum Quantisation {
 }
 
 impl Quantisation {
-    /// The block of FP8 weights.
+    /// Block size of FP8 weights.
     pub fn fp8_block(&self) -> Option<(usize, usize)> {
         match self {
             Quantisation::Fp8 { block } => Some(*block),
@@ -27,7 +26,7 @@ impl Quantisation {
         }
     }
 
-    /// Reads the field `quantization_config`; a method that is not read is refused by name.
+    /// Parses `quantization_config`; an unsupported method is an error that names it.
     pub fn from_hf(config: &Fields) -> Result<Self, ModelError> {
         let Some(q) = config.object("quantization_config")? else { return Ok(Quantisation::None) };
         match q.text("quant_method")? {

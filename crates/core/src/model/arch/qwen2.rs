@@ -6,7 +6,6 @@ use crate::model::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, MlpSpec, ModelError,
 };
 
-/// The architecture's line in the table.
 pub const QWEN2: Architecture =
     Architecture { hf: &["qwen2"], gguf: Some("qwen2"), names: Names::PLAIN, from_hf, from_gguf };
 
@@ -29,17 +28,17 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     Ok(base.decoder("qwen2", vec![layer; base.layers]))
 }
 
-/// The feed-forward part of the Qwen models.
+/// Feed-forward block of the Qwen models.
 pub fn dense(intermediate: usize) -> FeedForwardSpec {
     FeedForwardSpec::Dense(MlpSpec { intermediate, bias: false, activation: Activation::Silu })
 }
 
-/// The window of every layer of a Qwen model: where `use_sliding_window` is true, that of the layers that `layer_types`
-/// names, or without such a list of those from `max_window_layers` on.
+/// Window per layer of a Qwen model: if `use_sliding_window`, for the layers in `layer_types`, or without that list from
+/// `max_window_layers` on.
 pub fn windows(config: &Fields, layers: usize) -> Result<Vec<Option<usize>>, ModelError> {
     let types = base::layer_types(config, layers, &["full_attention", "sliding_attention"])?;
     let from = config.optional_number("max_window_layers")?.unwrap_or(28);
-    // Read even if it is not used: files carry it for models without windows.
+    // Always read: models without windows state it too.
     let window = config.optional_count("sliding_window")?;
     if !config.flag("use_sliding_window", false)? {
         if types.is_some_and(|types| types.contains(&"sliding_attention")) {

@@ -5,7 +5,6 @@ use super::qwen2::{dense, windows};
 use super::{Architecture, Fields, Meta, Names, rope};
 use crate::model::{AttentionBias, AttentionSpec, DecoderSpec, ModelError, QkNorm};
 
-/// The architecture's line in the table.
 pub const QWEN3: Architecture =
     Architecture { hf: &["qwen3"], gguf: Some("qwen3"), names: Names::PLAIN, from_hf, from_gguf };
 
@@ -25,7 +24,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     Ok(base.decoder("qwen3", vec![layer; base.layers]))
 }
 
-/// `Qwen3Attention`: queries and keys are normed head by head.
+/// `Qwen3Attention`: queries and keys are normalised per head.
 pub fn attention_from_hf(config: &Fields, base: &Base) -> Result<AttentionSpec, ModelError> {
     let rope = rope::from_hf(config, base.rope_defaults(10_000.0))?;
     let bias = match config.flag("attention_bias", false)? {
@@ -35,7 +34,6 @@ pub fn attention_from_hf(config: &Fields, base: &Base) -> Result<AttentionSpec, 
     Ok(AttentionSpec { qk_norm: QkNorm::PerHead, bias, ..base.attention(rope) })
 }
 
-/// The same from GGUF metadata.
 pub fn attention_from_gguf(meta: &Meta, base: &Base) -> Result<AttentionSpec, ModelError> {
     let rope = rope::from_gguf(meta, base.rope_defaults(10_000.0), true)?;
     let bias = if meta.has("blk.0.attn_q.bias") { AttentionBias::All } else { AttentionBias::None };

@@ -1,4 +1,4 @@
-//! Qwen3.5, the text part (transformers, `Qwen3_5ForCausalLM`): three of four layers are gated delta nets.
+//! Qwen3.5, text part (transformers, `Qwen3_5ForCausalLM`): three of four layers are gated delta nets.
 
 use super::base::{Base, layer_types};
 use super::qwen2::dense;
@@ -8,7 +8,6 @@ use crate::model::{
     ModelError, NormSpec, QkNorm, RopeSpec,
 };
 
-/// The architecture's line in the table.
 pub const QWEN3_5: Architecture = Architecture {
     hf: &["qwen3_5_text", "qwen3_5"],
     gguf: Some("qwen35"),
@@ -22,11 +21,11 @@ pub const QWEN3_5: Architecture = Architecture {
     from_gguf,
 };
 
-/// The part of a head that turns, and of so many layers one has softmax attention, the last.
+/// Rotated fraction of a head; and the last of every `INTERVAL` layers has softmax attention.
 const PARTIAL: f64 = 0.25;
 const INTERVAL: usize = 4;
 
-/// Why a convolution of one tap is refused: its state would hold nothing.
+/// Error for a convolution with one tap, whose state would be empty.
 const NO_PAST: &str =
     "is 1, a convolution that sees no earlier token; the layers here are made for 2 taps and more";
 
@@ -102,7 +101,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
     Ok(decoder(&base, rope, AttentionBias::None, delta_net, &mlp, false, linear))
 }
 
-/// `plus_one`: whether norms are stored without the 1 that is added to them.
+/// `plus_one`: norm weights are stored without their 1.
 fn decoder(
     base: &Base,
     rope: RopeSpec,
@@ -127,14 +126,14 @@ fn decoder(
     }
 }
 
-/// llama.cpp's converter lays value heads out key head by key head in turn: its head v * key_heads + k is the v-th of
-/// those that key head k serves. Returns for each value head the one in the file.
+/// llama.cpp's converter stores value heads round-robin over key heads: its head v * key_heads + k is the v-th value head of key head
+/// k. Returns the file's head for each value head.
 fn tiled(d: &DeltaNetSpec) -> impl Fn(usize) -> usize {
     let (key_heads, each) = (d.key_heads, d.value_heads / d.key_heads);
     move |head| head % each * key_heads + head / each
 }
 
-/// For `rows` rows of which the first `fixed` stay and the others are `width` to a value head.
+/// Permutation of `rows` rows: the first `fixed` stay, the others are `width` per value head.
 fn tiled_rows(d: &DeltaNetSpec, rows: usize, fixed: usize, width: usize) -> Vec<usize> {
     let tiled = tiled(d);
     (0..rows)

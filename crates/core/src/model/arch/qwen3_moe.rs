@@ -1,4 +1,4 @@
-//! Qwen3 with experts (transformers, `Qwen3MoeForCausalLM`).
+//! Qwen3 MoE (transformers, `Qwen3MoeForCausalLM`).
 
 use super::base::{Base, layer};
 use super::qwen2::dense;
@@ -8,7 +8,6 @@ use crate::model::{
     Activation, AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, MlpSpec, ModelError, Routing,
 };
 
-/// The architecture's line in the table.
 pub const QWEN3_MOE: Architecture =
     Architecture { hf: &["qwen3_moe"], gguf: Some("qwen3moe"), names: Names::PLAIN, from_hf, from_gguf };
 
@@ -28,7 +27,7 @@ fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
         config.flag("norm_topk_prob", false)?,
     ));
     let mlp = dense(config.count("intermediate_size")?);
-    // Unlike in Qwen2 and Qwen3, the window is that of every layer.
+    // Unlike Qwen2 and Qwen3, the window applies to every layer.
     let stated = config.optional_count("sliding_window")?;
     let window = if config.flag("use_sliding_window", false)? { stated } else { None };
     config.get("max_window_layers");
@@ -58,7 +57,7 @@ fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
         meta.count("expert_count")?,
         meta.count("expert_used_count")?,
         meta.count("expert_feed_forward_length")?,
-        // llama.cpp always normalises for this architecture, as the released models do; the file does not say.
+        // llama.cpp always normalises for this architecture, as the released models do; GGUF does not store it.
         meta.flag("expert_weights_norm", true)?,
     ));
     let mlp = meta.optional_count("feed_forward_length")?.map(dense);

@@ -1,4 +1,4 @@
-//! Rotary settings, from config.json and from GGUF metadata.
+//! Rotary settings from config.json and GGUF metadata.
 
 use std::sync::Arc;
 
@@ -7,26 +7,23 @@ use candle_core::{DType, Device};
 use super::{Fields, Meta};
 use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
 
-/// Defaults of a config.
 #[derive(Debug, Clone, Copy)]
 pub struct RopeDefaults {
-    /// Width of a head.
     pub head_dim: usize,
-    /// Base of the frequencies.
     pub theta: f64,
-    /// The part of a head that turns, where the architecture has such a setting; else all of it does, and a file that says
-    /// otherwise is refused: transformers would pass over it.
+    /// Rotated fraction of a head, for architectures with that setting. `None`: the full head, and any other value in the file is an error,
+    /// since transformers would ignore it.
     pub partial: Option<f64>,
-    /// Positions that the model was made for.
+    /// Maximum context of the model.
     pub max_positions: usize,
 }
 
-/// Rotary settings, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (earlier).
+/// From `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (earlier).
 pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let defaults = RopeDefaults { theta, partial: partial(config, defaults)?, ..defaults };
     let parameters = config.object("rope_parameters")?;
-    // As in transformers, the older field wins where a file carries both.
+    // As in transformers, the legacy field wins if both are present.
     match config.object("rope_scaling")?.filter(|older| !older.is_empty()).or(parameters) {
         None => spec(config, defaults, RopeScaling::None),
         Some(parameters) => {
@@ -37,18 +34,18 @@ pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, Mode
     }
 }
 
-/// Rotary settings from one object of parameters.
+/// From one parameters object.
 pub fn from_parameters(p: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = p.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let partial = partial(p, defaults)?;
-    // Sections of a rotation by several axes: text has the same position on all of them.
+    // Multi-axis rotation: text has equal positions on all axes.
     for harmless in ["mrope_section", "mrope_interleaved"] {
         p.get(harmless);
     }
     let original = |field: &str| -> Result<f64, ModelError> {
         Ok(p.optional_positive(field)?.unwrap_or(defaults.max_positions as f64))
     };
-    // Older files call it `type`; some carry both.
+    // Legacy name; some files have both.
     let older = p.optional_text("type")?;
     let kind = p.optional_text("rope_type")?.or(older).unwrap_or("default");
     let scaling = match kind {
@@ -97,7 +94,7 @@ fn partial(place: &Fields, defaults: RopeDefaults) -> Result<Option<f64>, ModelE
     }
 }
 
-/// The spec, with the number of turning dimensions and the frequencies checked.
+/// Validates the number of rotated dimensions and the frequencies.
 fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<RopeSpec, ModelError> {
     let part = defaults.partial.unwrap_or(1.0);
     let dims = (defaults.head_dim as f64 * part) as usize;
@@ -120,8 +117,7 @@ fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<
     }
 }
 
-/// Rotary settings from GGUF metadata and, for scalings that the converter worked out, `rope_freqs.weight`. `truncate`: see
-/// [`Yarn`]; the file does not say.
+/// From GGUF metadata and, for precomputed scalings, `rope_freqs.weight`. `truncate`: see [`Yarn`]; GGUF does not store it.
 pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<RopeSpec, ModelError> {
     let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
     let whole = (defaults.head_dim as f64 * defaults.partial.unwrap_or(1.0)) as usize;
@@ -150,7 +146,7 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
     let needed = |field: &str, found: Option<f64>| {
         found.ok_or_else(|| meta.refuse(field, "is missing, and the scaling type needs it".to_owned()))
     };
-    // A factor without a type is an older file's linear scaling.
+    // A factor without a type is linear scaling in older files.
     let unsaid = if factor.is_some() { "linear" } else { "none" };
     let scaling = match meta.optional_text("rope.scaling.type")?.unwrap_or(unsaid) {
         "none" => RopeScaling::None,
@@ -163,7 +159,7 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
                 beta_fast: fast.unwrap_or(32.0),
                 beta_slow: slow.unwrap_or(1.0),
                 truncate,
-                // The config's own, as transformers applies it; llama.cpp reckons the usual one in any case.
+                // The config's value, as in transformers; llama.cpp always uses the default.
                 attention_factor: attention_factor.unwrap_or(Yarn::default_attention_factor(factor)),
             })
         }

@@ -1,7 +1,7 @@
-//! One of several continuations of the same tokens, which decode together.
+//! One of several continuations of a shared prefix (the trunk) that decode together.
 //!
-//! Made by the engine's callers from a cache that holds the shared tokens, the trunk, and what one continuation has added
-//! to them; then the trunk is rolled back for the next one. A branch reads the trunk and writes only what is its own.
+//! Built by the engine from a cache with the trunk and one continuation; the trunk is then rolled back for the next one. A branch reads
+//! the trunk and writes only its own keys.
 
 use candle_core::{Result, Tensor};
 
@@ -10,36 +10,36 @@ use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window
 use crate::attention::SPLIT_K;
 use crate::model::{Formats, MixerSpec};
 
-/// The state of every layer after one continuation, beside its trunk.
+/// The state of every layer after one continuation.
 ///
-/// Layers that see the whole context keep the keys and values after the last multiple of [`SPLIT_K`] in the trunk, so that
-/// attention sums them up as it would in one sequence; layers with a window or a state keep one of their own.
+/// Full-attention layers keep keys and values from the trunk's last multiple of [`SPLIT_K`] on, so that sums are split as in one sequence;
+/// other layers keep their own window or state.
 #[derive(Debug)]
 pub struct Branch(Cache);
 
 impl Branch {
-    /// Tokens of the trunk and the branch together.
+    /// Tokens of trunk and branch together.
     pub fn tokens(&self) -> usize {
         self.0.len()
     }
 
-    /// Where the branch's own keys begin in layers that see the whole context: it reads what its trunk holds before.
+    /// Position of the branch's first own key in full-attention layers; earlier keys are read from the trunk.
     pub fn start(&self) -> usize {
         self.0.start
     }
 
-    /// Tokens whose keys the branch has room for.
+    /// Key capacity of the branch, in tokens.
     pub fn rows(&self) -> usize {
         self.0.capacity - self.0.start
     }
 
-    /// The same continuation once more, with room for up to `room` tokens after those that it holds.
+    /// A copy with room for `room` more tokens.
     pub fn fork(&self, room: usize) -> Result<Branch> {
         self.0.check_whole()?;
         self.0.continued(None, self.0.start, self.0.length + room)
     }
 
-    /// Copies what the branch reads of its `trunk` after the first `tokens` tokens, so that these alone must stay there.
+    /// Copies what the branch reads of `trunk` after the first `tokens` tokens, so only those must stay in the trunk.
     pub fn rebase(&mut self, trunk: &Cache, tokens: usize) -> Result<()> {
         let start = tokens - tokens % SPLIT_K;
         if start < self.0.start {
@@ -49,20 +49,20 @@ impl Branch {
         Ok(())
     }
 
-    /// The layers' own state, as of a sequence whose first [`Branch::start`] tokens are elsewhere.
+    /// The layers' own state: a cache without the keys before [`Branch::start`].
     pub(in crate::model) fn own(&mut self) -> &mut Cache {
         &mut self.0
     }
 }
 
-/// Tokens whose keys a branch holds that has `own` tokens of its own after a trunk of `trunk`.
+/// Tokens whose keys a branch holds, with `own` tokens after a trunk of `trunk`.
 pub fn branch_rows(trunk: usize, own: usize) -> usize {
     trunk % SPLIT_K + own
 }
 
 impl Cache {
-    /// Copies what the cache holds after the first `shared` tokens into a branch with room for up to `room` more. The cache,
-    /// which can then be rolled back to there, is the branch's trunk: the shared tokens must stay.
+    /// Copies everything after the first `shared` tokens into a branch with room for `room` more. This cache, which may then be rolled back
+    /// to `shared`, is the branch's trunk: the shared tokens must stay.
     pub fn branch(&self, shared: usize, room: usize) -> Result<Branch> {
         if shared > self.length {
             candle_core::bail!(
@@ -73,12 +73,12 @@ impl Cache {
         self.branch_within(shared, self.capacity.min(self.length + room))
     }
 
-    /// The same with that room whether or not the cache has it.
+    /// As [`Cache::branch`], even if the cache itself has less room.
     pub fn branch_after(&self, shared: usize, room: usize) -> Result<Branch> {
         self.branch_within(shared.min(self.length), self.length + room)
     }
 
-    /// A branch after all that the cache holds, with room for up to `room` more tokens whether or not the cache has it.
+    /// A branch after all tokens of the cache, with room for `room` more, even if the cache itself has less room.
     pub fn continuation(&self, room: usize) -> Result<Branch> {
         self.branch_within(self.length, self.length + room)
     }
@@ -88,7 +88,7 @@ impl Cache {
         self.continued(None, shared - shared % SPLIT_K, capacity)
     }
 
-    /// A branch with room for `capacity` tokens in all, whose keys begin at `start`; those before this cache's come from the trunk.
+    /// A branch with room for `capacity` tokens in all and keys from `start` on; those before this cache's start come from `trunk`.
     fn continued(&self, trunk: Option<&Cache>, start: usize, capacity: usize) -> Result<Branch> {
         let (old, length) = (self.start, self.length);
         let layers = self.layers.iter().enumerate().map(|(i, layer)| match layer {
@@ -98,7 +98,7 @@ impl Cache {
                     _ => [None, None],
                 };
                 let tail = |own: &Tensor, above: Option<&Tensor>| {
-                    // A device has no empty memory: room for one more token is the least.
+                    // Devices have no empty allocations.
                     let tail = of_rows(own, (capacity - start).max(1))?;
                     if let Some(above) = above {
                         copy_rows(above, start..old, &tail, 0)?;
@@ -124,7 +124,7 @@ impl Cache {
         }))
     }
 
-    /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), where it keeps all of them.
+    /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
     pub(in crate::model) fn before(&self, layer: usize, end: usize) -> Result<Option<(Tensor, Tensor)>> {
         match &self.layers[layer] {
             LayerCache::Full { k, v } => Ok(Some((k.narrow(1, 0, end)?, v.narrow(1, 0, end)?))),
@@ -134,7 +134,7 @@ impl Cache {
 }
 
 impl Windowed {
-    /// A window of its own with what the next of `length` tokens can see.
+    /// A copy of the window for the token after the first `length`.
     fn branch(&self, length: usize, capacity: usize) -> Result<LayerCache> {
         let (heads, _, d) = self.k.dims3()?;
         let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.grid);
@@ -148,8 +148,8 @@ impl Windowed {
     }
 }
 
-/// Bytes that a layer of one branch takes beside a trunk for `capacity` tokens, where the branch has `rows` tokens' keys of
-/// its own (see [`branch_rows`]), or `None` where no number holds them.
+/// Bytes of a branch's layer beside a trunk for `capacity` tokens, with `rows` tokens' own keys (see [`branch_rows`]); `None` on
+/// overflow.
 pub fn branch_bytes(mixer: &MixerSpec, capacity: usize, rows: usize, formats: &Formats) -> Option<usize> {
     match mixer {
         MixerSpec::Attention(a) if a.window.is_none() => cache_bytes(mixer, rows.min(capacity), 1, formats),

@@ -1,14 +1,12 @@
-//! Caches that take over what another one of the same model holds.
-//!
-//! For callers that keep several histories and let a prompt begin where one of them leaves it: a fork copies the tokens that both
-//! share, a cache that has become too small is enlarged. Made of rows that are copied from buffer to buffer; nothing is computed.
+//! Forking and enlarging caches by copying rows; nothing is recomputed. For callers that keep several histories and start a prompt from
+//! the prefix that it shares with one.
 
 use candle_core::{Result, Tensor};
 
 use super::{Cache, LayerCache, Mark, Saved, WINDOW_ROOM, Windowed, window_rows};
 
 impl Cache {
-    /// An empty cache for up to `capacity` tokens whose layers remember in the same way as this one's: it gives the same bits.
+    /// An empty cache for up to `capacity` tokens with the same layout: results are bit-equal.
     pub fn empty_like(&self, capacity: usize) -> Result<Cache> {
         let capacity = capacity.max(1);
         let layers = self.layers.iter().map(|layer| match layer {
@@ -26,7 +24,7 @@ impl Cache {
         Ok(Cache { start: 0, layers, length: 0, capacity, dtype: self.dtype, marks: Vec::new(), torn: false })
     }
 
-    /// The length that [`Cache::truncate`] would leave of the first `tokens` tokens.
+    /// The length that [`Cache::truncate`] would leave for `tokens`.
     pub fn back_to(&self, tokens: usize) -> usize {
         if tokens >= self.length && !self.torn {
             return self.length;
@@ -38,10 +36,7 @@ impl Cache {
         self.marks.iter().map(Mark::tokens).filter(|length| *length <= tokens).max().unwrap_or(0)
     }
 
-    /// A cache for up to `capacity` tokens that holds the first [`Cache::back_to`] of `tokens` of this one's.
-    ///
-    /// # Errors
-    /// No memory, or less room than that takes.
+    /// Copies the first [`Cache::back_to`] of `tokens` tokens into a cache for up to `capacity` tokens; an error if they do not fit.
     pub fn fork(&self, tokens: usize, capacity: usize) -> Result<Cache> {
         let mut fork = self.empty_like(capacity)?;
         let held = self.back_to(tokens);
@@ -64,7 +59,7 @@ impl Cache {
         Ok(fork)
     }
 
-    /// Makes room for `capacity` tokens in all.
+    /// Grows the capacity to `capacity` tokens.
     pub fn enlarge(&mut self, capacity: usize) -> Result<()> {
         if capacity <= self.capacity {
             return Ok(());
@@ -83,12 +78,11 @@ impl Cache {
         Ok(())
     }
 
-    /// True if every layer keeps the keys of the whole context, so that the cache can go back to any length.
+    /// True if every layer keeps all keys, so that the cache can roll back to any length.
     pub fn sees_all(&self) -> bool {
         self.layers.iter().all(|layer| matches!(layer, LayerCache::Full { .. }))
     }
 
-    /// The current state.
     pub(super) fn now(&self) -> Result<Mark> {
         let saved = self.layers.iter().map(|layer| match layer {
             LayerCache::Full { .. } => Ok(Saved::InPlace),
@@ -107,13 +101,13 @@ impl Windowed {
     }
 }
 
-/// A buffer of zeros like `buffer` (heads, rows, d), with other rows.
+/// Zeros like `buffer` (heads, rows, d), with `rows` rows.
 pub(super) fn of_rows(buffer: &Tensor, rows: usize) -> Result<Tensor> {
     let (heads, _, d) = buffer.dims3()?;
     Tensor::zeros((heads, rows, d), buffer.dtype(), buffer.device())
 }
 
-/// Copies rows of one buffer (heads, rows, d) into another one, from row `to` on, head by head, each of which lies in one piece.
+/// Copies rows between buffers (heads, rows, d), to row `to` on; each head's rows are contiguous.
 pub(super) fn copy_rows(from: &Tensor, rows: std::ops::Range<usize>, into: &Tensor, to: usize) -> Result<()> {
     if rows.is_empty() {
         return Ok(());

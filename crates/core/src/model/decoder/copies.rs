@@ -1,5 +1,5 @@
-//! The copies between host and device of a layer, counted on the CPU with the code that other devices run; and that this code
-//! computes what the CPU's own kernels do. Counted in bf16, which is what other devices run in by default.
+//! Counts host-device copies per layer, by running the code path of other devices on the CPU, and compares its results with the CPU
+//! kernels. Uses bf16, the default dtype of other devices.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,12 @@ use crate::model::OpenModel;
 use crate::span::Span;
 use crate::transfer::count::{self, Copies};
 
-/// Tokens that are said after a prompt.
 const SAID: [u32; 3] = [5, 77, 130];
-/// Tokens that are in the cache before, and tokens of a chunk.
+/// Cached tokens, and tokens of a chunk.
 const BEFORE: usize = 150;
 const CHUNK: usize = 1024;
 
-/// The layers of the table: a name, a fixture, the layer there, and how often it waits for the device.
+/// Table rows: name, fixture, layer, and number of device syncs.
 const LAYERS: [(&str, &str, usize, usize); 8] = [
     ("attention, gated block", "llama-tiny", 1, 0),
     ("the same with norms of queries and keys", "qwen3-tiny", 1, 0),
@@ -31,7 +30,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A fixture as devices other than the CPU are given it.
 fn decoder(name: &str, dtype: DType) -> Decoder {
     count::elsewhere(|| decoder_of_the_cpu(name, dtype))
 }
@@ -44,7 +42,6 @@ fn decoder_of_the_cpu(name: &str, dtype: DType) -> Decoder {
     }
 }
 
-/// A model's first layers alone.
 fn first_layers(name: &str, layers: usize) -> Decoder {
     let mut decoder = decoder(name, DType::BF16);
     decoder.layers.truncate(layers);
@@ -57,7 +54,7 @@ fn tokens(l: usize) -> Vec<u32> {
     (0..l as u32).map(|i| (i * 37 + i / 7 + 11) % 250).collect()
 }
 
-/// The copies of a forward of `l` tokens after `before` others; with `masses`, also of asking for them then.
+/// Copies of a forward pass of `l` tokens after `before`; with `masses`, includes finishing the masses.
 fn of_forward(
     decoder: &Decoder,
     (before, l): (usize, usize),
@@ -82,7 +79,7 @@ fn of_forward(
     done.map(|()| copies)
 }
 
-/// The copies of layer `i`: those of a model of the first `i + 1` layers, less those of one of the first `i`.
+/// Copies of layer `i`: a model with `i + 1` layers minus one with `i`.
 fn of_layer(
     (name, i): (&str, usize),
     l: usize,
@@ -94,7 +91,6 @@ fn of_layer(
     Ok(Copies { fetches: with.fetches - without.fetches, uploads: with.uploads - without.uploads })
 }
 
-/// Reads two row spans, of which one ends before the chunk and one is in it, and 40 key spans.
 fn observer() -> MassObserver {
     let tokens = BEFORE + CHUNK;
     let rows = vec![Span::new("early", 60..80), Span::new("late", tokens - 100..tokens)];
@@ -105,7 +101,7 @@ fn observer() -> MassObserver {
     }
 }
 
-/// Rewrites the table where PALIMPSEST_BLESS is set; compares it otherwise.
+/// Rewrites the table if PALIMPSEST_BLESS is set, else compares it.
 #[test]
 fn a_layers_copies_are_those_that_the_readme_of_the_benches_says_and_it_waits_only_to_route() -> Result<()> {
     let mut table = format!(
@@ -187,14 +183,14 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
                 let hidden = decoder.forward(chunk, 3, &mut cache, Phase::Prefill, &mut of_prompt)?;
                 logits.extend(decoder.logits(&hidden, Phase::Prefill)?.flatten_all()?.to_vec1::<f32>()?);
                 if i == 0 {
-                    // A fork takes over what was measured before, with other spans after.
+                    // A fork keeps earlier masses and may have other spans later.
                     of_prompt = match of_prompt.clone().keeping(500).fork(&observer(), 500) {
                         Some(fork) => fork,
                         None => panic!("{name}: no fork"),
                     };
                 }
             }
-            // Tokens are decoded in two branches and in place, each time with rows of their own.
+            // Decode in two branches and in place, with separate answer rows.
             let mut of_branches = [of_prompt.clone(), of_prompt.clone()];
             let mut branches = [cache.branch(900, SAID.len())?, cache.branch(900, SAID.len())?];
             for token in SAID {

@@ -1,7 +1,5 @@
-//! Rotary tables, made once for many tokens and kept on their devices.
-//!
-//! A generated token needs one row of each table. Rows of the next positions are made together, so that a card is sent some
-//! only now and then; the tokens of several branches, which are at different positions, pick theirs on the device.
+//! Rotary tables, cached per device for many positions, so that decode rarely uploads one. Tokens of branches at different positions
+//! select their rows on the device.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +10,9 @@ use crate::model::RopeSpec;
 use crate::model::layers::Rope;
 use crate::transfer;
 
-/// Positions beyond those asked for that a table is made for.
+/// Positions computed ahead.
 const AHEAD: usize = 256;
 
-/// The latest table for each kind of layer and device.
 #[derive(Debug, Default)]
 pub(super) struct Ropes {
     kept: Mutex<Vec<Table>>,
@@ -29,7 +26,7 @@ struct Table {
     rope: Rope,
 }
 
-/// The tables of one forward's tokens, by the layers that share them.
+/// Tables of one forward pass, shared between layers.
 pub(super) struct OfTokens<'a> {
     ropes: &'a Ropes,
     positions: &'a [usize],
@@ -38,7 +35,7 @@ pub(super) struct OfTokens<'a> {
 }
 
 impl Ropes {
-    /// Tables for tokens at `positions`, of which there is one.
+    /// `positions` must not be empty.
     pub fn of<'a>(&'a self, positions: &'a [usize], dtype: DType) -> OfTokens<'a> {
         OfTokens { ropes: self, positions, dtype, made: Vec::new() }
     }
@@ -71,7 +68,6 @@ impl Ropes {
 }
 
 impl<'a> OfTokens<'a> {
-    /// The table for layers with `spec` on `device`.
     pub fn get(&mut self, spec: &'a RopeSpec, device: &Device) -> Result<&Rope> {
         let found = self.made.iter().position(|(made, on, _)| *made == spec && on.same_device(device));
         let at = match found {

@@ -8,12 +8,11 @@ use crate::fused::{self, Gate};
 use crate::model::Activation;
 use crate::simd::sigmoid;
 
-/// Elements of a task: as much as the second-level cache holds of both operands.
+/// Elements per task: both operands fit the L2 cache.
 const TASK: usize = 1 << 15;
 
 impl Activation {
-    /// activation(gate) * up, element by element. `gate` belongs to the caller alone: on the CPU it is overwritten, since
-    /// memory for another result would have to be fetched from the system first.
+    /// activation(gate) * up, elementwise. `gate` must be unshared: the CPU overwrites it to avoid an allocation.
     pub(in crate::model) fn gated(self, gate: Tensor, up: &Tensor) -> Result<Tensor> {
         if crate::transfer::cpu_kernels(gate.device()) && gate.dtype() == DType::F32 && gate.is_contiguous() {
             gate.inplace_op2(&up.contiguous()?, &Gated(self))?;
@@ -33,7 +32,7 @@ impl Activation {
     }
 }
 
-/// gate = activation(gate) * up, on all cores, in vectors. All three activations are gate * sigmoid(f(gate)).
+/// gate = activation(gate) * up, parallel and vectorised. All three activations are gate * sigmoid(f(gate)).
 struct Gated(Activation);
 
 impl InplaceOp2 for Gated {
@@ -69,7 +68,7 @@ struct Slices<'a> {
 impl pulp::WithSimd for Slices<'_> {
     type Output = ();
 
-    // Always inlined, as is what it calls, so that the loops are compiled with the features that pulp found.
+    // Inlined throughout: pulp's target features must reach the loops.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let (gate, gate_rest) = S::as_mut_simd_f32s(self.gate);
@@ -88,7 +87,7 @@ impl pulp::WithSimd for Slices<'_> {
 fn apply<S: Simd>(simd: S, activation: Activation, gate: S::f32s, up: S::f32s) -> S::f32s {
     let times = |x, c: f32| simd.mul_f32s(x, simd.splat_f32s(c));
     let plus = |x, c: f32| simd.add_f32s(x, simd.splat_f32s(c));
-    // The smaller and the larger of x and c; NaN stays NaN.
+    // min and max of x and c that propagate NaN.
     let at_most =
         |x, c: f32| simd.select_f32s(simd.greater_than_f32s(x, simd.splat_f32s(c)), simd.splat_f32s(c), x);
     let at_least =
@@ -134,7 +133,7 @@ mod tests {
             (Activation::Clamped { alpha: 1.702, limit: 7.0 }, &clamped),
         ];
         for (activation, definition) in definitions {
-            // Whole tasks, vectors, and a rest.
+            // Full tasks, full vectors, and remainders.
             for shape in [(1, 5), (3, 64), (7, 9601)] {
                 let gate = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;
                 let up = Tensor::randn(0f32, 6.0, shape, &Device::Cpu)?;

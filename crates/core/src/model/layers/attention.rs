@@ -1,4 +1,4 @@
-//! The softmax attention block: projections, norms, rotary embedding, the past, gate, output projection.
+//! Softmax attention block: projections, norms, rotary embedding, KV cache, gate, output projection.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -9,27 +9,25 @@ use crate::bfloat;
 use crate::model::kv_view::KvView;
 use crate::model::{AttentionSpec, QkNorm};
 
-/// Grouped-query attention (transformers, `LlamaAttention`, and with what the spec asks for `Qwen3Attention`,
-/// `Qwen3_5Attention`, `Gemma3Attention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`).
+/// Grouped-query attention (transformers, `LlamaAttention`; depending on the spec also `Qwen3Attention`, `Qwen3_5Attention`,
+/// `Gemma3Attention`, `GptOssAttention`, `Glm4MoeAttention`, `MiniMaxM2Attention`).
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     pub spec: AttentionSpec,
-    /// To queries (for gated attention a query and a gate a head, one after the other), keys and values.
+    /// Queries (with gated attention, query and gate per head), keys and values.
     pub qkv: Projections<3>,
-    /// Back from what the heads read. The decoder applies it.
+    /// Output projection; applied by the decoder.
     pub o: Projection,
-    /// Norms of queries and keys, if any.
     pub qk_norm: Option<(RmsNorm, RmsNorm)>,
-    /// One logit a head.
+    /// One logit per head.
     pub sinks: Option<Sinks>,
-    /// The choice of kernels on CUDA.
     pub kernel: AttentionKernel,
-    /// Scores and outputs are products of bf16 numbers, between hidden states in f32.
+    /// bf16 products with f32 hidden states.
     pub half: bool,
 }
 
 impl Attention {
-    /// (l, hidden) -> what the heads read, (l, heads * head_dim), for the tokens after `past`, whose rotary table is `rope`.
+    /// (l, hidden) -> (l, heads * head_dim), before the output projection. `rope`: the tokens' rotary table.
     pub fn forward(
         &self,
         layer: usize,
@@ -52,7 +50,7 @@ impl Attention {
         };
         let (mut k, v) = (k, v.reshape((l, kv_heads, head_dim))?);
 
-        // 2. Norm queries and keys, whole or head by head.
+        // 2. Normalise queries and keys, whole or per head.
         if self.spec.qk_norm == QkNorm::PerHead {
             (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
         }
@@ -61,7 +59,7 @@ impl Attention {
         }
         (q, k) = (q.reshape((l, heads, head_dim))?, k.reshape((l, kv_heads, head_dim))?);
 
-        // 3. Turn queries and keys by their positions, together where they lie side by side as they were projected.
+        // 3. Rotate queries and keys, in one call if they are still adjacent.
         let beside = whole.filter(|_| self.qk_norm.is_none() && !gated);
         (q, k) = match beside {
             Some(all) => {
@@ -72,15 +70,15 @@ impl Attention {
             None => (rope.apply(&q)?, rope.apply(&k)?),
         };
 
-        // 4. Remember keys and values, and attend: (l, heads, head_dim).
+        // 4. Append keys and values, and attend: (l, heads, head_dim).
         let site = Site {
             layer,
-            // The past knows.
+            // Set by the KV view.
             offset: 0,
             first_key: 0,
             scale: self.spec.scale,
             window: self.spec.window,
-            // No architecture of the table caps its scores; the kernels and the observer can.
+            // No supported architecture has a soft cap; kernels and observer support it.
             softcap: None,
             sinks: self.sinks.clone(),
             holes: Holes::default(),

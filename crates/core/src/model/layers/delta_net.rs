@@ -1,4 +1,4 @@
-//! The Gated DeltaNet block: projections, causal convolution, gated delta rule, gated norm, output projection.
+//! Gated DeltaNet block: projections, causal convolution, gated delta rule, gated norm, output projection.
 
 use std::ops::Range;
 
@@ -14,36 +14,33 @@ use crate::model::cache::DeltaState;
 use crate::model::kv_view::KvView;
 use crate::transfer;
 
-/// Linear attention with a gated delta rule (transformers, `Qwen3_5GatedDeltaNet`). Projections are in the model's dtype,
-/// everything between them in f32.
+/// Gated delta rule linear attention (transformers, `Qwen3_5GatedDeltaNet`). Projections use the model's dtype, the rest f32.
 #[derive(Debug)]
 pub(in crate::model) struct DeltaNet {
     pub spec: DeltaNetSpec,
-    /// From hidden: queries, keys and values (channels); the gate of the output (values); how strongly a token is written and
-    /// how much is forgotten before (value_heads each).
+    /// Queries, keys and values (channels); output gate (values); write strength and decay (value_heads each).
     pub inputs: Projections<4>,
-    /// (taps, channels), f32; the last tap is the token itself.
+    /// (taps, channels), f32; the last tap is the current token.
     pub conv: Tensor,
     /// (value_heads), f32: -e^`A_log`.
     pub rate: Tensor,
-    /// The factors that make norms of queries key_dim^-0.5 and of keys 1, (key_dim) each, f32.
+    /// RMS-norm factors that give queries norm key_dim^-0.5 and keys norm 1, (key_dim) each, f32.
     pub norms: [Tensor; 2],
     /// (value_heads), f32.
     pub dt_bias: Tensor,
     /// (value_dim), f32.
     pub norm: Tensor,
     pub eps: f64,
-    /// values -> hidden. The decoder applies it.
+    /// values -> hidden; applied by the decoder.
     pub out: Projection,
 }
 
-/// The inputs of convolution and delta rule, from a block's projections.
 struct Projected {
     /// (l, channels)
     qkv: Tensor,
     /// Log decays, (l, value_heads), f32.
     g: Tensor,
-    /// Strengths of writing, (l, value_heads), f32.
+    /// Write strengths, (l, value_heads), f32.
     beta: Tensor,
 }
 
@@ -55,7 +52,7 @@ impl Projected {
 }
 
 impl DeltaNet {
-    /// (l, hidden) -> what was read, normed and gated, (l, values), for the tokens after `past`.
+    /// (l, hidden) -> (l, values), normalised and gated, before the output projection.
     pub fn forward(&self, layer: usize, x: &Tensor, kv: &mut KvView<'_>, phase: Phase) -> Result<Tensor> {
         let (projected, z) = self.project(x, phase)?;
         let out = kv.advance_states(layer, x.dim(0)?, |rows, site, state, observer| {
@@ -64,7 +61,7 @@ impl DeltaNet {
         self.close(&z, &out)
     }
 
-    /// Queries, keys and values with decays and strengths of writing, and the gate (l, values): from (l, hidden).
+    /// Projects (l, hidden) to the rule's inputs and the gate (l, values).
     fn project(&self, x: &Tensor, phase: Phase) -> Result<(Projected, Tensor)> {
         let [qkv, z, b, a] = self.inputs.forward(x, phase)?.parts;
         let beta = candle_nn::ops::sigmoid(&b.to_dtype(DType::F32)?)?;
@@ -72,7 +69,7 @@ impl DeltaNet {
         Ok((Projected { qkv, g, beta }, z))
     }
 
-    /// From one state to the next over l tokens that follow each other: (l, value_heads, value_dim) f32.
+    /// Advances the state by l consecutive tokens: (l, value_heads, value_dim) f32.
     fn read(
         &self,
         site: &DeltaSite,
@@ -85,7 +82,7 @@ impl DeltaNet {
         let DeltaNetSpec { key_heads, value_heads, key_dim, value_dim, .. } = self.spec;
         let l = qkv.dim(0)?;
 
-        // 1. Mix each channel with its last values.
+        // 1. Causal convolution.
         let (mixed, conv) = self.convolve(qkv, &state.conv)?;
         let part = |start, heads, dim| mixed.narrow(1, start, heads * dim)?.reshape((l, heads, dim));
         let q = part(0, key_heads, key_dim)?;
@@ -104,20 +101,20 @@ impl DeltaNet {
         Ok((out, DeltaState { conv, state }))
     }
 
-    /// Norms each head of what was read (l, value_heads, value_dim) and gates it by `z` (l, values).
+    /// Normalises each head of the output (l, value_heads, value_dim) and gates it by `z` (l, values).
     fn close(&self, z: &Tensor, out: &Tensor) -> Result<Tensor> {
         let gated = fused::gated_norm(out, &self.norm, self.eps as f32, &z.reshape(out.dims())?)?;
         gated.reshape((z.dim(0)?, self.spec.values()))
     }
 
-    /// Causal convolution of each channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also
-    /// returns the inputs that the next call needs.
+    /// Causal convolution per channel, then silu: (l, channels) after the inputs `before` (taps - 1, channels). Also returns the next
+    /// `before`.
     fn convolve(&self, x: &Tensor, before: &Tensor) -> Result<(Tensor, Tensor)> {
         let (l, taps) = (x.dim(0)?, self.spec.conv);
         let inputs = Tensor::cat(&[before, x], 0)?; // (taps - 1 + l, channels)
         let next = match l {
             1 => inputs.narrow(0, 1, taps - 1)?,
-            // A copy, or the state would keep the whole chunk in memory.
+            // A view would keep the whole chunk in memory.
             _ => inputs.narrow(0, l, taps - 1)?.force_contiguous()?,
         };
         let inputs = inputs.to_dtype(DType::F32)?;

@@ -1,8 +1,8 @@
-//! The gated delta rule: in blocks for prefill, token by token for decode, and on slices on the CPU.
+//! Gated delta rule: in blocks for prefill, token by token for decode, on slices on the CPU.
 //!
-//! Per value head, with a state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q
-//! (transformers, `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). Everything is f32. A state is
-//! never written to, so that a clone of it is a copy.
+//! Per value head, with state S (key_dim, value_dim): S <- e^g S; S <- S + k (b (v - S^T k))^T; out = S^T q (transformers,
+//! `torch_chunk_gated_delta_rule`, `torch_recurrent_gated_delta_rule`). All f32. States are never written in place, so a clone is a
+//! snapshot.
 
 use candle_core::{Result, Tensor};
 
@@ -12,10 +12,10 @@ use crate::fused::products::Own;
 use crate::timing;
 use crate::transfer;
 
-/// Tokens whose blocks are prepared together: bounds what a long chunk needs at a time.
+/// Tokens whose blocks are computed together; bounds the memory of long chunks.
 const TOGETHER: usize = 1024;
 
-/// The inputs of the rule, all f32. Every `value_heads / key_heads` consecutive value heads share a key head.
+/// Inputs of the rule, all f32. `value_heads / key_heads` consecutive value heads share a key head.
 #[derive(Debug)]
 pub(in crate::model) struct Inputs {
     /// Normalised and scaled queries, (l, key_heads, key_dim).
@@ -26,7 +26,7 @@ pub(in crate::model) struct Inputs {
     pub v: Tensor,
     /// Log decays, (l, value_heads), at most 0.
     pub g: Tensor,
-    /// Strengths of writing, (l, value_heads), from 0 to 1.
+    /// Write strengths, (l, value_heads), from 0 to 1.
     pub beta: Tensor,
 }
 
@@ -42,7 +42,7 @@ impl Inputs {
     }
 }
 
-/// The rule in the form that serves the phase and the device.
+/// Selects the implementation by phase and device.
 pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -> Result<(Tensor, Tensor)> {
     let _span = timing::attention();
     match phase {
@@ -52,15 +52,15 @@ pub(in crate::model) fn advance(inputs: &Inputs, state: &Tensor, phase: Phase) -
     }
 }
 
-/// [`chunked`] on f32 slices; for one token this is the recurrence, too.
+/// [`chunked`] on f32 slices; also serves single tokens.
 pub(in crate::model) fn on_slices(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     let Inputs { q, k, v, g, beta } = inputs;
     let [q, k, v] = [q.contiguous()?, k.contiguous()?, v.contiguous()?];
     delta::cpu_rule(&q, &k, &v, [&g.contiguous()?, &beta.contiguous()?], &state.contiguous()?)
 }
 
-/// The rule over l tokens from `state` (value_heads, key_dim, value_dim), in blocks: the outputs
-/// (l, value_heads, value_dim) and the state after them.
+/// The rule in blocks over l tokens from `state` (value_heads, key_dim, value_dim). Returns outputs (l, value_heads, value_dim) and the
+/// new state.
 pub(in crate::model) fn chunked(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     let l = inputs.q.dim(0)?;
     let mut state = state.clone();
@@ -80,12 +80,12 @@ fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     let group = value_heads / key_heads;
     let c = block_length(l);
 
-    // 1. For all blocks at once: what does not depend on the state.
+    // 1. State-independent parts of all blocks.
     let blocks = Blocks::new(k, g, beta, c)?;
     let n = blocks.n;
     let q = blocked(q, c)?; // (n * key_heads, c, key_dim)
     let v = blocked(v, c)?; // (n * value_heads, c, value_dim)
-    // One head's queries or keys beside the factors of all value heads that it serves.
+    // Repeats each key head for its value heads, scaled by their factors.
     let beside = |x: &Tensor, factors: &Tensor| {
         x.reshape((n * key_heads, 1, c, key_dim))?
             .broadcast_mul(&factors.reshape((n * key_heads, group, c, 1))?)?
@@ -104,11 +104,11 @@ fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
         .reshape((n * key_heads, 1, c, c))?
         .broadcast_mul(&blocks.pairwise.reshape((n * key_heads, group, c, c))?)?
         .reshape((n * value_heads, c, c))?;
-    // The factors of the state: the keys' reading of it and the queries'. (n * value_heads, 2 c, key_dim)
+    // Reads of the state by keys and queries: (n * value_heads, 2 c, key_dim).
     let reads = Tensor::cat(&[read, beside(&q, &from_start)?], 1)?;
     let writes = beside(&blocks.k, &blocks.to_end()?.contiguous()?)?;
 
-    // 2. Block by block: the values written, the outputs, the state.
+    // 2. Block by block: written values, outputs, state.
     let mut state = state.clone();
     let mut outputs = Vec::with_capacity(n);
     for i in 0..n {
@@ -128,7 +128,7 @@ fn panel(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((out, state))
 }
 
-/// [`chunked`], token by token: for the few tokens of generating.
+/// [`chunked`] token by token, for decode.
 pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Tensor, Tensor)> {
     let (l, key_heads, key_dim) = inputs.q.dims3()?;
     let (_, value_heads, value_dim) = inputs.v.dims3()?;
@@ -145,7 +145,7 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
         };
         let (q, k) = (served(&q)?, served(&k)?);
         let decayed = state.broadcast_mul(&g.exp()?.reshape((value_heads, 1, 1))?)?;
-        let held = k.matmul(&decayed)?; // what the state holds already, (value_heads, 1, value_dim)
+        let held = k.matmul(&decayed)?; // the state's value at k, (value_heads, 1, value_dim)
         let written = (v.reshape((value_heads, 1, value_dim))? - held)?.broadcast_mul(&beta.reshape((
             value_heads,
             1,

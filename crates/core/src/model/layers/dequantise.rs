@@ -1,4 +1,4 @@
-//! Packed weights as the numbers that they stand for.
+//! Dequantisation of packed weights.
 
 use rayon::prelude::*;
 
@@ -7,7 +7,7 @@ use super::lanes::{FactorsOf, Quants};
 use super::packed::{PANEL, PackedWeight};
 
 impl PackedWeight {
-    /// The dequantised output rows `rows` (of which the first begins a panel), transposed: (in, rows).
+    /// Dequantised output rows `rows` (starting at a panel), transposed: (in, rows).
     pub(super) fn dequantise(&self, rows: std::ops::Range<usize>) -> Vec<f32> {
         let arch = pulp::Arch::new();
         let width = self.groups.columns;
@@ -18,9 +18,9 @@ impl PackedWeight {
         out
     }
 
-    /// The dequantised output rows `rows` (of which the first begins a panel), rounded to bf16.
+    /// Dequantised output rows `rows` (starting at a panel), rounded to bf16.
     pub(super) fn halved(&self, rows: std::ops::Range<usize>) -> HalfWeight {
-        // A part at a time, of which the numbers in f32 take up to 64 MiB.
+        // In parts of up to 64 MiB of f32.
         let step = ((1 << 24) / self.cols.max(1)).next_multiple_of(PANEL).max(PANEL);
         let parts = rows.clone().step_by(step).map(|start| {
             let rows = start..rows.end.min(start + step);
@@ -30,7 +30,6 @@ impl PackedWeight {
     }
 }
 
-/// The dequantised weights of a group of columns.
 struct Values<'a> {
     weight: &'a PackedWeight,
     group: usize,
@@ -42,7 +41,7 @@ struct Values<'a> {
 impl pulp::WithSimd for Values<'_> {
     type Output = ();
 
-    // Always inlined, as is all below, so that the loops are compiled with the instructions that pulp found.
+    // Inlined throughout: pulp's target features must reach the loops.
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, simd: S) {
         match self.weight.groups.nibbles {
@@ -70,7 +69,7 @@ impl Values<'_> {
                 for i in 0..PER_WORD {
                     let (registers, _) = S::as_mut_simd_f32s(&mut column);
                     for (register, (values, &word)) in registers.iter_mut().zip(of_group).enumerate() {
-                        // Rounded after the product and after the sum, as the file's reader does.
+                        // Rounded after both operations, as in the file's reader.
                         *values = simd.mul_f32s(scales.get(group, register), quants.get(word, i));
                         if let Some(mins) = &mins {
                             *values = simd.add_f32s(*values, mins.get(group, register));

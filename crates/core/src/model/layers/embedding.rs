@@ -1,4 +1,4 @@
-//! The token embedding, which may be the output head's weight too.
+//! Token embedding, possibly tied to the output head.
 
 use std::sync::Arc;
 
@@ -8,17 +8,16 @@ use super::Projection;
 use super::half_weight::HalfWeight;
 use crate::transfer;
 
-/// A row of numbers a token.
 #[derive(Debug, Clone)]
 pub enum Embedding {
     /// (vocab, hidden), in the dtype of the weights.
     Rows(Tensor),
-    /// In bf16 as products of bf16 numbers read it: it is the output head's weight too, and is there once.
+    /// bf16 in the kernels' layout, shared with the output head.
     Tied(Arc<HalfWeight>),
 }
 
 impl Embedding {
-    /// Of `rows` (vocab, hidden), which are the output head's weight too if `tied`; `half` asks for products of bf16 numbers.
+    /// `rows`: (vocab, hidden). `tied`: also the output head's weight. `half`: bf16 products.
     pub fn new(rows: Tensor, tied: bool, half: bool) -> Result<Self> {
         Ok(match tied && half {
             true => Embedding::Tied(Arc::new(HalfWeight::new(&rows)?)),
@@ -26,7 +25,6 @@ impl Embedding {
         })
     }
 
-    /// The same where `device` is.
     pub fn moved(&self, device: &candle_core::Device) -> Result<Self> {
         Ok(match self {
             Embedding::Rows(rows) => Embedding::Rows(transfer::moved(rows, device)?),
@@ -34,14 +32,11 @@ impl Embedding {
         })
     }
 
-    /// The tokens' rows in `dtype`, (l, hidden), which nothing else has a view of.
-    ///
-    /// # Errors
-    /// A token outside the vocabulary, or no memory.
+    /// Rows of the tokens in `dtype`, (l, hidden), unshared. A token outside the vocabulary is an error.
     pub fn of(&self, tokens: &[u32], dtype: DType) -> Result<Tensor> {
         match (self, tokens) {
             (Embedding::Tied(weight), _) => weight.of_rows(tokens)?.to_dtype(dtype),
-            // A copy of a row: neither a number to send nor an index to follow.
+            // A row copy avoids uploading the index.
             (Embedding::Rows(rows), [token]) => {
                 rows.narrow(0, *token as usize, 1)?.force_contiguous()?.to_dtype(dtype)
             }
@@ -52,7 +47,7 @@ impl Embedding {
         }
     }
 
-    /// The output head by the same weight, with a bias (vocab).
+    /// The tied output head, with a bias (vocab).
     pub fn head(&self, bias: Option<Tensor>) -> Result<Projection> {
         match self {
             Embedding::Rows(rows) => Projection::shared(rows, bias),

@@ -1,10 +1,9 @@
-//! A router and its experts.
+//! Mixture of experts: router and experts.
 //!
-//! Which experts have how many tokens decides which products there are, so on a device a layer waits once for the router's
-//! logits: (tokens, experts) f32, 512 bytes a token for 128 experts. That could only be spared by a kernel that takes every
-//! expert's product together (which Candle has for CUDA, in bf16, apart from the weights' other uses) or, for few tokens, by
-//! gathering the chosen experts' weights, which reads and writes them once more than the products do: for gpt-oss-20b 200 MB
-//! a layer and token, 0.2 ms on a card with 2 TB/s, where the wait is some 20 us.
+//! The token count per expert determines the products, so on a device each layer syncs once for the router's logits: (tokens, experts)
+//! f32, 512 bytes per token for 128 experts. Alternatives are a kernel for all experts' products (Candle has one for CUDA in bf16, separate
+//! from the weights' other uses) or, for few tokens, gathering the chosen experts' weights, which for gpt-oss-20b moves 200 MB per layer
+//! and token: 0.2 ms at 2 TB/s, while the sync takes some 20 us.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -14,16 +13,15 @@ use crate::model::{ExpertsSpec, Routing};
 use crate::timing;
 use crate::transfer;
 
-/// A feed-forward part of which every token uses a few experts (transformers, `Qwen3MoeSparseMoeBlock`, `GptOssMLP`,
-/// `Glm4MoeMoE`, `MiniMaxM2SparseMoeBlock`).
+/// Sparse mixture of experts (transformers, `Qwen3MoeSparseMoeBlock`, `GptOssMLP`, `Glm4MoeMoE`, `MiniMaxM2SparseMoeBlock`).
 #[derive(Debug)]
 pub(in crate::model) struct Experts {
     pub spec: ExpertsSpec,
-    /// (experts, hidden), f32: routing is decided in f32 whatever the model's dtype.
+    /// (experts, hidden), f32: routing is always f32.
     pub router: Tensor,
     /// (experts), f32
     pub router_bias: Option<Tensor>,
-    /// The bias of the scores that experts are chosen by, one an expert.
+    /// Score correction bias for expert selection, one per expert.
     pub correction: Option<Vec<f32>>,
     pub experts: Vec<Mlp>,
     pub shared: Option<Mlp>,
@@ -32,7 +30,7 @@ pub(in crate::model) struct Experts {
 impl Experts {
     /// (l, hidden) -> (l, hidden)
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        // 1. Route: logits f32 (l, experts), and for every expert the tokens that it gets.
+        // 1. Route: f32 logits (l, experts), then the tokens of each expert.
         let routing = timing::linear();
         let mut logits = dense_product(&x.to_dtype(DType::F32)?, &self.router.t()?, phase)?;
         if let Some(bias) = &self.router_bias {
@@ -42,7 +40,7 @@ impl Experts {
         let Assigned { counts, tokens, places, weights } = self.assign(&transfer::fetch(&logits)?);
         let (l, hidden) = x.dims2()?;
 
-        // 2. Every expert reads its tokens, which lie beside each other; a single token is read by all of its experts as it is.
+        // 2. Experts process their tokens, gathered contiguously; a single token is passed to all of its experts as is.
         let picks = tokens.len();
         let mut given = match l {
             1 => None,
@@ -58,7 +56,7 @@ impl Experts {
             start += n;
         }
 
-        // 3. Every token's outputs are weighed and added up in the experts' order, in f32. What is large is let go at once.
+        // 3. Weighted sum of each token's outputs in expert order, in f32. Large tensors are freed early.
         let mut y = Tensor::cat(&parts, 0)?;
         drop(parts);
         if given.take().is_some() {
@@ -73,14 +71,14 @@ impl Experts {
         };
         let out = out.to_dtype(x.dtype())?;
 
-        // 4. The shared expert reads all of them.
+        // 4. The shared expert processes all tokens.
         match &self.shared {
             Some(shared) => out + shared.forward(x, phase)?,
             None => Ok(out),
         }
     }
 
-    /// Which expert gets which tokens, given all tokens' logits.
+    /// Assigns tokens to experts from all tokens' logits.
     fn assign(&self, logits: &[f32]) -> Assigned {
         let experts = self.experts.len();
         let chosen: Vec<Vec<(usize, f32)>> = logits
@@ -93,7 +91,7 @@ impl Experts {
             .collect();
         let mut counts = vec![0; experts];
         chosen.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
-        // Where the next token of each expert goes.
+        // Next free index per expert.
         let mut next = vec![0; experts];
         for expert in 1..experts {
             next[expert] = next[expert - 1] + counts[expert - 1];
@@ -112,17 +110,16 @@ impl Experts {
     }
 }
 
-/// Tokens by expert, and the way back.
+/// Tokens grouped by expert, and the inverse mapping.
 struct Assigned {
     counts: Vec<usize>,
-    /// The first expert's tokens, then the second's, and so on.
+    /// Grouped by expert, ascending.
     tokens: Vec<u32>,
-    /// For every token the places of its experts in `tokens`, in the experts' order, and their weights.
+    /// Per token: indices into `tokens` of its experts, in expert order, and their weights.
     places: Vec<u32>,
     weights: Vec<f32>,
 }
 
-/// The experts of one token and their weights.
 fn route(logits: &[f32], correction: Option<&[f32]>, spec: &ExpertsSpec) -> Vec<(usize, f32)> {
     match spec.routing {
         Routing::SoftmaxTopK { normalise } => {
@@ -162,7 +159,7 @@ fn route(logits: &[f32], correction: Option<&[f32]>, spec: &ExpertsSpec) -> Vec<
     }
 }
 
-/// Leaves out all experts but those of the `kept` groups whose two best scores have the largest sums.
+/// Masks all experts outside the `kept` groups with the largest sum of their two best scores.
 fn keep_groups(scores: &mut [f32], groups: usize, kept: usize) {
     let size = scores.len() / groups.max(1);
     let sums: Vec<f32> = scores
@@ -177,7 +174,7 @@ fn keep_groups(scores: &mut [f32], groups: usize, kept: usize) {
     }
 }
 
-/// The `k` largest with their indices, largest first; of equal ones the first.
+/// Top `k` with indices, descending; ties by index.
 fn best(values: &[f32], k: usize) -> Vec<(usize, f32)> {
     let mut order: Vec<(usize, f32)> = values.iter().copied().enumerate().collect();
     order.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -1,9 +1,9 @@
-//! Products of bf16 activations with bf16 weights on the CPU, summed in f32.
+//! bf16 matrix products on the CPU with f32 accumulation.
 //!
-//! A weight is laid out in panels of [`PANEL`] outputs, of which two inputs that follow each other are a pair: lanes of a vector are
-//! outputs, a weight is read front to back, and nothing is added up across lanes. The kernel is AMX's where the processor has it
-//! and its first product is right, else AVX512-BF16's; elsewhere weights are widened as they are read, and multiplied in f32. Every sum is one chain over the inputs, so a row's
-//! outputs depend neither on the rows beside it nor on threads; between the two kernels they differ by rounding in f32.
+//! Weights are stored in panels of [`PANEL`] outputs with adjacent inputs as pairs: lanes are outputs, weights are read sequentially, and
+//! there is no reduction across lanes. The kernel is AMX if available and verified by a self-test, else AVX512-BF16; elsewhere weights are
+//! widened and multiplied in f32. Each sum is one chain over the inputs, so a row's outputs do not depend on other rows or threads;
+//! kernels differ by f32 rounding.
 
 use std::sync::OnceLock;
 
@@ -20,7 +20,6 @@ mod target;
 
 use target::{PANEL, Target};
 
-/// The instructions that multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kernel {
     /// AMX.
@@ -28,12 +27,11 @@ enum Kernel {
     Tiles,
     /// AVX512-BF16.
     Pairs,
-    /// f32 arithmetic on what is widened.
+    /// f32 arithmetic on widened numbers.
     Wide,
 }
 
 impl Kernel {
-    /// The fastest here.
     fn fastest() -> Self {
         #[cfg(target_arch = "x86_64")]
         if tiles_serve() {
@@ -42,7 +40,6 @@ impl Kernel {
         if bfloat::multiplies() { Kernel::Pairs } else { Kernel::Wide }
     }
 
-    /// Rows of activations that are multiplied with a panel at once.
     fn rows(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -52,24 +49,24 @@ impl Kernel {
     }
 }
 
-/// Rows of activations that are multiplied with a panel at once.
+/// Rows per tile.
 const ROWS: usize = 12;
-/// Rows of a task at most, and panels of one where there are few rows: a decoding step reads this many panels at once.
+/// Maximum rows per task; `GROUP`: panels per task with few rows, read at once in decode.
 const TASK_ROWS: usize = 8 * ROWS;
 const GROUP: usize = 4;
 
 #[cfg(target_arch = "x86_64")]
-/// True if the processor has the tiles, the system grants them, and their product is right.
+/// True if AMX is supported, granted by the system and correct.
 fn tiles_serve() -> bool {
     static SERVES: OnceLock<bool> = OnceLock::new();
     *SERVES.get_or_init(|| amx::is_here() && tiles_agree())
 }
 
 #[cfg(target_arch = "x86_64")]
-/// Holds products of whole and broken tiles against the plain definition.
+/// Compares products of full and partial tiles with the plain definition.
 fn tiles_agree() -> bool {
     let agrees = [(1, 2), (5, 40), (16, 32), (33, 70)].into_iter().all(|(rows, cols)| {
-        // Small whole numbers: their sums are exact.
+        // Small integers, whose sums are exact.
         let number = |seed: usize| ((seed * 7919 + 13) % 17) as f32 - 8.0;
         let weight = HalfWeight::of(PANEL, cols, |row, to| {
             to.iter_mut().enumerate().for_each(|(i, to)| *to = bfloat::round(number(row * cols + i)));
@@ -92,20 +89,17 @@ fn tiles_agree() -> bool {
     agrees
 }
 
-/// A weight (out, in) in bf16.
+/// A bf16 weight (out, in).
 #[derive(Debug)]
 pub struct HalfWeight {
     rows: usize,
     cols: usize,
-    /// (panels, in / 2, outputs of a panel), with zeros for missing outputs and inputs.
+    /// (panels, in / 2, outputs of a panel), zero-padded.
     pairs: Vec<u32>,
 }
 
 impl HalfWeight {
-    /// Of `weight` (out, in), rounded to bf16 where it is of more bits.
-    ///
-    /// # Errors
-    /// A tensor that is no matrix on the CPU, or no memory.
+    /// From `weight` (out, in), rounded to bf16. Returns an error if it is no matrix on the CPU.
     pub fn new(weight: &Tensor) -> Result<Self> {
         let (rows, cols) = weight.dims2()?;
         let weight = bfloat::to_dtype(weight, DType::BF16)?.contiguous()?;
@@ -119,7 +113,7 @@ impl HalfWeight {
         Ok(Self::of(rows, cols, |row, to| to.copy_from_slice(&data[row * cols..(row + 1) * cols])))
     }
 
-    /// Of parts in the order of the outputs, each of so many of them, f32 (in, outputs); all but the last are of whole panels.
+    /// From parts (row count, f32 (in, outputs)) in output order; all but the last consist of full panels.
     pub(super) fn of_columns(
         rows: usize,
         cols: usize,
@@ -147,7 +141,7 @@ impl HalfWeight {
         HalfWeight { rows, cols, pairs }
     }
 
-    /// Of rows that `write` writes, each of `cols` numbers.
+    /// From rows of `cols` numbers, written by `write`.
     fn of(rows: usize, cols: usize, write: impl Fn(usize, &mut [u16]) + Sync) -> Self {
         let length = cols.div_ceil(2);
         let mut pairs = vec![0u32; rows.div_ceil(PANEL) * length * PANEL];
@@ -164,17 +158,14 @@ impl HalfWeight {
         HalfWeight { rows, cols, pairs }
     }
 
-    /// Outputs.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Pairs of a row of activations.
     fn length(&self) -> usize {
         self.cols.div_ceil(2)
     }
 
-    /// Panels.
     fn panels(&self) -> usize {
         self.rows.div_ceil(PANEL)
     }
@@ -183,10 +174,7 @@ impl HalfWeight {
         &self.pairs[panel * self.length() * PANEL..][..self.length() * PANEL]
     }
 
-    /// The weights of some outputs: f32 (outputs, in).
-    ///
-    /// # Errors
-    /// An output that there is not, or no memory.
+    /// Weights of some outputs: f32 (outputs, in). Returns an error if an output is out of range.
     pub fn of_rows(&self, outputs: &[u32]) -> Result<Tensor> {
         let mut wide = vec![0f32; outputs.len() * self.cols];
         for (&output, wide) in outputs.iter().zip(wide.chunks_exact_mut(self.cols.max(1))) {
@@ -203,22 +191,19 @@ impl HalfWeight {
     }
 }
 
-/// Rows of activations as the kernels read them.
+/// Activations in the kernels' layout.
 pub(super) struct HalfInput {
     kernel: Kernel,
     rows: usize,
     cols: usize,
-    /// Pairs of bf16 numbers (rows, in / 2); nothing where the kernel is in f32.
+    /// bf16 pairs (rows, in / 2); empty for the f32 kernel.
     pairs: Vec<u32>,
-    /// bf16 numbers in f32 (rows, in, rounded up to pairs); nothing where the kernel multiplies pairs.
+    /// Widened bf16 (rows, in rounded up to even); empty for kernels on pairs.
     wide: Vec<f32>,
 }
 
 impl HalfInput {
-    /// Of `x` (l, in), f32 or bf16 on the CPU, rounded to bf16.
-    ///
-    /// # Errors
-    /// Another dtype or device, or no memory.
+    /// From `x` (l, in), f32 or bf16 on the CPU, rounded to bf16. Other dtypes and devices are an error.
     pub fn new(x: &Tensor) -> Result<Self> {
         Self::for_kernel(x, Kernel::fastest())
     }
@@ -254,16 +239,13 @@ impl HalfInput {
         Ok(HalfInput { kernel, rows, cols, pairs, wide })
     }
 
-    /// x W^T: f32 (l, out).
-    ///
-    /// # Errors
-    /// A weight for inputs of another width, or no memory.
+    /// x W^T: f32 (l, out). Mismatched widths are an error.
     pub fn product(&self, weight: &HalfWeight) -> Result<Tensor> {
         let [y] = self.products([weight])?;
         Ok(y)
     }
 
-    /// [`HalfInput::product`] with each of `weights`, in one parallel section where there are few rows.
+    /// [`HalfInput::product`] with several weights, in one parallel section if there are few rows.
     pub fn products<const N: usize>(&self, weights: [&HalfWeight; N]) -> Result<[Tensor; N]> {
         if let Some(weight) = weights.iter().find(|weight| weight.cols != self.cols) {
             let (rows, cols) = (weight.rows, weight.cols);
@@ -273,7 +255,7 @@ impl HalfInput {
                 self.cols
             );
         }
-        // Enough rows for every thread to have whole tiles of its own, or parts of the outputs for each.
+        // With enough rows, threads split rows into full tiles; else they split outputs.
         let many = self.rows >= ROWS * rayon::current_num_threads().max(4);
         let out = weights.iter().map(|weight| {
             let y = if many { self.by_rows(weight) } else { self.by_panels(weight) };
@@ -306,7 +288,7 @@ impl HalfInput {
     /// Tasks of some outputs and all rows.
     fn by_panels(&self, weight: &HalfWeight) -> Vec<f32> {
         let (outputs, l, at_once) = (weight.rows, self.rows, self.kernel.rows());
-        // Every group of panels, (rows, outputs of the group).
+        // Per group of panels, (rows, outputs of the group).
         let width = GROUP * PANEL;
         let mut parts = vec![0f32; weight.panels().div_ceil(GROUP) * l * width];
         parts.par_chunks_exact_mut((l * width).max(1)).enumerate().for_each(|(group, y)| {
@@ -336,7 +318,7 @@ impl HalfInput {
         y
     }
 
-    /// Rows times panels that follow each other: up to [`ROWS`] and one, or one and up to [`GROUP`].
+    /// Up to [`ROWS`] rows times one panel, or one row times up to [`GROUP`] panels.
     fn tile(
         &self,
         weight: &HalfWeight,
@@ -372,10 +354,10 @@ impl HalfInput {
     }
 }
 
-/// Rows that the kernel in f32 multiplies at once.
+/// Rows per tile of the f32 kernel.
 const WIDE_ROWS: usize = 4;
 
-/// A panel times up to [`WIDE_ROWS`] rows in f32.
+/// One panel times up to [`WIDE_ROWS`] rows in f32.
 struct WideTile<'a> {
     panel: &'a [u32],
     /// (rows, 2 * length)
@@ -441,20 +423,16 @@ mod x86 {
     use super::{GROUP, ROWS};
     use crate::bfloat::{self, bf16s};
 
-    /// Lanes of a vector.
     const LANES: usize = 16;
 
-    /// Rows `x` (rows, length) times panels (panels, length, outputs): up to [`ROWS`] rows and one panel, or one row and up to
-    /// [`GROUP`] panels.
-    ///
-    /// # Panics
-    /// On a processor without AVX512-BF16, and with slices of other sizes.
+    /// Rows `x` (rows, length) times panels (panels, length, outputs): up to [`ROWS`] rows and one panel, or one row and up to [`GROUP`]
+    /// panels. Panics if the processor lacks AVX512-BF16 or sizes do not match.
     pub fn tile(panels: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
         let (rows, count) = (x.len() / length.max(1), panels.len() / (length * PANEL).max(1));
         assert!(bfloat::multiplies(), "This is a bug: products of pairs on a processor without them");
         assert!(x.len() == rows * length && panels.len() == count * length * PANEL && rows.min(count) <= 1);
         assert!(rows <= ROWS && count <= GROUP, "This is a bug: a tile of {rows} rows and {count} panels");
-        // SAFETY: the processor has the instructions, and the slices are as large as the sizes below say.
+        // SAFETY: the processor has the instructions, and the slices are as large as the sizes below.
         unsafe {
             match (rows, count) {
                 (1, 2) => sums::<1, 2>(panels, x, length, to),
@@ -487,7 +465,7 @@ mod x86 {
         to: &mut Target<'_>,
     ) {
         debug_assert!(panels.len() == P * length * PANEL && x.len() == R * length);
-        // Loops over indices: iterators may leave the sums in memory.
+        // Index loops: iterators may keep the sums in memory.
         let mut sums = [[[_mm512_setzero_ps(); 2]; P]; R];
         // SAFETY: by the caller.
         unsafe {
@@ -513,7 +491,7 @@ mod x86 {
             for p in 0..P {
                 let mut out = [0f32; PANEL];
                 for v in 0..2 {
-                    // SAFETY: there is room for two vectors.
+                    // SAFETY: `out` has room for two vectors.
                     unsafe { _mm512_storeu_ps(out.as_mut_ptr().add(v * LANES), sums[r][p][v]) };
                 }
                 to.write(r, p * PANEL, &out);
@@ -526,7 +504,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// All kernels that this machine has.
+    /// Kernels supported by this machine.
     fn kernels() -> Vec<Kernel> {
         let mut kernels = vec![Kernel::Wide];
         if bfloat::multiplies() {

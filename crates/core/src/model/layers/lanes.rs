@@ -1,30 +1,30 @@
-//! From the bits of packed weights to registers of f32, one lane an output row.
+//! Unpacks quantised weights into f32 registers, one lane per output row.
 //!
-//! Shared by [`packed_matmul`](super::packed_matmul), which multiplies them, and by [`PackedWeight::dequantise`], so that both see the same
-//! numbers. All of it is always inlined, so that it is compiled with the instructions that the caller was dispatched for.
+//! Shared by [`packed_matmul`](super::packed_matmul) and [`PackedWeight::dequantise`], so that both see the same numbers. Always inlined,
+//! so that it is compiled with the dispatched target features.
 
 use pulp::Simd;
 
 use super::packed::{CODE_OFFSET, Factors, PANEL, PackedWeight};
 use crate::model::weights::BlockType;
 
-/// The bits of 2^23, an f32 whose last bit counts ones: a small whole number put there is that number, once 2^23 is subtracted.
+/// Magic constant of the u23 -> f32 conversion: the bits of 2^23. Adding a small integer to them and subtracting 2^23 converts it.
 const WHOLE: u32 = 0x4b00_0000;
 
-/// The layout of a matrix's quants: `BITS` of a word each, the first column in the lowest.
+/// Unpacks quants of `BITS` bits per word, first column in the lowest bits.
 pub(super) struct Quants<S: Simd, const PER_WORD: usize> {
     simd: S,
     mask: S::u32s,
     whole: S::u32s,
-    /// 2^23 and what was added to the quants so that none is below zero.
+    /// 2^23 plus the offset that makes quants non-negative.
     offset: S::f32s,
 }
 
 impl<S: Simd, const PER_WORD: usize> Quants<S, PER_WORD> {
-    /// Bits of a quant.
+    /// Bits per quant.
     pub const BITS: u32 = 32 / PER_WORD as u32;
 
-    /// Of quants to which `added` was added.
+    /// `added`: offset of the stored quants.
     #[inline(always)]
     pub fn new(simd: S, added: u8) -> Self {
         Quants {
@@ -35,7 +35,6 @@ impl<S: Simd, const PER_WORD: usize> Quants<S, PER_WORD> {
         }
     }
 
-    /// Quant `i` of each of the words.
     #[inline(always)]
     pub fn get(&self, words: S::u32s, i: usize) -> S::f32s {
         let simd = self.simd;
@@ -45,7 +44,7 @@ impl<S: Simd, const PER_WORD: usize> Quants<S, PER_WORD> {
     }
 }
 
-/// The scales or minima of a panel.
+/// Scales or minima of a panel.
 pub(super) struct FactorsOf<'a, S: Simd> {
     simd: S,
     /// (blocks / 2, registers of a panel)
@@ -53,14 +52,13 @@ pub(super) struct FactorsOf<'a, S: Simd> {
     /// (groups / 4, registers of a panel)
     codes: &'a [S::u32s],
     quants: Quants<S, 4>,
-    /// Groups of a block, as a power of two: a division a group would take as long as the group.
+    /// log2 of the groups per block; avoids a slow division per group.
     in_block: u32,
-    /// Halves are bf16.
+    /// Halves are bf16, else f16.
     bf16: bool,
 }
 
 impl<'a, S: Simd> FactorsOf<'a, S> {
-    /// The factors of panel `panel` of `weight`, among all `factors`.
     #[inline(always)]
     pub fn new(simd: S, factors: &'a Factors, weight: &PackedWeight, panel: usize) -> Self {
         let panels = weight.rows.div_ceil(PANEL);
@@ -75,7 +73,6 @@ impl<'a, S: Simd> FactorsOf<'a, S> {
         }
     }
 
-    /// The factors of group `group` for register `register` of output rows.
     #[inline(always)]
     pub fn get(&self, group: usize, register: usize) -> S::f32s {
         let (simd, registers) = (self.simd, PANEL / S::F32_LANES);
@@ -96,15 +93,14 @@ fn shifted_left<S: Simd>(simd: S, words: S::u32s, by: u32) -> S::u32s {
     simd.wrapping_dyn_shl_u32s(words, simd.splat_u32s(by))
 }
 
-/// The bits in f32 of the f16 in the low half of each word.
+/// Bits in f32 of the f16 in the low half of each word.
 #[inline(always)]
 fn from_f16<S: Simd>(simd: S, words: S::u32s) -> S::u32s {
     let splat = |bits: u32| simd.splat_u32s(bits);
     let sign = simd.and_u32s(shifted_left(simd, words, 16), splat(1 << 31));
     let size = simd.and_u32s(shifted_left(simd, words, 13), splat(0x0fff_e000));
     let exponent = simd.and_u32s(size, splat(0x0f80_0000));
-    // Exponents are biased by 15 there and by 127 here. The least one means 2^-14 times a fraction without a leading one, the
-    // greatest one infinity or no number.
+    // Exponent bias: 15 in f16, 127 in f32. Exponent 0 is subnormal (2^-14 times a fraction), the largest is infinity or NaN.
     let normal = simd.add_u32s(size, splat(112 << 23));
     let small = simd.transmute_f32s_u32s(simd.add_u32s(size, splat(113 << 23)));
     let small = simd.transmute_u32s_f32s(simd.sub_f32s(small, simd.splat_f32s(f32::from_bits(113 << 23))));

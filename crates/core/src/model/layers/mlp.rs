@@ -6,7 +6,7 @@ use super::{Phase, Projection, Projections};
 use crate::model::Activation;
 use crate::transfer;
 
-/// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, and one expert of `GptOssExperts`).
+/// down(activation(gate(x), up(x))) (transformers, `LlamaMLP`, `Gemma3MLP`, one expert of `GptOssExperts`).
 #[derive(Debug)]
 pub(in crate::model) struct Mlp {
     gate_up: Projections<2>,
@@ -15,14 +15,13 @@ pub(in crate::model) struct Mlp {
 }
 
 impl Mlp {
-    /// Takes the three maps over.
     pub fn new(gate: Projection, up: Projection, down: Projection, activation: Activation) -> Result<Self> {
         Ok(Mlp { gate_up: Projections::new([gate, up])?, down, activation })
     }
 
-    /// The input of `down`: (l, hidden) -> (l, intermediate).
+    /// Input of `down`: (l, hidden) -> (l, intermediate).
     pub fn inner(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
-        // A single token asks for the same shapes each time.
+        // Decode repeats the same shapes.
         let _layouts = if x.dim(0)? == 1 { transfer::keep_layouts(x.device()) } else { None };
         let [gate, up] = self.gate_up.forward(x, phase)?.parts;
         self.activation.gated(gate, &up)

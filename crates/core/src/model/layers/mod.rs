@@ -1,4 +1,4 @@
-//! The parts of decoders: linear maps, norms, rotary embedding, attention and feed-forward blocks.
+//! Decoder layers: projections, norms, rotary embedding, attention and feed-forward blocks.
 
 use candle_core::{DType, Result, Tensor};
 
@@ -32,31 +32,31 @@ pub use projection::Projection;
 pub(super) use projections::Projections;
 pub(super) use rope::Rope;
 
-/// The kind of a forward pass, which decides how quantised weights are multiplied.
+/// Phase of a forward pass; decides how quantised weights are multiplied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Reading a prompt: products with dequantised weights, in f32 or, of a bf16 model, of bf16 numbers. The same whatever the chunk size.
+    /// Prompt: dequantised weights, in f32 or, for bf16 models, bf16. Independent of the chunk size.
     Prefill,
-    /// Generating: products with the weights as they are quantised in the file.
+    /// Generation: weights as quantised in the file.
     Decode,
 }
 
-/// Root-mean-square norm with a learned factor, in f32 (transformers, `LlamaRMSNorm`, `Gemma3RMSNorm`).
+/// RMS norm with a learned factor, in f32 (transformers, `LlamaRMSNorm`, `Gemma3RMSNorm`).
 #[derive(Debug)]
 pub(super) struct RmsNorm {
-    /// The factor, in the dtype of activations, or in f32 where it is 1 + weight, which has more digits than the weight.
+    /// In the activations' dtype, or f32 for 1 + weight, which needs more digits than the weight.
     factor: Tensor,
     eps: f32,
 }
 
 impl RmsNorm {
-    /// A norm of the last dimension, which `weight` (width) is as wide as.
+    /// `weight`: (width), for norms over the last dimension.
     pub fn new(weight: Tensor, spec: NormSpec) -> Result<Self> {
         let factor = if spec.plus_one { (weight.to_dtype(DType::F32)? + 1.0)? } else { weight };
         Ok(RmsNorm { factor, eps: spec.eps as f32 })
     }
 
-    /// The norm's factors of `x` (l, width) at each place: factor / sqrt(mean(x^2) + eps), f32 (l, width).
+    /// Factors applied to `x` (l, width): factor / sqrt(mean(x^2) + eps), f32 (l, width).
     pub fn scales(&self, x: &Tensor) -> Result<Tensor> {
         let mean = x.to_dtype(DType::F32)?.sqr()?.mean_keepdim(1)?;
         let inverse = (mean + f64::from(self.eps))?.sqrt()?.recip()?;

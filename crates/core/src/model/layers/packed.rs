@@ -1,9 +1,7 @@
-//! Quantised weights in the form that decoding reads: 4 bits a weight where that holds them and 8 elsewhere, laid out for
-//! [`packed_matmul`].
+//! Quantised weights packed for decode ([`packed_matmul`]): 4 bits per weight where possible, else 8.
 //!
-//! A weight is `scale * quant + min` with one scale and minimum for each group of 16 or 32 columns, which is what every
-//! quantised type of GGUF means; packing changes no weight, and [`PackedWeight::dequantise`] gives the very numbers that the
-//! file's reader gives. Made by the loader, held by [`super::Projection`].
+//! A weight is `scale * quant + min` with a scale and minimum per group of 16 or 32 columns, as in all quantised GGUF types. Packing is
+//! lossless: [`PackedWeight::dequantise`] equals the file's reader. Made by the loader, held by [`super::Projection`].
 //!
 //! [`packed_matmul`]: super::packed_matmul
 
@@ -13,10 +11,10 @@ use rayon::prelude::*;
 use crate::model::weights::BlockType;
 use crate::model::weights::gguf::block::Groups;
 
-/// The least number that makes all codes of scales and minima 0 or more when added.
+/// Offset that makes all codes of scales and minima non-negative.
 pub(super) const CODE_OFFSET: u8 = 128;
 
-/// Output rows of a panel: their weights of one column lie beside each other, one cache line of bytes.
+/// Output rows per panel; their weights of one column are adjacent, one cache line of bytes.
 pub(super) const PANEL: usize = 64;
 
 /// A quantised (out, in) matrix.
@@ -26,19 +24,19 @@ pub struct PackedWeight {
     pub(super) rows: usize,
     pub(super) cols: usize,
     pub(super) groups: Groups,
-    /// (panels, in / 8, rows of a panel) for quants of 4 bits, of 8 columns a word, the first in the lowest bits; (panels, in / 4,
-    /// rows of a panel) for those of a byte. What makes them positive is added ([`Groups::added`]).
+    /// 4-bit quants: (panels, in / 8, rows of a panel), 8 columns per word, first column lowest. 8-bit: (panels, in / 4, rows of a panel).
+    /// Offset to be non-negative ([`Groups::added`]).
     pub(super) quants: Vec<u32>,
     pub(super) scales: Factors,
     pub(super) mins: Option<Factors>,
 }
 
-/// Scales or minima: of every block a number in half precision, for some types times a small whole one for every group.
+/// Scales or minima: a half-precision number per block, for some types times a small integer per group.
 #[derive(Debug)]
 pub(super) struct Factors {
-    /// (panels, in / block / 2, rows of a panel); bits of f16, for MXFP4 of bf16, the first block's in the low half.
+    /// (panels, in / block / 2, rows of a panel); f16 bits (MXFP4: bf16), first block in the low half.
     pub halves: Vec<u32>,
-    /// (panels, in / group / 4, rows of a panel), a byte each with [`CODE_OFFSET`] added; empty where a block is one group.
+    /// (panels, in / group / 4, rows of a panel), one byte each, offset by [`CODE_OFFSET`]; empty if a block is one group.
     pub codes: Vec<u32>,
 }
 
@@ -48,7 +46,7 @@ impl Factors {
         Factors { halves: words(blocks, 2), codes: words(codes, 4) }
     }
 
-    /// Hands out panel after panel: its halves and its codes.
+    /// Splits into panels: halves and codes.
     fn panels(&mut self, panels: usize) -> Vec<(&mut [u32], &mut [u32])> {
         let (halves, codes) = (self.halves.len() / panels.max(1), self.codes.len() / panels.max(1));
         let mut codes: Vec<&mut [u32]> = self.codes.chunks_exact_mut(codes.max(1)).collect();
@@ -57,7 +55,7 @@ impl Factors {
     }
 }
 
-/// Puts `bits` at place `i` of runs of `32 / width` to a word, of row `row` of a panel.
+/// Writes `bits` as entry `i`, `32 / width` to a word, for row `row` of a panel.
 fn put(words: &mut [u32], width: usize, i: usize, row: usize, bits: u32) {
     let per_word = 32 / width;
     if let Some(word) = words.get_mut(i / per_word * PANEL + row) {
@@ -66,8 +64,7 @@ fn put(words: &mut [u32], width: usize, i: usize, row: usize, bits: u32) {
 }
 
 impl PackedWeight {
-    /// Packs the (rows, cols) blocks of a GGUF tensor; `None` where the type is dense, or where `bytes` are not rows of whole
-    /// blocks.
+    /// Packs a GGUF tensor of (rows, cols); `None` if the type is dense or `bytes` are not full blocks.
     pub fn from_blocks(dtype: BlockType, bytes: &[u8], rows: usize, cols: usize) -> Option<Self> {
         let groups = dtype.groups()?;
         let block = dtype.columns();
@@ -121,7 +118,7 @@ impl PackedWeight {
         Some(PackedWeight { dtype, rows, cols, groups, quants, scales, mins })
     }
 
-    /// Bytes that a (rows, cols) weight of a quantised type takes when it is packed; `None` for a dense type.
+    /// Packed size of a (rows, cols) weight; `None` for a dense type.
     pub fn bytes(dtype: BlockType, rows: u64, cols: u64) -> Option<u64> {
         let groups = dtype.groups()?;
         let elements = rows.checked_next_multiple_of(PANEL as u64)?.checked_mul(cols)?;
@@ -150,7 +147,7 @@ pub(super) mod tests {
     use super::*;
     use crate::model::weights::gguf;
 
-    /// Every type that can be packed.
+    /// All packable types.
     pub const TYPES: [BlockType; 11] = [
         BlockType::Q4_0,
         BlockType::Q4_1,
@@ -165,7 +162,7 @@ pub(super) mod tests {
         BlockType::Mxfp4,
     ];
 
-    /// Blocks of random weights (rows, cols), and the values that they stand for, by Candle where it knows the type.
+    /// Random weights (rows, cols) and their dequantised values, by Candle if it supports the type.
     pub fn blocks(dtype: BlockType, rows: usize, cols: usize) -> (Vec<u8>, Tensor) {
         let device = Device::Cpu;
         let made = match dtype.candle() {
@@ -173,7 +170,7 @@ pub(super) mod tests {
                 .and_then(|weight| QTensor::quantize(&weight, candle))
                 .and_then(|weight| Ok((weight.data()?.into_owned(), weight.dequantize(&device)?))),
             None => {
-                // Scales around one, and every nibble.
+                // Scales around one, and all nibbles.
                 let bytes: Vec<u8> = (0..rows * cols / 32)
                     .flat_map(|block| {
                         let scale = 120 + (block % 16) as u8;

@@ -1,10 +1,9 @@
-//! Products of f32 activations with packed weights: what decoding spends its time on.
+//! Products of f32 activations with packed weights, the hot loop of decode.
 //!
-//! Reading the weights is the bound, so everything else is arranged around one pass over them: a task takes whole panels of
-//! 64 output rows, whose bytes lie in the order in which they are read; every lane of a register is an output row, so that
-//! scales are vectors and nothing is added up across lanes; several rows of activations share the pass; and matrices that
-//! read the same activations share one parallel section. Activations stay f32, not rounded to int8 as in llama.cpp, so decoding
-//! agrees with prefill to f32 rounding. A row's outputs do not depend on the other rows, on the other matrices or on threads.
+//! Bound by reading weights, so there is one pass over them: a task takes whole panels of 64 output rows, stored in reading order; lanes
+//! are output rows, so scales are vectors and nothing is reduced across lanes; activation rows and matrices with the same input share the
+//! pass. Activations stay f32, not int8 as in llama.cpp, so decode agrees with prefill to f32 rounding. A row's outputs do not depend on
+//! other rows, matrices or threads.
 
 use candle_core::{CpuStorage, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
@@ -12,12 +11,12 @@ use rayon::prelude::*;
 use super::lanes::{FactorsOf, Quants};
 use super::packed::{PANEL, PackedWeight};
 
-/// Rows of activations that are multiplied at once, at most.
+/// Maximum activation rows per pass.
 const MOST_ROWS: usize = 4;
-/// Bytes of weights that are worth a task of their own.
+/// Minimum bytes of weights per task.
 const TASK_BYTES: usize = 1 << 16;
 
-/// `x` (l, in), f32 on the CPU, times each of `weights`, all of them (out, in) for the same `in`: (l, out) each.
+/// `x` (l, in), f32 on the CPU, times each of `weights` (out, in): (l, out) each.
 pub(super) fn products(weights: &[&PackedWeight], x: &Tensor) -> Result<Vec<Tensor>> {
     let (l, cols) = x.dims2()?;
     if let Some(weight) = weights.iter().find(|weight| weight.cols != cols) {
@@ -36,7 +35,6 @@ pub(super) fn products(weights: &[&PackedWeight], x: &Tensor) -> Result<Vec<Tens
         .collect()
 }
 
-/// [`products`] of slices with the instructions given.
 fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize) -> Vec<Vec<f32>> {
     let inputs: Vec<Inputs> = weights.iter().map(|weight| Inputs::new(x, l, weight)).collect();
     // (panels of all matrices, l, rows of a panel)
@@ -67,7 +65,6 @@ fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize)
         .collect()
 }
 
-/// Activations as the kernel reads them: in parts of up to [`MOST_ROWS`] rows.
 struct Inputs {
     parts: Vec<RowBlock>,
 }
@@ -76,12 +73,11 @@ struct RowBlock {
     rows: usize,
     /// (in, rows)
     x: Vec<f32>,
-    /// (in / group, rows): the sum of every group, which the minimum is multiplied by; empty where there are no minima.
+    /// Group sums (in / group, rows), to be multiplied by the minima; empty without minima.
     sums: Vec<f32>,
 }
 
 impl Inputs {
-    /// Of `x` (l, in).
     fn new(x: &[f32], l: usize, weight: &PackedWeight) -> Self {
         let cols = weight.cols;
         let part = |first: usize| {
@@ -103,7 +99,6 @@ impl Inputs {
     }
 }
 
-/// A panel of output rows, for all rows of activations.
 struct Panel<'a> {
     weight: &'a PackedWeight,
     panel: usize,
@@ -115,7 +110,7 @@ struct Panel<'a> {
 impl pulp::WithSimd for Panel<'_> {
     type Output = ();
 
-    // Always inlined, as is all below, so that the loops are compiled with the instructions that pulp found.
+    // Inlined throughout: pulp's target features must reach the loops.
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, simd: S) {
         match self.weight.groups.nibbles {
@@ -130,7 +125,7 @@ impl Panel<'_> {
     fn parts<S: pulp::Simd, const PER_WORD: usize>(self, simd: S) {
         let Panel { weight, panel, inputs, out } = self;
         for (part, out) in inputs.parts.iter().zip(out.chunks_mut(MOST_ROWS * PANEL)) {
-            // As many registers of sums at once as keep the multipliers busy and fit; AVX-512 has twice as many.
+            // Accumulators: enough to keep the multipliers busy and to fit the registers; AVX-512 has twice as many.
             match (part.rows, S::F32_LANES) {
                 (1, _) => rows::<S, PER_WORD, 1, 4>(simd, weight, panel, part, out),
                 (2, 16) => rows::<S, PER_WORD, 2, 4>(simd, weight, panel, part, out),
@@ -144,7 +139,7 @@ impl Panel<'_> {
     }
 }
 
-/// A panel times `L` rows of activations, `B` registers of output rows at a time.
+/// One panel times `L` activation rows, `B` registers of output rows at a time.
 #[inline(always)]
 fn rows<S: pulp::Simd, const PER_WORD: usize, const L: usize, const B: usize>(
     simd: S,
@@ -207,7 +202,7 @@ mod tests {
     use super::*;
     use crate::model::weights::BlockType;
 
-    /// The largest difference of two products over the largest entry of the second.
+    /// Largest difference relative to the largest entry of the second.
     fn apart(found: &[f32], expected: &[f32]) -> f32 {
         let largest = |values: &mut dyn Iterator<Item = f32>| values.map(f32::abs).fold(0.0, f32::max);
         assert_eq!(found.len(), expected.len());
@@ -218,7 +213,7 @@ mod tests {
         tensor.flatten_all()?.to_vec1()
     }
 
-    /// All sets of instructions that this machine has.
+    /// Instruction sets supported by this machine.
     fn instructions() -> Vec<pulp::Arch> {
         #[cfg(target_arch = "x86_64")]
         let known = [
@@ -243,7 +238,7 @@ mod tests {
                 let weight = packed(dtype, &bytes, rows, cols);
                 let x = Tensor::randn(0f32, 1.0, (l, cols), &Device::Cpu)?;
                 let expected = numbers(&x.matmul(&dense.t()?)?)?;
-                // Sums may cancel, so differences are measured in sums of sizes.
+                // Sums may cancel, so errors are relative to sums of absolute values.
                 let sizes = numbers(&x.abs()?.matmul(&dense.abs()?.t()?)?)?;
                 for arch in instructions() {
                     let found = &products_on(arch, &[&weight], &numbers(&x)?, l)[0];

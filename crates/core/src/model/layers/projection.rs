@@ -13,14 +13,13 @@ use crate::fused::products::Own;
 use crate::timing;
 use crate::transfer::cpu_kernels;
 
-/// Weights that are dequantised together where that is done for every prefill chunk: what bounds the memory for it.
+/// Weights dequantised at a time when no copy is kept; bounds the buffer.
 const SLICE: usize = 1 << 24;
 
 /// y = x W^T (+ b).
 ///
-/// On the CPU a quantised weight is kept as few bits for decoding, where reading it is what takes time, and beside that
-/// dequantised for prefill, where multiplying is; or it is dequantised for every prefill chunk, where memory is short. Both
-/// give the same numbers.
+/// On the CPU a quantised weight is packed for decode, which is bound by reading it, and also kept dequantised for prefill, which is bound
+/// by multiplying; if memory is short, it is dequantised for every prefill chunk. Both give the same numbers.
 #[derive(Debug)]
 pub struct Projection {
     weight: Weight,
@@ -34,50 +33,43 @@ enum Weight {
     Quantised { packed: PackedWeight, kept: Dequantised },
 }
 
-/// A weight that is multiplied as it is.
+/// A dense weight.
 #[derive(Debug, Clone)]
 enum Dense {
-    /// (in, out). On the CPU contiguous in this order, not a view of (out, in): products are up to 1.4 times as fast, since rows
-    /// that lie powers of two apart share few cache sets.
+    /// (in, out), contiguous on the CPU: up to 1.4 times as fast as a view of (out, in), whose power-of-two strides share few cache sets.
     Full(Tensor),
-    /// In bf16, for products of bf16 numbers on the CPU.
+    /// bf16, for bf16 products on the CPU.
     Half(Arc<HalfWeight>),
 }
 
-/// A quantised weight beside its packed form, for prefill.
+/// Prefill form of a packed weight.
 #[derive(Debug)]
 enum Dequantised {
     Kept(Dense),
-    /// Made for every chunk anew, in bf16 if `half` says so.
+    /// Dequantised for every chunk, to bf16 if `half`.
     Made {
         half: bool,
     },
 }
 
 impl Projection {
-    /// A dense projection by `weight` (out, in), with `bias` (out).
-    ///
-    /// # Errors
-    /// A weight that is no matrix, or no memory.
+    /// A dense projection with `weight` (out, in) and `bias` (out).
     pub fn dense(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         let weight = if cpu_kernels(weight.device()) { transposed(weight)? } else { weight.t()? };
         Ok(Projection { weight: Weight::Dense(Dense::Full(weight)), bias })
     }
 
-    /// A projection by a weight in bf16, with `bias` f32 (out).
+    /// A bf16 projection with an f32 `bias` (out).
     pub fn half(weight: Arc<HalfWeight>, bias: Option<Tensor>) -> Self {
         Projection { weight: Weight::Dense(Dense::Half(weight)), bias }
     }
 
-    /// A map by a dense `weight` (out, in) that is used as it lies there: the embedding, for a tied head.
-    ///
-    /// # Errors
-    /// A weight that is no matrix.
+    /// A projection that shares a dense `weight` (out, in), for a tied head.
     pub fn shared(weight: &Tensor, bias: Option<Tensor>) -> Result<Self> {
         Ok(Projection { weight: Weight::Dense(Dense::Full(weight.t()?)), bias })
     }
 
-    /// A projection by a quantised weight, which is kept dequantised too if `keep` says so: for prefill, in bf16 if `half` says so.
+    /// A quantised projection. `keep`: also keep a dequantised copy for prefill; `half`: dequantise to bf16.
     pub fn quantised(packed: PackedWeight, bias: Option<Tensor>, keep: bool, half: bool) -> Result<Self> {
         let kept = match (keep, half) {
             (true, false) => Dequantised::Kept(Dense::Full(values(&packed, 0..packed.rows())?)),
@@ -87,22 +79,19 @@ impl Projection {
         Ok(Projection { weight: Weight::Quantised { packed, kept }, bias })
     }
 
-    /// The same projection with `packed`, the packed form of its dense weight, for decoding.
+    /// Adds `packed`, the packed form of the dense weight, for decode.
     pub fn decoding_with(self, packed: PackedWeight) -> Self {
         let Projection { weight: Weight::Dense(dense), bias } = self else { return self };
         Projection { weight: Weight::Quantised { packed, kept: Dequantised::Kept(dense) }, bias }
     }
 
     /// (l, in) -> (l, out)
-    ///
-    /// # Errors
-    /// Shapes that do not agree, or no memory.
     pub fn forward(&self, x: &Tensor, phase: Phase) -> Result<Tensor> {
         let [y] = Self::forward_all([self], x, phase)?;
         Ok(y)
     }
 
-    /// [`Projection::forward`] of several maps of the same input, which decoding does in one pass.
+    /// [`Projection::forward`] of several projections of one input; a single pass in decode.
     pub fn forward_all<const N: usize>(maps: [&Self; N], x: &Tensor, phase: Phase) -> Result<[Tensor; N]> {
         let _span = timing::linear();
         let packed: Vec<&PackedWeight> = maps.iter().filter_map(|map| map.packed()).collect();
@@ -128,7 +117,7 @@ impl Projection {
         out.try_into().map_err(|_| candle_core::Error::msg("This is a bug: an output is missing"))
     }
 
-    /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call where the device has one.
+    /// `sum` + x W^T (+ b): (l, in) -> (l, out), in one call if the device supports it.
     pub(in crate::model) fn add_to(&self, sum: Own, x: &Tensor, phase: Phase) -> Result<Own> {
         match (&self.weight, &self.bias) {
             (Weight::Dense(Dense::Full(weight)), None) if !cpu_kernels(x.device()) => {
@@ -139,8 +128,8 @@ impl Projection {
         }
     }
 
-    /// The maps as one, and each with a part of its weight; `None` on the CPU, whose kernels read an input of several maps once
-    /// anyway, and where only some have a bias.
+    /// Fuses projections into one and returns views for each. `None` on the CPU, whose kernels read a shared input once anyway, and if
+    /// only some have a bias.
     pub(in crate::model) fn joined<const N: usize>(maps: &[Self; N]) -> Result<Option<(Self, [Self; N])>> {
         let mut rows = Vec::with_capacity(N);
         for map in maps {
@@ -169,7 +158,6 @@ impl Projection {
         Ok(Some((Projection { weight: Weight::Dense(Dense::Full(all.t()?)), bias }, parts)))
     }
 
-    /// Output features.
     pub(in crate::model) fn outputs(&self) -> Result<usize> {
         match &self.weight {
             Weight::Dense(Dense::Full(weight)) => weight.dim(1),
@@ -178,7 +166,7 @@ impl Projection {
         }
     }
 
-    /// The weight as it is multiplied by, dequantised: f32 (in, out).
+    /// The dequantised weight: f32 (in, out).
     pub(in crate::model) fn weight(&self) -> Result<Tensor> {
         match self.at_hand() {
             Ok(Dense::Full(weight)) => weight.to_dtype(DType::F32)?.contiguous(),
@@ -190,10 +178,7 @@ impl Projection {
         }
     }
 
-    /// The weights of some outputs: f32 (outputs, in).
-    ///
-    /// # Errors
-    /// No memory, or an output that there is not.
+    /// Weights of some outputs: f32 (outputs, in). Returns an error if an output is out of range.
     pub(in crate::model) fn weights_of(&self, outputs: &[u32]) -> Result<Tensor> {
         let rows = outputs.iter().map(|&output| match self.at_hand() {
             Ok(Dense::Full(weight)) => {
@@ -205,12 +190,11 @@ impl Projection {
         Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
     }
 
-    /// The bias, (out), if there is one.
     pub(in crate::model) fn bias(&self) -> Option<&Tensor> {
         self.bias.as_ref()
     }
 
-    /// The dense weight, or the packed one where nothing else is kept.
+    /// The dense weight, else the packed one.
     fn at_hand(&self) -> std::result::Result<&Dense, &PackedWeight> {
         match &self.weight {
             Weight::Dense(dense) | Weight::Quantised { kept: Dequantised::Kept(dense), .. } => Ok(dense),
@@ -225,8 +209,8 @@ impl Projection {
         }
     }
 
-    /// x W^T by dense products, `slice` weights at a time where they are not at hand. Wide weights are cut the same way where
-    /// they are, so that both give the same bits. `rounded` keeps what products of bf16 numbers make of x, for the next map of it.
+    /// x W^T by dense products. Without a dequantised copy, `slice` weights at a time; wide weights are split the same way with one, for
+    /// equal bits. `rounded` caches x in bf16 for the next projection.
     fn dense_product(
         &self,
         x: &Tensor,
@@ -265,7 +249,7 @@ impl Projection {
         }
     }
 
-    /// Weights that are dequantised at a time, of a weight of (rows, cols).
+    /// Bytes dequantised at a time for a weight (rows, cols).
     pub(in crate::model) fn scratch(rows: u64, cols: u64) -> u64 {
         rows.saturating_mul(cols).min((SLICE as u64).saturating_add(PANEL as u64 * cols)) * 4
     }
@@ -273,9 +257,8 @@ impl Projection {
 
 /// x W^T with a dense transposed `weight` (in, out): (l, in) -> (l, out).
 ///
-/// On the CPU the few rows of a decoding step are multiplied one after the other: Candle's product has a fast path for one
-/// row, while for a few it is several times slower a row and sums in another order, so that a row's bits would depend on
-/// how many others there are.
+/// On the CPU, decode multiplies rows one by one: Candle has a fast path for one row, but for a few rows it is several times slower per row
+/// and sums in another order, so a row's bits would depend on the number of rows.
 pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result<Tensor> {
     let l = x.dim(0)?;
     if phase == Phase::Prefill {
@@ -288,10 +271,9 @@ pub(super) fn dense_product(x: &Tensor, weight: &Tensor, phase: Phase) -> Result
     Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// x (l, in) times `weight` (in, out), where on the CPU in f32 a row's bits do not depend on how many others are read with it, so
-/// that it does not matter in which chunks a prompt is read. The product below Candle's sums in other orders where there is one
-/// row, where there are up to 256 outputs of all rows together, and where neither rows nor outputs are more than 64: such rows
-/// get rows of zeros beside them.
+/// x (l, in) times `weight` (in, out). In f32 on the CPU a row's bits do not depend on the number of rows, so chunking does not matter.
+/// The underlying product sums in another order for a single row, for up to 256 outputs in total, and if neither rows nor outputs exceed
+/// 64; such inputs are padded with zero rows.
 fn steady_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (l, out) = (x.dim(0)?, weight.dim(1)?);
     let least = if out <= 64 { 65 } else { 2 }.max(256 / out.max(1) + 1);
@@ -301,13 +283,12 @@ fn steady_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     x.pad_with_zeros(0, 0, least - l)?.matmul(weight)?.narrow(0, 0, l)
 }
 
-/// Dequantised output rows of a packed weight: (in, rows).
+/// (in, rows)
 fn values(packed: &PackedWeight, rows: std::ops::Range<usize>) -> Result<Tensor> {
     let shape = (packed.cols(), rows.len());
     Tensor::from_vec(packed.dequantise(rows), shape, &Device::Cpu)
 }
 
-/// (out, in) -> (in, out), contiguous.
 fn transposed(weight: &Tensor) -> Result<Tensor> {
     let weight = weight.contiguous()?;
     let (rows, cols) = weight.dims2()?;
@@ -321,7 +302,7 @@ fn transposed(weight: &Tensor) -> Result<Tensor> {
     };
     let data = &data[start..end];
     let mut out = vec![0f32; data.len()];
-    // Blocks of columns that a cache line of each row holds.
+    // Columns per cache line.
     const BLOCK: usize = 16;
     out.par_chunks_mut((BLOCK * rows).max(1)).enumerate().for_each(|(block, out)| {
         for (row, values) in data.chunks_exact(cols).enumerate() {
@@ -370,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_row_of_a_prompt_has_the_same_bits_in_chunks_of_every_length() -> Result<()> {
-        // Widths of real models, and outputs of routers, of few heads and of heads that lie as embeddings do.
+        // Widths of real models; outputs of routers, of few heads, and of embeddings.
         for (cols, out) in
             [(64, 40), (576, 192), (576, 1536), (1536, 576), (1024, 16), (2048, 64), (640, 300)]
         {

@@ -1,28 +1,26 @@
-//! Projections of one input.
+//! Several projections of one input.
 
 use candle_core::{Result, Tensor};
 
 use super::{Phase, Projection};
 
-/// Maps of the same input, which are computed together where that pays: on the CPU by kernels that read the input once, on
-/// other devices as one product for a single token, whose launch takes longer than its arithmetic.
+/// Computed together where that is faster: the CPU kernels read the input once, other devices use one product for single tokens, where
+/// launch time dominates.
 #[derive(Debug)]
 pub(in crate::model) struct Projections<const N: usize> {
     maps: [Projection; N],
-    /// All of them as one map; their weights are parts of its weight. Not on the CPU.
+    /// The fused projection, whose weight the single ones are views of. Not on the CPU.
     whole: Option<Projection>,
 }
 
-/// The maps' outputs.
 pub(in crate::model) struct Outputs<const N: usize> {
     /// (l, out) each.
     pub parts: [Tensor; N],
-    /// The parts beside each other, (1, sum of outs), where they were computed as one: each is a view of it.
+    /// The concatenated outputs, (1, sum of outs), of a fused product; `parts` are views of it.
     pub whole: Option<Tensor>,
 }
 
 impl<const N: usize> Projections<N> {
-    /// Takes the maps over.
     pub fn new(maps: [Projection; N]) -> Result<Self> {
         match Projection::joined(&maps)? {
             Some((whole, maps)) => Ok(Projections { maps, whole: Some(whole) }),

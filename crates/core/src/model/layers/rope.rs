@@ -8,7 +8,6 @@ use half::{bf16, f16};
 use crate::model::RopeSpec;
 use crate::transfer;
 
-/// The cosines and sines of some positions.
 #[derive(Debug)]
 pub(in crate::model) struct Rope {
     /// (positions, dims / 2)
@@ -27,7 +26,7 @@ impl Rope {
         let (cos, sin) = angles.map(|angle| (angle.cos() * factor, angle.sin() * factor)).unzip();
         let table = |values: Vec<f32>| {
             let shape = (rows, spec.dims / 2);
-            // Rounded before it is sent: half the bytes, and no kernel.
+            // Rounding before the upload halves the bytes and saves a kernel.
             match dtype {
                 DType::F16 => transfer::upload(rounded(values, f16::from_f32), shape, device),
                 DType::BF16 => transfer::upload(rounded(values, bf16::from_f32), shape, device),
@@ -37,19 +36,17 @@ impl Rope {
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, dims: spec.dims })
     }
 
-    /// The rows of `rows` positions from the table's row `first` on.
     pub fn narrow(&self, first: usize, rows: usize) -> Result<Self> {
         let part = |table: &Tensor| table.narrow(0, first, rows);
         Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
     }
 
-    /// The rows with the numbers given.
     pub fn select(&self, rows: &Tensor) -> Result<Self> {
         let part = |table: &Tensor| table.index_select(rows, 0);
         Ok(Rope { cos: part(&self.cos)?, sin: part(&self.sin)?, dims: self.dims })
     }
 
-    /// Turns the first `dims` dimensions of every head: (l, heads, head_dim) -> the same.
+    /// Rotates the first `dims` dimensions of every head: (l, heads, head_dim) -> same shape.
     pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         let (_, _, d) = x.dims3()?;
         let turn =

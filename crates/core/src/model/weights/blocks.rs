@@ -1,39 +1,35 @@
-//! Block formats of safetensors: FP8 with a scale a block, and MXFP4.
+//! Block formats of safetensors: block-scaled FP8, and MXFP4. Pure functions from bytes to f32 that validate lengths before allocating.
 //!
-//! Pure functions from bytes to f32, called by [`SafetensorsFolder`](super::SafetensorsFolder), which finds the bytes, and
-//! by the GGUF reader for what both formats share. Lengths are checked against the shape before anything is allocated.
-//!
-//! Sources: FP8 E4M3 ("FN": no infinities) of Micikevicius et al., "FP8 formats for deep learning"; E2M1 and E8M0 of the
-//! OCP Microscaling Formats specification 1.0; the layouts of transformers' `FineGrainedFP8` and `Mxfp4` quantisers.
+//! Sources: FP8 E4M3 ("FN": no infinities) of Micikevicius et al., "FP8 formats for deep learning"; E2M1 and E8M0 of the OCP
+//! Microscaling Formats specification 1.0; the layouts of transformers' `FineGrainedFP8` and `Mxfp4` quantisers.
 
 use rayon::prelude::*;
 
-/// Elements that share a scale in MXFP4.
+/// Elements per scale in MXFP4.
 pub const MXFP4_GROUP: usize = 32;
-/// Twice the values of E2M1, so that all are whole: the first eight codes are positive.
+/// E2M1 values doubled, so that all are integers; codes 0 to 7 are positive.
 pub(in crate::model) const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-/// The values of E2M1. Code 8 is minus zero.
+/// E2M1 values. Code 8 is -0.
 const E2M1: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
-/// The values of E4M3.
 const E4M3: [f32; 256] = e4m3_values();
 
-/// Bytes, scales and shape that do not agree.
+/// Bytes, scales and shape do not match.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlocksError {
-    /// Another number of bytes or scales than the shape takes.
+    /// Wrong number of bytes or scales for the shape.
     #[error("has {found} {what} where {of} takes {expected}; the file is corrupt or of another layout")]
     Length {
         /// The counted thing.
         what: &'static str,
-        /// The limit.
+        /// The shape or count that determines `expected`.
         of: String,
-        /// The number that is there.
+        /// The actual number.
         found: usize,
-        /// The number that should be.
+        /// The expected number.
         expected: usize,
     },
-    /// A shape that no memory holds, or a block without rows or columns.
+    /// An overflowing shape, or an empty block.
     #[error("has the impossible size {size}; the file or its config is corrupt")]
     Size {
         /// The size, in words.
@@ -41,25 +37,22 @@ pub enum BlocksError {
     },
 }
 
-/// The value of an FP8 E4M3 code (`torch.float8_e4m3fn`); 0x7f and 0xff are not a number.
+/// Value of an FP8 E4M3 code (`torch.float8_e4m3fn`); 0x7f and 0xff are NaN.
 pub fn fp8_e4m3(code: u8) -> f32 {
     E4M3[usize::from(code)]
 }
 
-/// The scale of an E8M0 code: 2^(code - 127); 255 is not a number.
+/// Value of an E8M0 code: 2^(code - 127); 255 is NaN.
 pub fn e8m0(code: u8) -> f32 {
     match code {
         255 => f32::NAN,
-        0 => f32::from_bits(1 << 22), // 2^-127, which f32 holds only without its leading bit
+        0 => f32::from_bits(1 << 22), // 2^-127, a subnormal f32
         _ => f32::from_bits(u32::from(code) << 23),
     }
 }
 
-/// A (rows, cols) weight of E4M3 codes in `weights`, each multiplied by the scale of its block of `block` (rows, columns):
-/// `scales` is (ceil(rows / block.0), ceil(cols / block.1)), row-major. Blocks at the far edges may be cut short.
-///
-/// # Errors
-/// [`BlocksError`] where the lengths are not those of the shape.
+/// Dequantises a (rows, cols) weight of E4M3 codes. `scales`: (ceil(rows / block.0), ceil(cols / block.1)), row-major, one per block
+/// of `block` (rows, columns); edge blocks may be partial. Returns an error if lengths do not match the shape.
 pub fn fp8_block_scaled(
     weights: &[u8],
     scales: &[f32],
@@ -74,7 +67,7 @@ pub fn fp8_block_scaled(
     let count = rows.checked_mul(cols).ok_or_else(|| size("of a weight,", (rows, cols)))?;
     let (scale_rows, scale_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     expect("bytes", weights.len(), count, || format!("a weight of ({rows}, {cols})"))?;
-    // No overflow: not more than rows * cols.
+    // Cannot overflow: at most rows * cols.
     expect("scales", scales.len(), scale_rows * scale_cols, || {
         format!("a weight of ({rows}, {cols}) in blocks of ({}, {})", block.0, block.1)
     })?;
@@ -92,14 +85,11 @@ pub fn fp8_block_scaled(
     Ok(out)
 }
 
-/// MXFP4 groups as safetensors hold them: 16 bytes a group, element 2i in the low half of byte i and element 2i + 1 in the
-/// high half, and one E8M0 scale a group. The result is in the order of the groups, 32 elements each.
-///
-/// # Errors
-/// [`BlocksError`] where there are not 16 bytes for every scale.
+/// Dequantises MXFP4 groups of safetensors: 16 bytes per group, element 2i in the low and 2i + 1 in the high half of byte i, and one
+/// E8M0 scale per group. Returns 32 elements per group, in order, or an error if there are not 16 bytes per scale.
 pub fn mxfp4(blocks: &[u8], scales: &[u8]) -> Result<Vec<f32>, BlocksError> {
     const BYTES: usize = MXFP4_GROUP / 2;
-    // No overflow: a slice of scales is in memory, and so is 16 times as much or the lengths differ.
+    // An overflow would be a length mismatch.
     expect("bytes", blocks.len(), scales.len().saturating_mul(BYTES), || format!("{} groups", scales.len()))?;
     let mut out = vec![0f32; scales.len() * MXFP4_GROUP];
     let groups = out.par_chunks_exact_mut(MXFP4_GROUP).zip(blocks.par_chunks_exact(BYTES)).zip(scales);

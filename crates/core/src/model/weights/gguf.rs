@@ -1,11 +1,7 @@
-//! GGUF files: quantised weights and their metadata, single or split.
+//! GGUF files, single or split: quantised weights and metadata (GGUF specification, versions 2 and 3, little-endian).
 //!
-//! Called by the decoders (weights and hyper-parameters), by the tokeniser (vocabulary) and by `model info`. The
-//! reader maps the files and loads nothing on its own: [`GgufFile::tensor`] dequantises one tensor to a device, and the bytes of a
-//! tensor, or of one expert in a stack of them, are handed out as they lie in the file.
-//!
-//! Format: the GGUF specification, versions 2 and 3, little-endian. The header is parsed in [`header`], which
-//! trusts no number in the file; what the bytes of a block mean is in [`block`].
+//! Used by decoders, the tokeniser and `model info`. Files are mapped and loaded lazily: [`GgufFile::tensor`] dequantises one tensor to a
+//! device; raw bytes of tensors and of single experts are available too. [`header`] parses untrusted headers, [`block`] decodes blocks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,81 +21,80 @@ pub use block::{BlockType, dequantise};
 pub use header::{Header, TensorInfo};
 pub use value::{Array, FromValue, Value};
 
-/// A fault of a GGUF file. Every message names the file, the thing and the remedy.
+/// An invalid GGUF file. Messages name the file, the thing and the remedy.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // printed by the messages
 pub enum GgufError {
-    /// The file could not be opened or mapped.
+    /// I/O error.
     #[error("cannot read {file}")]
     Io { file: PathBuf, source: std::io::Error },
-    /// The first four bytes are not `GGUF`.
+    /// The magic is not `GGUF`.
     #[error("{file} is not a GGUF file: it begins with {found:?}, not \"GGUF\"; is the download complete?")]
     NotGguf { file: PathBuf, found: String },
-    /// A version this reader does not know.
+    /// Unsupported version.
     #[error(
         "{file} is GGUF version {version}{remark}; versions 2 and 3 can be read, so convert it again with a current converter"
     )]
     Version { file: PathBuf, version: u32, remark: &'static str },
-    /// The file ends before something that it promises.
+    /// The file is truncated.
     #[error(
         "{file} is cut short: {what} needs {needed} bytes at byte {at}, {left} are left; fetch the file again"
     )]
     Truncated { file: PathBuf, what: String, at: u64, needed: u64, left: u64 },
-    /// A count that the rest of the file could not hold.
+    /// A count exceeds the rest of the file.
     #[error(
         "{file} claims {count} {what}, which the {left} bytes after it cannot hold; the file is corrupt, fetch it again"
     )]
     Count { file: PathBuf, what: String, count: u64, left: u64 },
-    /// Text that is not UTF-8.
+    /// Invalid UTF-8.
     #[error("{file}: {what} is not valid UTF-8; the file is corrupt or was written by a faulty converter")]
     NotUtf8 { file: PathBuf, what: String },
-    /// A metadata value, or an array in one, that the format does not allow.
+    /// Invalid metadata value or array.
     #[error("{file}: metadata {key:?} {fault}; the file is corrupt or newer than this reader")]
     Metadata { file: PathBuf, key: String, fault: String },
-    /// A tensor whose type, shape or place is impossible.
+    /// Invalid type, shape or offset of a tensor.
     #[error("{file}: tensor {tensor:?} {fault}")]
     Tensor { file: PathBuf, tensor: String, fault: String },
-    /// The same name twice.
+    /// Duplicate name.
     #[error("{file}: {what} {name:?} appears twice; the file is corrupt")]
     Duplicate { file: PathBuf, what: &'static str, name: String },
-    /// `general.alignment` is no usable alignment.
+    /// Invalid `general.alignment`.
     #[error("{file}: general.alignment is {alignment}; it must be a power of two from 8 to 65536")]
     Alignment { file: PathBuf, alignment: u64 },
-    /// A metadata key that the caller cannot do without.
+    /// A required metadata key is missing.
     #[error(
         "{file} has no metadata {key:?}, which a model needs; convert the model again with a current converter"
     )]
     MissingKey { file: PathBuf, key: String },
-    /// A metadata value of another type than the caller can use.
+    /// A metadata value has the wrong type.
     #[error("{file}: metadata {key:?} is {found}, expected {wanted}")]
     KeyType { file: PathBuf, key: String, found: String, wanted: &'static str },
-    /// A tensor that the caller asked for and the file has not.
+    /// A requested tensor is missing.
     #[error("{file} has no tensor {tensor:?}; is it the architecture that general.architecture names?")]
     MissingTensor { file: PathBuf, tensor: String },
-    /// An entry of a stack of tensors that the caller asked for and the tensor has not.
+    /// A requested entry of a stacked tensor is out of range.
     #[error(
         "{file}: tensor {tensor:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in the metadata agree with the tensors?"
     )]
     MissingEntry { file: PathBuf, tensor: String, shape: Vec<usize>, index: usize },
-    /// The bytes of a tensor are no whole blocks.
+    /// The bytes of a tensor are not whole blocks.
     #[error("{file}: tensor {tensor:?}")]
     Blocks { file: PathBuf, tensor: String, source: BlocksError },
-    /// The parts of a split file do not belong together, or one is missing.
+    /// Parts of a split file are missing or do not match.
     #[error("split GGUF {file}: {fault}")]
     Split { file: PathBuf, fault: String },
-    /// Candle could not make the tensor.
+    /// Candle error.
     #[error("{file}: tensor {tensor:?} could not be put on the device")]
     Candle { file: PathBuf, tensor: String, source: Box<candle_core::Error> },
 }
 
-/// One file of a (possibly split) GGUF, mapped.
+/// One mapped part of a GGUF.
 #[derive(Debug)]
 struct SplitFile {
     path: PathBuf,
     bytes: Mmap,
 }
 
-/// Where a tensor lies: its part, and its description there.
 #[derive(Debug)]
 struct TensorLocation {
     part: usize,
@@ -116,11 +111,8 @@ pub struct GgufFile {
 }
 
 impl GgufFile {
-    /// Opens one GGUF file, or a split one given as all its parts or as any one of them (the others are found by
-    /// the `-00001-of-00003.gguf` pattern). Reads headers only.
-    ///
-    /// # Errors
-    /// Any fault of [`GgufError`]; a missing part is named.
+    /// Opens a GGUF file, or a split one given by all parts or any single one (the others are found by the `-00001-of-00003.gguf` pattern).
+    /// Reads headers only. A missing part is an error that names it.
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Self, GgufError> {
         let paths = match paths {
             [] => {
@@ -167,26 +159,23 @@ impl GgufFile {
         self.parts.iter().map(|part| part.path.as_path())
     }
 
-    /// The size of all files together, in bytes.
+    /// Total size in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes.len() as u64).sum()
     }
 
-    /// All metadata keys, in no order.
+    /// All metadata keys, unordered.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.metadata.keys().map(String::as_str)
     }
 
-    /// The metadata value of a key, as it stands in the file.
+    /// Raw metadata value of a key.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
 
-    /// The metadata value of a key as a `T`; `None` where the file does not have the key. Integers are accepted in
-    /// any width that holds the value, and an integer where a float is asked for.
-    ///
-    /// # Errors
-    /// [`GgufError::KeyType`] where the value is there but is no `T`.
+    /// Metadata value of a key as a `T`; `None` if the key is missing, an error if it is no `T`. Integers convert to any width that holds
+    /// them, and to floats.
     pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         match T::from_value(value) {
@@ -200,7 +189,7 @@ impl GgufFile {
         }
     }
 
-    /// The metadata value of a key as a `T`, which must be there.
+    /// Required metadata value of a key as a `T`.
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
         self.get(key)?
             .ok_or_else(|| GgufError::MissingKey { file: self.path().to_path_buf(), key: key.to_string() })
@@ -211,21 +200,21 @@ impl GgufFile {
         self.require("general.architecture")
     }
 
-    /// The tensors, in file order. Shapes are row-major (outermost dimension first).
+    /// Tensors in file order. Shapes are row-major (outermost dimension first).
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
         self.tensors.iter().map(|placed| &placed.info)
     }
 
-    /// The description of one tensor.
+    /// Name, shape and type of a tensor.
     pub fn tensor_info(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(*self.by_name.get(name)?).map(|placed| &placed.info)
     }
 
-    /// The bytes of one tensor, quantised as they lie in the file.
+    /// Raw (quantised) bytes of a tensor.
     pub fn tensor_bytes(&self, name: &str) -> Result<&[u8], GgufError> {
         let placed = self.placed(name)?;
         let part = &self.parts[placed.part];
-        // The range was checked when the header was parsed; the map cannot have changed its length since.
+        // The range was validated with the header.
         part.bytes.get(placed.info.range.clone()).ok_or_else(|| GgufError::Tensor {
             file: part.path.clone(),
             tensor: name.to_string(),
@@ -233,11 +222,11 @@ impl GgufFile {
         })
     }
 
-    /// The bytes of entry `index` along the outermost dimension of one tensor (an expert in a stack of experts).
+    /// Raw bytes of entry `index` along the outermost dimension (an expert of a stacked tensor).
     pub fn part_bytes(&self, name: &str, index: usize) -> Result<&[u8], GgufError> {
         let placed = self.placed(name)?;
         let bytes = self.tensor_bytes(name)?;
-        // Rows are whole blocks, so entries of more than one dimension are too.
+        // Rows are whole blocks, so entries of at least one row are too.
         let entries = match placed.info.shape.as_slice() {
             [entries, _, ..] => *entries,
             _ => 0,
@@ -254,20 +243,13 @@ impl GgufFile {
         Ok(&bytes[index * length..(index + 1) * length])
     }
 
-    /// One tensor on a device, dequantised, in `dtype`.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingTensor`], or [`GgufError::Candle`] where the device refuses it.
+    /// A tensor, dequantised to `dtype` on a device.
     pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, GgufError> {
         let placed = self.placed(name)?;
         self.dequantised(placed, self.tensor_bytes(name)?, &placed.info.shape, device, dtype)
     }
 
-    /// Entry `index` along the outermost dimension of one tensor on a device, dequantised, in `dtype`. Its shape is the tensor's
-    /// without the outermost dimension.
-    ///
-    /// # Errors
-    /// [`GgufError::MissingTensor`], [`GgufError::MissingEntry`], or [`GgufError::Candle`] where the device refuses it.
+    /// Entry `index` along the outermost dimension, dequantised to `dtype` on a device, without that dimension.
     pub fn tensor_part(
         &self,
         name: &str,
@@ -315,13 +297,10 @@ impl GgufFile {
     }
 }
 
-/// Dequantised blocks on a device, in `dtype`; outside are errors of the blocks, inside those of Candle.
+/// Dequantised blocks on a device, in `dtype`. The outer error is [`BlocksError`] for partial blocks, the inner one Candle's.
 ///
-/// Quantised weights go to a card as they are, a fraction of the bytes, and the card dequantises them, so many at a time that
-/// those in f32 stay small beside the tensor. What is dense, and MXFP4, which Candle does not know, is converted before it goes.
-///
-/// # Errors
-/// [`BlocksError`] where `bytes` is not a whole number of blocks.
+/// Quantised weights are uploaded as they are and dequantised on the GPU in parts, to bound the f32 buffer. Dense weights, and MXFP4, which
+/// Candle does not support, are converted before the upload.
 pub fn values_on(
     stored: BlockType,
     bytes: &[u8],
@@ -341,10 +320,10 @@ pub fn values_on(
         .and_then(|tensor| tensor.to_dtype(dtype)?.to_device(device)))
 }
 
-/// Weights that a card dequantises at a time.
+/// Weights dequantised at a time on a GPU.
 const AT_ONCE: usize = 1 << 24;
 
-/// Rows of `cols` quantised weights, dequantised on `device`: (rows, cols).
+/// Dequantises (rows, cols) on `device`.
 fn values_made_on(
     device: &Device,
     stored: GgmlDType,
@@ -354,7 +333,7 @@ fn values_made_on(
 ) -> candle_core::Result<Tensor> {
     let row_bytes = cols / stored.block_size() * stored.type_size();
     let rows = bytes.len() / row_bytes.max(1);
-    // Candle reads the bytes as blocks in place, whose alignment is that of half precision; rows have an even size.
+    // Candle casts the bytes to blocks in place, which need 2-byte alignment; rows have an even size.
     let part = |start: usize, rows: usize| {
         let bytes = &bytes[start * row_bytes..(start + rows) * row_bytes];
         qtensor_from_ggml(stored, bytes, vec![rows, cols], device)?.dequantize(device)?.to_dtype(dtype)
@@ -370,11 +349,8 @@ fn values_made_on(
     Ok(values)
 }
 
-/// All parts of a split GGUF, found from any one of them; for a file whose name does not follow the
-/// `-00001-of-00003.gguf` pattern, the file alone.
-///
-/// # Errors
-/// [`GgufError::Split`] that names the part that is missing.
+/// All parts of a split GGUF, given any one of them; the file alone if its name does not follow `-00001-of-00003.gguf`. A missing part
+/// is an error that names it.
 pub fn split_parts(path: &Path) -> Result<Vec<PathBuf>, GgufError> {
     let Some((stem, count)) = split_pattern(path) else { return Ok(vec![path.to_path_buf()]) };
     let mut parts = Vec::new();

@@ -1,20 +1,14 @@
-//! The tokeniser that a GGUF file carries in its metadata (`tokenizer.ggml.*`), as plain fields.
-//!
-//! Called by the prompt room, which builds a tokeniser from the fields. Only extracts and checks that the lists agree in
-//! length; it knows nothing of merging or of templates.
+//! The tokeniser fields in a GGUF file's metadata (`tokenizer.ggml.*`). Extracts them and validates list lengths only.
 
 use super::gguf::{GgufError, GgufFile, Value};
 use crate::text::GgufTokenizer;
 
-/// The tokeniser fields of a GGUF file.
-///
-/// # Errors
-/// A missing vocabulary, a value of the wrong type, or lists of different lengths.
+/// The tokeniser fields of a GGUF file. Returns an error if the vocabulary is missing, a value has the wrong type or lists differ in
+/// length.
 pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
     let text = |key: &str| Ok::<_, GgufError>(file.get::<&str>(key)?.map(str::to_string));
     let tokens: &[String] = file.require("tokenizer.ggml.tokens")?;
-    // Unset ids are written as -1 or as its 32 bits, and some released files state ids behind the vocabulary: neither names a token.
-    // An id that is not set is written as -1 or its 32 bits, and released files state ids behind the vocabulary: none is a token.
+    // Unset ids are written as -1 or its 32 bits, and some released files have ids beyond the vocabulary: both mean no token.
     let id = |name: &str| -> Result<Option<u32>, GgufError> {
         let key = format!("tokenizer.ggml.{name}_token_id");
         let stated = match file.value(&key) {

@@ -1,8 +1,5 @@
-//! Weight files, read without trusting them.
-//!
-//! Both readers map the files and check every length, count and offset against the bytes that are there before
-//! anything is allocated or sliced, so a truncated or hostile file becomes an error that names the file and the
-//! fault. They hand out bytes and tensors by name; which names a decoder needs is the decoder's business.
+//! Weight files, read without trusting them: readers map files and validate lengths, counts and offsets before allocating or slicing.
+//! They return bytes and tensors by name and do not know which names a decoder needs.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,10 +17,9 @@ pub use blocks::BlocksError;
 pub use gguf::{BlockType, GgufError, GgufFile};
 pub use safetensors::{SafetensorsError, SafetensorsFolder, View};
 
-/// A file's bytes.
 fn map(path: &Path) -> std::io::Result<Mmap> {
     let file = File::open(path)?;
-    // SAFETY: the map is read-only. A file that another program truncates while it is mapped can still raise SIGBUS, as
-    // in every program that maps its weights; files of our cache are replaced by rename, never rewritten in place.
+    // SAFETY: the map is read-only. A file truncated by another program while mapped can still raise SIGBUS, as in every program that maps
+    // its weights; files in our cache are replaced by rename, never rewritten in place.
     unsafe { Mmap::map(&file) }
 }

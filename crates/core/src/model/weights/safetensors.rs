@@ -1,9 +1,7 @@
 //! Safetensors folders: one file, or shards with or without an index.
 //!
-//! Called by the decoders for weights in Hugging Face layout, and by `model info` for the headers. Maps the files that
-//! `weight_files` chooses, lets the `safetensors` crate validate the headers, and finds a tensor's shard by its name; it does not know
-//! which names a model has. Weights that are stored as blocks with scales beside them (FP8, MXFP4) are put together here from
-//! the two tensors; the arithmetic is in [`blocks`](super::blocks).
+//! Maps the files chosen by `weight_files`, validates headers with the `safetensors` crate, and finds tensors by name. Weights stored as
+//! blocks and scales (FP8, MXFP4) are combined here; the arithmetic is in [`blocks`](super::blocks).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +17,7 @@ pub use super::safetensors_error::SafetensorsError;
 pub use super::weight_files::INDEX_FILE;
 use super::weight_files::WeightFiles;
 
-/// The bytes before the header: its length.
+/// Size of the header length field.
 const LENGTH_BYTES: usize = 8;
 
 #[derive(Debug)]
@@ -35,18 +33,18 @@ struct TensorLocation {
     info: TensorInfo,
 }
 
-/// A tensor, or a part of one, as it lies in its file.
+/// A tensor, or part of one, as stored.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// The type that it is stored in.
+    /// Stored type.
     pub dtype: Dtype,
-    /// Its row-major shape.
+    /// Row-major shape.
     pub shape: &'a [usize],
-    /// Its bytes, row-major and little-endian, not necessarily aligned.
+    /// Row-major little-endian bytes, possibly unaligned.
     pub bytes: &'a [u8],
 }
 
-/// An opened folder: all shards mapped, all headers read and validated, no weights loaded.
+/// An opened folder: shards mapped, headers validated, no weights loaded.
 #[derive(Debug)]
 pub struct SafetensorsFolder {
     dir: PathBuf,
@@ -56,11 +54,8 @@ pub struct SafetensorsFolder {
 }
 
 impl SafetensorsFolder {
-    /// Opens the weights of a model folder: the shards that `model.safetensors.index.json` names, else `model.safetensors`, else every
-    /// `*.safetensors` in the folder but `consolidated*`, a copy by the names of another program.
-    ///
-    /// # Errors
-    /// Any fault of [`SafetensorsError`] but those of tensors.
+    /// Opens the weights of a model folder: the shards in `model.safetensors.index.json`, else `model.safetensors`, else every
+    /// `*.safetensors` except `consolidated*`, a copy under another program's names.
     pub fn open(dir: &Path) -> Result<Self, SafetensorsError> {
         let chosen = WeightFiles::of(dir)?;
         let mut folder = Self::map(dir, &chosen.taken)?;
@@ -72,7 +67,7 @@ impl SafetensorsFolder {
                 }
             }
         }
-        // A file that is no safetensors is no second set of weights.
+        // An unreadable file is no second set of weights.
         let rivals =
             chosen.rivals.iter().filter_map(|rival| Self::map(dir, std::slice::from_ref(rival)).ok());
         if let Some((second, tensor)) = rivals.into_iter().find_map(|rival| folder.lacks(&rival)) {
@@ -83,7 +78,6 @@ impl SafetensorsFolder {
         Ok(folder)
     }
 
-    /// Maps files and reads their headers.
     fn map(dir: &Path, files: &[PathBuf]) -> Result<Self, SafetensorsError> {
         let mut shards = Vec::with_capacity(files.len());
         let mut tensors: BTreeMap<String, TensorLocation> = BTreeMap::new();
@@ -107,7 +101,7 @@ impl SafetensorsFolder {
         Ok(Self { dir: dir.to_path_buf(), shards, tensors, left: Vec::new() })
     }
 
-    /// The first tensor of another folder that is not here with the same bytes, and its file.
+    /// The first tensor of `other` that is missing or different here, and its file.
     fn lacks(&self, other: &Self) -> Option<(PathBuf, String)> {
         let same = |name: &str| match (self.view(name), other.view(name)) {
             (Ok(a), Ok(b)) => a.dtype == b.dtype && a.shape == b.shape && a.bytes == b.bytes,
@@ -116,7 +110,7 @@ impl SafetensorsFolder {
         other.names().find(|name| !same(name)).map(|name| (other.file_of(name), name.to_owned()))
     }
 
-    /// Safetensors of the folder that are named as weights and are not read.
+    /// Weight files in the folder that are not read.
     pub fn left(&self) -> impl Iterator<Item = String> {
         self.left.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned())
     }
@@ -126,12 +120,12 @@ impl SafetensorsFolder {
         self.shards.iter().map(|shard| shard.path.as_path())
     }
 
-    /// The size of all files together, in bytes.
+    /// Total size in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.bytes.len() as u64).sum()
     }
 
-    /// The tensors' names, sorted.
+    /// Tensor names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -141,21 +135,21 @@ impl SafetensorsFolder {
         self.tensors.contains_key(name)
     }
 
-    /// A tensor's row-major shape.
+    /// Row-major shape of a tensor.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|placed| placed.info.shape.as_slice())
     }
 
-    /// The type that a tensor is stored in.
+    /// Stored type of a tensor.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         self.tensors.get(name).map(|placed| placed.info.dtype)
     }
 
-    /// One tensor as it lies in its file; nothing is copied.
+    /// A tensor as stored, without copying.
     pub fn view(&self, name: &str) -> Result<View<'_>, SafetensorsError> {
         let (placed, shard) = self.placed(name)?;
         let (start, end) = placed.info.data_offsets;
-        // The header was checked against the file's length when it was opened; the map cannot have changed since.
+        // Offsets were validated with the header.
         let bytes =
             shard.bytes.get(shard.data_start..).and_then(|data| data.get(start..end)).ok_or_else(|| {
                 SafetensorsError::Invalid {
@@ -166,12 +160,11 @@ impl SafetensorsFolder {
         Ok(View { dtype: placed.info.dtype, shape: &placed.info.shape, bytes })
     }
 
-    /// Entry `index` along the outermost dimension of one tensor (an expert in a stack of experts) as it lies in its file;
-    /// nothing is copied. Its shape is the tensor's without the outermost dimension.
+    /// Entry `index` along the outermost dimension (an expert of a stacked tensor) as stored, without that dimension and without copying.
     pub fn view_part(&self, name: &str, index: usize) -> Result<View<'_>, SafetensorsError> {
         let View { dtype, shape, bytes } = self.view(name)?;
         match shape {
-            // Entries of a type of less than a byte can share one; there is none that models use, and it is refused.
+            // Rejects sub-byte types whose entries share a byte; models do not use them.
             [entries, rest @ ..] if index < *entries && bytes.len().is_multiple_of(*entries) => {
                 let length = bytes.len() / entries;
                 Ok(View { dtype, shape: rest, bytes: &bytes[index * length..(index + 1) * length] })
@@ -185,17 +178,12 @@ impl SafetensorsFolder {
         }
     }
 
-    /// One tensor on a device, converted to `dtype` there.
-    ///
-    /// # Errors
-    /// [`SafetensorsError::MissingTensor`], or [`SafetensorsError::Candle`] where Candle does not know the stored type or
-    /// the device refuses it.
+    /// A tensor on a device, converted to `dtype`. Returns an error if it is missing or Candle does not support the stored type.
     pub fn tensor(&self, name: &str, device: &Device, dtype: DType) -> Result<Tensor, SafetensorsError> {
         self.load(name, self.view(name)?, device, dtype)
     }
 
-    /// Entry `index` along the outermost dimension of one tensor, on a device, converted to `dtype` there; the others are not
-    /// read. Its shape is the tensor's without the outermost dimension.
+    /// Entry `index` along the outermost dimension on a device, converted to `dtype`, without that dimension. Reads only that entry.
     pub fn tensor_part(
         &self,
         name: &str,
@@ -206,9 +194,8 @@ impl SafetensorsFolder {
         self.load(name, self.view_part(name, index)?, device, dtype)
     }
 
-    /// The FP8 weight `name`, (out, in) of E4M3 codes, times the tensor `scales`: (ceil(out / block.0), ceil(in / block.1)) in a float
-    /// type or as E8M0 codes, one scale for each block of `block` (rows, columns). The product is taken in f32 and then converted to
-    /// `dtype`.
+    /// The FP8 weight `name`, (out, in) of E4M3 codes, times `scales`, (ceil(out / block.0), ceil(in / block.1)) in a float type or as E8M0
+    /// codes, one per block of `block` (rows, columns). Computed in f32, then converted to `dtype`.
     pub fn fp8_tensor(
         &self,
         name: &str,
@@ -235,8 +222,8 @@ impl SafetensorsFolder {
         self.place(name, codes.dtype, values, codes.shape.to_vec(), device, dtype)
     }
 
-    /// Entry `index` of the MXFP4 weights `stem`: `{stem}_blocks` is (entries, .., groups, 16) and `{stem}_scales` (entries, .., groups),
-    /// both of bytes; the tensor is (.., 32 groups).
+    /// Entry `index` of the MXFP4 weights `stem`: `{stem}_blocks` (entries, .., groups, 16) and `{stem}_scales` (entries, .., groups), both
+    /// bytes; returns (.., 32 groups).
     pub fn mxfp4_tensor(
         &self,
         stem: &str,
@@ -268,7 +255,7 @@ impl SafetensorsFolder {
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, SafetensorsError> {
-        // Integers, and FP8 without its scales, are no weights that a model could be run with.
+        // Integers and unscaled FP8 are no usable weights.
         if !matches!(view.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
             return Err(self.layout(name, view, "F32, F16, BF16 or F64".to_owned()));
         }
@@ -299,7 +286,6 @@ impl SafetensorsFolder {
         )
     }
 
-    /// The file that a tensor is in, for messages.
     fn file_of(&self, name: &str) -> PathBuf {
         self.placed(name).map_or_else(|_| self.dir.clone(), |(_, shard)| shard.path.clone())
     }
@@ -324,7 +310,7 @@ impl SafetensorsFolder {
     }
 }
 
-/// Scales as f32; `None` where they are stored in no such type. Bytes are E8M0 codes, as in transformers.
+/// Scales as f32; `None` for unsupported types. Bytes are E8M0 codes, as in transformers.
 fn floats(view: View<'_>) -> Option<Vec<f32>> {
     let pairs = || view.bytes.as_chunks::<2>().0.iter();
     Some(match view.dtype {

@@ -1,7 +1,5 @@
-//! Which safetensors of a model folder are its weights.
-//!
-//! Looks at names and at the index; [`SafetensorsFolder`](super::SafetensorsFolder) opens the files, and refuses a second set
-//! whose weights differ.
+//! Chooses the weight files of a safetensors folder, by names and index; [`SafetensorsFolder`](super::SafetensorsFolder) opens them and
+//! rejects a second set with different weights.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,13 +9,13 @@ use serde::Deserialize;
 
 use super::safetensors_error::SafetensorsError;
 
-/// The index that lists which shard holds which tensor.
+/// The index: shard by tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// The one file of a model that is not sharded.
+/// The file of an unsharded model.
 const SINGLE_FILE: &str = "model.safetensors";
-/// Begins the names of files that hold the same weights by the names of their maker's own program.
+/// Prefix of files with the same weights under another program's names.
 const CONSOLIDATED: &str = "consolidated";
-/// Begin the names of files that a reader may take for weights.
+/// Prefixes of weight files.
 const WEIGHTS: [&str; 4] = ["model", CONSOLIDATED, "adapter_model", "pytorch_model"];
 
 #[derive(Deserialize)]
@@ -25,25 +23,21 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The safetensors of a folder.
 #[derive(Debug, Default)]
 pub(super) struct WeightFiles {
-    /// The weights, each file once, sorted by name.
+    /// Deduplicated and sorted by name.
     pub taken: Vec<PathBuf>,
-    /// The index that names them, and the shard of every tensor.
+    /// The index file, and the shard of every tensor.
     pub index: Option<(PathBuf, BTreeMap<String, String>)>,
-    /// Files not chosen here that another program would load: transformers prefers `model.safetensors` to an index, others the
-    /// reverse.
+    /// Files that another program would load instead: transformers prefers `model.safetensors` to an index, others the reverse.
     pub rivals: Vec<PathBuf>,
-    /// The others whose names are those of weights.
+    /// Other files named like weights.
     pub left: Vec<PathBuf>,
 }
 
 impl WeightFiles {
-    /// Chooses the weight files of a folder.
-    ///
-    /// # Errors
-    /// A folder that cannot be read or has no weights, and an index that is wrong or names a file that is not there.
+    /// Chooses the weight files. Returns an error if the folder is unreadable or has no weights, or if its index is invalid or names a
+    /// missing file.
     pub fn of(dir: &Path) -> Result<Self, SafetensorsError> {
         let all = safetensors_in(dir)?;
         let index_path = dir.join(INDEX_FILE);
@@ -52,7 +46,7 @@ impl WeightFiles {
         let has_single = all.contains(&single);
         let mut files = WeightFiles::default();
         match index {
-            // An index whose shards were replaced by the one file, as when a model is saved again.
+            // An index whose shards were replaced by a single file, as after re-saving a model.
             Some(index)
                 if has_single && index.weight_map.values().all(|shard| !dir.join(shard).is_file()) =>
             {
@@ -91,7 +85,6 @@ fn is_shard(name: &str) -> bool {
     parts.and_then(|parts| parts.split_once("-of-")).is_some_and(|(part, of)| number(part) && number(of))
 }
 
-/// The `*.safetensors` of a folder, sorted by name.
 fn safetensors_in(dir: &Path) -> Result<Vec<PathBuf>, SafetensorsError> {
     let at = |source| SafetensorsError::Io { file: dir.to_path_buf(), source };
     let mut files = Vec::new();
@@ -116,13 +109,13 @@ fn read_index(path: &Path) -> Result<Index, SafetensorsError> {
     Ok(index)
 }
 
-/// The shards that an index names, each once, sorted by name.
+/// Shards named by the index, deduplicated and sorted.
 fn indexed_shards(dir: &Path, index_path: &Path, index: &Index) -> Result<Vec<PathBuf>, SafetensorsError> {
     let by_shard: BTreeMap<&str, &str> =
         index.weight_map.iter().map(|(tensor, shard)| (shard.as_str(), tensor.as_str())).collect();
     let mut files = Vec::with_capacity(by_shard.len());
     for (shard, tensor) in by_shard {
-        // An index from elsewhere must not make us open files outside its folder.
+        // An untrusted index must not open files outside its folder.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             let fault = format!("{shard:?} is not the name of a file in its folder");

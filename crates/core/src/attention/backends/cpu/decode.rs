@@ -1,7 +1,7 @@
-//! Decoding: a few query rows over many keys, where reading keys and values from memory is what takes time.
+//! Decode kernel: few query rows over many keys, bound by memory bandwidth.
 //!
-//! Vector lanes are dimensions, so that every key and value is read once, front to back. A row's sums are made in the same
-//! order whatever rows it shares a task with; between vectors of different widths they differ by rounding.
+//! Vector lanes are dimensions, so every key and value is read once, sequentially. A row's summation order does not depend on the other
+//! rows of its task; different vector widths differ by rounding.
 
 use std::ops::Range;
 
@@ -16,30 +16,26 @@ use crate::attention::site::hides_all;
 use crate::bfloat;
 use crate::simd::exp_nonpositive;
 
-/// Keys that are multiplied with a row at once, and rows with a key.
+/// Keys per tile of scores, and rows per tile.
 const TILE: usize = 4;
 
-/// Query rows that share a key/value head, about to walk over a part of its keys.
 pub struct DecodeRows<'a> {
-    /// Row r's query, d elements.
     pub queries: Vec<&'a [f32]>,
-    /// Row r's position among the keys.
     pub positions: Vec<usize>,
-    /// The keys hidden from row r, or no row at all where nothing is hidden from any.
+    /// Hidden keys per row; empty if nothing is hidden.
     pub hidden: Vec<&'a [Range<usize>]>,
-    /// One head's, (keys, d).
+    /// One head, (keys, d).
     pub keys: Stored<'a>,
     pub values: Stored<'a>,
-    /// Products are of bf16 numbers: the queries are such numbers, and keys and values are kept as such.
+    /// Use bf16 products: queries, keys and values are all bf16.
     pub in_pairs: bool,
-    /// Which keys to walk over.
     pub range: Range<usize>,
     pub site: &'a Site,
-    /// Row r's borders of the segments to sum its weights over, or none at all where nobody asks.
+    /// Segment borders per row; empty if not requested.
     pub borders: Vec<&'a [usize]>,
 }
 
-/// Row r's largest score, its sum of e^(score - largest), and its weighted values (rows, d), not normalised.
+/// Per row: maximum score, sum of e^(score - max), and weighted values (rows, d), not normalised.
 pub struct Weighed {
     pub max: Vec<f32>,
     pub sum: Vec<f32>,
@@ -47,23 +43,20 @@ pub struct Weighed {
     pub segments: SegmentsOfRows,
 }
 
-/// The weight of the segments that a part of the keys touches, by row, not normalised. Empty where nobody asks.
+/// Unnormalised segment sums per row, for the segments that part of the keys touches. Empty if not requested.
 #[derive(Default)]
 pub struct SegmentsOfRows {
-    /// The segments that row r has sums of: none after the last row.
     rows: Vec<Range<usize>>,
     sums: Vec<f64>,
 }
 
 impl SegmentsOfRows {
-    /// Of rows with these borders that walk over the keys `range`.
     fn new(borders: &[&[usize]], range: &Range<usize>) -> Self {
         let rows: Vec<Range<usize>> = borders.iter().map(|borders| touched(borders, range)).collect();
         let sums = vec![0.0; rows.iter().map(Range::len).sum()];
         SegmentsOfRows { rows, sums }
     }
 
-    /// A row's segments, and its sum of each.
     pub fn row(&self, r: usize) -> (Range<usize>, &[f64]) {
         let Some(segments) = self.rows.get(r) else { return (0..0, &[]) };
         let first: usize = self.rows[..r].iter().map(Range::len).sum();
@@ -71,7 +64,7 @@ impl SegmentsOfRows {
     }
 }
 
-/// The segments between ascending `borders` that `keys` may touch.
+/// Segments between ascending `borders` that may overlap `keys`.
 fn touched(borders: &[usize], keys: &Range<usize>) -> Range<usize> {
     let segments = borders.len().saturating_sub(1);
     let end = borders.partition_point(|&border| border < keys.end).min(segments);
@@ -81,7 +74,7 @@ fn touched(borders: &[usize], keys: &Range<usize>) -> Range<usize> {
 impl pulp::WithSimd for DecodeRows<'_> {
     type Output = Weighed;
 
-    // Always inlined, as is what it calls, so that the loops are compiled with the features that pulp found.
+    // Inlined throughout: pulp's target features must reach the loops.
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Weighed {
         let rows = self.queries.len();
@@ -148,7 +141,7 @@ impl pulp::WithSimd for DecodeRows<'_> {
             }
             // 3. Weighted values: (rows, d).
             if let Some((keys, values, _)) = &of_pairs {
-                // Of the next task too, which likely follows on the same thread.
+                // Prefetches the values of the next task too, which likely runs next on this thread.
                 let next = block.end * d..keys.len().min((block.end + KEY_BLOCK) * d);
                 pairs::add_few_values(
                     scores,
@@ -197,7 +190,7 @@ fn dots<S: Simd, const R: usize>(simd: S, queries: &[f32], keys: &[f32], d: usiz
     }
 }
 
-/// The scores of K keys, of which a row's begin `stride` after the row before's.
+/// Scores of K keys; the rows of `scores` are `stride` apart.
 #[inline(always)]
 fn tile_of_dots<S: Simd, const R: usize, const K: usize>(
     simd: S,
@@ -207,7 +200,7 @@ fn tile_of_dots<S: Simd, const R: usize, const K: usize>(
     scores: &mut [f32],
     stride: usize,
 ) {
-    // Plain loops: closures may stay functions of their own, which are compiled for plain processors.
+    // Plain loops: closures may not be inlined and would be compiled for the baseline processor.
     let mut sums = [[simd.splat_f32s(0.0); K]; R];
     let lanes = S::F32_LANES;
     let mut at = 0;
@@ -240,19 +233,17 @@ fn tile_of_dots<S: Simd, const R: usize, const K: usize>(
     }
 }
 
-/// Turns a row's scores into e^(score - max), with its `max` and `sum` brought up to date, and returns what was gathered under
-/// a smaller maximum is to be multiplied by.
+/// Replaces a row's scores by e^(score - max), updates `max` and `sum`, and returns the rescale factor of earlier sums.
 #[inline(always)]
 fn weights<S: Simd>(simd: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f32 {
     let hidden = simd.splat_f32s(f32::NEG_INFINITY);
     let (vectors, rest) = S::as_mut_simd_f32s(scores);
-    // The rest, filled up with keys that weigh nothing.
     let mut last = [hidden];
     pulp::bytemuck::cast_slice_mut::<_, f32>(&mut last)[..rest.len()].copy_from_slice(rest);
     let [mut last] = last;
     let top = vectors.iter().fold(last, |top, &score| simd.max_f32s(top, score));
     let top = simd.reduce_max_f32s(top).max(*max);
-    // A row that has seen no key yet has no maximum; any finite number then keeps its weights at 0.
+    // A row without visible keys has maximum -inf; a finite origin keeps its weights at 0.
     let origin = if top < f32::MIN { 0.0 } else { top };
     let minus = simd.splat_f32s(origin);
     let mut added = simd.splat_f32s(0.0);
@@ -269,8 +260,7 @@ fn weights<S: Simd>(simd: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -
     factor
 }
 
-/// Adds a row's `weights` of the keys from `start` on to the sums of the segments `touched`, of which those gathered so far are
-/// multiplied by `factor`.
+/// Adds a row's `weights` of the keys from `start` on to the sums of the segments `touched`, after rescaling those by `factor`.
 #[inline(always)]
 fn add_segments<S: Simd>(
     simd: S,
@@ -281,7 +271,7 @@ fn add_segments<S: Simd>(
     start: usize,
     sums: &mut [f64],
 ) {
-    // Once most keys are seen, maxima seldom grow.
+    // The maximum rarely grows after the first blocks.
     if factor != 1.0 {
         sums.iter_mut().for_each(|sum| *sum *= f64::from(factor));
     }
@@ -291,7 +281,6 @@ fn add_segments<S: Simd>(
     }
 }
 
-/// The sum of weights.
 #[inline(always)]
 fn total<S: Simd>(simd: S, weights: &[f32]) -> f32 {
     let (vectors, rest) = S::as_simd_f32s(weights);
@@ -328,7 +317,7 @@ fn add_values<S: Simd, const R: usize>(simd: S, weights: &[f32], values: &[f32],
     }
 }
 
-/// V vectors of the rows' dimensions from `at` on, which stay in registers over all keys.
+/// V vectors of dimensions from `at` on, kept in registers over all keys.
 #[inline(always)]
 fn tile_of_values<S: Simd, const R: usize, const V: usize>(
     simd: S,

@@ -1,4 +1,4 @@
-//! Consumers of the attention weights as they stream by: an output, or sums over segments.
+//! Accumulators of the streamed attention weights: outputs or segment sums.
 
 use std::ops::Range;
 
@@ -8,19 +8,18 @@ use super::sequence::Stored;
 use super::{pairs, tile};
 use crate::simd::lanes;
 
-/// Takes the weights e^(s - running max) block by block.
+/// Receives the weights e^(s - running max) block by block.
 pub trait Fold {
-    /// There will be `panels` panels of `width` rows.
     fn begin(&mut self, panels: usize, width: usize);
 
-    /// The keys that all panels walk over next.
+    /// Loads the next block of keys, shared by all panels.
     #[inline(always)]
     fn load(&mut self, _block: &Range<usize>) {}
 
-    /// The `weights` (n, panel) of a panel's rows over the keys from `start` on; invisible keys weigh 0. What was gathered for
-    /// the panel before is first to be multiplied by `factor`, since its running maximum may have grown.
+    /// Accumulates a panel's `weights` (n, panel) over the keys from `start` on; invisible keys weigh 0. First multiplies the panel's
+    /// earlier sums by `factor`, since the running maximum may have grown.
     ///
-    /// `D` is how many dimensions of a value the processor's registers take at once.
+    /// `D`: dimensions of a value held in registers at once.
     fn block<S: Simd, const V: usize, const D: usize>(
         &mut self,
         simd: S,
@@ -31,13 +30,12 @@ pub trait Fold {
     );
 }
 
-/// One head's values, and those of the block that is walked over in f32.
 struct Values<'a> {
     /// (keys, d)
     all: Stored<'a>,
     d: usize,
     start: usize,
-    /// Values that are not kept in f32.
+    /// The block's values if the cache is not f32.
     wide: Vec<f32>,
 }
 
@@ -52,7 +50,6 @@ impl<'a> Values<'a> {
         self.all.part(block.start * self.d..block.end * self.d).wide(&mut self.wide);
     }
 
-    /// Those of some keys of the block, (keys, d).
     #[inline(always)]
     fn of(&self, keys: Range<usize>) -> &[f32] {
         let d = self.d;
@@ -63,10 +60,8 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Gathers sum over j of w_j v_j.
 pub struct WeightedValues<'a> {
     values: Values<'a>,
-    /// Pairs of values and of weights where products are of bf16 numbers.
     in_pairs: Option<Paired>,
     d: usize,
     width: usize,
@@ -74,23 +69,22 @@ pub struct WeightedValues<'a> {
     out: Vec<f32>,
 }
 
-/// A block in pairs of keys.
 #[derive(Default)]
 struct Paired {
-    /// Values, (pairs, d).
+    /// (pairs, d)
     values: Vec<u32>,
     /// Weights of a panel, (pairs, panel).
     weights: Vec<u32>,
 }
 
 impl<'a> WeightedValues<'a> {
-    /// Of `values` (keys, d), which are multiplied in pairs of bf16 numbers if `in_pairs` says so.
+    /// `values`: (keys, d).
     pub fn new(values: Stored<'a>, d: usize, in_pairs: bool) -> Self {
         let in_pairs = in_pairs.then(Paired::default);
         WeightedValues { values: Values::new(values, d), in_pairs, d, width: 1, out: Vec::new() }
     }
 
-    /// The first `rows` rows, (rows, d).
+    /// (rows, d)
     pub fn rows(&self, rows: usize) -> Vec<f32> {
         let mut out = Vec::with_capacity(rows * self.d);
         for r in 0..rows {
@@ -118,7 +112,7 @@ impl Fold for WeightedValues<'_> {
         }
     }
 
-    // Always inlined, so that the loops are compiled with the features that pulp found; so are all below `Walk::with_simd`.
+    // Inlined, as everything below `Walk::with_simd`, so that loops are compiled with the features that pulp detected.
     #[inline(always)]
     fn block<S: Simd, const V: usize, const D: usize>(
         &mut self,
@@ -151,7 +145,7 @@ impl Fold for WeightedValues<'_> {
     }
 }
 
-/// Adds values, (n, d), weighted: `out`, (d, panel), has d elements.
+/// Adds the weighted values (n, d) to `out` (d, panel), which has d elements.
 #[inline(always)]
 pub fn add_values<S: Simd, const V: usize, const D: usize>(
     simd: S,
@@ -169,7 +163,7 @@ pub fn add_values<S: Simd, const V: usize, const D: usize>(
     }
 }
 
-/// The segments between ascending `bounds` that hold some of `keys`, and the keys that each holds.
+/// Segments between ascending `bounds` that overlap `keys`, with the overlapping keys.
 pub fn within(bounds: &[usize], keys: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
     let Range { start, end } = keys;
     let first = bounds.partition_point(|&bound| bound <= start).saturating_sub(1);
@@ -178,7 +172,7 @@ pub fn within(bounds: &[usize], keys: Range<usize>) -> impl Iterator<Item = (usi
     pairs.map(held).filter(|(_, held)| !held.is_empty())
 }
 
-/// Gathers the weight of each segment of the keys: segment s is `bounds[s]..bounds[s + 1]`.
+/// Sums the weights per segment: segment s is `bounds[s]..bounds[s + 1]`.
 pub struct Segments<'a> {
     bounds: &'a [usize],
     width: usize,
@@ -195,7 +189,6 @@ impl<'a> Segments<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    /// The weight that row `row` pays to segment `segment`.
     pub fn sum(&self, row: usize, segment: usize) -> f64 {
         self.sums[(row / self.width * self.segments() + segment) * self.width + row % self.width]
     }
@@ -218,11 +211,9 @@ impl Fold for Segments<'_> {
     ) {
         let (segments, width) = (self.segments(), self.width);
         let end = start + weights.len();
-        // Segments that begin before this block's end; later ones have gathered nothing yet.
         let begun = self.bounds.partition_point(|&b| b < end).min(segments);
         let sums = &mut self.sums[panel * segments * width..][..begun * width];
         let factors = lanes::<S>(factor);
-        // Once most keys are seen, maxima seldom grow.
         if factors.iter().any(|&f| f != 1.0) {
             for sums in sums.chunks_exact_mut(width) {
                 for (sum, &factor) in sums.iter_mut().zip(factors) {
@@ -244,12 +235,10 @@ impl Fold for Segments<'_> {
     }
 }
 
-/// Gathers sum over j of w_j v_j, and of w_j times a length of key j, over each segment of the keys: segment s is
-/// `bounds[s]..bounds[s + 1]`.
+/// Sums w_j v_j, and w_j times the length of key j, per segment: segment s is `bounds[s]..bounds[s + 1]`.
 pub struct ValuesBySegment<'a> {
     values: Values<'a>,
     d: usize,
-    /// The keys' lengths, where somebody asks.
     lengths: Option<&'a [f32]>,
     bounds: &'a [usize],
     width: usize,
@@ -258,7 +247,6 @@ pub struct ValuesBySegment<'a> {
 }
 
 impl<'a> ValuesBySegment<'a> {
-    /// Of `values` (keys, d).
     pub fn new(values: Stored<'a>, d: usize, lengths: Option<&'a [f32]>, bounds: &'a [usize]) -> Self {
         ValuesBySegment { values: Values::new(values, d), d, lengths, bounds, width: 1, sums: Vec::new() }
     }
@@ -267,23 +255,22 @@ impl<'a> ValuesBySegment<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    /// Sums of a row and segment: of the values, then of the lengths.
+    /// Sums per row and segment: d values, then the length if requested.
     fn each(&self) -> usize {
         self.d + usize::from(self.lengths.is_some())
     }
 
-    /// Rows of a panel.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The sums of a panel's rows over a segment, (d or d + 1, row).
+    /// Sums of a panel's rows over a segment, (d or d + 1, row).
     pub fn of_panel(&self, panel: usize, segment: usize) -> &[f32] {
         let size = self.each() * self.width;
         &self.sums[(panel * self.segments() + segment) * size..][..size]
     }
 
-    /// The sum of values that row `row` reads of segment `segment`, times `scale`: d elements.
+    /// Writes row `row`'s sum of values over segment `segment`, times `scale`: d elements.
     pub fn read(&self, row: usize, segment: usize, scale: f32, out: &mut [f32]) {
         let of_row = self.of_panel(row / self.width, segment)[row % self.width..].iter().step_by(self.width);
         for (x, sum) in out.iter_mut().zip(of_row) {
@@ -318,7 +305,6 @@ impl Fold for ValuesBySegment<'_> {
         let (sums, _) = S::as_mut_simd_f32s(&mut self.sums);
         let (sums, _) = sums.as_chunks_mut::<V>();
         let sums = &mut sums[panel * segments * each..][..begun * each];
-        // Once most keys are seen, maxima seldom grow.
         if lanes::<S>(factor).iter().any(|&f| f != 1.0) {
             for x in sums.iter_mut() {
                 for v in 0..V {

@@ -1,4 +1,4 @@
-//! Lengths of what heads read and write: quadratic forms of a head's product of output weights, panel by panel.
+//! Norms of head contributions: quadratic forms of a head's output-weight Gram matrix, panel by panel.
 
 use std::ops::Range;
 
@@ -17,12 +17,10 @@ use super::walk::{Walk, Walked};
 use crate::attention::Site;
 use crate::attention::site::Hidden;
 
-/// Keys whose lengths one task makes.
 const KEYS: usize = 1536;
-/// Query positions of a task: panels of one head's rows are full, whatever the vectors.
+/// Query positions per task: fills the panels at every vector width.
 const POSITIONS: usize = 144;
 
-/// See [`super::super::key_lengths`].
 pub fn key_lengths(v: &Tensor, gram: &Tensor) -> Result<Tensor> {
     let ((kv_heads, keys, d), heads, gram) = (v.dims3()?, gram.dim(0)?, gram.contiguous()?);
     let lengths = with_slices(&[v, &gram], |slices| {
@@ -85,8 +83,7 @@ impl OfKeys<'_> {
     }
 }
 
-/// The square roots of x^T `gram` x of a panel's rows x, whose elements are `panel`, (d, panel). Rounding may leave nothing a little
-/// below 0.
+/// sqrt(x^T `gram` x) for the rows x of a panel (d, panel). Clamps negative rounding errors to 0.
 #[inline(always)]
 fn lengths<S: Simd, const V: usize, const D: usize>(
     simd: S,
@@ -96,7 +93,7 @@ fn lengths<S: Simd, const V: usize, const D: usize>(
 ) -> [S::f32s; V] {
     let zero = simd.splat_f32s(0.0);
     products.fill([zero; V]);
-    // The product is its own transpose.
+    // The Gram matrix is symmetric.
     add_values::<S, V, D>(simd, panel, gram, products);
     let mut squares = [zero; V];
     for (x, y) in panel.iter().zip(products) {
@@ -104,14 +101,13 @@ fn lengths<S: Simd, const V: usize, const D: usize>(
             squares[v] = simd.mul_add_e_f32s(x[v], y[v], squares[v]);
         }
     }
-    // A comparison with NaN is false, so that it stays.
+    // The comparison is false for NaN, so NaN propagates.
     squares.map(|square| {
         let square = simd.select_f32s(simd.less_than_f32s(square, zero), zero, square);
         simd.sqrt_f32s(square)
     })
 }
 
-/// See [`super::super::length_sums`].
 pub fn length_sums(
     [q, k, v]: [&Tensor; 3],
     carried: &Carried<'_>,
@@ -171,12 +167,12 @@ pub fn length_sums(
     })
 }
 
-/// Some rows of one head that have walked over their keys, and the spans that segments make.
+/// Rows of one head after their walk, and the segments of the spans.
 struct OfSpans<'a> {
     walked: &'a Walked<ValuesBySegment<'a>>,
     /// (d, d)
     gram: &'a [f32],
-    /// A row's d each, of a gated layer.
+    /// Per row d elements, for gated layers.
     gate: Option<Vec<&'a [f32]>>,
     d: usize,
     site: &'a Site,
@@ -185,7 +181,7 @@ struct OfSpans<'a> {
 }
 
 impl pulp::WithSimd for OfSpans<'_> {
-    /// By span, the rows' sums of A_ij times the length of key j, and of the lengths of what they write.
+    /// Per span: summed A_ij * length of key j, and summed output lengths.
     type Output = Vec<(f64, f64)>;
 
     #[inline(always)]
@@ -208,7 +204,7 @@ impl OfSpans<'_> {
         let (mut read, mut products) = (vec![zero; d + 1], vec![zero; d]);
         let mut found = vec![(0.0, 0.0); self.spans.len()];
         for panel in 0..rows.div_ceil(width) {
-            // Rows that fill up the last panel count for nothing.
+            // Excludes the padding rows of the last panel.
             let own = panel * width..rows.min((panel + 1) * width);
             let mut scales = vec![0f32; width];
             for (scale, row) in scales.iter_mut().zip(own.clone()) {

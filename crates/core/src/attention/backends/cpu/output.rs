@@ -1,4 +1,4 @@
-//! The output of queries: the weighted values of each task, and their parts joined.
+//! Attention output: weighted values per task, and the merge of partial results.
 
 use super::decode::{DecodeRows, SegmentsOfRows, Weighed};
 use super::fold::WeightedValues;
@@ -10,19 +10,16 @@ use super::tasks::{Shape, Task};
 use super::total::{Total, total};
 use super::walk::Walked;
 
-/// The weighted values of one task's rows, not yet normalised.
 pub struct PartialOutput {
     pub task: Task,
     pub max: Vec<f32>,
     pub sum: Vec<f32>,
     /// (rows, d)
     pub out: Vec<f32>,
-    /// The weight of the segments that somebody asks for.
     pub segments: SegmentsOfRows,
 }
 
 impl Queries<'_> {
-    /// The output of a task's rows. Few positions are weighed row by row, many panel by panel.
     pub fn weigh(&self, task: Task, sequence: &Sequence<'_>, decoding: bool) -> PartialOutput {
         if decoding {
             let (queries, positions) = self.rows(&task);
@@ -47,7 +44,7 @@ impl Queries<'_> {
         PartialOutput { out: fold.rows(max.len()), task, max, sum, segments: SegmentsOfRows::default() }
     }
 
-    /// The sums of a query's weights over the segments between `borders`, from the parts that were weighed with them.
+    /// Segment sums of a query's weights from its partial results, which were computed with `borders`.
     pub fn recorded(&self, query: usize, parts: &[PartialOutput], borders: &[usize]) -> SegmentSums {
         let Shape { heads, group, .. } = self.shape;
         let segments = borders.len().saturating_sub(1);
@@ -72,8 +69,8 @@ impl Queries<'_> {
         all
     }
 
-    /// Joins the parts of a row of one key/value head, each with the place of the row's first head in it, normalises, and adds to the
-    /// row's output `out`, (heads, d).
+    /// Merges a row's partial results of one key/value head, normalises, and adds to the row's output `out` (heads, d). Each part comes
+    /// with the index of the row's first head in it.
     pub fn merge<'b>(
         &self,
         kv_head: usize,

@@ -1,9 +1,8 @@
-//! The innermost products of attention on pairs of bf16 numbers, by AVX512-BF16.
+//! bf16 dot products by AVX512-BF16, the counterpart of [`super::tile`].
 //!
-//! The counterpart of [`super::tile`]: lanes are query rows there as here, and what is multiplied are pairs: of a score, two
-//! dimensions that follow each other, which lie so in the cache; of an output, two keys that follow each other, whose values are laid
-//! side by side once a block ([`pair_rows`]). Sums are f32. Pairs of keys begin at even positions wherever a block begins, so that a
-//! row has the same bits in a chunk of any length.
+//! Lanes are query rows; each product takes a pair of bf16: two adjacent dimensions for scores, two adjacent keys for outputs, whose
+//! values are interleaved once per block ([`pair_rows`]). Accumulation is f32. Pairs of keys begin at even positions, so a row's result
+//! is bit-equal for any chunk length.
 
 use std::ops::Range;
 
@@ -12,11 +11,11 @@ use half::slice::HalfFloatSliceExt;
 
 use crate::bfloat;
 
-/// Lanes of a vector of f32.
+/// f32 lanes per vector.
 pub const LANES: usize = 16;
 
-/// Values of keys `keys` side by side: (pairs, d) from the pair of the first on. `values`: (keys, d) from key 0 on. Keys before the
-/// first and after the last count as zeros.
+/// Interleaves the values of pairs of keys, (pairs, d), from the pair of the first key of `keys` on. `values`: (keys, d) from key 0 on.
+/// Keys outside `keys` count as zeros.
 #[inline(always)]
 pub fn pair_rows(values: &[bf16], d: usize, keys: &Range<usize>, out: &mut Vec<u32>) {
     out.clear();
@@ -40,10 +39,7 @@ pub fn pair_rows(values: &[bf16], d: usize, keys: &Range<usize>, out: &mut Vec<u
 }
 
 /// Scores of keys with a panel of `V` vectors of rows, times `scale`: `out` (keys, panel). `queries`: pairs (d / 2, panel); `keys`:
-/// (keys, d).
-///
-/// # Panics
-/// On a processor without AVX512-BF16, and with slices of other sizes.
+/// (keys, d). Panics if the processor lacks AVX512-BF16 or sizes do not match, as do the functions below.
 pub fn scores<const V: usize>(queries: &[u32], keys: &[bf16], scale: f32, out: &mut [f32]) {
     let (width, d) = (V * LANES, queries.len() / (V * LANES) * 2);
     let n = out.len() / width;
@@ -67,11 +63,8 @@ pub fn scores<const V: usize>(queries: &[u32], keys: &[bf16], scale: f32, out: &
     }
 }
 
-/// Adds the values of `keys`, weighted: `out`, (d, panel of `V` vectors). `weights`: (keys, panel); `values`: (pairs, d) from the pair of
-/// the first key on. Weights are rounded to bf16.
-///
-/// # Panics
-/// On a processor without AVX512-BF16, and with slices of other sizes.
+/// Adds the weighted values of `keys` to `out`, (d, panel of `V` vectors). `weights`: (keys, panel), rounded to bf16; `values`:
+/// (pairs, d) from the pair of the first key on.
 pub fn add_values<const V: usize>(
     weights: &[f32],
     keys: &Range<usize>,
@@ -99,19 +92,15 @@ pub fn add_values<const V: usize>(
     }
 }
 
-/// True if a few rows over keys of `d` dimensions are served by [`few_scores`] and [`add_few_values`].
+/// True if [`few_scores`] and [`add_few_values`] support `d` dimensions.
 pub fn serves_few(d: usize) -> bool {
     d.is_multiple_of(DIMENSIONS)
 }
 
-/// Dimensions of a vector of bf16 numbers.
 const DIMENSIONS: usize = 2 * LANES;
 
 /// Scores of a few rows, times `scale`: `scores` (rows, keys). `queries`: pairs (rows, d / 2); `keys`: (keys, d). Lanes are pairs of
-/// dimensions; the sums of 16 keys are added up together. Meanwhile the numbers `ahead`, which are read next, are fetched.
-///
-/// # Panics
-/// On a processor without AVX512-BF16, and with slices of other sizes.
+/// dimensions; 16 keys are reduced together. Prefetches `ahead`.
 pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: &mut [f32], ahead: &[bf16]) {
     let (rows, n) = (queries.len() / (d / 2), keys.len() / d);
     assert!(
@@ -130,11 +119,8 @@ pub fn few_scores(queries: &[u32], keys: &[bf16], d: usize, scale: f32, scores: 
     }
 }
 
-/// Adds the values of `keys`, weighted: `out`, (rows, d). `weights`: (rows, keys); `values`: (keys, d). Weights are rounded to bf16.
-/// Meanwhile the numbers `ahead`, which are read next, are fetched.
-///
-/// # Panics
-/// On a processor without AVX512-BF16, and with slices of other sizes.
+/// Adds the weighted values of `keys` to `out`, (rows, d). `weights`: (rows, keys), rounded to bf16; `values`: (keys, d).
+/// Prefetches `ahead`.
 pub fn add_few_values(
     weights: &[f32],
     keys: &Range<usize>,
@@ -147,7 +133,7 @@ pub fn add_few_values(
     let (rows, n) = (out.len() / d, keys.len());
     assert!(bf16_rows(d) && values.len() == n * d && out.len() == rows * d, "This is a bug: pairs of rows");
     assert!(weights.len() == rows * n, "This is a bug: weights of rows");
-    // Pairs begin at even keys; a key that is missing weighs nothing.
+    // Pairs begin at even keys; missing keys weigh 0.
     let before = keys.start % 2;
     let pairs = (n + before).div_ceil(2);
     rounded.clear();
@@ -206,7 +192,7 @@ mod x86 {
         debug_assert!(
             queries.len() == d / 2 * V * LANES && keys.len() >= K * d && out.len() >= K * V * LANES
         );
-        // Loops over indices: iterators may leave the sums in memory.
+        // Index loops: iterators may keep the sums in memory.
         let mut sums = [[_mm512_setzero_ps(); V]; K];
         // SAFETY: by the caller, as every read and write below; pairs need not be aligned.
         unsafe {
@@ -233,15 +219,15 @@ mod x86 {
         }
     }
 
-    /// Rounds weights (keys, width) to pairs of keys (pairs, width), of which the first begins `before` keys before them.
+    /// Rounds weights (keys, width) to bf16 pairs (pairs, width); the first pair begins `before` keys earlier.
     ///
     /// # Safety
-    /// `pairs` holds (keys + before) / 2 rows, rounded up, and `width` is a multiple of the lanes.
+    /// `pairs` has ceil((keys + before) / 2) rows; `width` is a multiple of the lanes.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     pub unsafe fn pair_weights(weights: &[f32], width: usize, before: usize, pairs: &mut [u32]) {
         let keys = weights.len() / width;
         debug_assert!(pairs.len() == (keys + before).div_ceil(2) * width);
-        // Of both vectors' numbers the first's, then the second's, one of each by turns.
+        // Interleaves the elements of two vectors.
         let mut turns = [0u16; 32];
         for lane in 0..LANES {
             (turns[2 * lane], turns[2 * lane + 1]) = (lane as u16, (lane + LANES) as u16);
@@ -262,7 +248,6 @@ mod x86 {
                         Some(row) => _mm512_loadu_ps(row.add(at)),
                         None => zero,
                     };
-                    // The second's in the upper half.
                     let both = _mm512_cvtne2ps_pbh(of(second), of(first));
                     let both: __m512i = std::mem::transmute(both);
                     let both = _mm512_permutexvar_epi16(turns, both);
@@ -314,8 +299,7 @@ mod x86 {
         }
     }
 
-    /// Asks for a part of the numbers that are read next: a few rows wait for memory longer than they compute. What lies after the
-    /// last is left out.
+    /// Prefetches part of `numbers`, clamped to its end: with few rows, memory latency dominates.
     #[inline(always)]
     pub fn fetch(numbers: &[bf16], part: Range<usize>) {
         let part = part.start.min(numbers.len())..part.end.min(numbers.len());
@@ -325,10 +309,10 @@ mod x86 {
         }
     }
 
-    /// Numbers of a line of the processor's cache.
+    /// bf16 elements per cache line.
     const LINE: usize = 32;
 
-    /// A row's scores of 16 keys at most.
+    /// One row's scores of up to 16 keys.
     ///
     /// # Safety
     /// `query`: d / 2 pairs, d a multiple of 32; `scores`: 1 to 16; `keys`: at least (scores, d).
@@ -339,7 +323,7 @@ mod x86 {
         debug_assert!((1..=LANES).contains(&n));
         let factor = _mm512_set1_ps(scale);
         let mut sums = [_mm512_setzero_ps(); LANES];
-        // SAFETY: by the caller; keys after the last are the last once more, and their scores are not written.
+        // SAFETY: by the caller; past the end, the last key is repeated and its scores are not written.
         unsafe {
             for at in 0..query.len() / LANES {
                 let query = bf16s!(_mm512_loadu_si512(query.as_ptr().add(at * LANES).cast()));
@@ -349,7 +333,7 @@ mod x86 {
                     sums[k] = _mm512_dpbf16_ps(sums[k], query, key);
                 }
             }
-            // Pairs of vectors are added across their lanes, until one is left with a sum a lane.
+            // Pairwise reduction across lanes until one vector holds one sum per lane.
             let mut pairs = [_mm512_setzero_ps(); 8];
             for i in 0..8 {
                 let (a, b) = (sums[2 * i], sums[2 * i + 1]);
@@ -374,7 +358,7 @@ mod x86 {
     /// Adds the weighted values of `R` rows.
     ///
     /// # Safety
-    /// `weights`: (R, pairs of keys), of which the first begins `before` keys before `values`; `values`: (keys, d), at least one key, d
+    /// `weights`: (R, pairs of keys), the first pair beginning `before` keys before `values`; `values`: (keys, d), at least one key, d
     /// a multiple of 32; `out`: (R, d).
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     pub unsafe fn add_few_values<const R: usize>(
@@ -399,10 +383,10 @@ mod x86 {
         }
     }
 
-    /// Adds `S` times 32 dimensions from `at` on.
+    /// Adds `S` * 32 dimensions from `at` on.
     ///
     /// # Safety
-    /// As above, and `at` with these dimensions lies within d.
+    /// See [`add_few_values`]; also `at + S * 32 <= d`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
     #[inline]
     unsafe fn add_dimensions<const R: usize, const S: usize>(
@@ -415,7 +399,7 @@ mod x86 {
     ) {
         let (n, pairs) = (values.len() / d, weights.len() / R);
         debug_assert!(pairs == (n + before).div_ceil(2) && out.len() == R * d && at + S * DIMENSIONS <= d);
-        // Of the low and the high halves of each quarter, one by turns.
+        // Interleaves the low and high halves of each quarter.
         let (mut first, mut second) = ([0i32; 16], [0i32; 16]);
         for lane in 0..16 {
             let from =
@@ -423,9 +407,9 @@ mod x86 {
             first[lane] = from(lane as i32 / 8, lane as i32);
             second[lane] = from(2 + lane as i32 / 8, lane as i32);
         }
-        // Of each row and 32 dimensions: the low and the high halves of the quarters.
+        // Per row and 32 dimensions: the low and high halves of the quarters.
         let mut sums = [[[_mm512_setzero_ps(); 2]; S]; R];
-        // SAFETY: by the caller; a key that is missing is its neighbour once more, whose weight there is 0.
+        // SAFETY: by the caller; a missing key repeats its neighbour with weight 0.
         unsafe {
             for pair in 0..pairs {
                 fetch(ahead, 2 * pair * d..2 * (pair + 1) * d);

@@ -1,4 +1,4 @@
-//! The queries of a call, cut into tasks, and their walks over keys.
+//! Queries of a call, their tasks and their walks over keys.
 
 use std::ops::Range;
 
@@ -12,43 +12,40 @@ use crate::attention::Site;
 use crate::attention::site::Hidden;
 use crate::bfloat;
 
-/// Queries, (l, heads, d), and where each is among the keys.
+/// Queries (l, heads, d) and their key positions.
 pub struct Queries<'a> {
     pub q: &'a [f32],
-    /// They are bf16 numbers, and so are the factors of every product.
+    /// bf16 queries.
     pub half: bool,
     pub positions: Vec<usize>,
-    /// A query's hidden keys, counted as the positions are.
+    /// Hidden keys per query, relative like the positions.
     pub hidden: Hidden,
     pub shape: Shape,
     pub site: &'a Site,
-    /// A query's borders of the segments that its weights are summed over while it is weighed; none where nobody asks.
+    /// Segment borders per query; empty if not requested.
     pub borders: Vec<Vec<usize>>,
 }
 
 impl<'a> Queries<'a> {
-    /// Of a chunk's rows, whose weights nobody asks for.
     pub fn of(q: &WideQueries, slice: &'a [f32], shape: Shape, site: &'a Site) -> Result<Self> {
         let positions: Vec<usize> = (site.offset..site.offset + q.wide.dim(0)?).collect();
         let hidden = Hidden::at(site, &positions);
         Ok(Queries { q: slice, half: q.half, positions, hidden, shape, site, borders: Vec::new() })
     }
 
-    /// True if products with the keys of a sequence are of pairs of bf16 numbers.
+    /// True if products with this sequence use bf16 pairs.
     pub fn in_pairs(&self, sequence: &Sequence<'_>) -> bool {
         let kept =
             matches!(sequence.keys(0), Stored::Bf16(_)) && matches!(sequence.values(0), Stored::Bf16(_));
         self.half && kept && self.shape.d.is_multiple_of(2) && bfloat::multiplies()
     }
 
-    /// The keys that some of these queries see.
     pub fn visible(&self, queries: &Range<usize>) -> Range<usize> {
         let seen = || self.positions[queries.clone()].iter().map(|&p| self.site.visible(p));
         seen().map(|r| r.start).min().unwrap_or(0)..seen().map(|r| r.end).max().unwrap_or(0)
     }
 
-    /// Cuts the queries `rows` into tasks of so many positions and of keys cut at multiples of a step: block by block, head by head,
-    /// in the order of the keys.
+    /// Splits the queries `rows` into tasks by positions and by keys at multiples of a step, ordered by block, head and keys.
     pub fn tasks(
         &self,
         rows: Range<usize>,
@@ -64,7 +61,7 @@ impl<'a> Queries<'a> {
         tasks
     }
 
-    /// The queries of a task's rows and their positions: position by position, all heads of the group.
+    /// Queries and positions of a task's rows, ordered by position, then head of the group.
     pub fn rows(&self, task: &Task) -> (Vec<&[f32]>, Vec<usize>) {
         let Shape { heads, group, d, .. } = self.shape;
         let rows = task.queries.clone().flat_map(|query| (0..group).map(move |g| (query, g)));
@@ -74,13 +71,12 @@ impl<'a> Queries<'a> {
         rows.map(query).unzip()
     }
 
-    /// The keys hidden from each of a task's rows; no row where nothing is hidden from any query.
+    /// Per row; empty if nothing is hidden.
     pub fn hidden(&self, task: &Task) -> Vec<&[Range<usize>]> {
         let queries = if self.hidden.is_empty() { 0..0 } else { task.queries.clone() };
         queries.flat_map(|query| std::iter::repeat_n(self.hidden.row(query), self.shape.group)).collect()
     }
 
-    /// Walks a task's rows over its keys.
     pub fn walk<F: Fold>(&self, task: &Task, sequence: &Sequence<'_>, fold: F) -> Walked<F> {
         let (queries, positions) = self.rows(task);
         let (range, hidden) = (task.keys.clone(), self.hidden(task));
@@ -90,7 +86,7 @@ impl<'a> Queries<'a> {
     }
 }
 
-/// Queries in f32, contiguous, with a note of whether they came as bf16 numbers.
+/// Contiguous f32 queries; `half`: they were bf16.
 pub struct WideQueries {
     /// (l, heads, d)
     pub wide: Tensor,

@@ -1,4 +1,4 @@
-//! Sums of the weights that chosen rows pay to segments of keys, streamed: no row of weights is held.
+//! Streamed segment sums of chosen rows' weights; no weight row is stored.
 
 use std::ops::Range;
 
@@ -14,14 +14,13 @@ use super::total::{Total, total};
 use super::walk::Walked;
 use crate::attention::SPLIT_K;
 
-/// Where this many rows at most are measured, their keys are cut at every multiple of [`SPLIT_K`].
+/// Up to this many measured rows, keys are split at every multiple of [`SPLIT_K`].
 const FEW_POSITIONS: usize = 4;
 
-/// The kernel's sums for a set of rows.
 pub struct SegmentSums {
     /// (heads, segments)
     pub mass: Vec<f64>,
-    /// (heads): the sinks'.
+    /// Sink weight, (heads).
     pub sink: Vec<f64>,
 }
 
@@ -30,7 +29,7 @@ impl SegmentSums {
         SegmentSums { mass: vec![0.0; heads * segments], sink: vec![0.0; heads] }
     }
 
-    /// f64 (heads, 1 + segments), the sinks' first.
+    /// f64 (heads, 1 + segments), the sinks first.
     pub fn tensor(&self) -> Result<Tensor> {
         let heads = self.sink.len();
         let segments = self.mass.len() / heads.max(1);
@@ -41,7 +40,6 @@ impl SegmentSums {
     }
 }
 
-/// See [`super::Kernel::segment_sums`].
 pub fn segment_sums(
     q: &Tensor,
     k: &Tensor,
@@ -85,7 +83,6 @@ pub fn segment_sums(
     })
 }
 
-/// The weight of each segment of one task's rows, not yet normalised.
 struct Measured<'a> {
     task: Task,
     max: Vec<f32>,

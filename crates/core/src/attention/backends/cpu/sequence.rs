@@ -1,4 +1,4 @@
-//! Keys and values where they lie in the cache, in the dtype that it keeps them in.
+//! Keys and values in the cache's layout and dtype.
 
 use std::ops::Range;
 
@@ -8,7 +8,6 @@ use half::{bf16, f16};
 
 use crate::bfloat;
 
-/// Numbers of a tensor on the CPU.
 #[derive(Debug, Clone, Copy)]
 pub enum Stored<'a> {
     F32(&'a [f32]),
@@ -17,7 +16,6 @@ pub enum Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    /// Those in a range.
     pub fn part(&self, range: Range<usize>) -> Stored<'a> {
         match self {
             Stored::F32(data) => Stored::F32(&data[range]),
@@ -26,7 +24,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// All of them in f32: as they lie there, or in `scratch`.
+    /// The elements in f32: borrowed, or widened into `scratch`.
     #[inline(always)]
     pub fn wide<'b>(&self, scratch: &'b mut Vec<f32>) -> &'b [f32]
     where
@@ -49,7 +47,6 @@ impl<'a> Stored<'a> {
         to
     }
 
-    /// The same, of f32 numbers.
     pub fn f32(&self) -> Result<&'a [f32]> {
         match self {
             Stored::F32(data) => Ok(data),
@@ -58,12 +55,10 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// The keys and values of a sequence.
 pub struct Sequence<'a> {
-    /// From the first key of the first head on.
     k: Stored<'a>,
     v: Stored<'a>,
-    /// Elements from one head to the next.
+    /// Elements between heads.
     k_stride: usize,
     v_stride: usize,
     head: usize,
@@ -88,8 +83,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Calls `f` with the elements of CPU tensors, each from its first element on. The last two dimensions must be contiguous; the
-/// first may have any stride.
+/// Calls `f` with the elements of CPU tensors. The last two dimensions must be contiguous; the first may have any stride.
 pub fn with_slices<T>(tensors: &[&Tensor], f: impl FnOnce(&[Stored<'_>]) -> Result<T>) -> Result<T> {
     let guards: Vec<_> = tensors.iter().map(|t| t.storage_and_layout()).collect();
     let mut slices = Vec::with_capacity(guards.len());

@@ -1,25 +1,21 @@
-//! Tasks: the cutting of work, by shapes alone.
+//! Splits work into tasks, by shapes alone.
 
 use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-/// Rows of a task at most: query positions times the heads of a group. The keys of a block come from the second-level cache
-/// for all panels of rows but the first.
+/// Maximum rows per task (query positions * heads of a group). All panels but the first read a block's keys from the L2 cache.
 const ROW_BLOCK: usize = 192;
-/// Rows of a task at least, where there are that many: those of the widest panel.
+/// Minimum rows per task, if available: the rows of the widest panel.
 const LEAST_ROWS: usize = 48;
-/// With fewer tasks than this, rows are cut finer. The keys of a row that is attended to never are, but for a single row's, which
-/// is decoding: a row has the same bits in a chunk of any length. Those of a row that is measured are, into parts of at least
-/// [`SPLIT_K`](crate::attention::SPLIT_K).
+/// With fewer tasks than this, rows are split finer. Output rows never split their keys, except a single row (decode), so that a row is
+/// bit-equal in chunks of any length. Measured rows split theirs into parts of at least [`SPLIT_K`](crate::attention::SPLIT_K).
 const ENOUGH_TASKS: usize = 16;
 
-/// The sizes of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub heads: usize,
     pub kv_heads: usize,
-    /// Query heads a key/value head.
     pub group: usize,
     pub d: usize,
 }
@@ -31,17 +27,16 @@ impl Shape {
         Ok(Shape { heads, kv_heads, group: heads / kv_heads, d })
     }
 
-    /// Query positions of a task.
     pub fn positions(&self) -> usize {
         (ROW_BLOCK / self.group).max(1)
     }
 
-    /// Into how many parts each task is to be cut so that there are enough for `l` query positions.
+    /// Parts per task needed to get enough tasks from `l` query positions.
     pub fn pieces(&self, l: usize) -> usize {
         ENOUGH_TASKS.div_ceil((l.div_ceil(self.positions()) * self.kv_heads).max(1))
     }
 
-    /// Query positions of a task where `l` of them are to make tasks enough.
+    /// Query positions per task, reduced so that `l` positions give enough tasks.
     pub fn finer_positions(&self, l: usize) -> usize {
         match self.pieces(l) {
             1 => self.positions(),
@@ -53,7 +48,7 @@ impl Shape {
         }
     }
 
-    /// The tasks of a block of queries over `keys`, which are cut at multiples of `step`.
+    /// Tasks of a block of queries over `keys`, split at multiples of `step`.
     pub fn split(
         &self,
         queries: &Range<usize>,
@@ -74,7 +69,6 @@ impl Shape {
     }
 }
 
-/// One piece of work.
 pub struct Task {
     pub kv_head: usize,
     pub queries: Range<usize>,

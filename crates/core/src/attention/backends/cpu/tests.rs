@@ -1,4 +1,4 @@
-//! The kernel does the same with vectors of every width, and for branches of a sequence as for the sequences themselves.
+//! Results are equal for every vector width, and for branches and whole sequences.
 
 use candle_core::{DType, Device, Tensor};
 use pulp::{Scalar, Simd};
@@ -35,7 +35,6 @@ fn site(window: Option<usize>) -> Site {
     }
 }
 
-/// One walk of `rows` rows, two a position, over some of 300 keys.
 fn walked<F: Fold, S: Simd>(simd: S, data: &Data, rows: usize, site: &Site, fold: F) -> Walked<F> {
     simd.vectorize(Walk {
         queries: data.q.chunks_exact(data.d).take(rows).collect(),
@@ -56,7 +55,6 @@ struct Data {
     v: Vec<f32>,
 }
 
-/// Everything a walk yields: maxima, sums, outputs and segments.
 fn numbers<S: Simd>(simd: S, data: &Data, rows: usize, site: &Site) -> Vec<f64> {
     let bounds = [0, 5, 130, 131, 290, 300];
     let values = WeightedValues::new(Stored::F32(&data.v), data.d, false);
@@ -70,7 +68,7 @@ fn numbers<S: Simd>(simd: S, data: &Data, rows: usize, site: &Site) -> Vec<f64> 
 
 #[test]
 fn vectors_of_every_width_give_the_plain_loops_numbers() {
-    // d of whole and of broken blocks of dimensions; a few rows, a panel and a bit, several panels.
+    // d with full and partial blocks of dimensions; few rows, just over one panel, several panels.
     for (d, rows) in [(64, 3), (12, 5), (80, 50), (33, 131)] {
         let data = Data { d, q: noise(rows * d, 1), k: noise(300 * d, 2), v: noise(300 * d, 3) };
         for window in [None, Some(1), Some(40)] {
@@ -111,7 +109,6 @@ fn vectors_of_every_width_give_the_plain_loops_numbers() {
     }
 }
 
-/// Attention of a sequence's last rows.
 fn alone(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
     let start = Site { offset: 0, ..site.clone() };
     let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
@@ -208,13 +205,13 @@ fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
     Ok(())
 }
 
-/// Queries (l, heads, d), keys and values (kv_heads, n, d), in bf16's numbers.
+/// Queries (l, heads, d), keys and values (kv_heads, n, d), with bf16-representable values.
 fn bf16_numbers(l: usize, [heads, kv_heads, n, d]: [usize; 4]) -> Result<[Tensor; 3]> {
     let tensor = |shape: (usize, usize, usize), seed| {
         let numbers = noise(shape.0 * shape.1 * shape.2, seed);
         Tensor::from_vec(numbers, shape, &Device::Cpu)?.to_dtype(DType::BF16)
     };
-    // Weights that differ: scores of some size.
+    // Larger scores make the weights differ.
     let q = (tensor((l, heads, d), 7)? * 4.0)?;
     Ok([q, tensor((kv_heads, n, d), 8)?, tensor((kv_heads, n, d), 9)?])
 }
@@ -268,7 +265,7 @@ fn products_of_bf16_numbers_are_those_of_the_plain_definition() -> Result<()> {
         for window in [None, Some(33)] {
             let site = Site { offset: n - l, ..site(window) };
             let found = alone_wide(&q, &k, &v, &site)?;
-            // By a cache in f32, for which there are no products of pairs.
+            // An f32 cache does not use paired products.
             let wide = alone_wide(&q, &k.to_dtype(DType::F32)?, &v.to_dtype(DType::F32)?, &site)?;
             for row in 0..l {
                 for head in 0..heads {
@@ -290,7 +287,7 @@ fn products_of_bf16_numbers_are_those_of_the_plain_definition() -> Result<()> {
                         let expected: f64 =
                             terms.map(|(s, key)| (s - max).exp() / sum * of(&plain_v, key)[i]).sum();
                         let (found, wide) = (found[row][head][i], wide[row][head][i]);
-                        // A weight is rounded to 8 bits, and an output to 8 bits once more: sizes are at most 1.
+                        // Weights and outputs are each rounded to 8 bits; magnitudes are at most 1.
                         assert!(
                             (f64::from(found) - expected).abs() < 6e-3,
                             "{shape:?} {window:?}: {found}, not {expected}"
@@ -307,7 +304,6 @@ fn products_of_bf16_numbers_are_those_of_the_plain_definition() -> Result<()> {
     Ok(())
 }
 
-/// [`alone`] of queries in bf16, widened.
 fn alone_wide(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
     let start = Site { offset: 0, ..site.clone() };
     let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;

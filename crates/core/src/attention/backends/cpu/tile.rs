@@ -1,9 +1,8 @@
-//! The innermost products of attention, on registers.
+//! Register-level products of attention.
 //!
-//! Vector lanes are query rows: a panel holds `V` vectors of rows, queries and weights are laid out (dimension or key, row),
-//! and keys and values are broadcast from where they lie in the cache, (key, dimension), without being copied or
-//! rearranged. Everything is elementwise over lanes, so a row's result depends neither on its lane, nor on the width of
-//! the vectors, nor on the rows beside it.
+//! Vector lanes are query rows: a panel holds `V` vectors of rows. Queries and weights are (dimension or key, row); keys and values are
+//! broadcast from the cache, (key, dimension), without copies. All operations are elementwise over lanes, so a row's result does not
+//! depend on its lane, the vector width or the other rows.
 
 use pulp::Simd;
 
@@ -31,7 +30,7 @@ pub fn scores<S: Simd, const V: usize, const K: usize>(
     out[..K].copy_from_slice(&sums);
 }
 
-/// Adds the values of some keys, weighted: `out[i] += sum over j of weights[j] * values[j][first + i]` for i in 0..D.
+/// Adds weighted values: `out[i] += sum over j of weights[j] * values[j][first + i]` for i in 0..D.
 ///
 /// `weights`: (n, panel); `values`: (n, d), row-major; `out`: (D, panel).
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Sums of the values that rows read of segments of keys, streamed: no row of weights is held.
+//! Streamed value sums of rows per segment; no weight row is stored.
 
 use candle_core::{Device, Result, Tensor};
 use rayon::prelude::*;
@@ -12,7 +12,6 @@ use super::total::{Total, total};
 use super::walk::Walked;
 use crate::attention::Site;
 
-/// See [`super::super::value_sums`].
 pub fn value_sums([q, k, v]: [&Tensor; 3], RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
     let (shape, q) = (Shape::new(q, k)?, WideQueries::new(q)?);
     let Shape { heads, group, d, .. } = shape;
@@ -48,7 +47,7 @@ pub fn value_sums([q, k, v]: [&Tensor; 3], RowSums { site, rows, bounds }: &RowS
     Tensor::from_vec(read, (heads, segments, r, d), &Device::Cpu)
 }
 
-/// The factor from weights relative to a row's greatest score to its softmax.
+/// Factor from weights relative to the row's maximum to softmax weights.
 pub fn normaliser(site: &Site, head: usize, max: f32, sum: f32) -> f32 {
     let Total { max: greatest, total, .. } = total(site, head, std::iter::once((max, sum)));
     ((f64::from(max) - greatest).exp() / total) as f32

@@ -1,4 +1,4 @@
-//! The streaming softmax: a block of rows walks over its keys, block by block.
+//! Streaming softmax: a block of rows over its keys, block by block.
 
 use std::ops::Range;
 
@@ -12,36 +12,30 @@ use crate::attention::site::{hides_all, hides_some};
 use crate::bfloat;
 use crate::simd::exp_nonpositive;
 
-/// Keys of a block. Blocks begin at multiples of it, wherever a walk begins, so that cutting the keys of a walk at such a
-/// multiple changes the order of no sum inside a block. A block's scores with a panel of rows stay in the first-level
-/// cache, its keys and values in the second.
+/// Keys per block. Blocks begin at multiples of it, so splitting keys there keeps the summation order inside blocks. A block's scores with
+/// one panel fit the L1 cache, its keys and values the L2 cache.
 pub const KEY_BLOCK: usize = 128;
 
-/// Cuts keys at every multiple of [`KEY_BLOCK`].
 pub fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     (range.start / KEY_BLOCK..range.end.div_ceil(KEY_BLOCK))
         .map(move |b| range.start.max(b * KEY_BLOCK)..range.end.min((b + 1) * KEY_BLOCK))
 }
 
-/// Some query heads' rows that share a key/value head, about to walk over keys.
 pub struct Walk<'a, F> {
-    /// Row r's query, d elements.
     pub queries: Vec<&'a [f32]>,
-    /// Row r's position among the keys: the same for all heads of a query.
     pub positions: Vec<usize>,
-    /// The keys hidden from row r, or no row at all where nothing is hidden from any.
+    /// Hidden keys per row; empty if nothing is hidden.
     pub hidden: Vec<&'a [Range<usize>]>,
-    /// One head's keys, (keys, d), and the position of the first.
+    /// (keys, d)
     pub keys: Stored<'a>,
-    /// Which of them to walk over.
     pub range: Range<usize>,
     pub site: &'a Site,
-    /// Scores are products of bf16 numbers: the queries are such numbers, and the keys are kept as such.
+    /// Scores are bf16 products: queries and keys are bf16.
     pub in_pairs: bool,
     pub fold: F,
 }
 
-/// A walk's end: what row r gathered, its largest score and its sum of e^(score - largest).
+/// Result of a walk; per row the maximum score and the sum of e^(score - max).
 pub struct Walked<F> {
     pub max: Vec<f32>,
     pub sum: Vec<f32>,
@@ -53,8 +47,8 @@ impl<F: Fold> pulp::WithSimd for Walk<'_, F> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        // Sums that fill the registers: V vectors of rows by so many keys, or dimensions of a value, leaving room for the
-        // operands. Few rows fit one vector.
+        // Tile sizes that fill the registers: V vectors of rows times keys or value dimensions, with room for operands. Few rows fit one
+        // vector.
         match (S::REGISTER_COUNT >= 32, self.queries.len() <= S::F32_LANES) {
             (true, false) => self.walk::<S, 3, 8>(simd),
             (true, true) => self.walk::<S, 1, 16>(simd),
@@ -64,19 +58,17 @@ impl<F: Fold> pulp::WithSimd for Walk<'_, F> {
     }
 }
 
-/// The keys that the rows of a panel see, relative to the walk's.
+/// Visible keys per row of a panel, relative to the walk's first key.
 struct Sight<'a> {
     from: &'a [usize],
     to: &'a [usize],
 }
 
 impl Sight<'_> {
-    /// Keys that some row sees.
     fn any(&self) -> Range<usize> {
         self.from.iter().copied().min().unwrap_or(0)..self.to.iter().copied().max().unwrap_or(0)
     }
 
-    /// True if every row sees all of `keys`.
     fn all(&self, keys: &Range<usize>) -> bool {
         self.from.iter().all(|&from| from <= keys.start) && self.to.iter().all(|&to| keys.end <= to)
     }
@@ -93,7 +85,7 @@ impl<F: Fold> Walk<'_, F> {
         let queries = if self.in_pairs { Vec::new() } else { self.pack(width, panels, d) };
         let (queries, _) = S::as_simd_f32s(&queries);
         let (queries, _) = queries.as_chunks::<V>();
-        // Rows that fill up the last panel see what its last row sees, and are left out at the end.
+        // Padding rows of the last panel copy its last row's mask; their results are dropped.
         let visible = |r: usize| self.site.visible(self.positions[r.min(rows - 1)]);
         let from: Vec<usize> = (0..panels * width).map(|r| visible(r).start).collect();
         let to: Vec<usize> = (0..panels * width).map(|r| visible(r).end).collect();
@@ -123,7 +115,7 @@ impl<F: Fold> Walk<'_, F> {
                 let (scores, _) = scores.as_chunks_mut::<V>();
                 let scores = &mut scores[..keys.len()];
 
-                // 1. Scores of the block: (keys, panel).
+                // 1. Block scores: (keys, panel).
                 let of_panel = (keys.start - block.start) * d..(keys.end - block.start) * d;
                 if self.in_pairs {
                     let Stored::Bf16(stored) = stored.part(of_panel) else { continue };
@@ -155,12 +147,12 @@ impl<F: Fold> Walk<'_, F> {
                     leave_out(scores, width, hidden, &keys);
                 }
 
-                // 2. Weights, and the factor for what was gathered under a smaller maximum.
+                // 2. Weights, and the rescale factor of earlier sums.
                 let max = S::as_mut_simd_f32s(&mut max[rows.clone()]).0;
                 let sum = S::as_mut_simd_f32s(&mut sum[rows]).0;
                 let factor = exponentials::<S, V>(simd, scores, max, sum);
 
-                // 3. What is made of them.
+                // 3. Accumulate.
                 self.fold.block::<S, V, T>(simd, panel, &factor, scores, keys.start);
             }
         }
@@ -169,7 +161,7 @@ impl<F: Fold> Walk<'_, F> {
         Walked { max, sum, fold: self.fold }
     }
 
-    /// The scaled queries, (panel, d, row), with zeros for missing rows.
+    /// Scaled queries (panel, d, row), zero-padded.
     fn pack(&self, width: usize, panels: usize, d: usize) -> Vec<f32> {
         let mut packed = vec![0f32; panels * d * width];
         for (r, query) in self.queries.iter().enumerate() {
@@ -181,7 +173,7 @@ impl<F: Fold> Walk<'_, F> {
         packed
     }
 
-    /// Pairs of the queries' dimensions in bf16, (panel, d / 2, row), with zeros for missing rows.
+    /// bf16 pairs of query dimensions, (panel, d / 2, row), zero-padded.
     fn pack_pairs(&self, width: usize, panels: usize, d: usize) -> Vec<u32> {
         let mut packed = vec![0u32; panels * d / 2 * width];
         for (r, query) in self.queries.iter().enumerate() {
@@ -194,11 +186,11 @@ impl<F: Fold> Walk<'_, F> {
     }
 }
 
-/// Gives minus infinity to the scores of keys that a row does not see.
+/// Sets the scores of invisible keys to minus infinity.
 #[inline(always)]
 fn hide<S: Simd, const V: usize>(simd: S, scores: &mut [[S::f32s; V]], sight: &Sight<'_>, start: usize) {
     let hidden = simd.splat_f32s(f32::NEG_INFINITY);
-    // Block-relative bounds are small, so f32 holds them exactly.
+    // Block-relative bounds are small, so exact in f32.
     let n = scores.len();
     let relative = |bounds: &[usize], v: usize| {
         let mut lanes = [simd.splat_f32s(0.0)];
@@ -218,7 +210,7 @@ fn hide<S: Simd, const V: usize>(simd: S, scores: &mut [[S::f32s; V]], sight: &S
     }
 }
 
-/// Gives minus infinity to the scores (keys, panel) of `keys` that are hidden from the rows, of which a panel has `width`.
+/// Sets the scores (keys, panel) of hidden `keys` to minus infinity; a panel has `width` rows.
 fn leave_out(scores: &mut [f32], width: usize, hidden: &[&[Range<usize>]], keys: &Range<usize>) {
     for (r, ranges) in hidden.iter().enumerate() {
         for range in *ranges {
@@ -231,8 +223,8 @@ fn leave_out(scores: &mut [f32], width: usize, hidden: &[&[Range<usize>]], keys:
     }
 }
 
-/// Turns the scores (keys, panel) of a block into e^(score - max), with `max` and `sum` brought up to date, and returns by
-/// how much what was gathered before is now to be multiplied. A NaN gives NaN weights.
+/// Replaces a block's scores (keys, panel) by e^(score - max), updates `max` and `sum`, and returns the rescale factor of earlier
+/// sums. NaN scores give NaN weights.
 #[inline(always)]
 fn exponentials<S: Simd, const V: usize>(
     simd: S,
@@ -249,7 +241,7 @@ fn exponentials<S: Simd, const V: usize>(
     let mut factor = top;
     let mut origin = top;
     for v in 0..V {
-        // A row that has seen no key yet has no maximum; any finite number then keeps its weights at 0.
+        // A row without visible keys has maximum -inf; a finite origin keeps its weights at 0.
         let nothing = simd.less_than_f32s(top[v], simd.splat_f32s(f32::MIN));
         origin[v] = simd.select_f32s(nothing, simd.splat_f32s(0.0), top[v]);
         factor[v] = exp_nonpositive(simd, simd.sub_f32s(max[v], origin[v]));

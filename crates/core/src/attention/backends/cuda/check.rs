@@ -1,4 +1,4 @@
-//! A check of the kernels against products, once a process for every shape on every card.
+//! Self-test of the kernels against matrix products, once per process, shape and device.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,6 @@ use crate::attention::call::Call;
 use crate::attention::{AttentionKernel, AttentionShape, Holes, Sinks, Site};
 use crate::transfer;
 
-/// The properties that kernels may go wrong by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     card: DeviceId,
@@ -37,13 +36,12 @@ impl Key {
 
 static TRIED: Mutex<Option<HashMap<Key, bool>>> = Mutex::new(None);
 
-/// Queries of the problem, and where they begin: more than a block of keys, and not where one begins.
+/// The offset is larger than a block of keys and not aligned to one.
 const ROWS: usize = 21;
 const OFFSET: usize = 303;
 const WINDOW: usize = 100;
 
-/// True if attention of that shape comes out on a card as by products. A small problem of made-up numbers, the first time that
-/// it is asked for.
+/// True if attention of this shape agrees with matrix products on the device. Runs a small synthetic problem; the result is cached.
 pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
     let key = Key::of(card, shape);
     let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +71,7 @@ pub fn holds(card: &CudaDevice, shape: &AttentionShape) -> Result<bool> {
     Ok(held)
 }
 
-/// Values are of size 1. Weights and results are rounded to the dtype, on both sides; sums of f32 only by order.
+/// Values have magnitude 1. Half precision rounds weights and results on both sides; f32 sums differ only in order.
 fn allowed(dtype: DType) -> f32 {
     match dtype {
         DType::BF16 => 4.0 / 256.0,
@@ -82,7 +80,7 @@ fn allowed(dtype: DType) -> f32 {
     }
 }
 
-/// The greatest difference between kernels and products; infinite where either is no number.
+/// Maximum absolute difference between kernels and products; infinite for NaN.
 fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let device = &Device::Cuda(card.clone());
     let (heads, kv_heads, d) = (shape.heads, shape.kv_heads, shape.head_dim);
@@ -90,7 +88,7 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let q = made_up(1, (ROWS, heads, d), shape.dtype, device)?;
     let k = made_up(2, (kv_heads, end, d), shape.dtype, device)?;
     let v = made_up(3, (kv_heads, end, d), shape.dtype, device)?;
-    // From next to nothing up to more than all keys get.
+    // Sink logits from negligible to larger than all keys together.
     let sinks = || Sinks::new((0..heads).map(|head| (head % 3) as f32 * 3.0).collect(), device);
     let site = Site {
         layer: 0,
@@ -106,14 +104,14 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     let bounds = [0, 1, OFFSET / 2, OFFSET, end];
     let products = Chunked(BLOCKS);
     let mut most = 0f32;
-    // A kernel for many rows and one for few.
+    // Covers the many-row and the few-row kernel.
     for rows in [0..ROWS, ROWS - 1..ROWS] {
         let count = rows.len() as f32;
         let of = RowSums { site: &site, rows, bounds: &bounds };
         let (found, expected) = (masses::segment_sums(&q, &k, &of)?, products.segment_sums(&q, &k, &of)?);
         most = most.max(apart(&found, &expected)? / count);
     }
-    // Of layers that the other kernels do not serve, the sums are all that is asked for.
+    // Layers that the other kernels do not support only need the sums.
     if !shape.fused_serves() {
         return Ok(most);
     }
@@ -136,7 +134,7 @@ fn try_on(card: &CudaDevice, shape: &AttentionShape) -> Result<f32> {
     Ok(most)
 }
 
-/// Numbers from -1 to 1, the same for the same `seed`.
+/// Deterministic numbers from -1 to 1.
 fn made_up(seed: u64, shape: (usize, usize, usize), dtype: DType, device: &Device) -> Result<Tensor> {
     let count = shape.0 * shape.1 * shape.2;
     let number = |i: usize| {

@@ -1,4 +1,4 @@
-//! Attention of single rows: the next token of a sequence, or of each of several branches of one.
+//! Decode attention: one row of a sequence, or one row per branch.
 
 use std::ops::Range;
 
@@ -11,38 +11,33 @@ use crate::attention::{SPLIT_K, Site};
 use crate::fused::launch::{self, Argument, Grid, Pointer, suffix, typed};
 use crate::transfer;
 
-/// Heads that the kernel is made for; narrower ones take the next wider.
+/// Head widths of the compiled kernels; narrower heads use the next wider.
 const WIDTHS: [usize; 3] = [64, 128, 256];
 
-/// Keys of a block of the kernels of a width. Small blocks let more thread blocks read memory beside each other.
+/// Keys per block for a width. Small blocks give more thread blocks concurrent memory reads.
 fn block_keys(width: usize) -> usize {
     if width > 64 { 32 } else { 64 }
 }
 
-/// Threads of the kernel that joins parts.
 const JOINING: u32 = 256;
 
-/// Keys that some of the rows see.
 struct Stretch<'a> {
     k: &'a Tensor,
     v: &'a Tensor,
     first: usize,
     rows: Range<usize>,
-    /// Where the rows are.
     position: Position,
-    /// Its parts: the number of the first in the sequence, how many there are, and where they go.
+    /// Split-K parts: index of the first in the sequence, count, and output index.
     parts: (usize, usize, usize),
 }
 
-/// Where rows are.
 enum Position {
-    /// All at one place, or all so far on that they see the same.
+    /// The same for all rows, or so far ahead that all see the same keys.
     One(usize),
-    /// u32, each at its own.
+    /// One per row, u32.
     Each(Tensor),
 }
 
-/// Attention of one row of a sequence, and the sums of its weights between borders.
 pub fn decode(
     q: &Tensor,
     k: &Tensor,
@@ -67,7 +62,7 @@ pub fn decode(
     Ok((out, sums.pop().flatten()))
 }
 
-/// Attention of one row for each of several tails behind a prefix: nothing is hidden from any.
+/// Attention of one row per tail behind a prefix, without hidden keys.
 pub fn branches(
     q: &Tensor,
     (k, v): (&Tensor, &Tensor),
@@ -92,7 +87,7 @@ pub fn branches(
         let (first, rows) = (site.first_key, 0..tails.len());
         stretches.push(Stretch { k, v, first, rows, position, parts: (first_part, before, 0) });
     }
-    // As many parts for every tail, so that all have been written.
+    // The same number of parts per tail, so that all are written.
     let own_part = base / SPLIT_K;
     let own = last / SPLIT_K + 1 - own_part;
     for (row, &(k, v)) in tails.iter().enumerate() {
@@ -115,32 +110,30 @@ fn width(q: &Tensor) -> Result<usize> {
     operands::width(q.dim(2)?, &WIDTHS)
 }
 
-/// One query each of rows at `positions`.
 struct DecodeRows<'a> {
     /// (rows, heads, d)
     q: &'a Tensor,
     site: &'a Site,
     positions: &'a [usize],
-    /// Position of the first key that there is.
+    /// Position of the first key held.
     first_key: usize,
-    /// The number of the first part in the sequence, and how many there are.
     first_part: usize,
     parts: usize,
     width: usize,
 }
 
-/// The kernels' outputs: f32, by part or piece, row and head.
+/// Kernel outputs in f32, per part or piece, row and head.
 struct Written {
     /// (parts, rows, heads, d)
     sums: Tensor,
     /// (parts, rows, heads, 2)
     ends: Tensor,
-    /// (pieces, rows, heads, 2), where somebody asks.
+    /// (pieces, rows, heads, 2), if requested.
     pieces: Option<Tensor>,
 }
 
 impl DecodeRows<'_> {
-    /// The rows' attention, and the sums of the weights of those that are `asked` for. `apart`: where two stretches of keys meet.
+    /// Attention output, and segment sums of the rows in `asked`. `apart`: the border between two runs of keys.
     fn attend(
         &self,
         stretches: &[Stretch<'_>],
@@ -150,7 +143,7 @@ impl DecodeRows<'_> {
         let device = self.q.device().as_cuda_device()?;
         let (rows, heads, d) = self.q.dims3()?;
         let cuts = asked.iter().any(Option::is_some).then(|| Cuts::of(self, asked, apart));
-        // SAFETY: every part of every row is written by one of the stretches, and every piece that it sees.
+        // SAFETY: the stretches together write every part of every row and every piece that the row sees.
         let written = unsafe {
             Written {
                 sums: launch::unwritten::<f32>(device, (self.parts, rows, heads, d))?,
@@ -161,7 +154,7 @@ impl DecodeRows<'_> {
                 },
             }
         };
-        // A tensor has no place for nothing, and the kernels take a pointer for being asked.
+        // Tensors cannot be empty, and the kernels take a pointer as the request.
         let borders = match &cuts {
             Some(cuts) => {
                 let borders =
@@ -227,7 +220,7 @@ impl DecodeRows<'_> {
         let queries = if self.width > 128 { 16 * warps } else { 0 };
         let grid =
             Grid { blocks, threads, shared: shared_bytes(self.width, block_keys(self.width), queries) };
-        // SAFETY: the rows and parts are within what is written to, pieces as many as the cuts make, and strides the tensors'.
+        // SAFETY: rows and parts are within the outputs, there are as many pieces as cuts make, and the strides are the tensors'.
         unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments) }
     }
 
@@ -242,12 +235,12 @@ impl DecodeRows<'_> {
         arguments.push(pointer(&out, device)?.into());
         let name = format!("attention_join_{}", suffix(self.q.dtype())?);
         let grid = Grid { blocks: [rows * heads, 1, 1], threads: JOINING, shared: 0 };
-        // SAFETY: a block a row and head, of which there are as many parts.
+        // SAFETY: one block per row and head; the part count matches.
         unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
         Ok(out)
     }
 
-    /// The sums of a row's weights over the sinks and the segments, f32 (heads, 1 + segments).
+    /// Sums of a row's weights over the sinks and segments, f32 (heads, 1 + segments).
     fn recorded(&self, row: usize, borders: &[usize], cuts: &Cuts, pieces: &Tensor) -> Result<Tensor> {
         let (rows, heads, _) = self.q.dims3()?;
         let end = self.positions[row] + 1;
@@ -257,14 +250,14 @@ impl DecodeRows<'_> {
             lie: [1, rows * heads],
             heads,
             pieces: cuts.number(end, end),
-            // The scores are powers of two.
+            // Scores are exponents of base 2.
             unit: std::f32::consts::LN_2,
         };
         pieces.shares(firsts, self.site.sinks.as_ref())
     }
 }
 
-/// Where the kernels cut the keys into pieces: at the starts of their blocks, and at borders.
+/// Piece boundaries: kernel block starts and segment borders.
 struct Cuts {
     /// Ascending, after the first key and before the end.
     borders: Vec<usize>,
@@ -275,7 +268,6 @@ struct Cuts {
 }
 
 impl Cuts {
-    /// Of the borders that any row asks for, and where stretches meet.
     fn of(rows: &DecodeRows<'_>, asked: &[Option<&[usize]>], apart: Option<usize>) -> Self {
         let block = block_keys(rows.width);
         let start = (rows.first_part * SPLIT_K).max(rows.first_key);
@@ -288,7 +280,7 @@ impl Cuts {
         Cuts { borders, start, first_block: start / block, end, block }
     }
 
-    /// The number of the piece that begins at a border, and for `end` of the one after all: `attention.cu` counts the same.
+    /// Index of the piece starting at `border`; for `end`, one past the last. Must match `attention.cu`.
     fn number(&self, border: usize, end: usize) -> usize {
         if border >= end {
             return self.begun(end - 1) + 1;
@@ -296,7 +288,7 @@ impl Cuts {
         if border <= self.start { 0 } else { self.begun(border) }
     }
 
-    /// The number of the last piece that begins at or before a key.
+    /// Index of the last piece starting at or before a key.
     fn begun(&self, key: usize) -> usize {
         key / self.block - self.first_block + self.borders.partition_point(|border| *border <= key)
     }

@@ -1,4 +1,4 @@
-//! Sums of chosen rows' weights over segments of keys: of half precision on tensor cores, of f32 by [`super::rows`].
+//! Segment sums of chosen rows' weights: half precision on tensor cores, f32 by [`super::rows`].
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -11,16 +11,15 @@ use crate::transfer;
 
 const MODULE: Module =
     Module { name: "palimpsest-masses", ptx: include_str!(concat!(env!("OUT_DIR"), "/masses.ptx")) };
-/// Threads of every kernel.
 const THREADS: u32 = 128;
-/// Keys of a piece, of which each query's greatest score and sum are known: `PIECE` in `masses.cu`.
+/// Keys per piece, for which each query's maximum and sum are stored: `PIECE` in `masses.cu`.
 const PIECE: usize = 1024;
 /// Queries are padded to a multiple of this: `BN` in `masses.cu`.
 const PASSING: usize = 64;
-/// Heads that the kernels are made for; narrower ones take the next wider.
+/// Head widths of the compiled kernels; narrower heads use the next wider.
 const WIDTHS: [usize; 3] = [64, 128, 256];
 
-/// See [`super::super::Kernel::segment_sums`]; nothing comes back from the device. Positions are counted from the first key.
+/// See [`super::super::Kernel::segment_sums`]. No device-to-host transfer. Positions are relative to the first key.
 pub fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {
     if q.dtype() == DType::F32 {
         return super::rows::segment_sums(q, k, of);
@@ -32,7 +31,7 @@ pub fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> 
     let ((r, heads, d), dtype) = (q.dims3()?, suffix(q.dtype())?);
     let (q, k) = (Operand::new(&q, false, device)?, Operand::new(k, true, device)?);
     let width = operands::width(d, &WIDTHS)?;
-    // Vectors that stay in the registers of a thread block.
+    // Vectors kept in a thread block's registers.
     let of_block = if width > 128 { 64 } else { 128 };
     let wide = d.is_multiple_of(8) && q.is_wide() && k.is_wide();
     let (kv_heads, padded) = (k.heads(), r.next_multiple_of(PASSING));
@@ -41,7 +40,7 @@ pub fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> 
     let blocks = seen.start / of_block..seen.end.div_ceil(of_block);
     let (first, columns) = (blocks.start * of_block, blocks.len() * of_block);
     let segments = bounds.len().saturating_sub(1);
-    // SAFETY: the kernels write what is read: of every piece and query how it stands, and with the whole; every key's column; each sum.
+    // SAFETY: the kernels write all that is read: each piece's and query's softmax state and totals, every key's column, each sum.
     let (ends, wholes, by_key, out) = unsafe {
         (
             launch::unwritten::<f32>(device, (pieces.len(), heads, padded, 2))?,
@@ -65,7 +64,7 @@ pub fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> 
     operands.extend(rule(&site));
     operands.push(int(wide.into()));
     let shared = (2 * PASSING * 2 * (width + 8)) as u32;
-    // SAFETY, of all four: the keys are as many as the last query sees, strides are the tensors', and what is written has room for it.
+    // SAFETY (all four): the keys reach the last visible one, the strides are the tensors', and the outputs are large enough.
     let run = |name: &str, blocks: [usize; 3], shared: u32, arguments: &[Argument]| unsafe {
         launch::launch(device, &MODULE, name, &Grid { blocks, threads: THREADS, shared }, arguments)
     };

@@ -1,9 +1,8 @@
-//! Attention by kernels of our own on CUDA. Built with the feature `cuda` only.
+//! Custom CUDA attention kernels (feature `cuda`).
 //!
-//! The kernels are in `attention.cu`, `masses.cu` and `rows.cu`. `build.rs` compiles them to PTX, which the driver compiles for its
-//! card. A prompt's rows are FlashAttention-2's scheme on tensor cores; single rows split the keys into parts that are joined. What
-//! chosen rows pay to segments is summed in f32 without a weight being written: of half precision on tensor cores (`masses.cu`), of
-//! f32 on the others (`rows.cu`).
+//! `build.rs` compiles `attention.cu`, `masses.cu` and `rows.cu` to PTX. Prefill follows FlashAttention-2 on tensor cores; decode uses
+//! split-K with a merge kernel. Segment sums accumulate in f32 without storing weights: half precision on tensor cores (`masses.cu`),
+//! f32 on CUDA cores (`rows.cu`).
 
 use candle_core::{Device, Result, Tensor};
 
@@ -18,7 +17,7 @@ mod operands;
 mod prefill;
 mod rows;
 
-/// The kernels. They count positions as the sequence does, so that its parts are the same wherever the cache begins.
+/// The kernels count positions in the sequence, so split-K parts do not depend on where the cache begins.
 pub struct Fused;
 
 impl Kernel for Fused {

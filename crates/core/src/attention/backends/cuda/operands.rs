@@ -1,4 +1,4 @@
-//! The kernels' arguments for tensors and a site.
+//! Kernel arguments from tensors and sites.
 
 use candle_core::{CudaDevice, Result, Tensor};
 
@@ -9,15 +9,13 @@ use crate::fused::launch::{Argument, Module, Pointer, typed};
 pub const MODULE: Module =
     Module { name: "palimpsest-attention", ptx: include_str!(concat!(env!("OUT_DIR"), "/attention.ptx")) };
 
-/// A tensor whose last dimension lies side by side, with its pointer.
 pub struct Operand {
     tensor: Tensor,
     pointer: Pointer,
 }
 
 impl Operand {
-    /// A tensor (.., .., d) as it lies, or a copy of it where its rows do not begin at multiples of 8 bytes; `dense`: or do not
-    /// follow each other.
+    /// Takes (.., .., d) without a copy if rows are aligned to 8 bytes. `dense`: rows must also be contiguous.
     pub fn new(x: &Tensor, dense: bool, device: &CudaDevice) -> Result<Self> {
         let (_, n, d) = x.dims3()?;
         let strides = x.stride();
@@ -33,41 +31,38 @@ impl Operand {
         Ok(Operand { tensor, pointer })
     }
 
-    /// Its first dimension.
     pub fn heads(&self) -> usize {
         self.tensor.dims()[0]
     }
 
-    /// True if rows begin at multiples of 16 bytes.
+    /// True if rows are aligned to 16 bytes.
     pub fn is_wide(&self) -> bool {
         let bytes = self.tensor.dtype().size_in_bytes();
         self.pointer.is_aligned(16)
             && self.tensor.stride()[..2].iter().all(|s| (s * bytes).is_multiple_of(16))
     }
 
-    /// Where it is, and the stride of its first dimension.
+    /// Pointer and stride of the first dimension.
     pub fn by_first(&self) -> [Argument; 2] {
         [self.pointer.into(), Long(self.tensor.stride()[0] as i64)]
     }
 
-    /// Where it is, and the strides of its first two dimensions.
+    /// Pointer and strides of the first two dimensions.
     pub fn by_both(&self) -> [Argument; 3] {
         let strides = self.tensor.stride();
         [self.pointer.into(), Long(strides[0] as i64), Long(strides[1] as i64)]
     }
 }
 
-/// To the first element of f32, f16 or bf16.
 pub fn pointer(x: &Tensor, device: &CudaDevice) -> Result<Pointer> {
     typed!(x.dtype(), T => Pointer::strided::<T>(x, device))
 }
 
-/// The logits of sinks, if there are any.
 pub fn sinks(sinks: Option<&Sinks>, device: &CudaDevice) -> Result<Pointer> {
     sinks.map_or(Ok(Pointer::NOTHING), |sinks| Pointer::to::<f32>(sinks.tensor(), device))
 }
 
-/// The arguments by which `attention.cu` makes scores of products and knows the keys that a query sees: `Rule` there.
+/// Scale, softcap and mask arguments: `Rule` in `attention.cu`.
 pub fn rule(site: &Site) -> [Argument; 4] {
     use std::f32::consts::LOG2_E;
     let (unit, inner) = match site.softcap {
@@ -77,12 +72,11 @@ pub fn rule(site: &Site) -> [Argument; 4] {
     [Float(unit), Float(inner), Float(site.softcap.unwrap_or(0.0)), int(site.window.unwrap_or(0))]
 }
 
-/// A count or a position. Contexts have fewer than an i32 counts; a window that is larger shows all, as none does.
+/// Clamps to i32: contexts are shorter, and a larger window masks nothing.
 pub fn int(n: usize) -> Argument {
     Int(i32::try_from(n).unwrap_or(i32::MAX))
 }
 
-/// The narrowest of the kernels for heads of `d`, if there is one.
 pub fn width(d: usize, widths: &[usize]) -> Result<usize> {
     match widths.iter().find(|width| d <= **width) {
         Some(width) => Ok(*width),
@@ -90,8 +84,7 @@ pub fn width(d: usize, widths: &[usize]) -> Result<usize> {
     }
 }
 
-/// Bytes of shared memory of a block of the kernels of a width: two blocks of `keys` keys and values, and `kept` queries. A row is 16
-/// bytes longer than its numbers.
+/// Shared memory of a block in bytes: double-buffered `keys` keys and values, and `kept` queries. Rows are padded by 16 bytes.
 pub fn shared_bytes(width: usize, keys: usize, kept: usize) -> u32 {
     ((kept + 4 * keys) * 2 * (width + 8)) as u32
 }

@@ -1,4 +1,4 @@
-//! Attention of the rows of a prompt.
+//! Prefill attention.
 
 use candle_core::cuda_backend::WrapErr;
 use candle_core::cuda_backend::cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
@@ -8,17 +8,16 @@ use super::super::super::Site;
 use super::operands::{self, MODULE, Operand, int, pointer, rule, shared_bytes};
 use crate::fused::launch::{self, Grid, suffix, typed};
 
-/// A kernel of `attention.cu`.
 struct Prefill {
     width: usize,
     kind: &'static str,
     threads: u32,
     queries: usize,
-    /// Queries kept in shared memory: all of the block, or none.
+    /// Queries kept in shared memory: the whole block, or none.
     kept: usize,
 }
 
-/// Narrowest first, and of a width that which asks for most shared memory: the first one that serves is the fastest.
+/// Narrowest first, and per width the largest shared memory first: the first that fits is the fastest.
 const KERNELS: [Prefill; 7] = [
     Prefill { width: 64, kind: "", threads: 256, queries: 128, kept: 0 },
     Prefill { width: 80, kind: "", threads: 256, queries: 128, kept: 0 },
@@ -30,7 +29,6 @@ const KERNELS: [Prefill; 7] = [
 ];
 
 impl Prefill {
-    /// The kernel for heads of `d` on a card.
     fn of(d: usize, device: &CudaDevice) -> Result<&'static Prefill> {
         let context = device.cuda_stream().context().clone();
         let most = context.attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).w()?;
@@ -46,7 +44,6 @@ impl Prefill {
     }
 }
 
-/// See [`super::super::super::run`].
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
     let ((l, heads, d), (kv_heads, keys, _)) = (q.dims3()?, k.dims3()?);
@@ -68,7 +65,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Tens
     let name = format!("attention_prefill_{}_{}{}", suffix(dtype)?, kernel.width, kernel.kind);
     let blocks = [l.div_ceil(kernel.queries), heads, 1];
     let grid = Grid { blocks, threads: kernel.threads, shared: kernel.shared() };
-    // SAFETY: `out` has the queries' rows, the keys are as many as the last query sees, and strides are those of the tensors.
+    // SAFETY: `out` has the queries' rows, the keys reach the last visible one, and the strides are the tensors'.
     unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
     Ok(out)
 }

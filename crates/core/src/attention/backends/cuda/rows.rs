@@ -1,4 +1,4 @@
-//! Sums of chosen rows' weights over segments of keys, in f32.
+//! Segment sums of chosen rows' weights, in f32.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,17 +16,16 @@ use crate::transfer;
 
 const MODULE: Module =
     Module { name: "palimpsest-rows", ptx: include_str!(concat!(env!("OUT_DIR"), "/rows.ptx")) };
-/// Threads of every kernel.
 const THREADS: u32 = 256;
-/// Keys of a piece at most.
+/// Maximum keys per piece.
 const PIECE: usize = 1024;
-/// Rows at a time: what is known of each and every piece is held.
+/// Rows per launch; bounds the memory of per-row, per-piece state.
 const ROWS: usize = 512;
-/// Rows of a block of the kernels for many rows and for few.
+/// Rows per block of the many-row and the few-row kernels.
 const MANY: usize = 64;
 const FEW: usize = 8;
 
-/// See [`super::super::Kernel::segment_sums`]; nothing comes back from the device. Positions are counted from the first key.
+/// See [`super::super::Kernel::segment_sums`]. No device-to-host transfer. Positions are relative to the first key.
 pub fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &RowSums<'_>) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
     let k = Operand::new(k, true, device)?;
@@ -43,7 +42,7 @@ pub fn segment_sums(q: &Tensor, k: &Tensor, RowSums { site, rows, bounds }: &Row
     all.ok_or_else(|| candle_core::Error::Msg("sums over no rows".to_owned()))
 }
 
-/// Of queries (r, heads, d) at `site`.
+/// Queries: (r, heads, d).
 fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Tensor> {
     let device = q.device().as_cuda_device()?;
     let (r, heads, d) = q.dims3()?;
@@ -57,7 +56,7 @@ fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Ten
     let cuts = transfer::upload(cuts.iter().map(|cut| *cut as u32).collect(), pieces + 1, q.device())?;
     let (kind, of_block) = if r * group <= FEW { ("few", FEW) } else { ("many", MANY) };
     let row_blocks = (r * group).div_ceil(of_block);
-    // SAFETY: the kernel writes each row's part of each piece, each block's of each sum, and each sum.
+    // SAFETY: the kernel writes each row's state per piece, each block's partial sums, and each sum.
     let (ends, parts, out) = unsafe {
         (
             launch::unwritten::<f32>(device, (heads, r, pieces, 2))?,
@@ -80,14 +79,13 @@ fn of_rows(q: &Tensor, k: &Operand, site: &Site, bounds: &[usize]) -> Result<Ten
     arguments.push(Pointer::to::<f32>(&out, device)?.into());
     let name = format!("rows_{kind}");
     let grid = Grid { blocks: [pieces, row_blocks, kv_heads], threads: THREADS, shared: 0 };
-    // SAFETY: all that the rows see is among the keys, there are as many cuts as pieces and one, strides are the tensors', and
-    // the counters are 0: whatever used them before is over, since a card has one stream, and left them so.
+    // SAFETY: the keys include all visible ones, there is one more cut than pieces, strides are the tensors', and the counters are 0:
+    // a device has one stream, and each launch resets them.
     unsafe { launch::launch(device, &MODULE, &name, &grid, &arguments)? };
     Ok(out)
 }
 
-/// At least so many counters, which are 0 before a launch and after it. Kept for the process, so that nothing need be filled for
-/// a launch.
+/// At least `count` counters that are 0 before and after a launch. Cached per device, so that no launch has to clear them.
 fn counters(count: usize, device: &CudaDevice) -> Result<Tensor> {
     static KEPT: Mutex<Option<HashMap<DeviceId, Tensor>>> = Mutex::new(None);
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,15 +98,14 @@ fn counters(count: usize, device: &CudaDevice) -> Result<Tensor> {
     Ok(counters)
 }
 
-/// Which pieces each segment is: segment s is `firsts[s]..firsts[s + 1]`.
+/// Pieces per segment: segment s is `firsts[s]..firsts[s + 1]`.
 struct Segments {
-    /// None where there are no segments, since a tensor has no place for nothing.
+    /// `None` without segments, since tensors cannot be empty.
     firsts: Option<Tensor>,
     count: usize,
 }
 
 impl Segments {
-    /// On the device of a tensor.
     fn of(firsts: Vec<u32>, like: &Tensor) -> Result<Self> {
         let count = firsts.len().saturating_sub(1);
         let firsts = match firsts.len() {
@@ -118,7 +115,6 @@ impl Segments {
         Ok(Segments { firsts, count })
     }
 
-    /// As kernels are told.
     fn arguments(&self, device: &CudaDevice) -> Result<[Argument; 2]> {
         let firsts = match &self.firsts {
             Some(firsts) => Pointer::to::<u32>(firsts, device)?,
@@ -128,7 +124,6 @@ impl Segments {
     }
 }
 
-/// The borders of pieces of keys that rows see.
 fn cuts(seen: &Range<usize>, bounds: &[usize]) -> Vec<usize> {
     let within = |border: &usize| seen.start < *border && *border < seen.end;
     let even = (seen.start / PIECE + 1..).map(|n| n * PIECE).take_while(|border| *border < seen.end);
@@ -139,21 +134,20 @@ fn cuts(seen: &Range<usize>, bounds: &[usize]) -> Vec<usize> {
     cuts
 }
 
-/// The softmax of one row of each head over pieces of its keys, from another kernel.
+/// Softmax state of one row per head over pieces of its keys, from another kernel.
 pub struct Pieces<'a> {
-    /// The greatest score and the sum of weights relative to it, beside each other, f32.
+    /// Interleaved maximum and sum of weights relative to it, f32.
     pub ends: &'a Tensor,
-    /// The strides of heads and pieces.
+    /// Strides of heads and pieces.
     pub lie: [usize; 2],
     pub heads: usize,
     pub pieces: usize,
-    /// 1 of the greatest score in powers of e.
+    /// Natural-log units per unit of score.
     pub unit: f32,
 }
 
 impl Pieces<'_> {
-    /// The weight that the row pays to the sinks and to each segment, f32 (heads, 1 + segments): segment s is the pieces
-    /// `firsts[s]..firsts[s + 1]`.
+    /// Weight on the sinks and on each segment, f32 (heads, 1 + segments): segment s is the pieces `firsts[s]..firsts[s + 1]`.
     pub fn shares(&self, firsts: Vec<u32>, sinks: Option<&Sinks>) -> Result<Tensor> {
         let device = self.ends.device().as_cuda_device()?;
         let segments = Segments::of(firsts, self.ends)?;
@@ -166,7 +160,7 @@ impl Pieces<'_> {
         arguments.extend(segments.arguments(device)?);
         arguments.push(Pointer::to::<f32>(&out, device)?.into());
         let grid = Grid { blocks: [self.heads, 1, 1], threads: THREADS, shared: 0 };
-        // SAFETY: a block a head, which has as many pieces; `firsts` names pieces.
+        // SAFETY: one block per head with `pieces` pieces; `firsts` indexes pieces.
         unsafe { launch::launch(device, &MODULE, "rows_shares", &grid, &arguments)? };
         Ok(out)
     }

@@ -1,4 +1,4 @@
-//! The block against the definition in f64, at any cut, read or generated.
+//! The block against its definition in f64, for any chunking, in prefill and decode.
 
 use candle_core::Device;
 
@@ -11,7 +11,7 @@ const SPEC: DeltaNetSpec = DeltaNetSpec { key_heads: 2, value_heads: 4, key_dim:
 const HIDDEN: usize = 9;
 const EPS: f64 = 1e-6;
 
-/// A block's weights as plain tensors, in the order of its fields; matrices are (out, in).
+/// Weights in the order of the block's fields; matrices are (out, in).
 fn weights() -> [Tensor; 9] {
     let some = |seed: u64, shape: &[usize], size: f32| {
         let numbers: Vec<f32> = numbers(seed, shape.iter().product()).iter().map(|x| x * size).collect();
@@ -53,7 +53,6 @@ fn x(l: usize) -> Tensor {
     Tensor::from_vec(numbers(20, l * HIDDEN), (l, HIDDEN), &Device::Cpu).unwrap()
 }
 
-/// The block over tokens that follow each other.
 fn advance(
     block: &DeltaNet,
     site: &DeltaSite,
@@ -128,7 +127,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Runs the block over `x`, `cut` tokens at a time; the last `generated` in the way of generating.
+/// Runs the block over `x`, `cut` tokens at a time, and the last `generated` in decode.
 fn run(block: &DeltaNet, x: &Tensor, cut: usize, generated: usize) -> Tensor {
     let l = x.dim(0).unwrap();
     let mut state = start(x.dtype());

@@ -1,4 +1,4 @@
-//! The rule in blocks, token by token and on slices against the definition in f64.
+//! The blocked, recurrent and slice implementations against the definition in f64.
 
 use candle_core::{DType, Device};
 
@@ -7,23 +7,22 @@ use crate::attention::delta::normalised;
 use crate::attention::{DeltaSite, Event, MassObserver, Observer};
 use crate::span::Span;
 
-/// Sizes of a case: key heads, value heads, key_dim, value_dim.
+/// Key heads, value heads, key_dim, value_dim.
 type Sizes = (usize, usize, usize, usize);
 
 type Rule = fn(&Inputs, &Tensor) -> Result<(Tensor, Tensor)>;
 
-/// The difficulty of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Decays and strengths as models have them.
+    /// Typical decays and strengths.
     Plain,
-    /// Nothing is forgotten, everything is written, and three tokens in four have the same key.
+    /// No decay, full strength, and three of four tokens share a key.
     RepeatedKeys,
-    /// Log decays of -30, -1e-6 and in between, strengths of almost 0 and 1.
+    /// Log decays of -30, -1e-6 and in between, strengths near 0 and 1.
     Extreme,
 }
 
-/// Numbers in -1..1, the same for the same seed.
+/// Deterministic numbers in -1..1.
 pub(in crate::model::layers) fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed;
     let mut number = || {
@@ -43,7 +42,7 @@ fn inputs(kind: Kind, l: usize, sizes: Sizes) -> Inputs {
     Inputs { q: normalised(&raw.q, scale).unwrap(), k: normalised(&raw.k, 1.0).unwrap(), ..raw }
 }
 
-/// Inputs whose queries and keys are not normalised yet.
+/// Inputs with unnormalised queries and keys.
 fn raw(kind: Kind, l: usize, (key_heads, value_heads, key_dim, value_dim): Sizes) -> Inputs {
     let device = &Device::Cpu;
     let mut k = numbers(1, l * key_heads * key_dim);
@@ -92,7 +91,7 @@ pub(in crate::model::layers) fn flat(x: &Tensor) -> Vec<f64> {
     x.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// The definition, one number at a time: outputs and state.
+/// Scalar definition: outputs and state.
 pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
     let (l, key_heads, dk) = inputs.q.dims3().unwrap();
     let (_, value_heads, dv) = inputs.v.dims3().unwrap();
@@ -118,7 +117,7 @@ pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec
     (out, s)
 }
 
-/// The largest difference, relative to the largest number.
+/// Largest difference relative to the largest value.
 pub(in crate::model::layers) fn apart(found: &Tensor, expected: &[f64]) -> f64 {
     let found = flat(found);
     assert_eq!(found.len(), expected.len());
@@ -159,7 +158,7 @@ fn every_form_of_the_rule_equals_the_definition_at_any_length() {
 #[test]
 fn a_carried_state_makes_any_cut_equal_to_the_whole() {
     let sizes = SIZES[0];
-    // Longer than what is prepared together.
+    // Exceeds [`TOGETHER`].
     let l = TOGETHER + 150;
     for kind in KINDS {
         let (inputs, start) = (inputs(kind, l, sizes), state(sizes));
@@ -178,7 +177,7 @@ fn a_carried_state_makes_any_cut_equal_to_the_whole() {
             let (out, after) = (apart(&Tensor::cat(&outputs, 0).unwrap(), &out), apart(&state, &after));
             assert!(out < 1e-5 && after < 1e-5, "{kind:?}, cut {cut}: {out:e}, {after:e}");
         }
-        // Read most, generate the rest.
+        // Prefill most tokens, decode the rest.
         let (_, state) = chunked(&inputs.narrow(0, l - 9).unwrap(), &start).unwrap();
         let (found, state) = recurrent(&inputs.narrow(l - 9, 9).unwrap(), &state).unwrap();
         assert!(apart(&state, &after) < 1e-5);
@@ -204,7 +203,7 @@ fn outputs_are_the_sums_of_values_under_the_observed_implicit_attention() {
     let (l, sizes) = (150, SIZES[0]);
     let (_, value_heads, _, value_dim) = sizes;
     for kind in KINDS {
-        // A span for each token, so that the observer reports every single weight.
+        // One span per token, so that the observer reports single weights.
         let tokens: Vec<Span> = (0..l).map(|t| Span::new(format!("{t}"), t..t + 1)).collect();
         let mut observer = MassObserver::new(tokens.clone(), tokens, l).unwrap();
         let Inputs { q, k, g, beta, v } = raw(kind, l, sizes);

@@ -1,34 +1,32 @@
-//! Products of bf16 numbers by AMX: tiles of 16 rows of 64 bytes, of which one instruction multiplies two.
+//! bf16 products by AMX: tiles of 16 rows of 64 bytes, multiplied by one instruction.
 //!
-//! The layout of a panel is that of AMX: pairs of inputs by outputs. Written after Intel's manual (volume 2, TDPBF16PS; volume 1,
-//! chapter 18) and never run: no machine that this was written on has AMX. So it is used only where the system grants the tiles and a
-//! first product agrees with the plain definition ([`super`]).
+//! Panels have AMX's layout: pairs of inputs by outputs. Written from Intel's manual (volume 2, TDPBF16PS; volume 1, chapter 18) and never
+//! run, since no development machine had AMX. Hence used only if the system grants the tiles and a self-test passes ([`super`]).
 
 use super::target::{PANEL, Target};
 use crate::bfloat;
 
-/// Rows that are multiplied with a panel at once: two tiles.
+/// Rows per call: two tiles.
 pub const ROWS: usize = 32;
-/// Rows of a tile, and pairs of a row of it.
+/// Rows of a tile, and pairs per row.
 const TILE: usize = 16;
 
-/// True if the processor has the tiles, and the system grants them.
 pub fn is_here() -> bool {
     has_tiles() && granted()
 }
 
-/// AMX-TILE and AMX-BF16, and the products in pairs that the rest of bf16's kernels use.
+/// AMX-TILE, AMX-BF16 and AVX512-BF16.
 fn has_tiles() -> bool {
     let extended = std::arch::x86_64::__cpuid_count(7, 0).edx;
     bfloat::multiplies() && extended & (1 << 24) != 0 && extended & (1 << 22) != 0
 }
 
-/// Asks Linux for the state of the tiles, which a process has not unless it asks.
+/// Requests permission for tile state from Linux.
 #[cfg(target_os = "linux")]
 fn granted() -> bool {
     const REQUEST: libc::c_long = 0x1023; // ARCH_REQ_XCOMP_PERM
     const TILE_DATA: libc::c_long = 18; // XFEATURE_XTILEDATA
-    // SAFETY: the call reads its two numbers and nothing else.
+    // SAFETY: the call only reads its two numbers.
     unsafe { libc::syscall(libc::SYS_arch_prctl, REQUEST, TILE_DATA) == 0 }
 }
 
@@ -37,19 +35,19 @@ fn granted() -> bool {
     false
 }
 
-/// The tiles' shapes, as LDTILECFG reads them.
+/// Tile shapes in the layout of LDTILECFG.
 #[repr(C, align(64))]
 struct Shapes {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
-    /// Bytes of a row.
+    /// Bytes per row.
     columns: [u16; 16],
     rows: [u8; 16],
 }
 
 impl Shapes {
-    /// Tiles 0 to 3 are sums, 4 and 5 activations of so many rows each, 6 and 7 weights.
+    /// Tiles 0 to 3: sums; 4 and 5: activations with the given rows; 6 and 7: weights.
     fn of(first: usize, second: usize) -> Self {
         let mut shapes =
             Shapes { palette: 1, start_row: 0, reserved: [0; 14], columns: [0; 16], rows: [0; 16] };
@@ -61,10 +59,7 @@ impl Shapes {
     }
 }
 
-/// Up to [`ROWS`] rows `x` (rows, length) times a panel (length, outputs).
-///
-/// # Panics
-/// With slices of other sizes.
+/// Up to [`ROWS`] rows `x` (rows, length) times a panel (length, outputs). Panics if sizes do not match.
 pub fn tile(panel: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
     let rows = x.len() / length.max(1);
     assert!(
@@ -72,11 +67,11 @@ pub fn tile(panel: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
         "This is a bug: a tile of other sizes"
     );
     assert!((1..=ROWS).contains(&rows) && length > 0, "This is a bug: a tile of {rows} rows");
-    // Of few rows the second tile is the first once more, and is left out.
+    // With few rows the second tile repeats the first and is ignored.
     let first = rows.min(TILE);
     let second = if rows > TILE { rows - TILE } else { first };
     let whole = length / TILE;
-    // What is left of the inputs, with zeros after it.
+    // Remaining inputs, zero-padded.
     let (mut x_rest, mut panel_rest) = ([0u32; ROWS * TILE], [0u32; TILE * PANEL]);
     let rest = length - whole * TILE;
     if rest > 0 {
@@ -92,9 +87,9 @@ pub fn tile(panel: &[u32], x: &[u32], length: usize, to: &mut Target<'_>) {
     let activations = [x.as_ptr(), x_rest.as_ptr()];
     let strides = [4 * length, 4 * TILE];
     let counts = [whole, usize::from(rest > 0)];
-    // SAFETY: every load is of rows of 64 bytes: of activations `first` and `second` rows of the strides given, from the first on and
-    // from row `beyond` on, 16 pairs for each of the counts; of weights 16 pairs of 128 bytes. All lie in the slices and arrays above,
-    // as the assertions and the copies make sure, and the sums have room for two tiles of rows of 128 bytes. Nothing else uses tiles.
+    // SAFETY: every load reads rows of 64 bytes: of activations, `first` and `second` rows with the given strides, from the start and from
+    // row `beyond` on, 16 pairs per count; of weights, 16 pairs of 128 bytes. All lie in the slices and arrays above (by the assertions and
+    // copies), and the sums have room for two tiles of rows of 128 bytes. Nothing else uses tiles.
     unsafe {
         std::arch::asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(nostack));
         std::arch::asm!("tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", options(nostack));

@@ -1,9 +1,9 @@
-//! The outputs of a tile, wherever they lie.
+//! Output location of a tile.
 
-/// Outputs of a panel.
+/// Outputs per panel.
 pub const PANEL: usize = 32;
 
-/// The place of a tile's outputs: rows of `stride` numbers, from a column on. Outputs that a row has not are left out.
+/// Rows of `stride` numbers, from a column on. Outputs past the end of a row are dropped.
 pub struct Target<'a> {
     pub y: &'a mut [f32],
     pub stride: usize,
@@ -11,12 +11,11 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The place so many rows below and so many outputs after this one.
+    /// The location offset by `rows` and `outputs`.
     pub fn from(&mut self, rows: usize, outputs: usize) -> Target<'_> {
         Target { y: &mut self.y[rows * self.stride..], stride: self.stride, column: self.column + outputs }
     }
 
-    /// Writes outputs of a row from `offset` outputs after the column on.
     #[inline(always)]
     pub fn write(&mut self, row: usize, offset: usize, values: &[f32]) {
         let from = (self.column + offset).min(self.stride);

@@ -1,10 +1,7 @@
-//! The storage of a GGUF tensor's elements: the types, their sizes, and the meaning of their bytes.
+//! GGUF block types: codes, sizes and bit layouts (source: ggml's `ggml-common.h`, as read by the `gguf` Python package).
 //!
-//! Owns the bit layouts of ggml's blocks. The header reads type codes with it; the file and the loader dequantise with it;
-//! the layers repack with `BlockType::unpack`, whose groups (an int8 a weight; for 16 or 32 of them a whole-numbered multiple
-//! of the block's scale, and of its minimum) hold every block type without loss.
-//!
-//! Source: the block structures of ggml (`ggml-common.h`), as the `gguf` Python package reads them.
+//! The header reads type codes, the file and the loader dequantise, and the layers repack with `BlockType::unpack` into groups of 16 or 32
+//! int8 quants with integer multiples of the block's scale and minimum, which represent every block type without loss.
 
 use candle_core::quantized::GgmlDType;
 use half::{bf16, f16};
@@ -12,14 +9,13 @@ use rayon::prelude::*;
 
 use super::super::blocks::{BlocksError, E2M1_DOUBLED, expect};
 
-/// Columns of a super-block.
 const SUPER: usize = 256;
-/// Most groups in a block.
+/// Maximum groups per block.
 const MOST_GROUPS: usize = SUPER / 16;
-/// Columns that one task dequantises.
+/// Columns dequantised per task.
 const TASK: usize = 64 * SUPER;
 
-/// An element or block type of GGUF that can be read.
+/// A supported GGUF element or block type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // ggml's names
 #[allow(non_camel_case_types)] // as Candle writes them
@@ -40,14 +36,14 @@ pub enum BlockType {
     Mxfp4,
 }
 
-/// The groups of a quantised type: weights that share a scale.
+/// Groups of a quantised type: weights that share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) struct Groups {
     /// 16 or 32.
     pub columns: usize,
-    /// A group has a minimum besides its scale.
+    /// Groups have a minimum besides the scale.
     pub mins: bool,
-    /// The groups of a block have scales of their own, by whole-numbered codes.
+    /// Groups have integer scale codes relative to the block's scale.
     pub codes: bool,
     /// Quants are signed.
     pub signed: bool,
@@ -56,7 +52,7 @@ pub(in crate::model) struct Groups {
 }
 
 impl Groups {
-    /// The least number that makes every quant 0 or more when added.
+    /// Offset that makes all quants non-negative.
     pub fn added(self) -> u8 {
         match (self.signed, self.nibbles) {
             (false, _) => 0,
@@ -67,7 +63,7 @@ impl Groups {
 }
 
 impl BlockType {
-    /// The type of a code; for a code that cannot be read, its name in brackets where it has one.
+    /// The type of a code; the error is the name of an unsupported type in brackets, or empty.
     pub(super) fn from_code(code: u32) -> Result<Self, &'static str> {
         Ok(match code {
             0 => Self::F32,
@@ -85,7 +81,7 @@ impl BlockType {
             30 => Self::BF16,
             39 => Self::Mxfp4,
             4 | 5 => return Err(" (Q4_2 or Q4_3, withdrawn)"),
-            // Q8_1 and Q8_K hold activations between two kernels; no converter writes weights in them.
+            // Q8_1 and Q8_K hold intermediate activations; no converter writes weights in them.
             9 => return Err(" (Q8_1)"),
             15 => return Err(" (Q8_K)"),
             16 => return Err(" (IQ2_XXS)"),
@@ -106,7 +102,7 @@ impl BlockType {
         })
     }
 
-    /// The type as GGUF's own tools write it (`Q4_K`).
+    /// ggml's name (`Q4_K`).
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",
@@ -126,7 +122,7 @@ impl BlockType {
         }
     }
 
-    /// The elements of a block; 1 for the dense types.
+    /// Elements per block; 1 for dense types.
     pub fn columns(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
@@ -135,7 +131,7 @@ impl BlockType {
         }
     }
 
-    /// The bytes of a block.
+    /// Bytes per block.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -154,12 +150,12 @@ impl BlockType {
         }
     }
 
-    /// True if every element is stored on its own, not quantised.
+    /// True for dense types.
     pub fn is_dense(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// Candle's name of the type; `None` for MXFP4, which Candle does not know.
+    /// Candle's type; `None` for MXFP4, which Candle does not support.
     pub fn candle(self) -> Option<GgmlDType> {
         Some(match self {
             Self::F32 => GgmlDType::F32,
@@ -179,7 +175,7 @@ impl BlockType {
         })
     }
 
-    /// The groups of a quantised type; `None` for a dense one.
+    /// Groups of a quantised type; `None` for a dense one.
     pub(in crate::model) fn groups(self) -> Option<Groups> {
         let (columns, mins) = match self {
             Self::F32 | Self::F16 | Self::BF16 => return None,
@@ -197,10 +193,9 @@ impl BlockType {
         })
     }
 
-    /// One block of a quantised type as groups, and the block's scale d and minimum m: weight i of the block is
-    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`, g its group, where `quants` is (columns of the block), `codes` and
-    /// `min_codes` (groups of the block). Both codes are 1 where a block is one group; `min_codes` is left alone where the type
-    /// has no minima. Dense types have no groups and leave all alone.
+    /// Unpacks one block and returns its scale d and minimum m: weight i of group g is
+    /// `(d * codes[g]) * quants[i] + m * min_codes[g]`. `quants`: (columns of the block); `codes`, `min_codes`: (groups of the block), 1 if
+    /// a block is one group. `min_codes` is unchanged for types without minima, everything for dense types.
     pub(in crate::model) fn unpack(
         self,
         block: &[u8],
@@ -208,7 +203,6 @@ impl BlockType {
         codes: &mut [i8],
         min_codes: &mut [i8],
     ) -> (f32, f32) {
-        // A block of 32 columns is one group.
         if self.columns() == 32 {
             codes[0] = 1;
             if let Some(min) = min_codes.first_mut() {
@@ -268,10 +262,7 @@ impl BlockType {
     }
 }
 
-/// The f32 values of `bytes` stored as `dtype`, in order.
-///
-/// # Errors
-/// [`BlocksError`] where `bytes` is not a whole number of blocks.
+/// The f32 values of `bytes` stored as `dtype`, in order. Returns an error unless `bytes` are whole blocks.
 pub fn dequantise(dtype: BlockType, bytes: &[u8]) -> Result<Vec<f32>, BlocksError> {
     let blocks = bytes.len() / dtype.bytes();
     expect("bytes", bytes.len(), blocks * dtype.bytes(), || format!("{blocks} blocks of {}", dtype.name()))?;
@@ -328,22 +319,20 @@ fn dequantise_groups(dtype: BlockType, groups: Groups, bytes: &[u8], out: &mut [
     }
 }
 
-/// The f16 at byte `at`.
 fn half(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Half an E8M0 scale, 2^(code - 128), for quants of twice the value; 255 gives 2^127, as in ggml.
+/// Half an E8M0 scale, 2^(code - 128), for doubled quants; 255 gives 2^127, as in ggml.
 fn half_e8m0(code: u8) -> f32 {
     match code {
-        0 => f32::from_bits(1 << 21), // 2^-128 and 2^-127 lie below what f32 holds with its leading bit
+        0 => f32::from_bits(1 << 21), // 2^-128 and 2^-127 are subnormal
         1 => f32::from_bits(1 << 22),
         _ => f32::from_bits(u32::from(code - 1) << 23),
     }
 }
 
-/// Quants of 4-bit halves of bytes: the low halves are the first half of `quants`, the high ones the second. `quant` makes
-/// a quant of a nibble and its place.
+/// 4-bit quants: low halves first, then high halves. `quant` maps a nibble and its index to a quant.
 #[inline]
 fn nibbles(bytes: &[u8], quants: &mut [i8], quant: impl Fn(i8, usize) -> i8) {
     let half = quants.len() / 2;
@@ -354,15 +343,15 @@ fn nibbles(bytes: &[u8], quants: &mut [i8], quant: impl Fn(i8, usize) -> i8) {
     }
 }
 
-/// 32 fifth bits at the start of `bytes`: 16 for a place whose bit is set.
+/// 32 fifth bits at the start of `bytes`: 16 if the bit is set.
 fn fifth_bits(bytes: &[u8]) -> impl Fn(usize) -> i8 {
     let bits = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     move |i| if bits >> i & 1 == 1 { 16 } else { 0 }
 }
 
-/// The eight codes of scales and minima of a Q4_K or Q5_K block: d, dmin, then 6 bits each in 12 bytes. The first four of both
-/// are the low six bits of bytes 0-3 and 4-7; of the others, bytes 8-11 hold the low halves and the two bits over the first ones the
-/// high parts. Minima are subtracted.
+/// Scale and minimum codes of a Q4_K or Q5_K block: d, dmin, then eight 6-bit codes of each in 12 bytes. The first four of both are the
+/// low six bits of bytes 0-3 and 4-7; for the others, bytes 8-11 hold the low halves, and the top two bits of bytes 0-7 the high parts.
+/// Minima are subtracted.
 fn codes_k(block: &[u8], codes: &mut [i8], min_codes: &mut [i8]) -> (f32, f32) {
     let packed = &block[4..16];
     for i in 0..4 {
@@ -375,8 +364,8 @@ fn codes_k(block: &[u8], codes: &mut [i8], min_codes: &mut [i8]) -> (f32, f32) {
     (half(block, 0), -half(block, 2))
 }
 
-/// Two-bit quants at byte `at`, low pairs first: each run of 32 bytes holds 4 runs of 32 quants. `quant` makes a quant of the pair and
-/// its place in the block.
+/// 2-bit quants at byte `at`, low pairs first: each run of 32 bytes holds 4 runs of 32 quants. `quant` maps a pair and its index to a
+/// quant.
 fn pairs_of_bits(block: &[u8], at: usize, quants: &mut [i8], quant: impl Fn(i8, usize) -> i8) {
     for (i, q) in quants.iter_mut().enumerate() {
         let (run, shift, byte) = (i / 128, i % 128 / 32, i % 32);
@@ -384,7 +373,7 @@ fn pairs_of_bits(block: &[u8], at: usize, quants: &mut [i8], quant: impl Fn(i8, 
     }
 }
 
-/// 16 bytes of 4-bit scale and 4-bit minimum, 64 bytes of 2-bit quants, d, dmin. Minima are subtracted.
+/// Layout: 16 bytes of 4-bit scale and 4-bit minimum, 64 bytes of 2-bit quants, d, dmin. Minima are subtracted.
 fn unpack_q2k(block: &[u8], quants: &mut [i8], codes: &mut [i8], min_codes: &mut [i8]) -> (f32, f32) {
     for ((code, min_code), &packed) in codes.iter_mut().zip(min_codes).zip(&block[..16]) {
         *code = (packed & 15).cast_signed();
@@ -394,7 +383,7 @@ fn unpack_q2k(block: &[u8], quants: &mut [i8], codes: &mut [i8], min_codes: &mut
     (half(block, 80), -half(block, 82))
 }
 
-/// 32 bytes of third bits (set: not minus 4), 64 bytes of 2-bit quants, 16 6-bit scales (8 bytes of low halves, 4 bytes of high pairs), d.
+/// Layout: 32 bytes of third bits (unset: minus 4), 64 bytes of 2-bit quants, 16 6-bit scales (8 bytes of low halves, 4 of high pairs), d.
 fn unpack_q3k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
     let (low, high) = block[96..108].split_at(8);
     for (i, code) in codes.iter_mut().enumerate().take(MOST_GROUPS) {
@@ -405,7 +394,7 @@ fn unpack_q3k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
     (half(block, 108), 0.0)
 }
 
-/// 128 bytes of low halves, 64 bytes of high pairs, 16 signed scales, d. The quants are 6 bits, minus 32.
+/// Layout: 128 bytes of low halves, 64 bytes of high pairs, 16 signed scales, d. Quants are 6 bits, minus 32.
 fn unpack_q6k(block: &[u8], quants: &mut [i8], codes: &mut [i8]) -> (f32, f32) {
     for (code, &packed) in codes.iter_mut().zip(&block[192..208]) {
         *code = packed.cast_signed();

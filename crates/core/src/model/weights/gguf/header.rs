@@ -1,8 +1,7 @@
-//! The header of one GGUF file, parsed from bytes without trusting them.
+//! Parses the untrusted header of a GGUF file: magic, version, metadata, tensor descriptions, alignment.
 //!
-//! Owns the byte-level grammar: magic, version, metadata, tensor descriptions, alignment. Called by
-//! [`GgufFile`](super::GgufFile) with a mapped file and by the fuzz tests with whatever they make up. Allocates at most a
-//! small multiple of the input's length: a count is believed only if that many smallest items fit in the bytes left.
+//! Used by [`GgufFile`](super::GgufFile) and the fuzz tests. Allocates at most a small multiple of the input's length: counts are checked
+//! against the bytes left.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,28 +11,27 @@ use super::GgufError;
 use super::block::BlockType;
 use super::value::{Array, FromValue, Value};
 
-/// Arrays may hold arrays; nobody nests them deeper than two, and recursion must end before the stack does.
+/// Nested arrays deeper than this are rejected, to bound recursion; real files use at most two levels.
 const DEEPEST_ARRAY: usize = 4;
-/// ggml's own limit on dimensions.
 const MOST_DIMENSIONS: u64 = 4;
-/// Where `general.alignment` is absent.
+/// Default of `general.alignment`.
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// One tensor as its file describes it, checked.
+/// A validated tensor description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorInfo {
-    /// The name, unique in the file.
+    /// Name, unique in the file.
     pub name: String,
     /// Row-major shape, outermost dimension first (GGUF writes the reverse).
     pub shape: Vec<usize>,
-    /// The type of the elements.
+    /// Element type.
     pub dtype: BlockType,
-    /// The tensor's bytes, as a range of the file.
+    /// Byte range in the file.
     pub range: Range<usize>,
 }
 
 impl TensorInfo {
-    /// The number of elements (parameters).
+    /// Number of elements (parameters).
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
@@ -49,10 +47,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header of a whole file's `bytes`; `file` is for messages only.
-    ///
-    /// # Errors
-    /// Any fault of [`GgufError`] but those of splits and devices.
+    /// Parses the header from a whole file's `bytes`; `file` is for messages.
     pub fn parse(bytes: &[u8], file: &Path) -> Result<Self, GgufError> {
         let mut reader = Reader { bytes, at: 0, file };
         let magic = bytes.get(..4).unwrap_or(bytes);
@@ -79,7 +74,7 @@ impl Header {
         let metadata = reader.metadata(metadata_count)?;
         let alignment =
             metadata.get("general.alignment").map_or(Some(DEFAULT_ALIGNMENT), u64::from_value).unwrap_or(0);
-        // The specification says a multiple of 8; ggml itself insists on a power of two.
+        // The specification requires a multiple of 8; ggml requires a power of two.
         if !alignment.is_power_of_two() || !(8..=65536).contains(&alignment) {
             return Err(GgufError::Alignment { file: file.to_path_buf(), alignment });
         }
@@ -94,7 +89,7 @@ impl Header {
     }
 }
 
-/// A tensor description before its place in the file is checked.
+/// A tensor description with an unchecked offset.
 struct Described {
     name: String,
     shape: Vec<usize>,
@@ -139,7 +134,6 @@ impl Described {
     }
 }
 
-/// A cursor over the file's bytes.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -191,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Believes a count only if that many items of the smallest possible size fit in what is left.
+    /// Rejects a count if that many items of the smallest size do not fit the rest of the file.
     fn check_count(&self, what: &str, count: u64, smallest: u64) -> Result<usize, GgufError> {
         let fits = count.checked_mul(smallest).is_some_and(|bytes| bytes <= self.left() as u64);
         match usize::try_from(count) {

@@ -1,10 +1,6 @@
-//! Metadata values of a GGUF file, and what they can be read as.
-//!
-//! Filled by [`header`](super::header), read through [`GgufFile::get`](super::GgufFile::get) and
-//! [`require`](super::GgufFile::require). A conversion never wraps or rounds an integer: out of range is not that type.
+//! GGUF metadata values and their conversions, which never wrap or round an integer.
 
-/// A metadata value. Integer and float widths are folded: writers differ in the width they pick for one key, and
-/// readers ask for a number.
+/// A metadata value. Widths are folded, since writers choose different widths for the same key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Any unsigned integer.
@@ -13,15 +9,15 @@ pub enum Value {
     Int(i64),
     /// A 32- or 64-bit float.
     Float(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// UTF-8 text.
     String(String),
-    /// A list of one element type.
+    /// An array of one element type.
     Array(Array),
 }
 
-/// An array of a metadata value, typed as a whole so that a large vocabulary stays compact.
+/// An array, typed as a whole so that large vocabularies stay compact.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Array {
     /// Unsigned integers.
@@ -30,16 +26,16 @@ pub enum Array {
     Ints(Vec<i64>),
     /// Floats.
     Floats(Vec<f64>),
-    /// Truth values.
+    /// Booleans.
     Bools(Vec<bool>),
-    /// Texts.
+    /// Strings.
     Strings(Vec<String>),
-    /// Arrays.
+    /// Nested arrays.
     Arrays(Vec<Array>),
 }
 
 impl Array {
-    /// The number of elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Uints(items) => items.len(),
@@ -51,14 +47,14 @@ impl Array {
         }
     }
 
-    /// True if there are none.
+    /// True if empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Value {
-    /// The value in a few words, for messages: its type, and itself where it is short.
+    /// A short description for messages: the type, and the value if it is short.
     pub fn describe(&self) -> String {
         match self {
             Self::Uint(number) => format!("the integer {number}"),
@@ -72,11 +68,11 @@ impl Value {
     }
 }
 
-/// A type that a metadata value can be read as.
+/// A type that a metadata value converts to.
 pub trait FromValue<'a>: Sized {
     /// The type's name, for messages.
     const WANTED: &'static str;
-    /// The value as this type, or `None` where it is another type or out of range.
+    /// The value as this type; `None` if it has another type or is out of range.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
