@@ -3,7 +3,6 @@
 use palimpsest_core::engine::StopStrings;
 use palimpsest_core::text::{StreamDecoder, Tokenizer};
 
-/// Answers of a batch, in display order.
 pub(super) struct AnswerStreams<'a> {
     answers: Vec<Answer<'a>>,
     turn: usize,

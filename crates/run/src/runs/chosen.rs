@@ -22,7 +22,6 @@ impl RunFolder {
         Ok(known.iter().filter(is_typed).map(|name| (*name).to_owned()).collect())
     }
 
-    /// True if the run has any condition other than the plain one.
     pub fn has_conditions(&self) -> bool {
         self.header.identity.condition_names() != [""]
     }

@@ -8,7 +8,6 @@ use palimpsest_core::attention::Knockout;
 use palimpsest_data::benchmarks::{Benchmark, Context, Setting};
 use palimpsest_data::case::{Case, Probe};
 
-/// A condition; its name is part of every row key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
@@ -17,16 +16,12 @@ pub struct Condition {
     /// Zero-based repetition; each has its own sampling stream.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repetition: u32,
-    /// Setting of the benchmark; absent for the plain one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
-    /// Part of the history that is shown.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
-    /// Memory system whose memories replace the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryContext>,
-    /// Blocked attention path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knockout: Option<Knockout>,
 }
@@ -92,7 +87,6 @@ impl Condition {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
 
-    /// Name of a shown piece: a memory, or the benchmark's segment.
     pub fn segment(&self, benchmark: &Benchmark) -> &'static str {
         if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
     }
@@ -156,7 +150,6 @@ impl Condition {
     }
 }
 
-/// A knock-out in words; see [`palimpsest_core::attention::LayerHoles`].
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
@@ -190,7 +183,6 @@ pub struct Question<'a> {
 }
 
 impl std::fmt::Display for Question<'_> {
-    /// `SR`, or `SR repeat-2`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&named(&self.probe.id, &self.condition.name))
     }

@@ -29,7 +29,6 @@ pub struct Cut {
     /// Maximum prompt tokens ([`Truncation::budget`]).
     pub budget: usize,
     pub by: Truncation,
-    /// Seed for ties and random truncation.
     pub seed: u64,
 }
 
@@ -64,17 +63,14 @@ pub struct Dropped {
 
 /// A truncated case, as shown to a range of its probes.
 pub struct BudgetedCase<P = TokenizedPrompt> {
-    /// Indices of the case's probes.
     pub probes: Range<usize>,
     /// Remaining history; partly dropped segments are stored whole.
     pub history: History,
     pub dropped: Dropped,
-    /// One prompt per probe.
     pub prompts: Vec<P>,
 }
 
 impl<P> BudgetedCase<P> {
-    /// An untruncated case.
     pub fn whole(case: &Case, prompts: Vec<P>) -> Self {
         let (probes, history) = (0..case.probes.len(), case.history.clone());
         BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
@@ -96,7 +92,6 @@ pub enum BudgetError {
     Prompt(#[from] PromptError),
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The middle was cut, and nothing of the history remains.
     #[error(
         "the history does not fit: with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
          that there is room for; raise --context"
@@ -182,7 +177,6 @@ fn fit<P>(
     let all = 0..case.probes.len();
     match (&case.keep, cut.by) {
         (Keep::Chosen, Truncation::Phases(_)) if all.len() > 1 => {
-            // One history for all probes if nothing is dropped.
             if let Ok(whole) = job.part(all.clone(), &measured)
                 && whole.dropped.segments.is_empty()
             {
@@ -366,7 +360,6 @@ impl Fit<'_> {
     }
 }
 
-/// The case with an empty history.
 fn case_without_history(case: &Case) -> Case {
     Case {
         id: case.id.clone(),

@@ -12,7 +12,6 @@ use palimpsest_data::ground::order::sorted_unique;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ContrastError {
-    /// One value's tokens are a prefix of the other's.
     #[error(
         "the values {first:?} and {second:?} cannot be held against each other: the tokens of one are the beginning of the other's; give \
          values that differ in a token"
@@ -22,7 +21,6 @@ pub enum ContrastError {
     Text(#[from] TextError),
 }
 
-/// Token sequences of a probe's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContrastTokens {
     /// The current value at the token where the compared value differs.
@@ -81,7 +79,6 @@ impl ContrastTokens {
         std::iter::once(&self.current).chain(&self.stale).chain(&self.absent)
     }
 
-    /// The current value and the one compared with it.
     pub fn pair(&self) -> Option<ValuePair> {
         let against = self.stale.last().or(self.absent.first())?.token;
         let forced = self.tokens.get(..=self.current.at)?.into();

@@ -35,7 +35,6 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Cost in seconds; the caller sets token counts.
     pub fn of(prefill_seconds: f64, decode_seconds: f64) -> Self {
         Cost { prefill_seconds: Some(prefill_seconds), ..Cost::of_call(decode_seconds) }
     }
@@ -81,7 +80,6 @@ impl Amount {
     }
 }
 
-/// Mean cost per case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanCost {
     pub cases: usize,
@@ -96,12 +94,10 @@ pub struct MeanCost {
 }
 
 impl MeanCost {
-    /// Mean over answers; `None` if there are none.
     pub fn of_answers(rows: &[CostRow]) -> Option<Self> {
         MeanCost::of(rows.iter().filter(|row| row.judge.is_none()))
     }
 
-    /// Mean over judge calls; `None` if there are none.
     pub fn of_judges(rows: &[CostRow]) -> Option<Self> {
         MeanCost::of(rows.iter().filter(|row| row.judge.is_some()))
     }

@@ -21,7 +21,6 @@ pub enum RunError {
     DifferentRun { dir: PathBuf, differences: Vec<Difference> },
     #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
     Measures { path: PathBuf, reason: String },
-    /// Rows of an older format that would be misread.
     #[error(
         "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
          answer; move the file away and measure the causes again"

@@ -54,7 +54,6 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
         for probe in &case.probes {
             let row = rows.get(&(case.case.as_str(), probe.id.as_str()));
             let answer = row.filter(|row| row.error.is_none()).and_then(|row| row.answer.clone());
-            // A broken row can never be answered, so it is exported as missing.
             if answer.is_none() && case.broken.is_none() {
                 missing += usize::from(row.is_none());
                 lacking.push(format!("{}/{}", case.case, probe.id));
@@ -163,7 +162,6 @@ fn failed(error: String) -> AnswerRow {
     AnswerRow { error: Some(error), ..AnswerRow::default() }
 }
 
-/// Splits the thought from the answer.
 fn imported_row(text: Option<&str>) -> AnswerRow {
     let Some(text) = text else { return failed("the imported file has no answer".to_owned()) };
     let Split { thought, answer } = Split::of_foreign(text);

@@ -52,7 +52,6 @@ impl FilePlan {
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
     }
 
-    /// Numbers of rows and of broken rows.
     pub fn rows(&self) -> (usize, usize) {
         (self.cases.len(), self.broken.len())
     }

@@ -33,7 +33,6 @@ pub struct RunHeader {
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub identity_version: u32,
     pub identity: Identity,
-    /// Shard of the cases; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
     pub machine: Machine,
@@ -85,12 +84,10 @@ pub struct Identity {
     pub seed: u64,
     pub only: Option<String>,
     pub limit: Option<usize>,
-    /// Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_probes: Option<usize>,
     pub attention: bool,
     pub version: String,
-    /// Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<CaseSample>,
     /// Empty for the plain condition alone. Since version 0.2.
@@ -126,13 +123,10 @@ pub struct MemoryIdentity {
     pub system: Hello,
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub config: serde_json::Map<String, Value>,
-    /// Its language model, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<NameAndDigest>,
-    /// Its embedder, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<NameAndDigest>,
-    /// Sampled as requested, or greedy.
     #[serde(default, skip_serializing_if = "Decoding::is_as_asked")]
     pub decoding: Decoding,
 }
@@ -140,7 +134,6 @@ pub struct MemoryIdentity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThinkingPolicy {
-    /// Absent if an endpoint was not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ThinkingMode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,7 +232,6 @@ impl AttentionBy {
 }
 
 impl Machine {
-    /// Describes this machine.
     pub fn here(device: impl Into<String>, threads: usize) -> Self {
         let cpu = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -256,7 +248,6 @@ impl Machine {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Dotted path, such as `model.digest`.
     pub field: String,
     pub stored: String,
     pub asked: String,
@@ -286,7 +277,6 @@ fn to_value(identity: &Identity) -> Value {
     serde_json::to_value(identity).unwrap_or_default()
 }
 
-/// JSON with sorted keys and no whitespace.
 fn canonical(value: &Value) -> String {
     let mut value = value.clone();
     value.sort_all_objects();

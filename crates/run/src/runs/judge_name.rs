@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use super::rows::{RubricRow, VerdictRow};
 use palimpsest_data::benchmarks::{is_reading, named};
 
-/// Displayed characters of a digest.
 const SHORT: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +26,10 @@ impl JudgeName {
         self.judge == row.judge && self.digest == row.rubric
     }
 
-    /// Label without the judge's address.
     pub fn short_label(&self) -> String {
         self.label.replacen(self.judge.as_str(), short_judge(&self.judge), 1)
     }
 
-    /// Text in brackets after the judge's name; empty if none.
     pub fn in_brackets(&self) -> &str {
         self.label.strip_prefix(self.judge.as_str()).map_or("", |rest| bracketed(rest).unwrap_or_default())
     }
@@ -56,12 +53,10 @@ pub fn short_judges<'a>(judges: impl Iterator<Item = &'a str>) -> BTreeMap<&'a s
     names
 }
 
-/// Judges selected on the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JudgeChoice<'a> {
     /// Name with or without address, or a full label; all if absent.
     pub judge: Option<&'a str>,
-    /// Rubric name; all if absent.
     pub rubric: Option<&'a str>,
 }
 
@@ -85,7 +80,6 @@ impl<'a> JudgeChoice<'a> {
     }
 }
 
-/// Splits a label into judge and brackets.
 fn parts(label: &str) -> (&str, &str) {
     let split = label.rfind(" (").and_then(|at| label.split_at_checked(at));
     split.and_then(|(judge, rest)| Some((judge, bracketed(rest)?))).unwrap_or((label, ""))
@@ -106,7 +100,6 @@ fn bracketed(text: &str) -> Option<&str> {
     text.strip_prefix(" (")?.strip_suffix(')')
 }
 
-/// Judges in order of first appearance, including those without readable verdicts.
 pub fn judge_names(verdicts: &[VerdictRow], rubrics: &[RubricRow], benchmark: &str) -> Vec<JudgeName> {
     let mut names: Vec<JudgeName> = Vec::new();
     for row in verdicts {
@@ -170,7 +163,6 @@ fn short(digest: &str) -> &str {
     digest.get(..SHORT).unwrap_or(digest)
 }
 
-/// Looks up the rubric by digest for rows without a name.
 fn earlier_name(benchmark: &str, row: &VerdictRow) -> Option<String> {
     let digest = row.rubric.as_deref()?;
     let rubric = named(benchmark)?.rubrics.iter().find(|rubric| rubric.earlier.contains(&digest))?;

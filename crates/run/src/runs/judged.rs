@@ -9,7 +9,6 @@ use super::store::RunFolder;
 use crate::progress::note;
 use palimpsest_data::benchmarks::is_reading;
 
-/// Verdicts of one judge and rubric, including error rows.
 #[derive(Debug, Clone)]
 pub struct Judged<'a> {
     pub name: &'a JudgeName,
@@ -60,7 +59,6 @@ pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) 
     // Settled answers did not reach the judge.
     let rows: Vec<&VerdictRow> = verdicts.filter(|row| !row.settled).collect();
     let said: Vec<&VerdictRow> = rows.iter().copied().filter(|row| row.is_clean()).collect();
-    // Rule-based reading needs no warning.
     if is_reading(judge) {
         return None;
     }
@@ -108,7 +106,6 @@ fn parameters_by_name(name: &str) -> Option<f64> {
 pub struct UnknownJudge {
     pub dir: PathBuf,
     pub judge: String,
-    /// Known judges with their rubrics.
     pub known: String,
 }
 

@@ -14,7 +14,6 @@ pub(super) const LABELS: &str = "labels.jsonl";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelRow {
     pub case: String,
-    /// A value of [`LabelCheck::unit`].
     pub unit: String,
     pub label: String,
     pub judge: String,

@@ -58,7 +58,6 @@ pub struct Merged {
     pub answers: usize,
     pub errors: usize,
     pub verdicts: usize,
-    /// Rows of causes, for answers and contrasts.
     pub causes: usize,
     /// Shards from another machine or device than the first, which the merged header names.
     pub other_machines: Vec<PathBuf>,
@@ -141,11 +140,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_any(&building.path().join(RUBRICS), &rubrics)?;
     write_any(&building.path().join(COSTS), &costs)?;
     write_header(building.path(), &header)?;
-    // Sorts rows into dataset order.
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
     if let Err(source) = std::fs::rename(&building, out) {
-        // The rename's error is reported.
         let _ = std::fs::remove_dir_all(&building);
         return Err(RunError::io("create", out)(source).into());
     }
@@ -188,7 +185,6 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Subfolder names; empty if `dir` is missing.
 fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     if !dir.is_dir() {
         return Ok(Vec::new());
@@ -199,7 +195,6 @@ fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
 }
 
-/// Writes no file for no rows.
 fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
     if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
 }
@@ -208,7 +203,6 @@ fn of_each<T, E>(shards: &[RunFolder], read: impl Fn(&Path) -> Result<Vec<T>, E>
     shards.iter().map(|shard| read(&shard.dir)).collect()
 }
 
-/// Shards with cases that lack a kind of measurement.
 fn lacking<T, W: Ord>(shards: &[RunFolder], rows: &[Vec<T>], way: impl Fn(&T) -> W) -> Vec<PathBuf> {
     let ways = |rows: &[T]| rows.iter().map(&way).collect::<BTreeSet<W>>();
     let all: BTreeSet<W> = rows.iter().flatten().map(&way).collect();

@@ -40,7 +40,6 @@ enum Clock {
 }
 
 impl<'a> ModelSubject<'a> {
-    /// A local model; `builder` makes the prompts and `cut` truncates them.
     pub fn local(
         model: &'a mut LocalModel,
         builder: PromptBuilder,
@@ -121,7 +120,6 @@ impl<'a> ModelSubject<'a> {
         if self.asking.options.share_prefix {
             return self.answer(case, (part, shared), pending, status, sink);
         }
-        // Without a shared prefix nothing is reused.
         pending.into_iter().try_for_each(|one| self.answer(case, (part, 0), vec![one], status, sink))
     }
 

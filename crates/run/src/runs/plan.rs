@@ -24,7 +24,6 @@ pub struct PlannedCase {
     pub probes: Vec<PlannedProbe>,
     pub evidence: Vec<PlannedEvidence>,
     pub judge: Notes,
-    /// Why the file's row is broken, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
@@ -129,7 +128,6 @@ pub enum PlanError {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// Label that splits the cases ([`Benchmark::split`]).
     pub split: &'static str,
     pub sample: Option<CaseSample>,
     /// Filter: a label value, a probe, or `VALUE/PROBE`.
@@ -300,7 +298,6 @@ impl CaseSample {
     }
 }
 
-/// Label value and probe of a filter, in the data's spelling.
 fn parse_only(
     text: &str,
     split: &'static str,
@@ -308,7 +305,6 @@ fn parse_only(
 ) -> Result<(Option<String>, Option<String>), PlanError> {
     let values: BTreeSet<&str> =
         cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
-    // File order.
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let probes = cases.iter().flat_map(|c| &c.probes).map(|probe| probe.id.as_str());
     let probes: Vec<&str> = probes.filter(|id| seen.insert(id)).collect();
@@ -381,7 +377,6 @@ pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
     format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))
 }
 
-/// Relative to the run folder.
 pub fn case_file(case: &str) -> String {
     format!("cases/{}.json", file_stem(case))
 }

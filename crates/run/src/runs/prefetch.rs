@@ -24,7 +24,6 @@ impl Prefetch {
     pub fn begin(&mut self, next: &Arc<Case>) {
         let (prepare, case) = (Arc::clone(&self.prepare), Arc::clone(next));
         let worker = thread::Builder::new().name("prepare".to_owned());
-        // Without a thread the case is prepared on demand.
         if let Ok(worker) = worker.spawn(move || prepare(&case)) {
             self.workers.truncate(1);
             self.workers.push((Arc::clone(next), worker));

@@ -89,7 +89,6 @@ impl Outputs<'_> {
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         let cost = match *call_seconds {
             None => Cost::of(one.prefill_seconds, decode_seconds),
-            // A remote prefill's time is unknown.
             Some(seconds) => Cost::of_call(seconds),
         };
         Ok(ProbeOutcome {
@@ -113,7 +112,6 @@ impl Outputs<'_> {
         })
     }
 
-    /// Attention store of an answer.
     fn measured(
         &self,
         one: &PendingProbe<'_>,

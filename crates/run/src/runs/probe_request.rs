@@ -30,7 +30,6 @@ pub struct SubjectOptions {
 
 pub(super) struct Asking<'a> {
     pub text: &'a ModelText,
-    /// Roles recorded as rows, besides the query.
     pub row_roles: Vec<&'static str>,
     pub options: SubjectOptions,
     /// Stop strings; excluded from the answer.
@@ -43,7 +42,6 @@ pub(super) struct PendingProbe<'p> {
     pub question: Question<'p>,
     pub prompt: &'p TokenizedPrompt,
     pub holes: LayerHoles,
-    /// Tokenised options; empty if they are not scored.
     options: Vec<Vec<u32>>,
     values: Option<ContrastTokens>,
     pub scores: Result<Scores, RequestError>,
@@ -53,7 +51,6 @@ pub(super) struct PendingProbe<'p> {
     pub outcome: Option<Result<Box<Measured>, RequestError>>,
 }
 
-/// Log-probabilities directly after a prompt.
 #[derive(Debug, Default)]
 pub(super) struct Scores {
     pub options: BTreeMap<String, f64>,
@@ -129,7 +126,6 @@ impl Asking<'_> {
         })
     }
 
-    /// The probe's branch after the first `shared` prompt tokens.
     pub fn branch(&self, case: &Case, pending: &PendingProbe<'_>, shared: usize) -> Branch {
         let PendingProbe { question: Question { probe, condition }, prompt, .. } = pending;
         let mut observe = Observe::default();
@@ -181,7 +177,6 @@ pub(super) fn all_spans(prompt: &TokenizedPrompt) -> Vec<Span> {
     prompt.spans.iter().chain(&prompt.overlays).cloned().collect()
 }
 
-/// Spans recorded as attention rows: those in `row_roles`, and the query.
 pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
     let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
     let mut rows: Vec<Span> = row_roles.iter().copied().chain([QUERY]).flat_map(of).collect();

@@ -27,7 +27,6 @@ pub struct RereadArgs {
     weights: Weights,
 }
 
-/// A locked run.
 pub struct Reread {
     pub folder: RunFolder,
     _held: RunStore,

@@ -51,7 +51,6 @@ impl<'a> AnswerKey<&'a str> {
     }
 }
 
-/// One line of `answers.jsonl`: an answer or an error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AnswerRow {
     pub case: String,
@@ -72,7 +71,6 @@ pub struct AnswerRow {
     /// Log-probability of each option directly after the prompt, in nats.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<String, f64>,
-    /// Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contrast: Option<Contrast>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +146,6 @@ impl AnswerRow {
     }
 }
 
-/// Log-probabilities of values directly after a prompt.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Contrast {
     /// log p(current) - log p(stale, or absent if nothing is stale), in nats.
@@ -247,7 +244,6 @@ impl VerdictRow {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
     }
 
-    /// A verdict without error: right or wrong, a score, or a choice.
     pub fn is_clean(&self) -> bool {
         self.error.is_none() && (self.correct.is_some() || self.score.is_some() || self.choice.is_some())
     }
@@ -272,7 +268,6 @@ pub struct RubricRow {
     pub criteria: String,
     /// Position of the reasons: `first`, `last` or `none`.
     pub reasons: String,
-    /// Thinking settings of the judge, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// Note for probes with reference answers; an equal answer is settled without the judge.
@@ -288,7 +283,6 @@ pub struct RubricRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplyRow {
     pub case: String,
-    /// Ids of the covered probes.
     pub probes: Vec<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,

@@ -26,7 +26,6 @@ pub struct ProbeOutcome {
     /// Empty if `stop` says that there is no answer.
     pub answer: String,
     pub thought: Option<String>,
-    /// Limit of thought tokens, if any.
     pub max_thinking: Option<usize>,
     pub stop: StopReason,
     pub prompt_tokens: Option<usize>,
@@ -37,7 +36,6 @@ pub struct ProbeOutcome {
     pub contrast: Option<Contrast>,
     pub attention: Option<AttentionStore>,
     pub cost: Option<Cost>,
-    /// Parameters that the model refused.
     pub refused_parameters: Vec<String>,
 }
 
@@ -91,9 +89,7 @@ pub struct Summary {
     pub stopped: bool,
     /// Old error rows that were not retried: generation ended inside the thought.
     pub cut: usize,
-    /// Errors of broken rows, which are never asked.
     pub broken: usize,
-    /// Verdicts settled by an exact match with a reference answer.
     pub settled: usize,
     /// Questions skipped because prompts lack a span of a knock-out ([`PlannedProbe::left_out`]).
     pub left_out: usize,
@@ -163,7 +159,6 @@ pub fn run(
         }
     })();
     let RunState { store, progress, mut summary, lost, .. } = job;
-    // Removes the progress bar before the final message.
     drop(progress);
     match done {
         Ok(()) => store.finish()?,
@@ -176,11 +171,9 @@ pub fn run(
     Ok(summary)
 }
 
-/// A history shared by some of a case's probes, and their open questions.
 struct SharedHistory<'a> {
     planned: &'a PlannedCase,
     whole: Arc<Case>,
-    /// The view of the case that is shown.
     shown: Arc<Case>,
     view: View,
     /// Index of the probe in the view, and the condition.
@@ -215,7 +208,6 @@ fn shown<'a>(
         let count = rest.iter().take_while(|other| other.shows_as(first)).count();
         let (together, others) = rest.split_at(count);
         rest = others;
-        // Skips retrieval for answered questions.
         if !case.probes.iter().any(|probe| together.iter().any(|condition| is_wanted(probe, condition))) {
             continue;
         }
@@ -254,12 +246,10 @@ struct RunState<'a> {
 }
 
 impl RunState<'_> {
-    /// Writes the shown segments of a fully answered case, if a kill prevented it.
     fn show(&self, case: &Case) -> Result<(), RunError> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
     }
 
-    /// Stores error rows for a broken row.
     fn refuse(&mut self, planned: &PlannedCase, conditions: &[Condition]) -> Result<(), RunError> {
         let reason = format!("not asked: {}", planned.broken.as_deref().unwrap_or_default());
         for PlannedProbe { id, query, .. } in &planned.probes {

@@ -54,7 +54,6 @@ pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
 pub(super) const MEMORY: &str = "memory";
 /// A memory system's own subfolder, beside those of the cases.
 pub(super) const OWN_FOLDER: &str = ".system";
-/// Prefix of `tempfile` names, left by killed processes.
 const TEMPORARY: &str = ".tmp";
 
 /// `cases/<case>.json`: the shown segments, for reports.
@@ -62,7 +61,6 @@ const TEMPORARY: &str = ".tmp";
 pub struct ShownCase {
     pub case: String,
     pub query_time: Option<DateTime>,
-    /// Segments after truncation, in order.
     #[serde(rename = "sessions")]
     pub segments: Vec<ShownSegment>,
 }
@@ -89,7 +87,6 @@ fn is_session(kind: &String) -> bool {
     kind == "session"
 }
 
-/// A run folder in memory.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     pub dir: PathBuf,
@@ -155,12 +152,10 @@ impl RunFolder {
         Ok(self)
     }
 
-    /// `None` until a probe of `case` is answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
 
-    /// Attention store named by `row`.
     pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
         let Some(name) = &row.attention else { return Ok(None) };
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
@@ -185,7 +180,6 @@ pub struct RunStore {
     verdicts: RowLog<VerdictRow>,
     replies: Option<RowLog<ReplyRow>>,
     costs: Option<RowLog<CostRow>>,
-    /// Retry rows whose thought did not end.
     retry_cut: bool,
     _lock: RunLock,
 }
@@ -230,7 +224,6 @@ impl RunStore {
                 );
             }
         } else {
-            // The header is written last.
             write_rows(&dir.join(PLAN), &plan)?;
             write_header(dir, header)?;
         }
@@ -349,7 +342,6 @@ impl RunStore {
         Ok(self.answers.append(row)?)
     }
 
-    /// Replaces all answers atomically.
     pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
         Ok(self.answers.rewrite(rows)?)
     }
@@ -436,7 +428,6 @@ fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
 
 type Key<'a> = AnswerKey<&'a str>;
 
-/// All planned keys: by case, probe, condition.
 fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     let conditions = identity.condition_names();
     let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
@@ -455,7 +446,6 @@ fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
     by_judge(keys, rows, |row| (&row.judge, row.rubric.as_deref()), VerdictRow::key)
 }
 
-/// Last reply to each call, in verdict order.
 fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
     // A call's key is its first probe.
     fn key(row: &ReplyRow) -> Key<'_> {
@@ -520,7 +510,7 @@ pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
         let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
         return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
     }
-    // Hashes the stored JSON, so that unknown fields are kept.
+    // The hash covers the stored JSON: fields unknown to this version are no change.
     let version = value.get("identity_version").map_or(Some(1), serde_json::Value::as_u64);
     let version = version.and_then(|version| u32::try_from(version).ok()).filter(|v| *v <= IDENTITY_VERSION);
     let Some(version) = version else {
@@ -561,7 +551,6 @@ struct RunLock(File);
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Closing follows in any case.
         let _ = self.0.unlock();
     }
 }
@@ -586,7 +575,6 @@ fn remove_leftovers(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-            // Leftovers only cost disk space.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -111,7 +111,6 @@ fn asked(
 ) -> Result<ProbeOutcome, (NoAnswer, bool)> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|error| (error, true))?;
-    // Endpoints report neither prefill time nor cached tokens.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

@@ -36,7 +36,6 @@ pub enum Label {
 }
 
 impl Label {
-    /// In table order.
     pub const ALL: [Label; 7] = [
         Label::Right,
         Label::Misjudged,
@@ -69,7 +68,6 @@ pub struct WhyRow {
     pub condition: String,
     pub label: Label,
     pub why: String,
-    /// Judge whose verdict is explained.
     pub judge: String,
     /// Unchanged metric; absent if nothing was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,10 +77,8 @@ pub struct WhyRow {
     pub newer: Option<SideReadings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older: Option<SideReadings>,
-    /// Certificate search, if made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRow>,
-    /// Certificate, if found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
     /// Model readings spent on the row.
@@ -94,7 +90,6 @@ pub struct WhyRow {
 pub struct WhySettings {
     pub seed: u64,
     pub controls: usize,
-    /// Maximum readings of a search.
     pub readings: usize,
     /// Regenerate and judge answers that have no contrast.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -127,7 +122,6 @@ pub struct Compared {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
     pub controls: usize,
-    /// Control sets that flip the answer.
     pub flips: usize,
 }
 
@@ -153,7 +147,6 @@ pub struct SearchRow {
     pub candidates: usize,
     pub sessions: usize,
     pub layers: usize,
-    /// Reading limit reached.
     pub spent: bool,
 }
 
@@ -168,7 +161,6 @@ pub struct Certificate {
     /// No session can be dropped without losing the flip.
     pub irreducible: bool,
     pub before: f64,
-    /// Metric with the sessions blocked at all layers.
     pub after: f64,
     /// Regenerated answer whose verdict flipped; absent for contrasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,13 +28,11 @@ pub struct CauseOptions {
     pub seed: u64,
     /// Layers per window; each window is blocked separately. All layers at once if absent.
     pub windows: Option<usize>,
-    /// Block only the softmax layers of a hybrid model.
     pub softmax_only: bool,
     /// Size of a case's control pool; one reading per answer and window each.
     pub controls: usize,
 }
 
-/// Ablations of an answer's sessions and controls, per layer window.
 fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: CauseOptions) -> Vec<Ablation> {
     let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
     let (count, history) = ((options.controls, options.seed), extent(&ranges));

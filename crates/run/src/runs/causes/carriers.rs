@@ -30,16 +30,13 @@ pub const LEAST: f64 = 0.01;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CarrierOptions {
-    /// Block only the softmax layers of a hybrid model.
     pub softmax_only: bool,
-    /// See [`LEAST`].
     pub least: f64,
 }
 
 /// Rows before the question from which a session is hidden, in addition to those from the question on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CarrierPath {
-    /// Index into the case's answers.
     answer: usize,
     span: Span,
     /// Carrier name; empty for the direct path alone.
@@ -48,7 +45,6 @@ struct CarrierPath {
 }
 
 impl CarrierPath {
-    /// All rows after the session.
     fn all(case: &CaseAnswers<'_>, answer: usize, span: &Span) -> Self {
         let rows = span.end..case.prompt(answer).question;
         CarrierPath { answer, span: span.clone(), carrier: ALL.to_owned(), rows }
@@ -123,12 +119,10 @@ fn cost_of(missing: &[CarrierPath], case: &CaseAnswers<'_>, goes_back: bool) -> 
             cost.prefill += cut - if goes_back { path.rows.start.min(cut) } else { 0 };
         }
     }
-    // The full history, and the part after the first changed row.
     cost.prefill += 2 * cost.histories;
     cost
 }
 
-/// Receives a path and its effect; returns false to stop.
 type TakeRow<'a> = &'a mut dyn FnMut(&CarrierPath, EffectRow) -> Result<bool, CauseError>;
 
 /// Reads paths ordered so that answers share recomputed histories and the start of recomputation moves backwards.
@@ -207,7 +201,6 @@ pub(super) fn measure(
         steps.status().begin(case.id(), "prefill");
         let mut go_on = task.hears(steps.status(), cost_of(&missing, &case, goes_back).prefill);
 
-        // 1. Score the unchanged answers.
         session.take_usage();
         let begun = Instant::now();
         let plain =
@@ -217,7 +210,6 @@ pub(super) fn measure(
         measured.histories.0 += begun.elapsed().as_secs_f64();
         measured.histories.1 += session.take_usage().0;
 
-        // 2. Direct path; all later rows; single later sessions where all rows had an effect.
         let begun = Instant::now();
         let mut direct: Vec<CarrierPath> = missing.iter().map(CarrierPath::direct).collect();
         direct.dedup();

@@ -28,9 +28,7 @@ const NO_TOKENS: &str = "the values of its contrast are other tokens for this to
 
 pub(super) struct CaseAnswers<'a> {
     pub answers: Vec<AttentionStore>,
-    /// Value pairs, if contrasts are measured.
     values: Option<Vec<ValuePair>>,
-    /// Common prefix of the prompts before the first question, in tokens.
     shared: usize,
     kinds: &'a [LayerKind],
     /// Replacement tokens for removed sessions, if any.
@@ -64,10 +62,8 @@ pub(super) struct Ablated {
 /// Receives an ablated answer, its unchanged metric and the effect; returns false to stop.
 pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
 
-/// Tokens to compute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReadingCost {
-    /// Number of ablated histories.
     pub readings: usize,
     pub prefill: usize,
     pub answers: usize,
@@ -127,7 +123,6 @@ pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Re
         .ok_or_else(|| unusable(store, NO_TOKENS))
 }
 
-/// Common prefix of a case's prompts before the first question, in tokens.
 pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
     let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
     let Some((first, others)) = stores.split_first() else { return 0 };
@@ -173,7 +168,6 @@ impl Task<'_> {
 }
 
 impl CaseAnswers<'_> {
-    /// Tokens scored after an answer's prompt.
     pub fn target(&self, answer: usize) -> Target<'_> {
         let store = &self.answers[answer];
         match &self.values {
@@ -212,7 +206,6 @@ impl CaseAnswers<'_> {
         (missing, found)
     }
 
-    /// Sessions before the question, in prompt order.
     pub fn sessions(&self, answer: usize) -> Vec<&Span> {
         let mut found: Vec<&Span> = sessions(&self.answers[answer]).collect();
         found.sort_by_key(|span| span.start);
@@ -229,13 +222,11 @@ impl CaseAnswers<'_> {
         Prompt { tokens: &store.tokens, cut, question, kinds: self.kinds }
     }
 
-    /// Ranges of the excluded sessions.
     pub fn left_out(&self, one: &Ablated) -> Vec<Range<usize>> {
         let sessions = self.sessions(one.answer).into_iter().zip(&one.included);
         sessions.filter(|(_, included)| !**included).map(|(span, _)| span.range()).collect()
     }
 
-    /// The prompt without the excluded sessions, or with neutral text instead.
     fn history(&self, one: &Ablated) -> History<'_> {
         let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
         match &self.neutral {
@@ -267,7 +258,6 @@ impl CaseAnswers<'_> {
         cost
     }
 
-    /// The full histories of the answers in `ablated`.
     fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
         let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
         let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };

@@ -31,11 +31,9 @@ pub struct SurrogateOptions {
     pub subsets: usize,
     pub seed: u64,
     pub ablation: Ablation,
-    /// Block only the softmax layers of a hybrid model.
     pub softmax_only: bool,
 }
 
-/// Log-probability of the whole answer, by answer and subset number.
 type There = BTreeMap<AnswerKey, BTreeMap<usize, f64>>;
 
 fn key(store: &AttentionStore) -> AnswerKey {
@@ -148,7 +146,6 @@ pub(super) fn measure(
     Ok(measured)
 }
 
-/// True if the line is a surrogate of this answer with these options.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
     row.answer == key(store)
@@ -242,7 +239,6 @@ fn surrogate(
     }
 }
 
-/// Logit of a probability given as log p.
 pub fn logit(log_p: f64) -> f64 {
     let log_p = log_p.min(-NEAREST);
     log_p - (-log_p.exp_m1()).ln()

@@ -9,14 +9,12 @@ use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
 pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 
-/// Contrast after the ablation of one session or control stretch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContrastCauseRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
     /// Blocked or removed span: `session[3]`, ...; empty for a control.
     pub span: String,
-    /// Role of the span, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Zero-based index of a control in the pool.
@@ -43,7 +41,6 @@ pub struct ContrastCauseRow {
     /// For carriers: drop with the span hidden from the question on only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<f64>,
-    /// Log-probability of the current value after the ablation.
     pub current: f64,
     /// Log-probability of the stale value, or of the absent one if nothing is stale.
     pub stale: f64,
@@ -52,9 +49,7 @@ pub struct ContrastCauseRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AblationKind {
-    /// Hidden from the question on.
     Blocked,
-    /// Removed, and everything after it recomputed.
     Removed,
     /// Replaced by neutral text of equal length, and everything after it recomputed.
     Replaced,

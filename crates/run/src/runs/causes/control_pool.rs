@@ -7,7 +7,6 @@ use super::rows::{CauseRow, Effect};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::statistics::control::control_of;
 
-/// Answer, layers and pool seed.
 type Key = (AnswerKey, Option<[usize; 2]>, Option<u64>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,7 +26,7 @@ impl Pools {
         Pools(pools)
     }
 
-    /// Expected value of `number` for random text of the session's length, same answer and layers ([`control_of`]); `None` if unknown.
+    /// Median of `number` over the controls nearest in length to the session and disjoint from it ([`control_of`]).
     pub fn control(&self, row: &CauseRow, number: impl Fn(&Effect) -> f64) -> Option<f64> {
         let (key, tokens) = key(row);
         let pool = self.0.get(&key)?;

@@ -16,16 +16,13 @@ use palimpsest_data::ground::jsonl::RowLog;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ablation {
     pub kind: AblationKind,
-    /// Label and role of the session; `None` for a control.
     pub session: Option<(String, Option<String>)>,
-    /// Index of a control stretch.
     pub stretch: Option<usize>,
     pub tokens: Range<usize>,
     /// Blocked layers; all if absent.
     pub layers: Option<Range<usize>>,
     /// Pool seed of blocked sessions; otherwise 0.
     pub seed: u64,
-    /// Carrier name and positions.
     pub carrier: Option<(String, Range<usize>)>,
     /// For carriers: drop by the direct path alone.
     pub direct: f64,
@@ -61,7 +58,6 @@ impl Ablation {
         (answer, self.kind, ends(&self.tokens), layers, self.seed, carrier.or(self.neutral()))
     }
 
-    /// The row of an effect, for a model with these layers.
     fn line(
         &self,
         store: &AttentionStore,
@@ -155,7 +151,6 @@ enum File {
     Contrasts(RowLog<ContrastCauseRow>),
 }
 
-/// Rows of one metric, open for appending.
 pub(super) struct CauseLog {
     file: File,
     there: BTreeMap<AblationKey, f64>,

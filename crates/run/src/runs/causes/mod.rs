@@ -55,7 +55,6 @@ pub enum CauseError {
 pub struct Measured {
     pub skipped: usize,
     pub done: usize,
-    /// True if interrupted.
     pub stopped: bool,
     /// Prefill of histories: seconds and tokens.
     pub histories: (f64, usize),
@@ -94,7 +93,6 @@ impl Task<'_> {
     }
 }
 
-/// `None` if interrupted.
 fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
     match read {
         Err(RequestError::Engine(EngineError::Interrupted)) => Ok(None),

@@ -27,7 +27,6 @@ pub struct CauseRow {
     /// Session, such as `session[3]`; empty for a control.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub span: String,
-    /// Role of the span, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Zero-based index of a control in the pool.
@@ -142,7 +141,6 @@ pub struct SurrogateRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
     pub seed: u64,
-    /// Number of fitted subsets.
     pub subsets: usize,
     pub ablation: Ablation,
     /// True if the model has linear-attention layers, which blocking left open.
@@ -165,7 +163,6 @@ pub struct SurrogateRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
     pub span: String,
-    /// Role of the session, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Half-open token range in the full prompt.

@@ -23,7 +23,6 @@ use palimpsest_data::benchmarks::QUERY;
 /// Maximum number of leading answer tokens used for logit attribution.
 pub const ATTRIBUTED: usize = 32;
 
-/// Subfolder of the run folder.
 pub const MEASURES: &str = "causes";
 
 /// Subfolder for contrasts, where the answer is one token: the current value's.
@@ -145,7 +144,6 @@ impl SessionMeasures {
         })
     }
 
-    /// Writes the file atomically.
     pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
         let attributed = match of {
             Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),

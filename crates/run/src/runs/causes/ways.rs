@@ -18,7 +18,6 @@ pub enum Way {
     Blocked(CauseOptions),
     Removed(RemovalOptions),
     Carriers(CarrierOptions),
-    /// Surrogate fitted to random subsets; answers only.
     Surrogate(SurrogateOptions),
 }
 

@@ -81,7 +81,6 @@ pub(super) fn check_knockouts(
         known.extend(span.role.clone());
     }
     for knockout in knockouts {
-        // Segment numbers differ between cases.
         let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
         if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();

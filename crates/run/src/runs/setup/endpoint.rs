@@ -47,7 +47,6 @@ impl RunSpec {
         })
     }
 
-    /// Token counter, if histories are truncated.
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
         if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
@@ -100,10 +99,9 @@ impl RunSpec {
             Some((_, template)) => {
                 (template.clone(), sha256(format!("{prompts}\n{}", template.source()).as_bytes()))
             }
-            // The endpoint applies its own chat template.
             None => (ChatTemplate::plain(None)?, prompts),
         };
-        // Stop tokens are the server's business if it applies its template.
+        // An endpoint that applies its own template knows its stop strings.
         let stops = self.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
         let builder = PromptBuilder::new(templates, template).numbering(self.session_numbers);
         check_templates(&builder, data.first.as_ref())?;

@@ -19,10 +19,8 @@ const NAMED: usize = 10;
 
 type SpansOf = HashMap<String, Vec<Span>>;
 
-/// Cases that lack a span of one knock-out.
 #[derive(Default)]
 struct Lacking {
-    /// Checked questions.
     looked_at: usize,
     lacking: usize,
     cases: BTreeSet<String>,
@@ -64,7 +62,6 @@ pub(super) fn leave_out(
             };
             let all = found.entry(knockout.to_string()).or_default();
             for probe in &mut planned.probes {
-                // Errors are reported by the run.
                 let Some(spans) = spans.get(&probe.id) else { continue };
                 all.looked_at += 1;
                 let names = [&knockout.rows, &knockout.keys];

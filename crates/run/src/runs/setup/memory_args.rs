@@ -28,7 +28,6 @@ use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::ground::text_file;
 
-/// Interval between progress lines.
 const QUIET: Duration = Duration::from_secs(15);
 
 /// Default number of retrieved memories, as in most papers.
@@ -68,7 +67,6 @@ pub struct MemoryArgs {
     pub memory_timeout: Option<Patience>,
 }
 
-/// Name, and command or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedSystem {
     pub name: String,
@@ -91,7 +89,6 @@ impl std::str::FromStr for NamedSystem {
 }
 
 impl MemoryArgs {
-    /// In command-line order.
     pub(super) fn conditions(&self, benchmark: &Benchmark) -> anyhow::Result<Vec<Condition>> {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
@@ -153,7 +150,6 @@ impl MemoryArgs {
         let upstream = |model: &String| Upstream::parse(model, &log);
         let embedder = self.memory_embedder.as_ref().map(upstream).transpose()?;
         let llm = match (&self.memory_model, &embedder) {
-            // One server for a model that also embeds.
             (Some(model), Some(embedder)) if self.memory_embedder.as_ref() == Some(model) => embedder.clone(),
             (Some(model), _) => upstream(model)?,
             // With an embedder alone, there is no language model address.

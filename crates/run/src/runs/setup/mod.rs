@@ -59,7 +59,6 @@ pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = any
 pub struct OpenedData {
     pub dataset: Dataset,
     pub named: NameAndDigest,
-    /// All cases without histories, including broken rows.
     pub all: Vec<PlannedCase>,
     pub first: Option<Case>,
     pub limits: AnswerLimits,
@@ -72,7 +71,6 @@ pub struct Begin<'a> {
     pub folder: &'a Path,
     pub recorder: Option<&'a Recorder>,
     pub show_progress: bool,
-    /// Receives streamed pieces of answers.
     pub on_text: &'a dyn Fn(&str),
     pub watch: Watch<'a>,
 }
@@ -188,7 +186,6 @@ impl RunSpec {
         }
     }
 
-    /// Answers the open part of `plan`.
     fn answer(
         &self,
         (begin, stop, machine): (&Begin<'_>, &AtomicBool, Machine),
@@ -202,7 +199,6 @@ impl RunSpec {
         if self.retry_cut {
             store.retry_cut();
         }
-        // Broken rows are already in the plan.
         let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
         let cases = sound.map(|case| {
             // It was readable before, so the file has changed.

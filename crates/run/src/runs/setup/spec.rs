@@ -194,7 +194,6 @@ impl RunSpec {
         Ok(AnswerLimits { max_new_tokens, whose, truncation })
     }
 
-    /// Typed stop strings, or `usual`.
     pub(super) fn stop_strings(&self, usual: Vec<String>) -> Vec<String> {
         match &self.stops[..] {
             [] => usual,
@@ -202,7 +201,6 @@ impl RunSpec {
         }
     }
 
-    /// Refuses contradictory flags.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.temperature >= 0.0 && self.temperature.is_finite(),

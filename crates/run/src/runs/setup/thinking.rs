@@ -30,7 +30,6 @@ pub struct Thinking {
     pub chat_template_kwargs: Option<Object>,
 }
 
-/// A typed JSON object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object(Map<String, Value>);
 
@@ -53,7 +52,6 @@ impl FromStr for Object {
 const SWITCH: &str = "enable_thinking";
 
 impl Thinking {
-    /// Refuses contradictory flags.
     pub fn check(&self, endpoint: bool) -> anyhow::Result<()> {
         let off = self.thinking == ThinkingMode::Off;
         ensure!(
