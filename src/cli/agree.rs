@@ -108,7 +108,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Fails if the run lacks the condition.
 fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
     let folder = RunFolder::read(dir)?;
     folder.chosen_conditions(&[condition.to_owned()])?;

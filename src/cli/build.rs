@@ -185,7 +185,6 @@ fn tell(spec: &Spec, summary: &Summary, file: &Path, tokenizer: &str) -> anyhow:
     ))
 }
 
-/// Rows as STALE cases.
 #[derive(Default)]
 struct Pairs(Vec<Case>);
 

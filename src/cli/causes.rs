@@ -123,7 +123,6 @@ impl Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // Fail early, before opening the model.
     let place = args.dir.display();
     let run = Reread::open(&args.dir)?;
     run.check_attention()?;

@@ -176,7 +176,6 @@ fn beside(out: &Path, label: &str) -> PathBuf {
     out.with_file_name(format!("{label}-{name}"))
 }
 
-/// Warns about limits of the verdicts that the export does not show.
 fn warn_of(judged: &Judged<'_>) {
     if let Some(why) = judged.no_result() {
         note(format_args!("note: the verdicts of {} are no result: {why}", judged.name.label));

@@ -92,7 +92,6 @@ const DEFAULT_TEXT: &str = "8pt";
 const LEAST_ROOM: i32 = 200;
 
 impl FigureStyle {
-    /// Applies the look until the scope is dropped.
     fn enter(&self) -> anyhow::Result<Scope> {
         Ok(self.look()?.enter())
     }

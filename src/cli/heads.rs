@@ -70,7 +70,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // Fail early, before opening the model.
     super::writable(&args.out)?;
     args.csv.as_deref().map_or(Ok(()), super::writable)?;
     let mut needles = plant::needles()?;
@@ -114,7 +113,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::say(format_args!("wrote {}", args.out.display()))
 }
 
-/// Needle results, and the top heads of each score side by side.
 fn text(scores: &HeadScores, top: usize) -> String {
     let mut text = String::new();
     let (all, answered) = (scores.needles.len(), scores.answered);

@@ -128,7 +128,6 @@ impl Settings {
         Conduct { show_progress: true, verbose: self.verbose, give_up_after }
     }
 
-    /// Judge options, and true if the judge writes replies; fails on contradictory flags.
     fn options(&self, judge: &str) -> anyhow::Result<(JudgeOptions, bool)> {
         let source = JudgeSource::parse(judge).map_err(|e| WrongUsage(e.to_string()))?;
         let is_endpoint = matches!(source, JudgeSource::Endpoint(_));
@@ -323,7 +322,6 @@ fn with_judge(
     work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
 ) -> anyhow::Result<Summary> {
     let (options, replies) = settings.options(judge)?;
-    // Opens the folder before loading a model.
     let mut store = RunStore::open(dir)?;
     let mut instructions = instructions(&store)?;
     if let Some(folder) = &settings.prompts {

@@ -61,7 +61,6 @@ enum Format {
     Json,
 }
 
-/// Maximum line width of a finding.
 const WIDTH: usize = 100;
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
@@ -127,7 +126,6 @@ fn proxy(model: &str, args: &Args, folder: &Path) -> anyhow::Result<Proxy> {
     Proxy::start("check", models, folder).context("the proxy before the model cannot listen")
 }
 
-/// One line per finding, with details below.
 fn text(report: &Report, scripted: bool) -> String {
     let mut lines = Vec::new();
     for finding in &report.findings {

@@ -194,7 +194,6 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     columns(&rows)
 }
 
-/// Stop tokens with their sources.
 fn ends_text(files: &ModelFiles) -> String {
     let side = match TextSide::open(files) {
         Ok(side) => side,

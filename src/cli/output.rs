@@ -11,7 +11,6 @@ use crate::progress::note;
 use crate::runs::runner::Summary;
 use palimpsest_core::timing::Recorder;
 
-/// Exit code if rows are errors.
 pub(super) const WITH_ERRORS: u8 = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +38,10 @@ pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
 }
 
-/// Writes atomically.
 pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     palimpsest_core::files::write_atomically(path, bytes.as_ref()).with_context(|| path.display().to_string())
 }
 
-/// Writes `--stats` to its file, and as a table to stderr.
 pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     let report = stats.report();
     let mut json = report.json();

@@ -9,7 +9,6 @@ use crate::dose::Doses;
 use crate::figures;
 use crate::progress;
 
-/// Bar chart of cases per label value.
 pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
     let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
     let counts = labels::count(sound, label, dataset.benchmark().split)?;

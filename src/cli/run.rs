@@ -43,7 +43,6 @@ pub struct Args {
     estimate: EstimateArgs,
 }
 
-/// `recorder` is present with `--stats`.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { out, spec, stats, estimate } = args;
     if estimate.estimate {
@@ -78,7 +77,6 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     super::without_errors("answers", "answers.jsonl", &summary)
 }
 
-/// Answers open questions in folder `out`.
 pub(super) fn answer(spec: &RunSpec, out: &Path, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
     spec.run(&Begin {
         folder: out,

@@ -34,7 +34,6 @@ Examples:
 
 docs/serve.md has the API, what it adds to OpenAI's, and what is not served yet.";
 
-/// Alternative to the key file.
 const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 
 /// Serve a model over OpenAI's API, with attention by span.
@@ -145,7 +144,6 @@ fn bytes(text: &str) -> Result<u64, WrongValue> {
 const USUAL_CONTEXT: usize = 8192;
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // Fail early.
     let embedder = EmbedderCard::built_in()?.name;
     let (embedders, decoders): (Vec<&String>, Vec<&String>) =
         args.models.iter().partition(|name| **name == embedder);
@@ -191,7 +189,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
         allow_longer: args.allow_longer,
         chunk: args.chunk,
-        // For prompt logprobs.
         logits: args.chunk,
         serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
         kept: args.loaded.weights.into(),

@@ -142,7 +142,6 @@ struct NamedArgs {
     against: Option<String>,
 }
 
-/// Spans keep file order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokensFile {
@@ -235,7 +234,6 @@ fn traced(
     Ok(traced)
 }
 
-/// The job of a tokens file.
 fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
     let reading = timing::io();
     let place = path.display().to_string();

@@ -23,7 +23,6 @@ use crate::observe::{ObserveRequest, TraceJob};
 use crate::progress::Steps;
 
 struct Line {
-    /// 1-based line number.
     number: usize,
     id: Option<String>,
     out: Option<PathBuf>,
@@ -40,7 +39,6 @@ pub(super) fn run(
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
-    // Fail early, without the weights.
     let side = TextSide::open(&files)?;
     let limit = OpenModel::open(&files.paths())?.spec().max_positions;
     let mut lines = read(jobs, generate, &side, (limit, loading.allow_longer))?;
@@ -101,7 +99,6 @@ fn tokens(line: &Line) -> &[u32] {
     line.job.as_ref().map_or(&[], |job| &job.tokens)
 }
 
-/// Parses the jobs; errors are kept per job.
 fn read(
     path: &Path,
     generate: usize,

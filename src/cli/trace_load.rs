@@ -39,7 +39,6 @@ impl Tracer {
         let cache = args.in_dtype.cache()?;
         let span = timing::load();
         let most = |of: &dyn Fn(&TraceJob) -> usize| jobs.iter().map(|job| of(job)).max().unwrap_or(0);
-        // Room for generated tokens.
         let room = most(&TraceJob::room);
         let model = OpenModel::open(&find()?.paths())?;
         super::check_context(room, model.spec().max_positions, allow_longer)?;

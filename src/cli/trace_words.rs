@@ -15,7 +15,6 @@ use crate::observe::{NamedPrompt, TraceJob, Traced};
 /// Number of listed next tokens and top keys.
 const TOLD: usize = 6;
 
-/// Attention of a row to a span, over layers and heads.
 struct Paid<'a> {
     span: &'a Span,
     mean: f64,
@@ -51,7 +50,6 @@ fn overlap(keys: &[Span]) -> bool {
     ranges.windows(2).any(|pair| pair[0].end > pair[1].start)
 }
 
-/// Most likely next tokens after the prompt.
 fn next(traced: &Traced, tokenizer: &Tokenizer) -> Vec<(String, u32, f64)> {
     let logits = &traced.measured.logits;
     let Some(last) = logits.dim().0.checked_sub(1) else { return Vec::new() };
@@ -188,7 +186,6 @@ fn told_keys(
     Ok(what + &aligned(&lines, |column| column == 1 || column == 2) + "\n")
 }
 
-/// The result as a JSON row.
 pub(super) fn row(job: &TraceJob, traced: &Traced, tokenizer: &Tokenizer) -> Map<String, Value> {
     let (masses, keys) = (&traced.masses, job.keys());
     let (mut mass, mut share) = (Map::new(), Map::new());

@@ -203,7 +203,6 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,
-        // Single prompt tokens may be looked up.
         observed: ObservedSpans { rows: 1, keys: prompt, generated: 0 },
         kept: args.weights.into(),
         hides_keys: true,

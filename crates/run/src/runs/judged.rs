@@ -152,7 +152,7 @@ impl RunFolder {
         Ok((shown, all.iter().map(|judged| judged.name.label.clone()).collect()))
     }
 
-    /// Empty if nobody judged and no judge is named.
+    /// Empty if there are no verdicts and no judge is named.
     pub fn judged_by(&self, choice: JudgeChoice<'_>) -> Result<Vec<Judged<'_>>, UnknownJudge> {
         let mut all = self.judged();
         let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();

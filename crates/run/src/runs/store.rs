@@ -1,20 +1,20 @@
-//! The run folder: a header that says exactly what was run, and append-only rows.
+//! The run folder: a header and append-only rows.
 //!
 //! ```text
-//! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
-//! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
-//! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
-//! replies.jsonl   what a judge literally replied      labels.jsonl    what judges said of the data's labels (see `labels`)
-//! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
-//! rubrics.jsonl   what judges were told, one row a rubric
-//! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
-//! trials.jsonl    answers asked again with something changed (see docs/view.md)
-//! costs.jsonl     tokens and seconds; the one file that differs from run to run (see `cost`)
+//! run.json               header (see `header`)        plan.jsonl      cases and probes (see `plan`)
+//! answers.jsonl          one answer or error per row  verdicts.jsonl  one verdict or error per row
+//! attention/             one safetensors per probe    cases/          the shown segments, one JSON per case
+//! replies.jsonl          judges' verbatim replies     rubrics.jsonl   judges' instructions
+//! labels.jsonl           checks of the data's labels (see `labels`)
+//! causes.jsonl           effects of sessions, with causes/ (see `session_measures`)
+//! contrast-causes.jsonl  the same for contrasts, with causes-contrast/ (see `contrast_rows`)
+//! trials.jsonl           answers asked again with changes (see docs/view.md)
+//! costs.jsonl            tokens and seconds; the only file that differs between identical runs (see `cost`)
 //! ```
 //!
-//! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
-//! is begun, everything else is written whole or not at all, and a row is written after the files it names.
-//! [`RunFolder`] reads it without a lock, also while it is being written. Within a file the last row of a key counts.
+//! [`RunStore`] writes under a lock and survives a kill at any point: each row is on disk before the next starts, other files are
+//! written atomically, and a row follows the files it names. [`RunFolder`] reads without a lock, also during a run. The last row of a
+//! key counts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions, TryLockError};

@@ -156,7 +156,7 @@ pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiErr
 }
 
 impl Received {
-    /// Runs `make` off the connection thread, with a reservation for tokenising.
+    /// Runs `prepare` off the connection thread, with a permit to tokenise the texts.
     pub async fn prepared<T: Send + 'static>(
         self,
         app: &Arc<App>,

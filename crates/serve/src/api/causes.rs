@@ -50,7 +50,7 @@ pub struct Effects {
 pub struct Effect {
     /// Drop of the mean log-probability per token.
     pub log_p_drop: f64,
-    /// True if the argmax of a token differs between hidden and unchanged.
+    /// True if some answer token is the argmax in only one of the two readings.
     pub changed: bool,
 }
 

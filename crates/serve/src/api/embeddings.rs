@@ -201,7 +201,7 @@ impl PreparedEmbedding {
         self.tokens.iter().map(Vec::len).sum()
     }
 
-    /// Stops if nobody holds the target of `waits`.
+    /// Stops early once the target of `waits` is dropped.
     pub fn vectors(&self, app: &App, waits: &Weak<()>) -> Result<Vec<Vec<f32>>, ApiError> {
         let cancelled = app.cancelled();
         let go_on = || waits.strong_count() > 0 && !cancelled.load(Ordering::Relaxed);

@@ -128,7 +128,7 @@ impl Guard {
         headers.insert(VARY, HeaderValue::from_static("origin"));
     }
 
-    /// Remote callers need the key, so their Host name is not checked.
+    /// Checked on loopback only: servers reachable from other machines rely on the key.
     fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let name = headers.get(HOST).and_then(|host| name_of(host.to_str().ok()?));
         let named = |name: &str| self.hosts.iter().any(|AllowedHost(one)| name.eq_ignore_ascii_case(one));

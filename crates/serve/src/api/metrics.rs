@@ -124,7 +124,7 @@ impl Metrics {
 /// Kind, name, value, help text.
 type Series = (&'static str, &'static str, u64, &'static str);
 
-#[rustfmt::skip] // One series a line.
+#[rustfmt::skip] // One series per line.
 fn series(counts: &Counts, under_way: u64, load: &Load, memory: &Resident) -> Vec<Series> {
     let n = |number: usize| number as u64;
     let mut all = vec![

@@ -86,9 +86,7 @@ pub enum ServeError {
         "{address} can be reached from other machines, so the server needs a key; give --api-key-file FILE or set \
          PALIMPSEST_API_KEY, or leave --host at 127.0.0.1"
     )]
-    NeedsKey {
-        address: SocketAddr,
-    },
+    NeedsKey { address: SocketAddr },
     #[error(transparent)]
     Embedder(#[from] EmbedderError),
     #[error("the server cannot run: {0}")]

@@ -186,7 +186,6 @@ fn lost(fact: &FactStages) -> &'static str {
     }
 }
 
-/// `yes`, `part` or `no`; `None` without such sessions.
 fn shown(row: &Row<'_>, role: &str) -> Option<&'static str> {
     let answer = row.answer()?;
     let (case, probe, condition) = row.folder.named(row.at)?;

@@ -106,7 +106,7 @@ pub enum Ablation {
 }
 
 impl Ablation {
-    /// As rows and tables write it.
+    /// Name in rows and tables.
     pub fn key(self) -> &'static str {
         match self {
             Ablation::Removed => "removed",
