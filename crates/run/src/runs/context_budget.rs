@@ -326,7 +326,7 @@ impl Fit<'_> {
         Ok(parts)
     }
 
-    /// Cuts the middle of one prompt, if too long; returns the dropped tokens.
+    /// Cuts the middle of one prompt, if too long.
     fn middle(
         &self,
         middle: Middle,

@@ -45,10 +45,10 @@ impl Cost {
     }
 }
 
-/// Sum over cases of a value that rows may lack: a lower bound unless all rows have it.
+/// Mean per case of a value that rows may lack: a lower bound unless all rows have it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
-    /// Sum over the rows that have it.
+    /// Sum over the rows that have it, divided by the number of cases.
     pub told: f64,
     pub rows: usize,
     pub untold: usize,

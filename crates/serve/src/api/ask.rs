@@ -91,8 +91,8 @@ impl Order {
         self.branch.tokens.len()
     }
 
-    /// Sends the order to the engine thread; `caller` has further prompts. The channel holds a full answer, so that slow readers do not
-    /// block others.
+    /// Sends the order to the engine thread; `caller` has further prompts. Channels are unbounded, so that slow readers do not block
+    /// others; each holds at most one answer.
     pub fn submit(
         self,
         app: &App,

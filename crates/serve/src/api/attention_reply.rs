@@ -267,7 +267,7 @@ impl Asked {
         self.put(reply, tensors, ranked)
     }
 
-    /// Attribution of target logits, summed over heads.
+    /// Attributions of the target logits, always of all heads.
     fn attributed(&self, found: &Attributions, reply: &mut Map<String, Value>) -> [NamedTensor; 2] {
         let mut labels: Vec<String> = self.keys().into_iter().map(|key| key.label).collect();
         labels.push(NO_SPAN.to_owned());

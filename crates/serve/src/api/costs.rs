@@ -34,7 +34,7 @@ const SPAN: u64 = 320;
 pub struct Cost {
     base: u64,
     token: u64,
-    /// For recorded rows; the part that top-key positions take.
+    /// Per position with top keys; contained in the other two.
     keys: u64,
 }
 

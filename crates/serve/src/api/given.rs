@@ -76,7 +76,7 @@ fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<
     }
 }
 
-/// Checks the answer's length against the request's limit and the context; returns its tokens.
+/// Checks the answer's length against the request's limit and the context, and returns it.
 pub fn check_room(
     answer: &[u32],
     app: &App,

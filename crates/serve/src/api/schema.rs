@@ -248,7 +248,7 @@ mod tests {
             });
             assert_eq!(found(&schema), Some(json!({"const": value})), "{reference}");
         }
-        // Raw names are not tried if pointer and name differ.
+        // The decoded pointer finds nothing, the raw name does.
         let raw = json!({"$defs": {"a%20b": {"const": 1}}, "properties": {"p": {"$ref": "#/$defs/a%20b"}}});
         assert_eq!(found(&raw), Some(json!({"const": 1})));
         for reference in ["#/$defs/none", "#/$defs/x~1z", "other.json#/$defs/x", "#anchor", "#/$defs/%FF"] {

@@ -44,7 +44,7 @@ pub struct Contents {
     /// Page rows in page order.
     pub rows: Vec<usize>,
     pub of: usize,
-    /// Estimated file size: the page, plus the mean of the first answers times their number.
+    /// Estimated file size, from a sample of the answers.
     pub bytes: u64,
 }
 

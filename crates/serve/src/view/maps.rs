@@ -19,7 +19,7 @@ fn lists(values: ArrayView2<'_, f32>) -> Vec<Vec<f32>> {
     values.outer_iter().map(|row| row.to_vec()).collect()
 }
 
-/// (layers or heads, rows, spans) to nested lists [row][layer or head][span].
+/// (layers or heads, rows, spans) as nested lists: row, layer or head, span.
 fn by_row(values: ArrayView3<'_, f32>) -> Vec<Vec<Vec<f32>>> {
     values.axis_iter(Axis(1)).map(lists).collect()
 }
@@ -80,7 +80,7 @@ pub fn heads(attention: &Attention, layer: usize) -> Result<Value, String> {
     }))
 }
 
-/// Value norms, output norms and attributions, by layer or for the heads of one layer: `/api/measures`.
+/// Value norms, output norms and attributions by layer, for one layer also by head: `/api/measures`.
 pub fn measures(measures: &SessionMeasures, layer: Option<usize>) -> Result<Value, String> {
     let mean = |values: &Array4<f32>| {
         let heads = values.dim().1.max(1) as f64;
