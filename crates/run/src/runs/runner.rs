@@ -426,7 +426,7 @@ fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<
 /// Refuses to resume truncated runs of version 0.1.0: their segment numbers had gaps under the same identity.
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
-    // Rows without token counts include that version; conditions with contexts are newer.
+    // Rows of version 0.1.0 have no token counts, and its conditions no settings.
     let is_cut = |row: &&AnswerRow| row.was_cut_to_fit() && row.dropped_tokens == 0 && row.error.is_none();
     if !store.header().identity.conditions.iter().all(|condition| condition.setting.is_none()) {
         return Ok(());
