@@ -1,30 +1,28 @@
-//! palimpsest: which writing does a language model read after a later session has overwritten an earlier one?
+//! palimpsest: which text does a language model read after a later session has overwritten an earlier one?
 //!
-//! The command. Its parts are crates, and data moves through them one way:
+//! The command-line crate. Data moves through the other crates one way:
 //!
 //! ```text
 //! data file -> Case -> Prompt -> Request -> answers + AttentionStore -> verdicts -> Record -> Table -> figure
 //! |------- data --------|--------------- run ---------------------------|---- analysis ------|- figures -|
 //! ```
 //!
-//! [`palimpsest_core`] is the instrument: it runs models and records attention, and knows no benchmark. [`palimpsest_data`] makes prompts of
-//! data files, [`palimpsest_run`] asks models and keeps what they answer in run folders, [`palimpsest_analysis`] makes tables of run folders,
-//! `palimpsest_figures` draws tables, `palimpsest_serve` is HTTP. [`cli`] has one file a command. This crate re-exports their rooms.
+//! [`palimpsest_core`] runs models and records attention, and knows no benchmark. [`palimpsest_data`] builds prompts from data files,
+//! [`palimpsest_run`] asks models and writes run folders, [`palimpsest_analysis`] computes tables, `palimpsest_figures` draws them,
+//! `palimpsest_serve` is HTTP. [`cli`] has one file per command.
 //!
-//! Five ways through the code:
+//! Five paths through the code:
 //!
-//! - **A token becomes a mass**: [`runs::probe_request`] makes a [`Request`](palimpsest_core::engine::Request) of a case's prompts;
-//!   [`engine`](palimpsest_core::engine) reads it in chunks; each layer calls [`attention::run`](palimpsest_core::attention); the
+//! - **Attention**: [`runs::probe_request`] builds a [`Request`](palimpsest_core::engine::Request); the [`engine`](palimpsest_core::engine)
+//!   prefills it in chunks; each layer calls [`attention::run`](palimpsest_core::attention); the
 //!   [`MassObserver`](palimpsest_core::attention::MassObserver) sums weights by span; [`runs::store`] writes the
 //!   [`AttentionStore`](palimpsest_core::attention::AttentionStore).
-//! - **A verdict becomes a cell**: [`judge`] appends verdict rows to the folder; one reader joins them to the plan's questions;
-//!   [`results`] counts the joined rows into a table.
-//! - **A request becomes a reply**: `api::http` routes it; serde parses it; `api::ask` sends a core request to the engine's thread;
-//!   `api::answers` turns its events into a reply or a stream.
-//! - **A session becomes a cause**: [`runs::causes`] names the sessions to ablate; the core hides, removes or replaces them and scores the stored
-//!   answer again; the change is a row; [`lens`] compares rows with attention, [`why`] labels answers by them.
-//! - **A file becomes a prompt**: [`benchmarks`] recognises and reads it into [`case::Case`]s; [`prompt`] renders a case and a probe by the model's
-//!   chat template, with character spans; the tokenizer turns them into token spans that tile the prompt.
+//! - **Verdicts**: [`judge`] appends rows to the run folder; [`results`] joins them with the plan's questions and counts.
+//! - **Server requests**: `api::http` routes, `api::ask` sends a request to the engine thread, `api::answers` turns its events into a reply.
+//! - **Effects of sessions**: [`runs::causes`] ablates sessions and scores the stored answer again; [`lens`] compares the rows with
+//!   attention, [`why`] labels answers by them.
+//! - **Prompts**: [`benchmarks`] parses a file to [`case::Case`]s; [`prompt`] renders a case and a probe by the model's chat template; the
+//!   tokenizer turns character spans into token spans that tile the prompt.
 
 pub mod cli;
 

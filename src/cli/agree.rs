@@ -1,4 +1,4 @@
-//! `palimpsest agree`: a sheet for people to rate answers on, and their agreement with a judge.
+//! `palimpsest agree`: rating sheets for people, and their agreement with a judge.
 
 use std::path::{Path, PathBuf};
 
@@ -108,7 +108,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// The answers under a condition, which the run must have: nothing stands in for it.
 fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
     let folder = RunFolder::read(dir)?;
     folder.chosen_conditions(&[condition.to_owned()])?;
@@ -118,7 +117,6 @@ fn read(dir: &Path, condition: &str) -> anyhow::Result<RunFolder> {
 fn draw(args: &DrawArgs) -> anyhow::Result<()> {
     let DrawArgs { runs, out, per_cell, seed, condition, judge, rubric, prompts } = args;
     let Some(first) = runs.first() else { return Ok(()) };
-    // The key names the condition, so that verdicts are looked up under it.
     let first = RunFolder::read(first)?;
     let names = first.header.identity.condition_names();
     let usual = names.first().copied().filter(|_| !names.contains(&"")).unwrap_or_default();

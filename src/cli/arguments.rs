@@ -1,13 +1,12 @@
-//! Values of flags, and why they are refused.
+//! Flag values and usage errors.
 
 pub(super) use crate::runs::setup::{WrongUsage, WrongValue, positive};
 
-/// A refusal of what was typed.
 pub(super) fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
     Err(WrongUsage(why.into()).into())
 }
 
-/// Refuses a context longer than the model was made for, unless told to go on.
+/// Refuses a context above the model's limit, unless allowed.
 pub(super) fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         tokens <= model_limit || allow_longer,

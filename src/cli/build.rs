@@ -1,4 +1,4 @@
-//! `palimpsest build`: made data.
+//! `palimpsest build`: synthetic datasets.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
 fn dose(args: &Dose) -> anyhow::Result<()> {
     let spec = spec_of(args)?;
     let dir = &args.out;
-    // Other files there would be taken for data.
+    // Other files in the folder would be read as data.
     let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
     anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
     let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
@@ -185,7 +185,6 @@ fn tell(spec: &Spec, summary: &Summary, file: &Path, tokenizer: &str) -> anyhow:
     ))
 }
 
-/// Rows as STALE's cases.
 #[derive(Default)]
 struct Pairs(Vec<Case>);
 
@@ -209,7 +208,7 @@ impl Format for Pairs {
     }
 }
 
-/// The case of an update in order of date; `None` for other rows.
+/// The case of an update in date order; `None` for other rows.
 fn pair(built: &Built) -> Option<Case> {
     let row = &built.row;
     let level = |name: &str| row.factors.get(name);

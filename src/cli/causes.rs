@@ -1,4 +1,4 @@
-//! `palimpsest causes`: what the answers of a run owe to each session.
+//! `palimpsest causes`: effects of each session on the answers of a run.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -123,7 +123,6 @@ impl Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // 1. What can be refused before the model is opened.
     let place = args.dir.display();
     let run = Reread::open(&args.dir)?;
     run.check_attention()?;
@@ -137,10 +136,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     );
     ensure!(!asked.is_empty(), "{place} has no answers whose causes could be measured; finish the run first");
 
-    // 2. The model.
     let mut model = run.model(&asked, 0, &args.by)?;
 
-    // 3. Measure, and show.
     let stop = super::interrupt::flag("measure")?;
     let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =

@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Sessions of a case of the default benchmark's sample.
+/// Sessions per case of the default benchmark's sample.
 const DEFAULT_SESSIONS: usize = 50;
 
 fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Path>) -> anyhow::Result<()> {
@@ -84,7 +84,7 @@ fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Pat
     if let [(_, bytes)] = files.as_slice() {
         write_atomically(path, bytes).with_context(|| cannot(path))?;
     } else {
-        // Other files there would be taken for data.
+        // Other files in the folder would be read as data.
         let taken = path.exists() && path.read_dir().map_or(true, |mut entries| entries.next().is_some());
         anyhow::ensure!(
             !taken,

@@ -1,4 +1,4 @@
-//! `palimpsest data check`: what is wrong with a data set, and what is odd about it.
+//! `palimpsest data check`: errors and oddities of a dataset.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = reading_bar(&args.file);
     let dataset = Dataset::open(&args.file, SampleSpec::default(), |_| {})?;
     let dataset = dataset.with_split(args.split.as_deref())?;
-    // Problems are told as they are found: a file may have more of them than memory holds.
+    // Reported as found: they may exceed memory.
     let (mut listed, mut said) = (0, Ok(()));
     let mut tell = |problem: &Problem| {
         if listed < args.limit.unwrap_or(usize::MAX) && said.is_ok() {
@@ -86,7 +86,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// A JSON object with the fields of `of` at its end.
 fn extended(mut object: Value, of: &impl Serialize) -> anyhow::Result<Value> {
     if let (Some(object), Value::Object(fields)) = (object.as_object_mut(), serde_json::to_value(of)?) {
         object.extend(fields);
@@ -94,7 +93,7 @@ fn extended(mut object: Value, of: &impl Serialize) -> anyhow::Result<Value> {
     Ok(object)
 }
 
-/// A line a finding, one a case with special tokens, and the summary.
+/// One JSON line per finding, per case with special tokens, and for the summary.
 fn say_json(dataset: &Dataset, report: &Report, model: Option<&str>) -> anyhow::Result<()> {
     if report.broken.is_none() {
         for (case, tokens) in special_tokens(dataset, model)? {

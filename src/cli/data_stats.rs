@@ -1,4 +1,4 @@
-//! `palimpsest data stats`: table 5 of the STALE paper for any file, any encoding and any model's tokeniser.
+//! `palimpsest data stats`: table 5 of the STALE paper for any file, encoding and tokeniser.
 
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 dataset.name()
             ));
         }
-        // The paper's rows are of its own label and its own encoding.
+        // The paper's rows use its own label and encoding.
         let comparable = beside && counter.name == PAPER_ENCODING && split == GroupBy::Label(benchmark.split);
         for measured in rows {
             let paper = printed.iter().find(|row| comparable && row.split == measured.split).copied();
@@ -109,12 +109,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     super::say(format_args!("{title}\n\n{}", table(split, &lines)))
 }
 
-/// A bar over the bytes of a file; nothing where the file is small or cannot be seen.
+/// Progress over the bytes of a file; hidden for small or unreadable files.
 pub(super) fn reading_bar(file: &Path) -> ProgressBar {
     bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
 }
 
-/// A bar over `bytes`, on standard error. Indicatif shows none where that is no terminal; small files need none.
+/// Progress over `bytes` on stderr. Indicatif hides it without a terminal; small files need none.
 fn bar_of(bytes: u64) -> ProgressBar {
     const SMALL: u64 = 8 << 20;
     if bytes < SMALL {

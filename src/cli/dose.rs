@@ -1,4 +1,4 @@
-//! `palimpsest dose`: effects of each factor of a run of dose, in words, as CSV and as figures.
+//! `palimpsest dose`: effects of each factor of a dose run, as text, CSV and figures.
 
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,12 @@
-//! Failures of the CUDA driver as errors of a command.
+//! Reports failures of the CUDA driver as errors of a command.
 //!
-//! After a call that failed a card can do nothing more, and `cudarc`, through which Candle calls the driver, then panics in some
-//! places where it could return the error. Such a panic is an error of the command here, in one line.
+//! A failed call leaves the card unusable, and `cudarc` (used by Candle) then panics in places instead of returning the error. Such panics
+//! become a one-line error here.
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 
-/// Runs a command; a panic of the driver's bindings is an error, and any other goes on.
+/// Runs a command. Panics of the driver bindings become errors; others continue.
 pub fn guarded(command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let told = panic::take_hook();
     panic::set_hook(Box::new(move |info: &PanicHookInfo| {
@@ -14,7 +14,7 @@ pub fn guarded(command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(
             told(info);
         }
     }));
-    // What the command left half-done in memory is not looked at again: it ends here.
+    // Unwind-safe: the process ends here, so partial state is never read.
     let done = panic::catch_unwind(AssertUnwindSafe(command));
     done.unwrap_or_else(|payload| match driver_error(&*payload) {
         Some(what) => Err(anyhow::anyhow!(
@@ -25,7 +25,7 @@ pub fn guarded(command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(
     })
 }
 
-/// The driver's error in what a panic says, such as `CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"`.
+/// Extracts the driver error from a panic, such as `CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"`.
 fn driver_error(payload: &(dyn Any + Send)) -> Option<String> {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let (_, what) = text.or_else(|| payload.downcast_ref::<&str>().copied())?.split_once("DriverError(")?;

@@ -1,4 +1,4 @@
-//! `palimpsest export`: a run's answers and verdicts in the formats of other tools.
+//! `palimpsest export`: answers and verdicts in other tools' formats.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     said(out, format_args!("{rows} {what}{}", under(&folder, &conditions)))
 }
 
-/// Writes a file a condition in a format that holds one answer a question.
+/// One file per condition, for formats with one answer per question.
 fn by_condition(
     folder: &RunFolder,
     conditions: &[String],
@@ -155,7 +155,7 @@ fn by_condition(
         );
         return wrong(why);
     }
-    // All of them before the first file: a refusal leaves none behind.
+    // Render all before writing: a failure leaves no files.
     let texts = conditions.iter().map(|name| asked.text(&folder.clone().condition(name)?, name, partial));
     for (name, exported) in conditions.iter().zip(texts.collect::<Result<Vec<_>, _>>()?) {
         let ExportText { text, what, unanswered } = exported;
@@ -176,7 +176,6 @@ fn beside(out: &Path, label: &str) -> PathBuf {
     out.with_file_name(format!("{label}-{name}"))
 }
 
-/// Says what a reader of the export would not see in its verdicts.
 fn warn_of(judged: &Judged<'_>) {
     if let Some(why) = judged.no_result() {
         note(format_args!("note: the verdicts of {} are no result: {why}", judged.name.label));
@@ -185,7 +184,7 @@ fn warn_of(judged: &Judged<'_>) {
     }
 }
 
-/// Hands `write` the file to write, which is put in its place when all of it is written, or standard output.
+/// Lets `write` write a temporary file that replaces `out` when complete, or stdout.
 fn put<T>(
     out: Option<&Path>,
     write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<T>,

@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let _look = look.enter()?;
     let out = match (out, &dirs[..]) {
         (Some(out), _) => out,
-        // A folder of its own, so that masses of two kinds are never in one.
+        // A separate folder, so that different kinds of masses never mix.
         (None, [dir]) => match &analysis.heads {
             Some(_) => dir.join(format!("figures-{}", analysis.head_score.key())),
             None => dir.join("figures"),
@@ -86,13 +86,12 @@ pub struct FigureStyle {
     style: Option<PathBuf>,
 }
 
-/// Of words, where a width is given and nothing else is said.
+/// Default text size if a width is given.
 const DEFAULT_TEXT: &str = "8pt";
-/// The narrowest layout, in pixels of which words are 12 high: a panel with its axis.
+/// Minimum layout width for a panel with its axis, in pixels at a text height of 12.
 const LEAST_ROOM: i32 = 200;
 
 impl FigureStyle {
-    /// What follows is drawn in this way, until the scope is dropped.
     fn enter(&self) -> anyhow::Result<Scope> {
         Ok(self.look()?.enter())
     }

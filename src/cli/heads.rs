@@ -1,4 +1,4 @@
-//! `palimpsest heads`: which heads of a model retrieve.
+//! `palimpsest heads`: retrieval heads of a model.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -70,7 +70,6 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // 1. What can be refused before the model is opened.
     super::writable(&args.out)?;
     args.csv.as_deref().map_or(Ok(()), super::writable)?;
     let mut needles = plant::needles()?;
@@ -78,7 +77,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     needles.truncate(args.needles.unwrap_or(all));
     let keep = !args.no_keep && needles.len() == all;
 
-    // 2. The model.
     let context = match args.allow_longer {
         true => ContextLength::Exactly(args.context),
         false => ContextLength::AtMost(args.context),
@@ -91,7 +89,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let Opened { mut model, digest } = models::open(&args.model, &options)?;
 
-    // 3. Probe, write, show.
     let stop = super::interrupt::flag("needle")?;
     let options =
         ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
@@ -116,7 +113,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::say(format_args!("wrote {}", args.out.display()))
 }
 
-/// Results of the needles, and the highest heads of each score side by side.
 fn text(scores: &HeadScores, top: usize) -> String {
     let mut text = String::new();
     let (all, answered) = (scores.needles.len(), scores.answered);

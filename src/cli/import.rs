@@ -1,4 +1,4 @@
-//! `palimpsest import`: answers from the exchange format of a benchmark's authors.
+//! `palimpsest import`: answers from a benchmark's exchange format.
 
 use std::path::PathBuf;
 

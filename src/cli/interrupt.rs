@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one asks for an end, the second one makes it.
+//! Ctrl-C: the first stops gracefully, the second exits immediately.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,28 +8,25 @@ use anyhow::Context;
 
 use crate::progress::note;
 
-/// The exit code of a command that was stopped by Ctrl-C.
+/// Exit code after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Says that the command was stopped, and ends the process.
 pub(super) fn end(says: impl Display) -> ! {
     note(says);
     std::process::exit(INTERRUPTED)
 }
 
-/// Ends a command that goes on when it is started again.
 pub(super) fn end_resumable() -> anyhow::Result<()> {
     super::say("stopped; the same command goes on from here")?;
     std::process::exit(INTERRUPTED)
 }
 
-/// A flag that Ctrl-C (or a polite kill) sets: the `step` under way is finished. The second one ends the process at once, which
-/// loses nothing but that step.
+/// Flag set by Ctrl-C or SIGTERM; the current `step` is finished. A second signal exits at once and loses only that step.
 pub(super) fn flag(step: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     flag_with(move || format!("stopping after the {step} under way"))
 }
 
-/// The same where steps under way are not finished: `says` what becomes of them.
+/// [`flag`] with a custom message, for steps that are not finished.
 pub(super) fn flag_saying(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     flag_with(move || says.to_owned())
 }

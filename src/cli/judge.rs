@@ -22,7 +22,7 @@ use crate::runs::runner::Summary;
 use crate::runs::setup::Thinking;
 use crate::runs::store::{RunFolder, RunStore};
 
-/// Calls of an endpoint at once, unless told otherwise: enough to keep a server busy, few enough for one that limits its rate.
+/// Default parallel endpoint calls: keeps a server busy without hitting rate limits.
 const PARALLEL: usize = 4;
 
 const EXAMPLES: &str = "\
@@ -128,7 +128,6 @@ impl Settings {
         Conduct { show_progress: true, verbose: self.verbose, give_up_after }
     }
 
-    /// Options to open the judge with, and true if it writes replies; an error where flags contradict each other.
     fn options(&self, judge: &str) -> anyhow::Result<(JudgeOptions, bool)> {
         let source = JudgeSource::parse(judge).map_err(|e| WrongUsage(e.to_string()))?;
         let is_endpoint = matches!(source, JudgeSource::Endpoint(_));
@@ -171,7 +170,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(judge) = &judge {
         settings.options(judge)?;
     }
-    // The folder first: a wrong one should not cost the loading of a model.
+    // Opens the folder before loading a model.
     let benchmark = RunFolder::read(&dir)?.benchmark()?;
     if labels && settings.no_exact_match {
         return wrong("--no-exact-match is for answers, and --labels judges none; drop one of them");
@@ -192,7 +191,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             (summary, "memories", "the lines above", Some(format!("table {} --memory", dir.display())))
         }
         judge => {
-            // A wrong name should not cost the loading of a model, either.
+            // Checks the rubric's name before loading a model.
             rubric_of(benchmark, &settings)?;
             let judge = match (judge, benchmark.readings) {
                 (Some(judge), []) => judge,
@@ -232,7 +231,6 @@ fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubri
     Ok(rubric_named(benchmark, name).map_err(|unknown| WrongUsage(format!("--rubric: {unknown}")))?)
 }
 
-/// The text of a folder's judge.j2.
 pub(super) fn own_template(folder: &Path) -> anyhow::Result<String> {
     let path = folder.join(JUDGE_FILE);
     text_file::read(&path).with_context(|| {
@@ -240,7 +238,7 @@ pub(super) fn own_template(folder: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// Reads all answers by the benchmark's own rules. Answers that say nothing count as wrong and are told; they are no failure.
+/// Reads all answers by the benchmark's rules. Unreadable answers are reported and count as wrong, but are no failure.
 pub(super) fn read_folder(dir: &Path, benchmark: &Benchmark) -> anyhow::Result<()> {
     let mut store = RunStore::open(dir)?;
     for summary in read_answers(&mut store, benchmark)? {
@@ -256,7 +254,6 @@ pub(super) fn read_folder(dir: &Path, benchmark: &Benchmark) -> anyhow::Result<(
     super::say(format_args!("next: palimpsest table {}", dir.display()))
 }
 
-/// Judges what is not judged yet.
 pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyhow::Result<Summary> {
     with_judge(
         (dir, judge, settings),
@@ -318,14 +315,13 @@ fn memories_of(
     )
 }
 
-/// Opens a run and a judge as typed, and lets it work by `instructions` with what the command line changes of them.
+/// Opens a run and a judge, and calls `work` with the instructions as changed by the command line.
 fn with_judge(
     (dir, judge, settings): (&Path, &str, &Settings),
     instructions: impl FnOnce(&RunStore) -> anyhow::Result<Instructions>,
     work: impl FnOnce(&mut RunStore, &mut Judge<'_>, Instructions, &AtomicBool) -> Result<Summary, RunError>,
 ) -> anyhow::Result<Summary> {
     let (options, replies) = settings.options(judge)?;
-    // The folder first: a wrong one should not cost the loading of a model.
     let mut store = RunStore::open(dir)?;
     let mut instructions = instructions(&store)?;
     if let Some(folder) = &settings.prompts {

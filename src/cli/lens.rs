@@ -69,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let study = Study::open(&args.dir, &conditions, &options)?;
     say_which(&args.dir, study.judge.as_deref(), options.judge.as_deref());
     let width = terminal_width();
-    // A folder of its own, so that masses of two kinds are never in one.
+    // A separate folder, so that different kinds of masses never mix.
     let (mut text, folder) = match &options.heads {
         None => (String::new(), "lens".to_owned()),
         Some(by) => {
@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::write_out(text.as_bytes())
 }
 
-/// Line width of tables: the terminal's, or a page's where the output is no terminal.
+/// Terminal width for tables; 80 without a terminal.
 fn terminal_width() -> usize {
     const PAGE: usize = 80;
     const NARROWEST: usize = 40;

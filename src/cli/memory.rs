@@ -1,4 +1,4 @@
-//! `palimpsest memory`: memory systems by themselves.
+//! `palimpsest memory`: commands on memory systems.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `palimpsest memory check`: does a memory system keep the protocol?
+//! `palimpsest memory check`: protocol conformance of a memory system.
 
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,8 @@ enum Format {
     Json,
 }
 
-/// The widest line of a finding.
 const WIDTH: usize = 100;
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("no temporary folder for the system's files")?;
     let config = args.memory_config.as_deref().map(config).transpose()?.unwrap_or_default();
@@ -128,7 +126,6 @@ fn proxy(model: &str, args: &Args, folder: &Path) -> anyhow::Result<Proxy> {
     Proxy::start("check", models, folder).context("the proxy before the model cannot listen")
 }
 
-/// A finding a line, its detail below.
 fn text(report: &Report, scripted: bool) -> String {
     let mut lines = Vec::new();
     for finding in &report.findings {

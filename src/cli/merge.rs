@@ -1,4 +1,4 @@
-//! `palimpsest merge`: the shards of a run become one run folder.
+//! `palimpsest merge`: merges the shards of a run.
 
 use std::path::PathBuf;
 

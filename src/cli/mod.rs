@@ -1,4 +1,4 @@
-//! One file a command: the clap struct (what was typed), its validated form, and the call into the library.
+//! One file per command: its clap struct, validation, and the call into the library.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -127,8 +127,8 @@ impl Command {
     }
 }
 
-/// Parses the command line, runs the command and prints its error once. Exit codes: 0 done, 1 failed, 2 wrong usage, 3
-/// done but for rows that ended as errors, 130 stopped by Ctrl-C.
+/// Parses the command line, runs the command and prints its error once. Exit codes: 0 success, 1 failure, 2 usage error, 3 finished with
+/// error rows, 130 stopped by Ctrl-C.
 fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let command = Cli::parse_from(args).command;
     let stats = command.wants_stats().then(Recorder::new);
@@ -171,8 +171,7 @@ fn main(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Warnings of the library (a retry, a row that was cut off) on stderr; RUST_LOG asks for more or less. The times of
-/// `--stats` pass beside them.
+/// Logs library warnings (retries, truncated rows) to stderr; RUST_LOG changes the level. Timings of `--stats` use their own layer.
 fn show_warnings(stats: Option<&Recorder>) {
     let wanted = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("palimpsest=warn"));

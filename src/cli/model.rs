@@ -120,7 +120,7 @@ fn list(store: &ModelStore) -> anyhow::Result<String> {
         ["NAME", "HERE", "RUNS", "ARCHITECTURE", "CONTEXT", "LICENCE", "FROM", "TITLE"].map(str::to_string);
     let mut rows = vec![header];
     for manifest in &manifests {
-        // One changed file must not hide the other models.
+        // A changed file must not hide the other models.
         let here = match store.cached(manifest) {
             Ok(Some(_)) => "yes",
             Ok(None) => "no",
@@ -194,7 +194,6 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     columns(&rows)
 }
 
-/// The tokens that end an answer, each with what states it.
 fn ends_text(files: &ModelFiles) -> String {
     let side = match TextSide::open(files) {
         Ok(side) => side,
@@ -210,7 +209,7 @@ fn ends_text(files: &ModelFiles) -> String {
     }
 }
 
-/// `134.5M (134,515,008)`; below a million the number alone.
+/// `134.5M (134,515,008)`; only the number below a million.
 fn parameters(number: u64) -> String {
     let exact = grouped(number);
     match number {

@@ -11,20 +11,17 @@ use crate::progress::note;
 use crate::runs::runner::Summary;
 use palimpsest_core::timing::Recorder;
 
-/// The exit code of a command that went through and left errors in the rows that it writes.
 pub(super) const WITH_ERRORS: u8 = 3;
 
-/// Some rows are errors: exit code [`WITH_ERRORS`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct EndedWithErrors(pub(super) String);
 
-/// Writes a line to standard output. A reader that left early, such as `head`, is no error.
+/// Prints a line. A closed pipe (`head`) is no error.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     write_out(format!("{line}\n").as_bytes())
 }
 
-/// Writes to standard output, as [`say`] does.
 pub(super) fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -33,7 +30,7 @@ pub(super) fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses, before any work, an output file whose folder is missing or cannot be written to.
+/// Fails early if an output file's folder is missing or read-only.
 pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tempfile::tempfile_in(folder)
@@ -41,12 +38,10 @@ pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
 }
 
-/// Writes a file, whole or not at all.
 pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     palimpsest_core::files::write_atomically(path, bytes.as_ref()).with_context(|| path.display().to_string())
 }
 
-/// Writes what `--stats` asks for to its file, and as a table to stderr.
 pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     let report = stats.report();
     let mut json = report.json();
@@ -55,8 +50,7 @@ pub(super) fn write_stats(path: &Path, stats: &Recorder) -> anyhow::Result<()> {
     save(path, format!("{:#}\n", serde_json::Value::from(json)))
 }
 
-/// Says what a job that can be resumed came to. Ends the process with the interrupt's exit code where it was stopped, and
-/// is an error where nothing came of it at all.
+/// Summarises a resumable job. Exits with the interrupt's code if stopped; fails if nothing was done.
 pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
     let Summary { planned, skipped, done, errors, stopped, cut, broken, settled, left_out } = *summary;
     let (dir, there) = (dir.display(), skipped + done);
@@ -82,7 +76,7 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
     if stopped {
         super::interrupt::end_resumable()?;
     }
-    // Those of broken rows stay until the file is mended.
+    // Errors of broken rows remain until the file is fixed.
     if errors > broken && there == 0 {
         anyhow::bail!(
             "{dir}: all {errors} {what} failed; the reasons are in {file}; the same command tries the errors again"
@@ -91,8 +85,7 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
     Ok(())
 }
 
-/// Refuses, after all else is told, rows that ended as errors, so that scripts see it. What a second try does not mend is no reason: broken
-/// rows of the file, and thoughts that were cut before.
+/// Fails on error rows after all other output, for scripts. Ignores what a retry cannot fix: broken rows and earlier cut thoughts.
 pub(super) fn without_errors(what: &str, file: &str, summary: &Summary) -> anyhow::Result<()> {
     let Summary { planned, errors, broken, .. } = *summary;
     match errors.saturating_sub(broken) {
@@ -104,7 +97,7 @@ pub(super) fn without_errors(what: &str, file: &str, summary: &Summary) -> anyho
     }
 }
 
-/// An error and its causes. A cause that the message before it already tells is left out.
+/// The error with its causes, without repeated messages.
 pub fn in_one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! Figures of commands that are no `figures`: `data stats` and `dose --out`.
+//! Figures of `data stats` and `dose --out`.
 
 use std::path::Path;
 
@@ -9,7 +9,6 @@ use crate::dose::Doses;
 use crate::figures;
 use crate::progress;
 
-/// Draws how many cases have each value of a label.
 pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
     let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
     let counts = labels::count(sound, label, dataset.benchmark().split)?;

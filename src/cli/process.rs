@@ -1,34 +1,32 @@
-//! Settings of a process that is the command's own: the binary, and the command that the Python package brings.
+//! Process-wide settings of the binary and the Python package's command.
 
 use std::ffi::OsString;
 
-/// Runs the command that `args` say, the program's name first, and returns the exit code.
+/// Runs the command `args` (program name first); returns the exit code.
 ///
 /// # Safety
 /// No other thread may run: the environment and the allocator are set.
 pub unsafe fn run(args: impl Iterator<Item = OsString>) -> u8 {
-    // Candle prints a backtrace as part of an error where one was captured; an error is one line here. Panics still have
-    // theirs, and who sets this variable gets what it says.
+    // Candle appends captured backtraces to errors, which must fit one line. Panics keep theirs, and a user's setting wins.
     if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
         // SAFETY: no other thread runs that could read the environment.
         unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
     }
     keep_memory();
-    // On a thread of the pool that computes: entering the pool from outside takes as long as a small product, and a generated
-    // token has hundreds. With a main thread's stack. Failing, the pool is as rayon makes it.
+    // Runs on a compute-pool thread: entering the pool from outside costs as much as a small matrix product, and a generated token has
+    // hundreds. The stack is a main thread's. On failure rayon's default pool is used.
     let _ = rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global();
     let args: Vec<OsString> = args.collect();
     rayon::scope(|_| super::main(args.into_iter()))
 }
 
-/// Bytes of stack of a thread that runs a command.
 const STACK: usize = 8 << 20;
 
-/// Has the allocator keep what is freed. A forward pass allocates and frees the same megabytes for every intermediate result;
-/// taken from the system anew each time, their pages cost a quarter of a prefill.
+/// Keeps freed memory in the allocator: a forward pass reallocates the same megabytes for each intermediate, and fresh pages from the
+/// system cost a quarter of a prefill.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_memory() {
-    // Larger blocks are weights and caches, which are allocated once and had better go back.
+    // Larger blocks are weights and caches: allocated once, and returned to the system.
     const BLOCK: libc::c_int = 128 << 20;
     const KEPT: libc::c_int = libc::c_int::MAX;
     const AHEAD: libc::c_int = 64 << 20;
@@ -40,6 +38,6 @@ fn keep_memory() {
     }
 }
 
-/// Other allocators keep more by themselves, or have no such settings.
+/// Other allocators keep memory by default, or have no such setting.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn keep_memory() {}

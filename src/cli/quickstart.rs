@@ -1,4 +1,4 @@
-//! `palimpsest quickstart`: the main job end to end on a small real model.
+//! `palimpsest quickstart`: run, judge and report on a small real model.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -28,7 +28,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Tokens of an answer: enough for a few sentences, few enough for two cores.
+/// Enough for a few sentences, fast enough on two cores.
 const MAX_NEW_TOKENS: usize = 96;
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
     super::without_errors("verdicts", "verdicts.jsonl", &judged)
 }
 
-/// The flags of `T` where only `typed` are given.
+/// Flags of `T` with defaults except for `typed`.
 fn defaults<T: clap::Args>(typed: &[&str]) -> anyhow::Result<T> {
     let command = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
     Ok(T::from_arg_matches(&command.try_get_matches_from(typed)?)?)

@@ -25,7 +25,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         _ => Study::read(&ALL, &args.dir, asked, &options)?,
     };
     say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
-    // a run without attention still has answers and verdicts to report
+    // Without attention there are still answers and verdicts to report.
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
         let reason = reasons.next().unwrap_or_default();

@@ -43,13 +43,12 @@ pub struct Args {
     estimate: EstimateArgs,
 }
 
-/// `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { out, spec, stats, estimate } = args;
     if estimate.estimate {
         return estimate::estimate(spec, &estimate, &|text| super::say(text));
     }
-    // Given, but for an estimate, which does not come here.
+    // Present except for estimates, which returned above.
     let out = out.unwrap_or_default();
     if let Some(path) = &stats {
         if spec.is_endpoint() {
@@ -65,7 +64,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     super::conclude(&out, "answers", "answers.jsonl", &summary)?;
     let folder = RunFolder::read(&out)?;
     if let Some(mean) = MeanCost::of_answers(&folder.costs) {
-        // Seconds vary from run to run, and what is printed as the result does not.
+        // Seconds vary between runs, and stdout must not.
         note(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases));
     }
     if summary.errors == 0 {
@@ -78,14 +77,13 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     super::without_errors("answers", "answers.jsonl", &summary)
 }
 
-/// Answers what is not answered yet, in the folder `out`.
 pub(super) fn answer(spec: &RunSpec, out: &Path, recorder: Option<&Recorder>) -> anyhow::Result<Summary> {
     spec.run(&Begin {
         folder: out,
         recorder,
         show_progress: !(spec.stream && std::io::stdout().is_terminal()),
         on_text: &|piece| {
-            // A closed stdout is no reason to stop a run.
+            // A closed stdout does not stop the run.
             let mut out = std::io::stdout();
             let text = if piece.is_empty() { "\n\n" } else { piece };
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! `palimpsest selftest`: whether this build computes rightly on a device.
+//! `palimpsest selftest`: numerical checks of this build on a device.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Runs the command. Ends the process with 1 where a device is not sound, and with 130 where it was stopped.
+/// Exits with 1 if a device fails, with 130 if interrupted.
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
     let devices = args.on.open()?;

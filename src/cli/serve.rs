@@ -34,7 +34,6 @@ Examples:
 
 docs/serve.md has the API, what it adds to OpenAI's, and what is not served yet.";
 
-/// Where the key may stand instead of a file.
 const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 
 /// Serve a model over OpenAI's API, with attention by span.
@@ -120,7 +119,7 @@ pub struct Args {
     reasoning_effort: Option<ReasoningEffort>,
 }
 
-/// Parses a size: a number with a unit, of 1024 (KiB, MiB, GiB, TiB) or of 1000 (kB, MB, GB, TB).
+/// Parses a size with a binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB) unit.
 fn bytes(text: &str) -> Result<u64, WrongValue> {
     const UNITS: [(&str, f64); 8] = [
         ("kib", 1024.0),
@@ -141,11 +140,10 @@ fn bytes(text: &str) -> Result<u64, WrongValue> {
     }
 }
 
-/// Tokens of the context unless told otherwise: what fits any machine that the model fits.
+/// Default context in tokens: fits wherever the model fits.
 const USUAL_CONTEXT: usize = 8192;
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // 1. Everything that can be refused before work begins.
     let embedder = EmbedderCard::built_in()?.name;
     let (embedders, decoders): (Vec<&String>, Vec<&String>) =
         args.models.iter().partition(|name| **name == embedder);
@@ -183,7 +181,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let (dtype, cache_dtype) = (args.loaded.in_dtype.dtype()?, args.loaded.in_dtype.cache()?);
     let stop = interrupt::flag("answers")?;
 
-    // 2. The model.
     let options = LocalOptions {
         kernel: args.loaded.on.attention_kernel,
         devices,
@@ -192,7 +189,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
         allow_longer: args.allow_longer,
         chunk: args.chunk,
-        // Those of prompts whose probabilities are asked for.
         logits: args.chunk,
         serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
         kept: args.loaded.weights.into(),
@@ -238,7 +234,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         server.open_embedder()?;
     }
 
-    // 3. Connections have a thread of their own. This one is of the pool that computes, and does the model's work.
+    // Connections get their own thread; this one belongs to the compute pool and runs the model.
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(stop));
     let serving = serving.context("no thread for connections")?;
     super::say(format_args!(
@@ -255,10 +251,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends this process, whatever it is at, once standard input has ended.
+/// Exits the process when stdin ends.
 fn end_with_input() -> anyhow::Result<()> {
     let wait = || {
-        // An error ends it, too.
+        // Read errors count as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         std::process::exit(0);
     };

@@ -1,4 +1,4 @@
-//! `palimpsest table`: the results of any number of runs side by side, and the difference of two.
+//! `palimpsest table`: results of several runs, and the difference of two.
 
 use crate::losses;
 use crate::results::table::{TableArgs, text};

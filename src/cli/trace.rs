@@ -1,4 +1,4 @@
-//! `palimpsest trace`: the raw instrument: tokens in, logits and masses out.
+//! `palimpsest trace`: tokens in, logits and attention masses out.
 
 use std::path::{Path, PathBuf};
 
@@ -142,7 +142,6 @@ struct NamedArgs {
     against: Option<String>,
 }
 
-/// The tokens file. Spans keep their order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokensFile {
@@ -161,8 +160,7 @@ struct TokensFile {
     targets: Vec<TokenTarget>,
 }
 
-/// A path to block: the rows of one span, with those that reach the prompt's end the generated tokens too unless `only`, and the keys of
-/// another.
+/// A knock-out: rows of one span, keys of another. Rows that reach the prompt's end include generated tokens, unless `only`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Blocked {
@@ -181,7 +179,6 @@ impl Blocked {
     }
 }
 
-/// Runs the command. `recorder` is there where `--stats` is.
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { model, chunk, allow_longer, .. } = &args;
     let loading = Loading { name: model, args: &args.loaded, chunk: *chunk, allow_longer: *allow_longer };
@@ -213,7 +210,6 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One pass of one model, and its file.
 fn traced(
     args: &Args,
     loading: &Loading<'_>,
@@ -238,7 +234,6 @@ fn traced(
     Ok(traced)
 }
 
-/// The pass that a tokens file asks for.
 fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
     let reading = timing::io();
     let place = path.display().to_string();
@@ -260,7 +255,7 @@ fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
     TraceJob::new(request, file.tokens, keys.clone(), keys, None, &place)
 }
 
-/// The pass that flags ask for over a text or messages, the spans that they name, and the file of these.
+/// The job of the flags over a text or messages: request, named spans, and the spans file's text.
 fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, String)> {
     let NamedArgs { spans, rows, knockouts, measures, top_keys, logits, target, against } = &args.named;
     let _reading = timing::io();
@@ -315,7 +310,6 @@ fn measures_of(names: &[String]) -> anyhow::Result<Vec<Measure>> {
     names.iter().map(|name| name.parse().map_err(anyhow::Error::msg)).collect()
 }
 
-/// A JSON file of spans.
 fn spans_of_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let place = path.display();
     let text = text_file::read(path)

@@ -1,7 +1,6 @@
-//! `trace --jobs`: many passes with one loaded model, a row of JSON each.
+//! `trace --jobs`: many passes with one loaded model; one JSON row per job.
 //!
-//! Jobs whose prompts begin alike are read one after the other, and each goes on from what it has in common with the one before: on the
-//! CPU in f32 or bf16 with the same bits as by itself.
+//! Jobs are sorted by prompt and reuse the previous job's KV cache prefix: bit-equal to separate passes on the CPU in f32 or bf16.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,15 +23,13 @@ use crate::observe::{ObserveRequest, TraceJob};
 use crate::progress::Steps;
 
 struct Line {
-    /// Counted from 1.
     number: usize,
     id: Option<String>,
     out: Option<PathBuf>,
-    /// The job, or why it cannot be done.
     job: anyhow::Result<TraceJob>,
 }
 
-/// Runs the jobs of a file and writes a row each to `out`. `generate` is for jobs that do not say it.
+/// Runs the jobs of a file and writes a row each to `out`. `generate` is the default of jobs.
 pub(super) fn run(
     jobs: &Path,
     out: &Path,
@@ -42,18 +39,16 @@ pub(super) fn run(
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<()> {
     let begun = Instant::now();
-    // 1. All that can be refused without the weights.
     let side = TextSide::open(&files)?;
     let limit = OpenModel::open(&files.paths())?.spec().max_positions;
     let mut lines = read(jobs, generate, &side, (limit, loading.allow_longer))?;
     let all = lines.len();
-    // Prompts that begin alike are neighbours; those that cannot be read come first.
+    // Sort by prompt for prefix reuse; unreadable jobs come first.
     lines.sort_by(|a, b| tokens(a).cmp(tokens(b)));
     let mut rows = File::create(out).with_context(|| format!("{}", out.display()))?;
     let mut put = |row: Map<String, Value>| -> anyhow::Result<()> {
         writeln!(rows, "{}", Value::from(row)).with_context(|| format!("{}", out.display()))
     };
-    // 2. The passes.
     let ready: Vec<&TraceJob> = lines.iter().filter_map(|line| line.job.as_ref().ok()).collect();
     let mut tracer = match ready.is_empty() {
         true => None,
@@ -104,7 +99,6 @@ fn tokens(line: &Line) -> &[u32] {
     line.job.as_ref().map_or(&[], |job| &job.tokens)
 }
 
-/// The jobs of a file, each checked by itself.
 fn read(
     path: &Path,
     generate: usize,

@@ -1,4 +1,4 @@
-//! The model of `trace`, loaded with room for what the jobs ask for.
+//! Loads the model of `trace`, sized for its jobs.
 
 use std::path::Path;
 
@@ -13,12 +13,10 @@ use palimpsest_core::timing;
 use crate::models::ModelArgs;
 use crate::observe::{TraceJob, Traced};
 
-/// A loaded model that passes are made with.
 pub(super) struct Tracer {
     session: Session,
 }
 
-/// Flags of how a model is loaded.
 pub(super) struct Loading<'a> {
     pub name: &'a str,
     pub args: &'a ModelArgs,
@@ -27,7 +25,7 @@ pub(super) struct Loading<'a> {
 }
 
 impl Tracer {
-    /// Loads a model with room for each of the jobs, after whatever can be refused before that. `find` finds the model's files.
+    /// Checks everything that needs no weights, then loads the model. `find` locates its files.
     pub fn load(
         loading: &Loading<'_>,
         jobs: &[&TraceJob],
@@ -41,7 +39,6 @@ impl Tracer {
         let cache = args.in_dtype.cache()?;
         let span = timing::load();
         let most = |of: &dyn Fn(&TraceJob) -> usize| jobs.iter().map(|job| of(job)).max().unwrap_or(0);
-        // There must be room for what is generated, too.
         let room = most(&TraceJob::room);
         let model = OpenModel::open(&find()?.paths())?;
         super::check_context(room, model.spec().max_positions, allow_longer)?;
@@ -49,7 +46,7 @@ impl Tracer {
         if let [job] = jobs {
             job.holes(&kinds).with_context(|| job.place.clone())?;
         }
-        // One token more is chosen than is asked for.
+        // Generation samples one token beyond the requested ones.
         let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generates())));
         let hides = jobs.iter().any(|job| !job.knockouts().is_empty());
         let request = MemoryRequest {
@@ -78,7 +75,7 @@ impl Tracer {
         Ok(Tracer { session })
     }
 
-    /// Reads the prompt, and generates. With `reuse` the pass goes on from what the one before has in common with it.
+    /// Prefills and generates. With `reuse`, keeps the common prefix with the previous pass.
     pub fn trace(
         &mut self,
         job: &TraceJob,

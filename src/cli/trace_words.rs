@@ -1,4 +1,4 @@
-//! The result of `trace` in words: attention by span, the keys with the largest weights, the next token.
+//! Text output of `trace`: attention by span, top keys, next token.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,14 +12,13 @@ use serde_json::{Map, Value, json};
 use crate::ground::table::aligned;
 use crate::observe::{NamedPrompt, TraceJob, Traced};
 
-/// Of the next tokens, and of the keys with the largest weights, so many are told.
+/// Number of listed next tokens and top keys.
 const TOLD: usize = 6;
 
-/// The attention of a row to a span, over layers and heads.
 struct Paid<'a> {
     span: &'a Span,
     mean: f64,
-    /// The mass that uniform attention would give, mean over layers.
+    /// Mass under uniform attention, mean over layers.
     even: f64,
     most: f64,
     head: (usize, usize),
@@ -45,14 +44,12 @@ fn paid<'a>(masses: &Masses, keys: &'a [Span], row: usize) -> Vec<Paid<'a>> {
     keys.iter().enumerate().map(of_span).collect()
 }
 
-/// True if some token is in two spans.
 fn overlap(keys: &[Span]) -> bool {
     let mut ranges: Vec<_> = keys.iter().filter(|span| !span.is_empty()).map(Span::range).collect();
     ranges.sort_by_key(|range| range.start);
     ranges.windows(2).any(|pair| pair[0].end > pair[1].start)
 }
 
-/// The likeliest next tokens after the prompt.
 fn next(traced: &Traced, tokenizer: &Tokenizer) -> Vec<(String, u32, f64)> {
     let logits = &traced.measured.logits;
     let Some(last) = logits.dim().0.checked_sub(1) else { return Vec::new() };
@@ -65,7 +62,7 @@ fn shown(tokenizer: &Tokenizer, id: u32) -> String {
     tokenizer.decode(&[id], false).unwrap_or_default()
 }
 
-/// Tables of the masses by row, the spans with the largest first, and beside them the next token, the largest keys and the answer.
+/// Tables of masses by row (largest spans first), with the next token, top keys and the answer.
 pub(super) fn told(
     job: &TraceJob,
     traced: &Traced,
@@ -154,7 +151,7 @@ pub(super) fn told(
     Ok(text)
 }
 
-/// The keys that get most of the weights among each head's largest.
+/// Keys with the largest total weight among the heads' top keys.
 fn told_keys(
     largest: &LargestKeys,
     job: &TraceJob,
@@ -189,7 +186,6 @@ fn told_keys(
     Ok(what + &aligned(&lines, |column| column == 1 || column == 2) + "\n")
 }
 
-/// The same as a row of JSON.
 pub(super) fn row(job: &TraceJob, traced: &Traced, tokenizer: &Tokenizer) -> Map<String, Value> {
     let (masses, keys) = (&traced.masses, job.keys());
     let (mut mass, mut share) = (Map::new(), Map::new());

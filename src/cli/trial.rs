@@ -1,4 +1,4 @@
-//! `palimpsest model try`: a model's whole shape with made-up weights, measured beside its plan.
+//! `palimpsest model try`: a model's full shape with random weights, measured against its plan.
 
 use std::sync::atomic::Ordering;
 
@@ -88,7 +88,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         let subject = Subject::load(&name, description.spec.clone(), setting)?;
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
-        // So that kernels are loaded and memory is mapped before clocks run.
+        // Warm-up: loads kernels and maps memory before timing.
         let few = Recording { rows: 4, spans: 2 };
         subject.measure(&[tokens.min(args.chunk).min(64)], 1, few, &mut |_| going())?;
         let bar = crate::progress::tokens(tokens as u64, "prefill");

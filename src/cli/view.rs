@@ -20,7 +20,7 @@ use crate::view::state::{Runs, Shared};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
-/// Megabytes of a file above which one is asked.
+/// File size in MB above which the user is asked.
 const LARGE: f64 = 30.0;
 
 const EXAMPLES: &str = "\
@@ -116,7 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.open {
         open(&address);
     }
-    // Connections have a thread of their own. This one is of the pool that computes, and does the model's work.
+    // Connections get their own thread; this one belongs to the compute pool and runs the model.
     let ends = Arc::clone(&stop);
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(&ends));
     let serving = serving.context("no thread for connections")?;
@@ -135,7 +135,7 @@ fn parts(args: &Args) -> Parts {
     args.page.clone().map_or(Parts::Own, Parts::Folder)
 }
 
-/// Writes the file of `--html` after its size was told, and agreed to where it is large.
+/// Writes the `--html` file after reporting its size, and asking if it is large.
 fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     let mut filter = Filter::default();
     filter.push(&["case"], &args.cases);
@@ -169,7 +169,6 @@ fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     ))
 }
 
-/// Asks at the terminal.
 fn agreed() -> anyhow::Result<bool> {
     eprint!("Write it? [y/N] ");
     let mut line = String::new();
@@ -177,7 +176,7 @@ fn agreed() -> anyhow::Result<bool> {
     Ok(["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
 }
 
-/// Opens the model for the longest prompt of the runs with its answer, in the dtypes of the runs where all have the same.
+/// Loads the model for the longest prompt with its answer, with the runs' dtypes if they agree.
 fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)> {
     if name.starts_with("http://") || name.starts_with("https://") {
         return Asker::of_server(name);
@@ -204,7 +203,6 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,
-        // Single tokens of a prompt may be looked at.
         observed: ObservedSpans { rows: 1, keys: prompt, generated: 0 },
         kept: args.weights.into(),
         hides_keys: true,
@@ -224,7 +222,7 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
     Ok(Asker::new(model, digest))
 }
 
-/// At the address, or at a free port where something else is there.
+/// Falls back to a free port if the address is in use.
 fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -236,7 +234,7 @@ fn listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     .with_context(|| format!("cannot listen at {address}"))
 }
 
-/// A browser that cannot be opened is no failure: the address has been said.
+/// Failing to open a browser is no error: the address was printed.
 fn open(address: &str) {
     let command = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let opened = std::process::Command::new(command)

@@ -1,4 +1,4 @@
-//! `palimpsest why`: a label for each answer of a run, and the readings that it rests on.
+//! `palimpsest why`: labels each answer of a run, with the readings behind it.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // 1. What can be refused before the model is opened. The folder is held, so that nobody else writes to it.
+    // Fail early, before opening the model. The folder is locked.
     let place = args.dir.display();
     let run = Reread::open(&args.dir)?;
     let folder = &run.folder;
@@ -81,14 +81,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let asked = why::asked(folder);
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
-    // An answer generated anew may be as long as the run allows.
+    // A regenerated answer may be as long as the run allows.
     let most = identity.sampling.filter(|_| args.anew).map_or(0, |sampling| sampling.max_new_tokens);
     let instructions = args.anew.then(|| anew_instructions(folder, judged.name)).transpose()?;
 
-    // 2. The model.
     let mut model = run.model(&asked, most, &args.by)?;
 
-    // 3. Label, and show.
     let Args { seed, controls, readings, anew, .. } = args;
     let settings = WhySettings { seed, controls, readings, anew };
     let open = |instructions| AnewJudge::open(&args.by.on, &judged.name.judge, instructions);

@@ -1,4 +1,4 @@
-//! Commands whose features a build is without: they say which one is missing.
+//! Stubs for commands whose features are disabled; they name the missing feature.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,6 @@ pub struct Args {
     _rest: Vec<OsString>,
 }
 
-/// Pictures, and the commands that end with them.
 #[cfg(not(feature = "figures"))]
 pub mod figures {
     use std::path::Path;
@@ -35,7 +34,6 @@ pub mod figures {
     }
 }
 
-/// The server.
 #[cfg(not(feature = "serve"))]
 pub mod serve {
     pub use super::Args;

@@ -1,4 +1,4 @@
-//! HTTP: the OpenAI-compatible server with attention by span ([`serve`]), and the page over run folders ([`view`]).
+//! HTTP servers: the OpenAI-compatible API with attention by span ([`api`]), and the page over run folders ([`view`]).
 
 pub mod api;
 pub mod view;

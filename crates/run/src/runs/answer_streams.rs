@@ -1,21 +1,17 @@
-//! Streams the answers of a decoded batch as if they were generated one after the other.
-//!
-//! Used by the local subject: the first answer that has not ended is shown as it grows, what later ones say meanwhile is
-//! held back until it is their turn.
+//! Streams the answers of a batch in order: the first unfinished answer is shown as it grows, later ones are buffered.
 
 use palimpsest_core::engine::StopStrings;
 use palimpsest_core::text::{StreamDecoder, Tokenizer};
 
-/// The answers of one batch, in the order in which they are shown.
 pub(super) struct AnswerStreams<'a> {
     answers: Vec<Answer<'a>>,
     turn: usize,
-    /// Shown every piece; an empty one ends an answer.
+    /// Receives each piece; an empty piece ends an answer.
     show: &'a mut dyn FnMut(&str),
 }
 
 struct Answer<'a> {
-    /// Until it has ended.
+    /// `None` once the answer has ended.
     pieces: Option<StreamDecoder<&'a Tokenizer>>,
     stops: StopStrings,
     held: String,
@@ -36,7 +32,7 @@ impl<'a> AnswerStreams<'a> {
         AnswerStreams { answers: std::iter::repeat_with(answer).take(count).collect(), turn: 0, show }
     }
 
-    /// Answer `nth` goes on with `token`, or has ended. Text that cannot be decoded is not shown.
+    /// Appends `token` to answer `nth`, or ends it on `None`. Undecodable text is not shown.
     pub fn take(&mut self, nth: usize, token: Option<u32>) {
         let Some(answer) = self.answers.get_mut(nth) else { return };
         let piece = match token {
@@ -86,7 +82,7 @@ mod tests {
                 texts.take(nth, tokens.get(step).copied());
             }
         }
-        // The first as it came, the others, which had ended by then, each in one piece.
+        // The first answer streams; later ones had ended and come in one piece each.
         assert_eq!(shown[..words[0].len()].concat(), "one two three");
         assert_eq!(shown[words[0].len()..], ["", "four", "", "five six", ""]);
     }

@@ -1,6 +1,6 @@
-//! Which of a run's conditions are meant, as people type them.
+//! Conditions selected on the command line.
 //!
-//! `plain` is a name like any other here: a run without a plain condition has none of that name, and nothing stands in for it.
+//! `plain` is an ordinary name: it is an error if the run has no plain condition.
 
 use super::condition::{label, stored};
 use super::error::RunError;
@@ -8,7 +8,7 @@ use super::rows::{AnswerKey, AnswerRow};
 use super::store::RunFolder;
 
 impl RunFolder {
-    /// The stored names of the conditions that are typed, each once and in the run's order; all where none is typed.
+    /// Stored names of the typed conditions, without duplicates, in run order; all if none is typed.
     pub fn chosen_conditions(&self, typed: &[String]) -> Result<Vec<String>, RunError> {
         let known = self.header.identity.condition_names();
         if let Some(name) = typed.iter().find(|name| !known.contains(&stored(name))) {
@@ -22,12 +22,11 @@ impl RunFolder {
         Ok(known.iter().filter(is_typed).map(|name| (*name).to_owned()).collect())
     }
 
-    /// True if the run has any condition beside the plain one, so that its files and headings name conditions.
     pub fn has_conditions(&self) -> bool {
         self.header.identity.condition_names() != [""]
     }
 
-    /// The questions that have no row yet, as `case/probe`, with the condition where the run has several.
+    /// Unanswered questions as `case/probe`, with the condition if the run has several.
     pub fn missing(&self, conditions: &[String]) -> Vec<String> {
         let asked: std::collections::HashSet<_> = self.answers.iter().map(AnswerRow::key).collect();
         let named = |case: &str, probe: &str, condition: &str| {

@@ -1,4 +1,4 @@
-//! Conditions: the differences between answers to one probe in one run.
+//! Conditions: variants under which a run asks each probe.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,20 @@ use palimpsest_core::attention::Knockout;
 use palimpsest_data::benchmarks::{Benchmark, Context, Setting};
 use palimpsest_data::case::{Case, Probe};
 
-/// A condition under which probes are put; its name is part of every key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
     /// Letters, digits and hyphens; empty for the plain condition.
     pub name: String,
-    /// Number of earlier repetitions: each samples from a stream of its own.
+    /// Zero-based repetition; each has its own sampling stream.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repetition: u32,
-    /// The benchmark's setting; absent for the plain one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<String>,
-    /// The part of the history that is shown; absent where all of it is.
     #[serde(default, skip_serializing_if = "is_whole")]
     pub context: Context,
-    /// A memory system whose memories are shown in the place of the history; absent where none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryContext>,
-    /// A path that is blocked; absent where none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knockout: Option<Knockout>,
 }
@@ -58,7 +53,7 @@ impl Condition {
         }
     }
 
-    /// Each of `all` with every path of `knockouts` blocked in turn beside what blocks none, and each of these `count` times
+    /// Crosses `all` with no knock-out and each of `knockouts`, and each result with `count` repetitions
     /// (`SETTING-knockout-query-old-repeat-2`).
     pub fn beside(all: &[Condition], knockouts: &[Knockout], count: u32) -> Vec<Self> {
         let beside = |one: &Condition, end: String| {
@@ -67,7 +62,7 @@ impl Condition {
         let by_itself =
             |one: &Condition| one.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
         let blocked = |one: &Condition| {
-            // No model here answers, so that nothing can be kept from it.
+            // No local model answers here, so nothing can be blocked.
             let knockouts = if by_itself(one) { &[] } else { knockouts };
             let of = |knockout: &Knockout| Condition {
                 name: beside(one, knockout.name()),
@@ -92,7 +87,6 @@ impl Condition {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
     }
 
-    /// The word for the pieces that it shows: the benchmark's, or that of a memory system's.
     pub fn segment(&self, benchmark: &Benchmark) -> &'static str {
         if self.memory.is_some() { crate::memory::shown::MEMORY } else { benchmark.segment }
     }
@@ -105,7 +99,7 @@ impl Condition {
         label(&self.name)
     }
 
-    /// A clause for captions and pages: the benchmark's setting, the context, the knock-out, or the repetition.
+    /// Clause for captions and pages: setting, context, knock-out or repetition.
     pub fn in_words(&self, benchmark: &Benchmark) -> String {
         if self.repetition > 0 {
             return format!(
@@ -146,7 +140,7 @@ impl Condition {
         parts.join("; ")
     }
 
-    /// The condition that this one repeats, by its name: of `repeat-2` the plain one, of `x-repeat-2` it is `x`.
+    /// Name of the repeated condition: `repeat-2` gives the plain one, `x-repeat-2` gives `x`.
     pub fn base(&self) -> &str {
         if self.repetition == 0 {
             return &self.name;
@@ -156,7 +150,6 @@ impl Condition {
     }
 }
 
-/// A knock-out in words, as [`palimpsest_core::attention::LayerHoles`] have it.
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
@@ -173,12 +166,12 @@ fn blocked(knockout: &Knockout) -> String {
     )
 }
 
-/// A condition's name as people read and type it: `plain` for the one whose stored name is empty.
+/// Display name: `plain` for the empty stored name.
 pub fn label(name: &str) -> &str {
     if name.is_empty() { "plain" } else { name }
 }
 
-/// The stored name of what is typed: the inverse of [`label`].
+/// Inverse of [`label`].
 pub fn stored(label: &str) -> &str {
     if label == "plain" { "" } else { label }
 }
@@ -190,13 +183,12 @@ pub struct Question<'a> {
 }
 
 impl std::fmt::Display for Question<'_> {
-    /// As progress and errors name it: `SR`, or `SR repeat-2`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&named(&self.probe.id, &self.condition.name))
     }
 }
 
-/// A probe and a condition by their names: `SR`, or `SR repeat-2`.
+/// `SR`, or `SR repeat-2`.
 pub fn named(probe: &str, condition: &str) -> String {
     if condition.is_empty() { probe.to_owned() } else { format!("{probe} {condition}") }
 }

@@ -1,12 +1,11 @@
-//! Cuts a case's prompts to a context budget, in the way that the run was told ([`Truncation`]).
+//! Truncates a case's prompts to a context budget by the run's [`Truncation`].
 //!
-//! Truncation weighs segments by estimated costs; what counts is the true length of every prompt, so the prompts are
-//! built and measured, and the estimate is raised until the longest fits. A local model's prompts are measured as its
-//! tokens; of an endpoint's, whose chat template is the server's, the messages are counted and [`TEMPLATE_RESERVE`] is kept free.
+//! Truncation uses estimated segment costs; prompts are then built and measured, and the estimate is raised until the longest fits. Local
+//! prompts are measured in tokens; for endpoints the messages are counted and [`TEMPLATE_RESERVE`] is kept free for the chat template.
 //!
-//! The probes of a case are shown one history, so that they share its prefill. By evidence-preserving truncation that holds as long as
-//! the evidence of all of them fits; where it does not, neighbouring probes are parted in halves until it does. In phases each probe
-//! has a cut of its own, where there is one. A history that was retrieved keeps what was ranked best, evidence or not.
+//! Probes of a case share one history, so that they share its prefill. Evidence-preserving truncation splits neighbouring probes in halves
+//! while their joint evidence does not fit. In phases each probe has its own cut. Retrieved histories keep the top-ranked segments,
+//! evidence or not.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,20 +21,19 @@ use palimpsest_data::case::truncate::{
 use palimpsest_data::case::{Case, History, Keep, Probe};
 use palimpsest_data::prompt::{BORDER_TOKENS, PromptBuilder, PromptError};
 
-/// Tokens kept free for an endpoint's chat template, which cannot be seen; the longest known (gpt-oss) take less than 100.
+/// Tokens reserved for an endpoint's unknown chat template; the longest known (gpt-oss) takes less than 100.
 pub const TEMPLATE_RESERVE: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Most tokens of a prompt ([`Truncation::budget`]).
+    /// Maximum prompt tokens ([`Truncation::budget`]).
     pub budget: usize,
     pub by: Truncation,
-    /// Breaks ties, and draws what goes at random.
     pub seed: u64,
 }
 
 impl Cut {
-    /// For answers of a model on this machine with at most `max_new_tokens` tokens behind a thought.
+    /// For a local model that generates at most `max_new_tokens` after a thought.
     pub fn of_model(by: Truncation, seed: u64, text: &ModelText, max_new_tokens: usize) -> Self {
         let budget = by.budget(text.context, text.max_thinking + max_new_tokens);
         Cut { budget, by, seed }
@@ -45,7 +43,7 @@ impl Cut {
         Cut { budget, by: Truncation::Evidence, seed }
     }
 
-    /// Tokens kept free for an endpoint's chat template: a way that keeps some free anyhow has them among those.
+    /// Tokens reserved for an endpoint's chat template, less those that the truncation reserves anyway.
     fn template_reserve(self) -> usize {
         TEMPLATE_RESERVE.saturating_sub(self.by.reserved())
     }
@@ -53,29 +51,26 @@ impl Cut {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Original indices of the segments of which nothing is left, ascending.
+    /// Original indices of fully dropped segments, ascending.
     pub segments: Vec<usize>,
-    /// Immediate neighbours of evidence among them, where the truncation looks at evidence.
+    /// Dropped immediate neighbours of evidence, if the truncation considers evidence.
     pub neighbours: Vec<usize>,
-    /// Tokens that were left out, of segments that are partly left too.
+    /// Dropped tokens, including those of partly dropped segments.
     pub tokens: usize,
-    /// Tokens of the whole history, as they add up segment by segment; 0 where nothing was left out.
+    /// Tokens of the full history, summed over segments; 0 if nothing was dropped.
     pub of: usize,
 }
 
-/// A case cut to a context budget, as it will be shown to some of its probes.
+/// A truncated case, as shown to a range of its probes.
 pub struct BudgetedCase<P = TokenizedPrompt> {
-    /// To which, by their places in the case.
     pub probes: Range<usize>,
-    /// The remaining history; segments that are partly left are whole here.
+    /// Remaining history; partly dropped segments are stored whole.
     pub history: History,
     pub dropped: Dropped,
-    /// One prompt for each of these probes, in their order.
     pub prompts: Vec<P>,
 }
 
 impl<P> BudgetedCase<P> {
-    /// All prompts of a case that is shown whole.
     pub fn whole(case: &Case, prompts: Vec<P>) -> Self {
         let (probes, history) = (0..case.probes.len(), case.history.clone());
         BudgetedCase { probes, history, dropped: Dropped::default(), prompts }
@@ -89,7 +84,7 @@ impl<P> BudgetedCase<P> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // fields are printed by the messages
 pub enum BudgetError {
     #[error(transparent)]
     Truncate(#[from] TruncateError),
@@ -97,7 +92,6 @@ pub enum BudgetError {
     Prompt(#[from] PromptError),
     #[error(transparent)]
     Text(#[from] TextError),
-    /// A prompt with its middle cut out has nothing of the history left.
     #[error(
         "the history does not fit: with its middle cut out nothing of it is left, as the rest of the prompt takes {tokens} of the {budget} tokens \
          that there is room for; raise --context"
@@ -120,13 +114,13 @@ impl BudgetError {
     }
 }
 
-/// The part of a cut case that the probe at a place of the case is shown, and which of its prompts is the probe's.
+/// The part that contains probe number `probe`, and the probe's prompt.
 pub fn part_of<P>(parts: &[BudgetedCase<P>], probe: usize) -> Option<(&BudgetedCase<P>, &P)> {
     let part = parts.iter().find(|part| part.probes.contains(&probe))?;
     Some((part, part.prompts.get(probe - part.probes.start)?))
 }
 
-/// Fits `case` so that the longest of its prompts has at most so many tokens. Parts are in the order of the probes.
+/// Truncates `case` so that its longest prompt fits the budget. Parts are in probe order.
 pub fn cut_to_budget(
     builder: &PromptBuilder,
     tokenizer: &Tokenizer,
@@ -141,7 +135,7 @@ pub fn cut_to_budget(
     fit(builder, tokenizer, case, cut, (&count, encode))
 }
 
-/// The same for an endpoint: the contents of a prompt's messages and [`TEMPLATE_RESERVE`] have at most so many tokens by `tokens`.
+/// Endpoint variant: message contents, counted by `tokens`, plus [`TEMPLATE_RESERVE`] must fit.
 pub fn cut_messages(
     builder: &PromptBuilder,
     tokens: &dyn CountTokens,
@@ -183,7 +177,6 @@ fn fit<P>(
     let all = 0..case.probes.len();
     match (&case.keep, cut.by) {
         (Keep::Chosen, Truncation::Phases(_)) if all.len() > 1 => {
-            // One history for all where nothing has to go.
             if let Ok(whole) = job.part(all.clone(), &measured)
                 && whole.dropped.segments.is_empty()
             {
@@ -219,7 +212,7 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// True if the probes have evidence of their own, so that fewer of them can need less.
+    /// True if the probes have evidence of their own, so that a subset may need less.
     fn differ(&self, probes: &Range<usize>) -> bool {
         if !self.keeps_evidence() {
             return false;
@@ -240,7 +233,7 @@ impl Fit<'_> {
         }
     }
 
-    /// The history cut for some of the probes, by the costs of its segments beside `fixed` tokens.
+    /// Truncates the history for some probes, given `fixed` tokens for the rest of the prompt.
     fn cut(&self, probes: &[Probe], fixed: usize) -> Result<Truncated, TruncateError> {
         let Fit { case, costs, cut: Cut { budget, by, seed }, .. } = self;
         let history = &case.history;
@@ -277,7 +270,7 @@ impl Fit<'_> {
         let Fit { builder, tokens, case, cut: Cut { budget, .. }, .. } = self;
         let of_probes = || case.probes[probes.clone()].to_vec();
         let mut shown = Case { probes: of_probes(), ..case_without_history(case) };
-        // Begun without the bound's margin, so that nothing goes that would have fitted.
+        // Starts without a safety margin, so that no fitting segment is dropped.
         let fixed = builder.fixed_cost(&case.history, &shown.probes, *tokens)?;
         let mut fixed = fixed.saturating_sub(BORDER_TOKENS);
         loop {
@@ -294,7 +287,7 @@ impl Fit<'_> {
                 let dropped = self.dropped(dropped, dropped_neighbours);
                 return Ok(BudgetedCase { probes, history: shown.history, dropped, prompts });
             }
-            // The estimate was short by this much. It grows at every turn, and truncation errs when nothing is left to drop.
+            // The estimate was short by this much. It grows each turn; truncation fails when nothing is left to drop.
             fixed += longest - budget;
         }
     }
@@ -309,7 +302,7 @@ impl Fit<'_> {
         Dropped { segments, neighbours, tokens, of: self.costs.iter().sum() }
     }
 
-    /// Prompts with their middle cut out where they are too long. Neighbouring probes whose prompts stay whole are one part.
+    /// Cuts the middle of prompts that are too long. Neighbouring probes with whole prompts form one part.
     fn middles<P>(
         &self,
         middle: Middle,
@@ -333,7 +326,7 @@ impl Fit<'_> {
         Ok(parts)
     }
 
-    /// A prompt with its middle cut out where it is too long, and what that leaves out.
+    /// Cuts the middle of one prompt, if too long.
     fn middle(
         &self,
         middle: Middle,
@@ -361,13 +354,12 @@ impl Fit<'_> {
                 let tokens = whole.saturating_sub(tokens).min(of);
                 return Ok((cut, Dropped { segments, neighbours: Vec::new(), tokens, of }));
             }
-            // Tokenised anew the two ends can have a token more, and no more is cut out than the history.
+            // Retokenising the two ends can add a token; at most the history is cut.
             room = (first + last).saturating_sub(tokens - budget);
         }
     }
 }
 
-/// A case's labels and what they say of its history, which is long and comes later.
 fn case_without_history(case: &Case) -> Case {
     Case {
         id: case.id.clone(),

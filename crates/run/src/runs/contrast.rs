@@ -1,8 +1,6 @@
-//! Values held against each other by their log-probabilities right after a prompt.
+//! Contrasts: log-probabilities of competing values directly after a prompt.
 //!
-//! Each value other than the current one is read at its first token that differs from the current one's, given the tokens before, which
-//! both share. Called by the subject, which has them scored beside an answer, and by the causes of contrasts, which read them from
-//! logits.
+//! Each other value is read at its first token that differs from the current value's, given the shared tokens before it.
 
 use palimpsest_core::ablate::ValuePair;
 use palimpsest_core::engine::ModelText;
@@ -14,7 +12,6 @@ use palimpsest_data::ground::order::sorted_unique;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ContrastError {
-    /// There is no token in which they differ.
     #[error(
         "the values {first:?} and {second:?} cannot be held against each other: the tokens of one are the beginning of the other's; give \
          values that differ in a token"
@@ -24,10 +21,9 @@ pub enum ContrastError {
     Text(#[from] TextError),
 }
 
-/// The tokens at which a probe's values are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContrastTokens {
-    /// The current value, read where the one differs that it is held against.
+    /// The current value at the token where the compared value differs.
     current: ValueToken,
     stale: Vec<ValueToken>,
     absent: Vec<ValueToken>,
@@ -37,13 +33,13 @@ pub struct ContrastTokens {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ValueToken {
     text: String,
-    /// Number of the current value's tokens before it.
+    /// Number of shared tokens before it.
     at: usize,
     token: u32,
 }
 
 impl ContrastTokens {
-    /// The tokens of values that follow `prefix`; `None` where the current value is held against nothing.
+    /// Tokens of values after `prefix`; `None` if there is nothing to compare the current value with.
     pub fn new(values: &Contrasted, prefix: &str, text: &ModelText) -> Result<Option<Self>, ContrastError> {
         let Contrasted { current, stale, absent } = values;
         let all: Vec<String> = [current].into_iter().chain(stale).chain(absent).cloned().collect();
@@ -53,7 +49,7 @@ impl ContrastTokens {
         }
     }
 
-    /// The same of the tokens of all values: the current one's, the stale ones', the absent ones'.
+    /// From tokenised values in the order current, stale, absent.
     pub fn of(values: &Contrasted, tokens: &[Vec<u32>]) -> Result<Option<Self>, ContrastError> {
         let Contrasted { current, stale, absent } = values;
         let texts: Vec<&String> = [current].into_iter().chain(stale).chain(absent).collect();
@@ -83,14 +79,13 @@ impl ContrastTokens {
         std::iter::once(&self.current).chain(&self.stale).chain(&self.absent)
     }
 
-    /// The current value and the one that it is held against.
     pub fn pair(&self) -> Option<ValuePair> {
         let against = self.stale.last().or(self.absent.first())?.token;
         let forced = self.tokens.get(..=self.current.at)?.into();
         Some(ValuePair { forced, against })
     }
 
-    /// Continuations whose log-probabilities say those of all values, each once.
+    /// Distinct continuations that have to be scored.
     pub fn sequences(&self) -> Vec<Vec<u32>> {
         let of = |value: &ValueToken| {
             let before = self.tokens[..value.at].to_vec();
@@ -100,7 +95,7 @@ impl ContrastTokens {
         sorted_unique(self.values().flat_map(of).filter(|tokens| !tokens.is_empty()))
     }
 
-    /// The contrast, of the log-probabilities of [`Self::sequences`]; `None` where a token has none.
+    /// The contrast from log-probabilities of [`Self::sequences`]; `None` if one is missing.
     pub fn of_scores(&self, scores: &[Option<f64>]) -> Option<Contrast> {
         let sequences = self.sequences();
         let score = |tokens: &[u32]| -> Option<f64> {

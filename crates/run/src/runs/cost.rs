@@ -1,19 +1,17 @@
 //! Costs of answers and verdicts: tokens and seconds (STALE, appendix C).
 //!
-//! Owns `costs.jsonl`, whose rows differ from run to run. Everything else in a run folder is the same for the same identity, so
-//! costs have a file of their own, which is no part of the identity and is only ever appended to. Rows of older versions also
-//! have the energy, which is ignored. Written by the runner and the judge through the run store; read by the commands and the report.
+//! Owns `costs.jsonl`, the only file that differs between runs of one identity; append-only. Energy in rows of older versions is ignored.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One line of `costs.jsonl`: what one answer, or one call of a judge, cost.
+/// One line of `costs.jsonl`: cost of one answer or judge call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostRow {
     pub case: String,
-    /// The ids of the probes that it was spent on: one of an answer, all that a judge's call covers.
+    /// Ids of the covered probes: one for an answer, several for a judge call.
     pub probes: Vec<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
@@ -25,33 +23,32 @@ pub struct CostRow {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Tokens of the prompt that were computed; of an endpoint, all of them, where it says.
+    /// Prefilled prompt tokens; for an endpoint all prompt tokens, if reported.
     pub tokens_computed: Option<usize>,
-    /// Tokens of the prompt that were in the KV cache, from a prompt that begins with the same ones; null where it is not told.
+    /// Prompt tokens reused from the KV cache; null if unknown.
     pub tokens_reused: Option<usize>,
     pub tokens_generated: Option<usize>,
-    /// Seconds of the prefill, recording attention included; null where it is not told apart, and the whole call is in `decode_seconds`.
+    /// Prefill seconds, including recording of attention; null if not measured separately (`decode_seconds` is then the whole call).
     pub prefill_seconds: Option<f64>,
-    /// Seconds of decoding. Of a batch, in proportion to the tokens of each answer.
+    /// Decode seconds; a batch is split by generated tokens.
     pub decode_seconds: f64,
 }
 
 impl Cost {
-    /// A cost in seconds; tokens are the caller's to fill in.
     pub fn of(prefill_seconds: f64, decode_seconds: f64) -> Self {
         Cost { prefill_seconds: Some(prefill_seconds), ..Cost::of_call(decode_seconds) }
     }
 
-    /// A cost of a call in which prefill and decoding are not told apart.
+    /// Cost of a call without separate prefill time.
     pub fn of_call(seconds: f64) -> Self {
         Cost { decode_seconds: seconds, ..Cost::default() }
     }
 }
 
-/// An amount a case, of which rows may not tell their part: the least that it is, unless all tell.
+/// Mean per case of a value that rows may lack: a lower bound unless all rows have it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount {
-    /// The sum of what rows tell, over all cases.
+    /// Sum over the rows that have it, divided by the number of cases.
     pub told: f64,
     pub rows: usize,
     pub untold: usize,
@@ -72,7 +69,7 @@ impl Amount {
         (self.untold == 0).then_some(self.told)
     }
 
-    /// `12,345`, or `at least 12,345`; `None` where no row tells anything.
+    /// `12,345`, or `at least 12,345`; `None` if no row has a value.
     fn words(self) -> Option<String> {
         let whole = crate::progress::grouped(self.told.round() as u64);
         match (self.rows, self.untold) {
@@ -83,7 +80,6 @@ impl Amount {
     }
 }
 
-/// The mean cost of a case: all that was spent on answers, over the cases that it was spent on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanCost {
     pub cases: usize,
@@ -91,19 +87,17 @@ pub struct MeanCost {
     pub tokens_computed: Amount,
     pub tokens_reused: Amount,
     pub tokens_generated: Amount,
-    /// Seconds of prefill a case; `None` where a row does not tell it apart.
+    /// Prefill seconds per case; `None` if a row lacks it.
     pub prefill_seconds: Option<f64>,
-    /// Seconds of decoding a case, and of calls that do not tell prefill and decoding apart.
+    /// Decode seconds per case, including calls without separate prefill time.
     pub decode_seconds: f64,
 }
 
 impl MeanCost {
-    /// The mean over what was spent on answers; `None` where nothing was.
     pub fn of_answers(rows: &[CostRow]) -> Option<Self> {
         MeanCost::of(rows.iter().filter(|row| row.judge.is_none()))
     }
 
-    /// The mean over what was spent on judges; `None` where nothing was.
     pub fn of_judges(rows: &[CostRow]) -> Option<Self> {
         MeanCost::of(rows.iter().filter(|row| row.judge.is_some()))
     }

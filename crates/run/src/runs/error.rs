@@ -1,4 +1,4 @@
-//! Why a run folder could not be used.
+//! Errors of run folders.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use palimpsest_core::files::io_remedy;
 use palimpsest_data::ground::jsonl::JsonlError;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // fields are printed by the messages
 pub enum RunError {
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
@@ -21,7 +21,6 @@ pub enum RunError {
     DifferentRun { dir: PathBuf, differences: Vec<Difference> },
     #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
     Measures { path: PathBuf, reason: String },
-    /// Causes of a format that would be misread.
     #[error(
         "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
          answer; move the file away and measure the causes again"
@@ -39,7 +38,7 @@ pub enum RunError {
     Plan(#[from] PlanError),
     #[error(transparent)]
     Attention(#[from] StoreError),
-    /// A stop was asked for; everything up to here is on the disk.
+    /// Interrupted; all rows so far are on disk.
     #[error("stopped; the same command goes on from here")]
     Stopped,
     #[error("{0}")]
@@ -47,7 +46,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// For `map_err`: wraps what the file system said when asked to `action` on `path`.
+    /// For `map_err`: adds the action and the path to an I/O error.
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
         let path = path.to_owned();
         move |source| RunError::Io { action, path, source }

@@ -1,6 +1,4 @@
-//! Answers that leave a run for another tool, or come from one.
-//!
-//! In what format is the benchmark's business. Called by `palimpsest export` and `palimpsest import`.
+//! Import and export of answers in a benchmark's exchange format.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -18,7 +16,7 @@ use palimpsest_data::case::Case;
 const LISTED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // fields are printed by the messages
 pub enum ExchangeError {
     #[error(
         "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
@@ -45,7 +43,7 @@ pub fn unanswered(missing: usize, failed: usize) -> String {
     format!("{} questions have no answer: {}", missing + failed, parts.collect::<Vec<_>>().join(", "))
 }
 
-/// The answers of a run in dataset order. Refused while some are missing; with `partial` they are left out.
+/// Answers in dataset order. Fails if some are missing, unless `partial`.
 pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
     let rows: HashMap<(&str, &str), &AnswerRow> =
         folder.answers.iter().map(|row| ((row.case.as_str(), row.probe.as_str()), row)).collect();
@@ -56,7 +54,6 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
         for probe in &case.probes {
             let row = rows.get(&(case.case.as_str(), probe.id.as_str()));
             let answer = row.filter(|row| row.error.is_none()).and_then(|row| row.answer.clone());
-            // No further run can fill a broken row; it leaves as the missing answer that it is.
             if answer.is_none() && case.broken.is_none() {
                 missing += usize::from(row.is_none());
                 lacking.push(format!("{}/{}", case.case, probe.id));
@@ -78,20 +75,20 @@ pub struct Import<'a> {
     pub dataset: NameAndDigest,
     pub cases: &'a [Case],
     pub model: String,
-    /// True if missing answers become error rows instead of refusing the import.
+    /// Missing answers become error rows instead of failing the import.
     pub partial: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
     pub answers: usize,
-    /// Of these, with a thought before them, which is kept apart.
+    /// Answers with a thought, which is stored separately.
     pub thoughts: usize,
-    /// Texts that end inside a thought, or hold nothing behind it: errors.
+    /// Answers that end inside a thought or are empty after it; errors.
     pub cut: usize,
 }
 
-/// Makes `dir` a run folder of the answers of a file, whose digest stands for the model. Nothing is written unless all is right.
+/// Makes `dir` a run folder of a file's answers; the file's digest stands for the model. Writes nothing on error.
 pub fn import(
     dir: &Path,
     text: &[u8],
@@ -127,7 +124,7 @@ pub fn import(
                 labels: case.labels.clone(),
                 query: probe.query.clone(),
                 ..match said {
-                    // A call that failed, by the text that stands in its answer's place.
+                    // A failed call: the text in place of the answer is the reason.
                     Some(said) if answer.is_none() => {
                         failed(format!("the imported file has no answer but {said:?}"))
                     }
@@ -165,12 +162,11 @@ fn failed(error: String) -> AnswerRow {
     AnswerRow { error: Some(error), ..AnswerRow::default() }
 }
 
-/// Row of an imported text, the thought apart from the answer as of a model that was asked here.
 fn imported_row(text: Option<&str>) -> AnswerRow {
     let Some(text) = text else { return failed("the imported file has no answer".to_owned()) };
     let Split { thought, answer } = Split::of_foreign(text);
     let has_answer = answer.as_ref().is_some_and(|answer| !answer.is_empty());
-    // An empty text is an answer that says nothing; one that is all thought is none.
+    // Empty text is an empty answer; text that is only a thought is no answer.
     if has_answer || thought.is_none() && answer.is_some() {
         return AnswerRow { thought, answer, ..AnswerRow::default() };
     }

@@ -1,8 +1,7 @@
-//! The plan of all of a file's rows, sound and broken.
+//! Plan of all rows of a file, including broken ones.
 //!
-//! A broken row cannot be asked. It is planned all the same, so that it stays in every denominator: under its uid where that can be
-//! read and is nobody else's, with the labels and probes that can be read, or the probes that every case of the benchmark has. The
-//! runner answers it by errors. Gathered by `palimpsest run`, a row at a time.
+//! Broken rows stay in every denominator: under their uid if readable and unique, with the labels and probes that can be read, or the
+//! probes common to every case of the benchmark. The runner answers them with errors.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +10,14 @@ use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::benchmarks::reading::{BrokenProbe, RowProblems};
 use palimpsest_data::case::Case;
 
-/// The one probe of a broken row where a benchmark's cases have different ones.
+/// Probe of a broken row if the benchmark's cases have different probes.
 const ROW: &str = "row";
 
 #[derive(Debug)]
 pub struct FilePlan {
     benchmark: &'static Benchmark,
     cases: Vec<PlannedCase>,
-    /// Of each broken row its place in `cases`, its number in the file, and its uid.
+    /// Broken rows: index in `cases`, row number in the file, uid.
     broken: Vec<(usize, usize, Option<String>)>,
     first_problem: Option<String>,
 }
@@ -53,7 +52,6 @@ impl FilePlan {
         self.cases.push(PlannedCase { labels, probes, broken: Some(reason), ..PlannedCase::default() });
     }
 
-    /// Numbers of rows and of broken rows.
     pub fn rows(&self) -> (usize, usize) {
         (self.cases.len(), self.broken.len())
     }
@@ -62,9 +60,9 @@ impl FilePlan {
         self.first_problem.as_deref()
     }
 
-    /// All of them, in the order of the file. A broken row whose uid cannot be used is called `row-3` by its number.
+    /// The plan in file order. Broken rows without a usable uid are named `row-3` by their number.
     pub fn finish(mut self) -> Vec<PlannedCase> {
-        // Names of files, too, which some file systems compare without regard to case.
+        // Uids become file names, which some file systems compare case-insensitively.
         let sound = self.cases.iter().filter(|case| case.broken.is_none());
         let mut taken: BTreeSet<String> = sound.map(|case| case.case.to_lowercase()).collect();
         for (place, row, uid) in self.broken {

@@ -1,22 +1,20 @@
-//! Seconds of a prefill of some length, from a measured shorter one.
+//! Extrapolates prefill time from a shorter measured prefill (`run --estimate`).
 //!
-//! Pure arithmetic, used by `run --estimate`. The time of a prefill of n tokens is taken to be a n + b n^2: matrix products cost the
-//! same for every token, and attention costs more the more tokens come before. Layers with a window only make b smaller.
+//! Model: n tokens take a n + b n^2 seconds; matrix products are linear in n, attention is quadratic. Windowed layers only reduce b.
 
-/// The time of a prefill, fitted to one that was measured chunk by chunk.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PrefillFit {
     pub a: f64,
-    /// Seconds a token and token before it, by half.
+    /// Seconds per token and preceding token, halved.
     pub b: f64,
-    /// Variances of `a` and `b`, and their covariance.
+    /// Var(a), Var(b), Cov(a, b).
     covariance: [f64; 3],
 }
 
 impl PrefillFit {
-    /// The least-squares fit of chunks: tokens before, tokens after, seconds. No coefficient is below 0.
+    /// Non-negative least-squares fit to chunks `(tokens before, tokens after, seconds)`.
     pub fn of(chunks: &[(usize, usize, f64)]) -> Option<Self> {
-        // Each chunk from m to n gives one equation: seconds = a (n - m) + b (n^2 - m^2).
+        // A chunk from m to n gives seconds = a (n - m) + b (n^2 - m^2).
         let rows: Vec<(f64, f64, f64)> = chunks
             .iter()
             .map(|&(m, n, seconds)| {
@@ -51,13 +49,13 @@ impl PrefillFit {
         Some(PrefillFit { a, b, covariance })
     }
 
-    /// Seconds of a prefill of `n` tokens after `before` others.
+    /// Seconds to prefill `n` tokens after `before` cached ones.
     pub fn seconds(&self, before: usize, n: usize) -> f64 {
         let (x, y) = terms(before, n);
         self.a * x + self.b * y
     }
 
-    /// The standard error of [`Self::seconds`] by the scatter of the chunks around the fit.
+    /// Standard error of [`Self::seconds`] from the residuals of the fit.
     pub fn error(&self, before: usize, n: usize) -> f64 {
         let ((x, y), [aa, bb, ab]) = (terms(before, n), self.covariance);
         (aa * x * x + bb * y * y + 2.0 * ab * x * y).max(0.0).sqrt()
@@ -69,9 +67,9 @@ fn terms(before: usize, n: usize) -> (f64, f64) {
     (e - m, e * e - m * m)
 }
 
-/// A straight line through two points, rising or flat: the seconds of a decode step over the context before it.
+/// Line through two points with slope >= 0: seconds of a decode step by context length.
 pub fn rising(from: (usize, f64), to: (usize, f64), at: usize) -> f64 {
     let slope = if to.0 > from.0 { ((to.1 - from.1) / (to.0 - from.0) as f64).max(0.0) } else { 0.0 };
-    // The longer measurement is the surer one.
+    // The longer measurement is more reliable.
     (to.1 + slope * (at as f64 - to.0 as f64)).max(0.0)
 }

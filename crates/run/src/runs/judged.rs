@@ -1,6 +1,4 @@
-//! The verdicts of one judge on a run, looked up by answer, and how far they are a result.
-//!
-//! Called by tables, exports, the attention analysis and the scoring of human ratings, which judge nothing.
+//! Verdicts of one judge on a run, looked up by answer, and whether they count as a result.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +9,6 @@ use super::store::RunFolder;
 use crate::progress::note;
 use palimpsest_data::benchmarks::is_reading;
 
-/// The verdicts of one judge by one rubric, error rows included.
 #[derive(Debug, Clone)]
 pub struct Judged<'a> {
     pub name: &'a JudgeName,
@@ -44,12 +41,11 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// Parameters of the smallest judge whose verdicts are taken for a result.
+/// Smaller judges' verdicts are not reported as results.
 const LEAST_PARAMETERS: f64 = 1e9;
 
-/// Why a judge's verdicts are no result, where they are none: its name says that it is too small to judge.
+/// Reason why the judge's verdicts do not count: its name gives too few parameters.
 pub fn no_result(judge: &str) -> Option<String> {
-    // a rule's name is no model's
     let parameters = parameters_by_name(judge).filter(|_| !is_reading(judge));
     let millions = parameters.filter(|parameters| *parameters < LEAST_PARAMETERS)? / 1e6;
     Some(format!(
@@ -58,12 +54,11 @@ pub fn no_result(judge: &str) -> Option<String> {
     ))
 }
 
-/// Caveat of a judge's numbers: nothing readable, or all the same, from a judge of unknown size.
+/// Warning for a judge of unknown size whose verdicts are all unreadable or all equal.
 pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) -> Option<String> {
-    // The judge was not asked about an answer that equals a reference answer.
+    // Settled answers did not reach the judge.
     let rows: Vec<&VerdictRow> = verdicts.filter(|row| !row.settled).collect();
     let said: Vec<&VerdictRow> = rows.iter().copied().filter(|row| row.is_clean()).collect();
-    // a rule says what the answers say
     if is_reading(judge) {
         return None;
     }
@@ -73,7 +68,7 @@ pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) 
             rows.len()
         ));
     }
-    // one that is known to be able may find all of them right or wrong
+    // A judge of known size may find all answers right or wrong.
     if parameters_by_name(judge).is_some() {
         return None;
     }
@@ -93,7 +88,7 @@ pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) 
     })
 }
 
-/// A model's parameters where its name tells them: `135m`, `0.5B`, `8b`.
+/// Parameter count in a model name: `135m`, `0.5B`, `8b`.
 fn parameters_by_name(name: &str) -> Option<f64> {
     name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.').find_map(|part| {
         let (number, unit) = part.split_at_checked(part.len().checked_sub(1)?)?;
@@ -111,11 +106,10 @@ fn parameters_by_name(name: &str) -> Option<f64> {
 pub struct UnknownJudge {
     pub dir: PathBuf,
     pub judge: String,
-    /// The judges that gave verdicts, with their rubrics.
     pub known: String,
 }
 
-/// Notes which of several judgings is shown. Silent about a folder that cannot be read: the command says why.
+/// Notes which judging is shown. Silent if the folder is unreadable: the command reports that.
 pub fn say_which(dir: &Path, shown: Option<&str>, named: Option<&str>) {
     let (Ok(folder), Some(shown)) = (RunFolder::read(dir), shown) else { return };
     if let Some(text) = which(folder.judges(), shown, named) {
@@ -137,7 +131,7 @@ fn which(judges: &[JudgeName], shown: &str, named: Option<&str>) -> Option<Strin
 }
 
 impl RunFolder {
-    /// The verdicts of each judge by each rubric that it judged by, in order of first appearance.
+    /// Verdicts by judge and rubric, in order of first appearance.
     pub fn judged(&self) -> Vec<Judged<'_>> {
         self.judges().iter().map(|name| self.judged_as(name)).collect()
     }
@@ -147,7 +141,7 @@ impl RunFolder {
         Judged { name, rows: own.map(|row| (row.key(), row)).collect() }
     }
 
-    /// Of the chosen judgings the last readable one, and the labels of the others.
+    /// The last readable of the chosen judges, and the labels of the others.
     pub fn judged_last(
         &self,
         choice: JudgeChoice<'_>,
@@ -158,7 +152,7 @@ impl RunFolder {
         Ok((shown, all.iter().map(|judged| judged.name.label.clone()).collect()))
     }
 
-    /// Verdicts of the chosen judges; none where nobody judged and none is named.
+    /// Empty if there are no verdicts and no judge is named.
     pub fn judged_by(&self, choice: JudgeChoice<'_>) -> Result<Vec<Judged<'_>>, UnknownJudge> {
         let mut all = self.judged();
         let known: Vec<&str> = all.iter().map(|judged| judged.name.label.as_str()).collect();

@@ -1,5 +1,4 @@
-//! `labels.jsonl`: what judges that were not told a label of the data said that it is. Beside the answers, since it is the data of the
-//! run that is checked; no answer is looked at.
+//! `labels.jsonl`: blind judgements of the dataset's own labels. Answers are not considered.
 
 use std::path::Path;
 
@@ -15,16 +14,15 @@ pub(super) const LABELS: &str = "labels.jsonl";
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelRow {
     pub case: String,
-    /// The labelled unit: a value of [`LabelCheck::unit`].
     pub unit: String,
     pub label: String,
     pub judge: String,
-    /// SHA-256 of the instructions that it judged by.
+    /// SHA-256 of the instructions.
     pub rubric: String,
-    /// Label by the judge; absent when `error` is set.
+    /// Absent if `error` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said: Option<String>,
-    /// A judge by scoring: the probability of what it said.
+    /// Scoring judges only: probability of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +31,7 @@ pub struct LabelRow {
     pub error: Option<String>,
 }
 
-/// The file of a run folder, open for appending. Who holds it holds the run's [`RunStore`](super::store::RunStore), too.
+/// Appends to the file. Callers must hold the run's [`RunStore`](super::store::RunStore).
 #[derive(Debug)]
 pub struct LabelLog(RowLog<LabelRow>);
 
@@ -51,12 +49,12 @@ impl LabelLog {
     }
 }
 
-/// The rows of a run folder, superseded ones included; none where nobody checked.
+/// All rows, including superseded ones; empty without a file.
 pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
     Ok(read_rows(&dir.join(LABELS))?)
 }
 
-/// The first probe of each case and unit, with its index in the case. Broken rows are left out.
+/// First probe of each case and unit, with its index. Skips broken rows.
 pub fn units<'a>(check: &LabelCheck, plan: &'a [PlannedCase]) -> Vec<(&'a PlannedCase, usize)> {
     let mut units: Vec<(&PlannedCase, usize)> = Vec::new();
     for case in plan.iter().filter(|case| case.broken.is_none()) {

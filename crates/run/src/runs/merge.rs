@@ -1,8 +1,7 @@
-//! Merging: the shards of a run become one folder, as if it had never been split.
+//! Merges the shards of a run into one folder.
 //!
-//! Checked first (one identity, every shard once, no gap and no double in the cases, every row there), then built in a
-//! folder beside the destination and renamed, so that the destination is whole or absent. What was measured and said beside the
-//! answers comes along: causes with their measures of sessions, labels of answers, and words on the data's labels.
+//! Checks first (equal identities, every shard once, no gaps or duplicates among cases, all rows present), then builds a temporary folder
+//! beside the destination and renames it. Causes, session measures, answer labels and label checks are merged too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,7 @@ use palimpsest_data::ground::jsonl::{JsonlError, read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // fields are printed by the messages
 pub enum MergeError {
     #[error(transparent)]
     Rows(#[from] JsonlError),
@@ -59,20 +58,19 @@ pub struct Merged {
     pub answers: usize,
     pub errors: usize,
     pub verdicts: usize,
-    /// Rows of causes, of answers and of contrasts.
     pub causes: usize,
-    /// Shards that ran on another machine or device than the first, whose name alone the merged header has.
+    /// Shards from another machine or device than the first, which the merged header names.
     pub other_machines: Vec<PathBuf>,
-    /// Shards whose causes were not measured in all the ways in which others' were: what they lack can be measured in the whole.
+    /// Shards that lack a kind of cause measurement that others have.
     pub uneven: Vec<PathBuf>,
 }
 
-/// Merges the shards in `dirs` into the new folder `out`. Error rows are taken over: the merged run retries them.
+/// Merges `dirs` into the new folder `out`. Error rows are kept, and retried on resume.
 pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     if out.exists() {
         return Err(MergeError::Occupied(out.to_owned()));
     }
-    // Locked while they are read: a shard that is being written is not finished.
+    // Locks the shards, so that none is being written.
     let mut locks = Vec::with_capacity(dirs.len());
     let mut shards = Vec::with_capacity(dirs.len());
     for dir in dirs {
@@ -95,7 +93,6 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let rubrics = unique(shards.iter().flat_map(|shard| shard.rubrics.iter().cloned()));
 
     let place = |case: &str| plan.iter().position(|planned| planned.case == case);
-    // Those of a case as they were measured.
     let causes = of_each(&shards, read_lines)?;
     let contrast_causes = of_each(&shards, read_contrast_causes)?;
     let mut lack = lacking(&shards, &causes, CauseLine::way);
@@ -111,7 +108,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(RunError::io("create", parent))?;
     let mut builder = tempfile::Builder::new();
-    // As an ordinary new folder; temporary ones are private otherwise.
+    // Default permissions; temporary folders are private.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
     let building = builder.tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
@@ -143,11 +140,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     write_any(&building.path().join(RUBRICS), &rubrics)?;
     write_any(&building.path().join(COSTS), &costs)?;
     write_header(building.path(), &header)?;
-    // Rows into dataset order.
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
     if let Err(source) = std::fs::rename(&building, out) {
-        // The error that counts is the rename's.
         let _ = std::fs::remove_dir_all(&building);
         return Err(RunError::io("create", out)(source).into());
     }
@@ -164,7 +159,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     })
 }
 
-/// The records of memory systems: a folder a system and case. A system's own folder and log stay in the shard.
+/// Copies memory records, one folder per system and case. A system's own folder and log stay in the shard.
 fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
     for system in folders(from)? {
         for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {
@@ -176,7 +171,7 @@ fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Everything in a folder. Copied and not linked, since rows are appended to it.
+/// Copies, since rows may be appended to these files.
 fn copy_tree(from: &Path, to: &Path) -> Result<(), RunError> {
     std::fs::create_dir_all(to).map_err(RunError::io("create", to))?;
     for entry in std::fs::read_dir(from).map_err(RunError::io("read", from))? {
@@ -190,7 +185,6 @@ fn copy_tree(from: &Path, to: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The names of the folders in a folder, none where there is none.
 fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     if !dir.is_dir() {
         return Ok(Vec::new());
@@ -201,7 +195,6 @@ fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
 }
 
-/// A file that is absent where it would have no row.
 fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
     if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
 }
@@ -210,7 +203,6 @@ fn of_each<T, E>(shards: &[RunFolder], read: impl Fn(&Path) -> Result<Vec<T>, E>
     shards.iter().map(|shard| read(&shard.dir)).collect()
 }
 
-/// The shards with cases whose rows lack a way of measuring that others' have.
 fn lacking<T, W: Ord>(shards: &[RunFolder], rows: &[Vec<T>], way: impl Fn(&T) -> W) -> Vec<PathBuf> {
     let ways = |rows: &[T]| rows.iter().map(&way).collect::<BTreeSet<W>>();
     let all: BTreeSet<W> = rows.iter().flatten().map(&way).collect();
@@ -291,7 +283,7 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), RunError> {
         let source = entry.map_err(RunError::io("read", from))?.path();
         let Some(name) = source.file_name() else { continue };
         let target = to.join(name);
-        // A link is safe: run folders replace files and never write into them.
+        // Hard links are safe: run folders replace files and never overwrite in place.
         if std::fs::hard_link(&source, &target).is_err() {
             std::fs::copy(&source, &target).map_err(RunError::io("copy to", &target))?;
         }

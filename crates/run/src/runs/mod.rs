@@ -1,9 +1,7 @@
-//! Runs: what is asked of whom, and the folder that keeps what came of it.
+//! Runs and the run folder.
 //!
-//! Owns the run folder: what was run ([`header`]), what is expected ([`plan`]), what was answered and judged ([`rows`],
-//! [`store`]), at what [`cost`], under which conditions ([`condition`]), what judges
-//! said of the data's own labels ([`labels`]). Called by the commands and by the judge's room; lens and figures read what it wrote. It knows no HTTP: who
-//! answers comes in as a [`runner::Subject`].
+//! Header ([`header`]), plan ([`plan`]), rows ([`rows`], [`store`]), [`cost`], conditions ([`condition`]) and checks of the dataset's
+//! labels ([`labels`]). Knows no HTTP: the model under test is a [`runner::Subject`].
 
 mod answer_streams;
 pub mod causes;

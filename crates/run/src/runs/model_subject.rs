@@ -1,5 +1,5 @@
-//! A model as a [`Subject`], on this machine or behind a palimpsest server: one request a case, whose prefix is what its probes' prompts
-//! share and whose branches are the probes, with the attention of the query and of evidence recorded on the way.
+//! A model as a [`Subject`], local or behind a palimpsest server. One request per case: shared prompt prefix, one branch per probe, and
+//! attention of query and evidence rows.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use palimpsest_data::prompt::PromptBuilder;
 
 pub use super::probe_request::{SubjectOptions, row_spans, shared_tokens, stream_seed};
 
-/// Answers a case's probes with a model, several of them together; answers are the same either way.
+/// Answers a case's probes in batches; batching does not change answers.
 pub struct ModelSubject<'a> {
     model: &'a mut dyn Backend,
     asking: Asking<'a>,
@@ -34,14 +34,12 @@ pub struct ModelSubject<'a> {
     failed_in_a_row: usize,
 }
 
-/// The part of a request that takes its time.
 enum Clock {
     Prefill(Instant),
     Decode(Instant),
 }
 
 impl<'a> ModelSubject<'a> {
-    /// A model on this machine, whose prompts `builder` makes and `cut` fits into its context.
     pub fn local(
         model: &'a mut LocalModel,
         builder: PromptBuilder,
@@ -56,8 +54,8 @@ impl<'a> ModelSubject<'a> {
         ModelSubject::new(session, text, prepare, row_roles, options, stop)
     }
 
-    /// A model anywhere, which stops at the next chunk or token, or before the next call, when `stop` is set. Spans in `row_roles` are
-    /// recorded as rows, beside the query ([`palimpsest_data::benchmarks::row_roles`]).
+    /// Stops at the next chunk, token or call once `stop` is set. Records attention rows for the query and for spans with `row_roles`
+    /// ([`palimpsest_data::benchmarks::row_roles`]).
     pub fn new(
         model: &'a mut dyn Backend,
         text: &'a ModelText,
@@ -76,29 +74,29 @@ impl<'a> ModelSubject<'a> {
         }
     }
 
-    /// Shows every piece of an answer as it is generated; an empty piece ends an answer.
+    /// Streams answers to `on_text`; an empty piece ends an answer.
     #[must_use]
     pub fn streaming(mut self, on_text: impl FnMut(&str) + 'a) -> Self {
         self.on_text = Some(Box::new(on_text));
         self
     }
 
-    /// Ends an answer before the first of these strings; the tokens that spell it are among the generated ones.
+    /// Cuts answers before the first stop string; its tokens stay among the generated ones.
     #[must_use]
     pub fn stopping_at(mut self, stops: Vec<String>) -> Self {
         self.asking.stops = stops;
         self
     }
 
-    /// Also records the row [`VERDICT`](palimpsest_data::benchmarks::VERDICT): the generated token at which an answer decides, by what the benchmark says of its text. The
-    /// rows of all generated tokens are held until the answer is there.
+    /// Also records the row [`VERDICT`](palimpsest_data::benchmarks::VERDICT): the generated token that decides the answer according to the
+    /// benchmark. Rows of all generated tokens are held until the answer ends.
     #[must_use]
     pub fn deciding(mut self, benchmark: &'static Benchmark) -> Self {
         self.asking.decisive = Some(benchmark);
         self
     }
 
-    /// The probes of a case that are shown one history. What a stop cuts off of them is told to `status`.
+    /// Answers the probes that share one history. Reports questions lost to a stop to `status`.
     fn answer_part(
         &mut self,
         case: &Case,
@@ -117,16 +115,15 @@ impl<'a> ModelSubject<'a> {
             }
         }
         let shared = self.asking.shared_tokens(&part.prompts, |shared| self.model.border(shared));
-        // Those with knock-outs inside the shared part come last, as they are read.
+        // Probes with knock-outs inside the shared prefix come last, as they are read.
         pending.sort_by_key(|one| Reverse(one.holes.first_row().map_or(shared, |first| first.min(shared))));
         if self.asking.options.share_prefix {
             return self.answer(case, (part, shared), pending, status, sink);
         }
-        // Without a prefix nothing is taken from what was asked before.
         pending.into_iter().try_for_each(|one| self.answer(case, (part, 0), vec![one], status, sink))
     }
 
-    /// Answers probes whose prompts begin with the same `shared` tokens, and hands their outcomes on, batch by batch.
+    /// Answers probes that share the first `shared` tokens, batch by batch.
     fn answer(
         &mut self,
         case: &Case,
@@ -164,7 +161,6 @@ impl<'a> ModelSubject<'a> {
             match event {
                 Event::Begun(held) if task == 0 => {
                     if let Clock::Decode(begun) = clock {
-                        // The answers of the batch before have ended.
                         let seconds = begun.elapsed().as_secs_f64();
                         let stored = outputs.hand_on(&mut asked, seconds, &mut handed, sink);
                         done = std::mem::replace(&mut done, Ok(())).and(stored);

@@ -1,8 +1,7 @@
-//! Plan of a run: the selection of cases and probes, fixed before the first answer.
+//! Plan of a run: cases and probes, fixed before the first answer.
 //!
-//! The plan (`plan.jsonl`, one line a case) is the source of every denominator, and carries what the judge and the
-//! exchange formats need, so that nothing after the run has to find the benchmark file again. Built by the commands
-//! from the loaded cases; kept by the run store.
+//! `plan.jsonl` (one line per case) is the source of every denominator and carries what judges and exchange formats need, so that later
+//! steps do not read the benchmark file.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -15,18 +14,16 @@ use palimpsest_data::case::draw::Draws;
 use palimpsest_data::case::{Case, Evidence, Location, Notes, Probe};
 use palimpsest_data::ground::file_stem::file_stem;
 
-/// One line of `plan.jsonl`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedCase {
-    /// Zero-based position in the selection before sharding: what merging checks for gaps and doubles.
+    /// Zero-based position before sharding; merging checks it for gaps and duplicates.
     pub position: usize,
     pub case: String,
     pub labels: BTreeMap<String, String>,
     pub probes: Vec<PlannedProbe>,
     pub evidence: Vec<PlannedEvidence>,
     pub judge: Notes,
-    /// Fault of the file's row, where it is broken and cannot be asked; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
 }
@@ -42,7 +39,7 @@ pub struct PlannedProbe {
     pub evidence: Vec<PlannedEvidence>,
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub judge: Notes,
-    /// Names of conditions that it is not put under, since its prompt lacks a span that a knock-out names.
+    /// Conditions that skip this probe because the prompt lacks a span of their knock-out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -59,10 +56,10 @@ pub struct PlannedEvidence {
     pub role: String,
     #[serde(rename = "session")]
     pub segment: usize,
-    /// Which turn of it; absent for the whole segment.
+    /// Absent for the whole segment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<usize>,
-    /// Which bytes of the turn's content; absent for the whole turn.
+    /// Byte range in the turn's content; absent for the whole turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Range<usize>>,
 }
@@ -73,7 +70,7 @@ impl PlannedEvidence {
     }
 }
 
-/// One part of the cases, for job arrays: shard `index` of `count` holds the positions p with p mod count = index.
+/// For job arrays: shard `index` of `count` holds positions p with p mod count = index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
@@ -90,7 +87,6 @@ impl std::fmt::Display for Shard {
 impl FromStr for Shard {
     type Err = PlanError;
 
-    /// Reads `i/n` with 0 <= i < n.
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let wrong = || PlanError::Shard { given: text.to_owned() };
         let (index, count) = text.split_once('/').ok_or_else(wrong)?;
@@ -100,10 +96,10 @@ impl FromStr for Shard {
     }
 }
 
-/// A random subset of the cases: so many of each value of the label that the benchmark is split by.
+/// Random subset of the cases, with a fixed number per value of the split label.
 ///
-/// Which ones depends on the cases' ids, their labels and the seed alone: not on the file's order, on other flags or on the
-/// model, so that several models get the same cases. A smaller subset is part of a larger one of the same seed.
+/// Depends only on case ids, labels and seed, so all models get the same cases. Smaller subsets are contained in larger ones of the same
+/// seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseSample {
@@ -112,7 +108,7 @@ pub struct CaseSample {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
+#[allow(missing_docs)] // fields are printed by the messages
 pub enum PlanError {
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
     Shard { given: String },
@@ -132,15 +128,14 @@ pub enum PlanError {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The label that cases are split by ([`Benchmark::split`]).
     pub split: &'static str,
     pub sample: Option<CaseSample>,
-    /// A value of that label, a probe, or `VALUE/PROBE`: only these.
+    /// Filter: a label value, a probe, or `VALUE/PROBE`.
     pub only: Option<String>,
-    /// At most so many cases, the first of the file that pass `only`.
+    /// Maximum number of cases, after `only`.
     pub limit: Option<usize>,
-    /// At most so many probes of all these cases: one of each group that [`Benchmark::dimension`] makes, in order of first
-    /// appearance, then a second one of each, and so on, within a group in the order of the file.
+    /// Maximum number of probes over all cases, chosen round-robin over the groups of [`Benchmark::dimension`] in order of first
+    /// appearance, in file order within a group.
     pub limit_probes: Option<usize>,
     pub dimension: Dimension,
     pub shard: Option<Shard>,
@@ -156,7 +151,6 @@ pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
 }
 
 impl PlannedCase {
-    /// All probes of `case`, which is the first and only one so far.
     pub fn of(case: &Case) -> Self {
         let all = |evidence: &[Evidence]| evidence.iter().map(PlannedEvidence::of).collect();
         let probe = |probe: &Probe| PlannedProbe {
@@ -178,7 +172,7 @@ impl PlannedCase {
         }
     }
 
-    /// All evidence of one of its probes: the whole case's, then its own.
+    /// The case's evidence, then the probe's own.
     pub fn evidence_of<'a>(&'a self, probe: &'a PlannedProbe) -> impl Iterator<Item = &'a PlannedEvidence> {
         self.evidence.iter().chain(&probe.evidence)
     }
@@ -197,12 +191,12 @@ impl Selection {
         }
     }
 
-    /// The plan for `cases`, in dataset order. `sample` is applied first, then `only`, `limit`, `limit_probes` and `shard`.
+    /// The plan, in dataset order. Applies `sample`, `only`, `limit`, `limit_probes` and `shard`, in this order.
     pub fn plan(&self, cases: &[Case]) -> Result<Vec<PlannedCase>, PlanError> {
         self.of(cases.iter().map(PlannedCase::of).collect())
     }
 
-    /// The same of cases as they would all be planned, for data sets that do not fit in memory.
+    /// [`Self::plan`] from planned cases, for datasets that do not fit in memory.
     pub fn of(&self, all: Vec<PlannedCase>) -> Result<Vec<PlannedCase>, PlanError> {
         let only = self.only.as_deref().map(|text| parse_only(text, self.split, &all)).transpose()?;
         let (only_value, only_probe) = only.unwrap_or_default();
@@ -253,7 +247,7 @@ impl Selection {
     }
 }
 
-/// Leaves `most` probes of all cases, by turns of their groups, and no case without one.
+/// Keeps `most` probes round-robin over groups, and drops cases without probes.
 fn limit_probes(cases: &mut Vec<PlannedCase>, dimension: Dimension, most: usize) {
     let mut groups: Vec<(String, VecDeque<(usize, String)>)> = Vec::new();
     for (at, case) in cases.iter().enumerate() {
@@ -304,7 +298,6 @@ impl CaseSample {
     }
 }
 
-/// The value and the probe that a filter names, in the data's spelling.
 fn parse_only(
     text: &str,
     split: &'static str,
@@ -312,7 +305,6 @@ fn parse_only(
 ) -> Result<(Option<String>, Option<String>), PlanError> {
     let values: BTreeSet<&str> =
         cases.iter().filter_map(|c| c.labels.get(split)).map(String::as_str).collect();
-    // Probes in the order of the file, not of the alphabet.
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let probes = cases.iter().flat_map(|c| &c.probes).map(|probe| probe.id.as_str());
     let probes: Vec<&str> = probes.filter(|id| seen.insert(id)).collect();
@@ -350,7 +342,7 @@ fn some(items: &[&str]) -> String {
     }
 }
 
-/// Value of a probe's dimension ([`Benchmark::dimension`]); its id where it lacks the facet.
+/// Value of [`Benchmark::dimension`]; the probe's id if it lacks the facet.
 pub fn dimension_of(benchmark: &Benchmark, probe: &PlannedProbe) -> String {
     group_of(benchmark.dimension, probe)
 }
@@ -362,7 +354,7 @@ fn group_of(dimension: Dimension, probe: &PlannedProbe) -> String {
     }
 }
 
-/// Refuses a plan in which two probes would share a row or a file, also on file systems that ignore case.
+/// Refuses plans in which two probes would share a row or a file, also on case-insensitive file systems.
 pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     let mut files = BTreeSet::new();
     for case in plan {
@@ -379,13 +371,12 @@ pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Relative to the run folder. The double hyphen keeps conditions apart from probes: names of conditions have none.
+/// Relative to the run folder. The double hyphen separates the condition: condition names contain none.
 pub fn attention_file(case: &str, probe: &str, condition: &str) -> String {
     let condition = if condition.is_empty() { String::new() } else { format!("--{}", file_stem(condition)) };
     format!("attention/{}-{}{condition}.safetensors", file_stem(case), file_stem(probe))
 }
 
-/// Path of a case's record for the report, relative to the run folder.
 pub fn case_file(case: &str) -> String {
     format!("cases/{}.json", file_stem(case))
 }

@@ -1,4 +1,4 @@
-//! The next case is cut to its budget and tokenised on a thread of its own while the model answers the one before.
+//! Truncates and tokenises the next case on a worker thread while the model answers the current one.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -6,13 +6,11 @@ use std::thread::{self, JoinHandle};
 use super::context_budget::{BudgetError, BudgetedCase};
 use palimpsest_data::case::Case;
 
-/// Cuts a case to its budget and tokenises its prompts.
 pub type Prepare = dyn Fn(&Case) -> Prepared + Send + Sync;
 
-/// A case as its probes are shown it.
 pub type Prepared = Result<Vec<BudgetedCase>, BudgetError>;
 
-/// Workers of the next case and, until it is begun, of the one under way.
+/// Workers of the next case and, until it starts, of the current one.
 pub(super) struct Prefetch {
     prepare: Arc<Prepare>,
     workers: Vec<(Arc<Case>, JoinHandle<Prepared>)>,
@@ -26,14 +24,13 @@ impl Prefetch {
     pub fn begin(&mut self, next: &Arc<Case>) {
         let (prepare, case) = (Arc::clone(&self.prepare), Arc::clone(next));
         let worker = thread::Builder::new().name("prepare".to_owned());
-        // Where there is no thread to be had, the case is prepared when it is its turn.
         if let Ok(worker) = worker.spawn(move || prepare(&case)) {
             self.workers.truncate(1);
             self.workers.push((Arc::clone(next), worker));
         }
     }
 
-    /// Waits for the worker of this very case; prepares it here where none was begun.
+    /// Waits for the case's worker; prepares it here if there is none.
     pub fn take(&mut self, case: &Case) -> Prepared {
         let at = self.workers.iter().position(|(other, _)| std::ptr::eq(Arc::as_ptr(other), case));
         let prepared = at.and_then(|at| self.workers.remove(at).1.join().ok());

@@ -1,4 +1,4 @@
-//! Outputs of a model become outcomes of probes, with their attention stores and their shares of the time.
+//! Converts model outputs to probe outcomes, with attention stores and costs.
 
 use palimpsest_core::attention::{AttentionStore, Masses, Step};
 use palimpsest_core::engine::{EngineError, Generated, Measured, RequestError};
@@ -14,7 +14,6 @@ use super::subject::count_failure;
 use palimpsest_data::benchmarks::VERDICT;
 use palimpsest_data::case::Case;
 
-/// A case, the segments that its probes are not shown, and the dtype of its model.
 pub(super) struct Outputs<'a> {
     pub asking: &'a Asking<'a>,
     pub case: &'a Case,
@@ -24,7 +23,7 @@ pub(super) struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Hands on the outcomes that are there, of answers that were generated together in these seconds. Counts them in `handed`.
+    /// Passes on outcomes of answers generated together in `seconds`; counts them in `handed`.
     pub fn hand_on(
         &mut self,
         asked: &mut [PendingProbe<'_>],
@@ -43,7 +42,7 @@ impl Outputs<'_> {
                 self.outcome(one, (*measured, scores), decode_seconds)
             });
             match outcome {
-                // Answers that ended beside those that a stop cuts off are kept.
+                // Answers that had ended before the stop are kept.
                 Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
                     stopped = Err(RunError::Stopped);
                 }
@@ -90,7 +89,6 @@ impl Outputs<'_> {
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
         let cost = match *call_seconds {
             None => Cost::of(one.prefill_seconds, decode_seconds),
-            // The time of a prefill elsewhere is unknown here.
             Some(seconds) => Cost::of_call(seconds),
         };
         Ok(ProbeOutcome {
@@ -114,7 +112,6 @@ impl Outputs<'_> {
         })
     }
 
-    /// The attention file of an answer, whose text is `text`.
     fn measured(
         &self,
         one: &PendingProbe<'_>,
@@ -147,16 +144,16 @@ impl Outputs<'_> {
         })
     }
 
-    /// The token of an answer, whose text is `answer`, at which it decides.
+    /// Generated token at which the answer decides.
     fn decisive_token(&self, generated: &Generated, answer: &str) -> Result<Option<usize>, TextError> {
         let Some(at) = self.asking.decisive.and_then(|benchmark| (benchmark.decisive)(answer)) else {
             return Ok(None);
         };
         let tokens = generated.tokens.get(generated.thought..).unwrap_or_default();
         let text = |n: usize| self.asking.text.tokenizer.decode(tokens.get(..n).unwrap_or_default(), true);
-        // The answer is trimmed; a marker of its thought may stand before it.
+        // The answer is trimmed, and may follow a thought marker.
         let Some(begins) = text(tokens.len())?.find(answer) else { return Ok(None) };
-        // The fewest tokens whose text reaches beyond the place. The text of part of a character is no text yet.
+        // Binary search for the fewest tokens whose text passes `at`. An incomplete character adds no text.
         let (mut less, mut enough) = (0, tokens.len() + 1);
         while enough - less > 1 {
             let middle = less.midpoint(enough);

@@ -1,4 +1,4 @@
-//! Requests of a case's probes: each probe is a branch behind the tokens that all prompts of the case begin with.
+//! Builds requests: each probe is a branch after its case's shared prompt prefix.
 
 use std::collections::BTreeMap;
 
@@ -17,54 +17,46 @@ use crate::chat::Sampling;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, QUERY};
 use palimpsest_data::case::{Case, Probe};
 
-/// Settings of a [`ModelSubject`](super::model_subject::ModelSubject).
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectOptions {
-    /// Each probe samples from a stream of its own, derived from the seed, the case and the probe.
+    /// Each probe samples from its own stream, derived from seed, case and probe.
     pub sampling: Sampling,
     pub attention: bool,
-    /// Also record the row `last`, the prompt's last position, and `answer`, the mean over the generated tokens.
+    /// Also record the rows `last` (last prompt position) and `answer` (mean over generated tokens).
     pub answer_rows: bool,
-    /// Share the prefill of what a case's prompts have in common. Answers are the same either way; off is for checking that.
+    /// Share the prefill of the common prefix. Does not change answers; off only to verify that.
     pub share_prefix: bool,
 }
 
-/// What a model's probes are asked with.
 pub(super) struct Asking<'a> {
     pub text: &'a ModelText,
-    /// Roles whose spans are rows, beside the query.
     pub row_roles: Vec<&'static str>,
     pub options: SubjectOptions,
-    /// Strings that end an answer; the answer is the text before them.
+    /// Stop strings; excluded from the answer.
     pub stops: Vec<String>,
-    /// The benchmark that names the deciding token of an answer, where its row is wanted.
+    /// Benchmark that names an answer's deciding token, if that row is recorded.
     pub decisive: Option<&'static Benchmark>,
 }
 
-/// A probe under way.
 pub(super) struct PendingProbe<'p> {
     pub question: Question<'p>,
     pub prompt: &'p TokenizedPrompt,
     pub holes: LayerHoles,
-    /// Tokens of the probe's options; none where they are not scored.
     options: Vec<Vec<u32>>,
-    /// Token sequences of contrasted values.
     values: Option<ContrastTokens>,
     pub scores: Result<Scores, RequestError>,
     pub prefill_seconds: f64,
-    /// Decode steps, the one that ends the answer included; 0 before the prompt is whole.
+    /// Decode steps, including the final one; 0 until the prompt is prefilled.
     pub steps: usize,
     pub outcome: Option<Result<Box<Measured>, RequestError>>,
 }
 
-/// Log-probabilities right after a prompt.
 #[derive(Debug, Default)]
 pub(super) struct Scores {
     pub options: BTreeMap<String, f64>,
     pub contrast: Option<Contrast>,
 }
 
-/// Why a probe has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProbeError {
     #[error(transparent)]
@@ -87,7 +79,7 @@ impl From<ProbeError> for NoAnswer {
 }
 
 impl PendingProbe<'_> {
-    /// Takes the log-probabilities of all that was scored. A token that the model has no logit for cannot come.
+    /// Stores the log-probabilities of options and values. Out-of-vocabulary tokens cannot occur.
     pub fn take_scores(&mut self, scored: &[Option<f64>]) {
         let (options, values) = scored.split_at(self.options.len().min(scored.len()));
         let named = self.question.probe.options.iter().cloned().zip(options);
@@ -100,7 +92,6 @@ impl PendingProbe<'_> {
 }
 
 impl Asking<'_> {
-    /// A probe that is put to a model with these layers.
     pub fn pending<'p>(
         &self,
         question: Question<'p>,
@@ -135,11 +126,9 @@ impl Asking<'_> {
         })
     }
 
-    /// A probe's branch behind the first `shared` tokens of its prompt.
     pub fn branch(&self, case: &Case, pending: &PendingProbe<'_>, shared: usize) -> Branch {
         let PendingProbe { question: Question { probe, condition }, prompt, .. } = pending;
         let mut observe = Observe::default();
-        // Without rows nothing is recorded.
         if self.options.attention {
             let mut rows = Rows { spans: row_spans(prompt, &self.row_roles), answer: AnswerRows::default() };
             if self.options.answer_rows {
@@ -154,7 +143,7 @@ impl Asking<'_> {
         sampling.seed = stream_seed(sampling.seed, &case.id, &probe.id, condition.repetition);
         let generate = Generate {
             watch: StopWatch::new(&self.text.tokenizer, &self.stops),
-            // An answer that is begun is not thought about.
+            // An answer with a prefix skips the thought.
             thinker: self.text.thinker().filter(|_| probe.prefix.is_empty()),
             ..Generate::new(sampling, self.text.stop.clone())
         };
@@ -168,12 +157,12 @@ impl Asking<'_> {
         Branch { tokens, knockouts: pending.holes.clone(), observe, tasks }
     }
 
-    /// The number of tokens that all of a case's prompts begin with, up to the first query and not inside a row span, at a border after
-    /// which the model computes the same bits. Taken over all probes, asked for or not, so that answers do not depend on the selection.
+    /// Length of the common prompt prefix: ends before the first query, outside row spans, at a `border` that keeps results bit-equal.
+    /// Computed over all probes, so that answers do not depend on the selection.
     pub fn shared_tokens(&self, prompts: &[TokenizedPrompt], border: impl Fn(usize) -> usize) -> usize {
         let mut shared = shared_tokens(prompts, &self.row_roles);
         loop {
-            // The border of a cut that changes no bit may lie inside a row span again.
+            // Moving to a border may land inside a row span again.
             shared = border(shared);
             let rows = prompts.iter().flat_map(|prompt| row_spans(prompt, &self.row_roles));
             match rows.filter(|row| row.start < shared && shared < row.end).map(|row| row.start).min() {
@@ -184,12 +173,10 @@ impl Asking<'_> {
     }
 }
 
-/// The spans that tile a prompt, and those over them.
 pub(super) fn all_spans(prompt: &TokenizedPrompt) -> Vec<Span> {
     prompt.spans.iter().chain(&prompt.overlays).cloned().collect()
 }
 
-/// The rows whose attention is stored: the spans in these roles, the generation prompt where it is among them, and the query.
 pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
     let of = |role| prompt.spans.iter().chain(&prompt.overlays).filter(move |s| s.is(role)).cloned();
     let mut rows: Vec<Span> = row_roles.iter().copied().chain([QUERY]).flat_map(of).collect();
@@ -201,7 +188,7 @@ pub fn row_spans(prompt: &TokenizedPrompt, row_roles: &[&str]) -> Vec<Span> {
     rows
 }
 
-/// The number of tokens that all of a case's prompts begin with, up to the first query and not inside a row span.
+/// Length of the common prompt prefix, before the first query and outside row spans.
 pub fn shared_tokens(prompts: &[TokenizedPrompt], row_roles: &[&str]) -> usize {
     let Some((first, others)) = prompts.split_first() else { return 0 };
     let mut shared = first.tokens.len();
@@ -218,7 +205,6 @@ pub fn shared_tokens(prompts: &[TokenizedPrompt], row_roles: &[&str]) -> usize {
     shared
 }
 
-/// The seed of one answer's sampler.
 pub fn stream_seed(seed: u64, case: &str, probe: &str, repetition: u32) -> u64 {
     let mut hash = Sha256::new();
     hash.update(seed.to_le_bytes());
@@ -226,7 +212,7 @@ pub fn stream_seed(seed: u64, case: &str, probe: &str, repetition: u32) -> u64 {
     hash.update(case);
     hash.update(probe);
     if repetition > 0 {
-        // No probe's id ends so.
+        // Separator: no probe id ends in NUL.
         hash.update([0]);
         hash.update(repetition.to_le_bytes());
     }

@@ -1,4 +1,4 @@
-//! A finished run whose own prompts are read again by its own model: `palimpsest causes` and `palimpsest why`.
+//! A finished run whose prompts its own model reads again (`palimpsest causes` and `palimpsest why`).
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::models::{self, DeviceArgs, Opened, Weights};
 use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
 
-/// Tokens of a question and its instructions that a chunk holds beside an answer, at least.
+/// Minimum tokens per chunk for a question and its instructions, besides the answer.
 const QUESTION: usize = 512;
 
 /// How the run's model is opened again.
@@ -20,27 +20,24 @@ pub struct RereadArgs {
     #[arg(long, help_heading = "Model")]
     model: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
+    #[allow(missing_docs)] // flattened: the struct's doc applies
     pub on: DeviceArgs,
     /// What to keep of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Model")]
     weights: Weights,
 }
 
-/// A run to read again, held so that nobody else writes to its folder.
 pub struct Reread {
     pub folder: RunFolder,
     _held: RunStore,
 }
 
 impl Reread {
-    /// The run of a folder.
     pub fn open(dir: &Path) -> anyhow::Result<Self> {
         let held = RunStore::open(dir)?;
         Ok(Reread { folder: RunFolder::read(dir)?, _held: held })
     }
 
-    /// Refuses a run that recorded no attention.
     pub fn check_attention(&self) -> anyhow::Result<()> {
         ensure!(
             self.folder.header.identity.attention,
@@ -50,8 +47,7 @@ impl Reread {
         Ok(())
     }
 
-    /// Opens the run's model for prompts and answers as long as those `asked` for, and for others of `most_new` tokens after the same
-    /// prompts.
+    /// Opens the run's model for the prompts and answers in `asked`, and for answers of `most_new` tokens after the same prompts.
     pub fn model(
         &self,
         asked: &[&AnswerRow],
@@ -61,7 +57,7 @@ impl Reread {
         let (place, identity) = (self.folder.dir.display(), &self.folder.header.identity);
         let lengths = || asked.iter().filter_map(|row| Some((row.prompt_tokens?, row.completion_tokens?)));
         let longest = lengths().map(|(prompt, answer)| prompt + answer.max(most_new)).max().unwrap_or(0);
-        // A question and its answer are read at once.
+        // A question and its answer fit one chunk.
         let chunk = lengths().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
         let name = model.as_ref().unwrap_or(&identity.model.name);
         let options = LocalOptions {

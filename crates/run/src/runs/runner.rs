@@ -1,8 +1,7 @@
-//! The runner: puts the planned probes to the subject and stores each answer before the next is begun.
+//! The runner: asks the planned probes and stores each answer before the next one starts.
 //!
-//! Called by `palimpsest run`. It knows neither models nor HTTP: the local engine, which shares a prefix over the probes
-//! of a case, and endpoints stand behind [`Subject`]. Errors of single probes become rows; only what makes going on
-//! pointless (a full disk, an endpoint that is gone) ends the run.
+//! Models stand behind [`Subject`]. Errors of single probes become rows; only errors that would repeat (full disk, unreachable endpoint)
+//! end the run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -24,22 +23,19 @@ use palimpsest_data::prompt::SegmentNumbers;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProbeOutcome {
-    /// The answer's text; empty where `stop` says that there is none.
+    /// Empty if `stop` says that there is no answer.
     pub answer: String,
     pub thought: Option<String>,
-    /// Most tokens of a thought, where there was such a limit.
     pub max_thinking: Option<usize>,
     pub stop: StopReason,
     pub prompt_tokens: Option<usize>,
     pub completion_tokens: Option<usize>,
     pub dropped: Dropped,
-    /// The natural-log probability of each of the probe's options, where the model gives probabilities.
+    /// Log-probability of each option, in nats.
     pub scores: BTreeMap<String, f64>,
-    /// Log-probabilities of the probe's contrasted values, where it has some and the model gives probabilities.
     pub contrast: Option<Contrast>,
     pub attention: Option<AttentionStore>,
     pub cost: Option<Cost>,
-    /// Parameters of the request that the model refused, so that they were left out.
     pub refused_parameters: Vec<String>,
 }
 
@@ -62,19 +58,17 @@ impl From<Reply> for ProbeOutcome {
     }
 }
 
-/// Takes the outcome of one question, or why there is none, and has it on the disk when it returns.
+/// Receives one outcome or error; it is on disk when the call returns.
 pub type Sink<'a> = dyn FnMut(Question<'_>, Result<ProbeOutcome, NoAnswer>) -> Result<(), RunError> + 'a;
 
 pub trait Subject {
-    /// Told, before a case is answered, which one comes next, so that what needs no model can be done meanwhile.
+    /// Called before a case with the next one, which can be prepared in parallel.
     fn prepare(&mut self, _next: &Arc<Case>) {}
 
-    /// Answers `questions` on `case` one after the other, handing each outcome to `sink` as soon as it is there.
+    /// Answers `questions` on `case` in order, passing each outcome to `sink` immediately.
     ///
-    /// An error of `sink` is to be passed on at once (`?`): it means that the run ends here. A probe that cannot be
-    /// answered is an `Err` handed to `sink`; [`RunError::GaveUp`] is for what makes every further probe fail too.
-    /// Answers must not depend on which other questions on the case are asked. `status` is told how far the probe under
-    /// way is, which at long contexts takes minutes.
+    /// Return errors of `sink` at once (`?`): the run ends. Unanswerable probes are passed as `Err` to `sink`; [`RunError::GaveUp`] is for
+    /// errors that every further probe would hit. Answers must not depend on the selection of questions. `status` receives progress.
     fn answer_case(
         &mut self,
         case: &Case,
@@ -86,28 +80,25 @@ pub trait Subject {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Answers or verdicts that the plan asks for: one a case, probe and condition.
+    /// Planned answers or verdicts, one per case, probe and condition.
     pub planned: usize,
     pub skipped: usize,
     pub done: usize,
-    /// Ended as error rows in this process (for a judge, missing answers included); the same command tries them again.
+    /// Error rows of this process (for a judge, including missing answers); a rerun retries them.
     pub errors: usize,
     pub stopped: bool,
-    /// Error rows from before that were left as they are, because generation ended inside the thought and would again.
+    /// Old error rows that were not retried: generation ended inside the thought.
     pub cut: usize,
-    /// Of the errors, those of broken rows, which no model is asked.
     pub broken: usize,
-    /// Verdicts of this process that an exact match with a reference answer settled, without the judge.
     pub settled: usize,
-    /// Questions left out without error, since prompts lack a span that a knock-out names ([`PlannedProbe::left_out`]).
+    /// Questions skipped because prompts lack a span of a knock-out ([`PlannedProbe::left_out`]).
     pub left_out: usize,
 }
 
-/// Answers what `store` still lacks of its plan, under each condition with the context that `memory` gives. `cases` are the dataset's sound ones, in its order, or why one cannot be read: two
-/// of them are in memory at a time. Planned cases that are broken rows get error rows at once. `stop` is looked at after each
-/// write.
+/// Answers the unanswered part of `store`'s plan, under each condition with the context from `memory`. `cases` yields sound cases in
+/// dataset order; at most two are in memory. Broken rows get error rows. `stop` is checked after each write.
 ///
-/// When all is answered, [`RunStore::finish`] has been called. A stop leaves everything on the disk and is no error.
+/// Calls [`RunStore::finish`] at the end. A stop is no error: all rows are on disk.
 pub fn run(
     store: &mut RunStore,
     cases: impl IntoIterator<Item = Result<Case, RunError>>,
@@ -135,10 +126,10 @@ pub fn run(
         for planned in broken {
             job.refuse(planned, &conditions)?;
         }
-        // What is shown next: it waits until what comes after it is known, which can then be prepared meanwhile.
+        // Held back until its successor is known, which can then be prepared in parallel.
         let mut held: Option<SharedHistory> = None;
         for case in cases {
-            // What no probe of is planned is not looked at, nor is what comes after the last case of the plan.
+            // Skips unplanned cases, and ends after the last planned one.
             if missing.is_empty() {
                 break;
             }
@@ -168,7 +159,6 @@ pub fn run(
         }
     })();
     let RunState { store, progress, mut summary, lost, .. } = job;
-    // The bar goes before the last word.
     drop(progress);
     match done {
         Ok(()) => store.finish()?,
@@ -181,16 +171,14 @@ pub fn run(
     Ok(summary)
 }
 
-/// History that some of a case's probes share, and their open questions.
 struct SharedHistory<'a> {
     planned: &'a PlannedCase,
     whole: Arc<Case>,
-    /// The case as the probes are shown it, and the rest of the view.
     shown: Arc<Case>,
     view: View,
-    /// By the probe's place in the view's case, and the condition.
+    /// Index of the probe in the view, and the condition.
     wanted: Vec<(usize, &'a Condition)>,
-    /// True if it is the first and the last that is shown of the case.
+    /// First and last view of the case.
     ends: (bool, bool),
 }
 
@@ -202,7 +190,7 @@ impl SharedHistory<'_> {
     }
 }
 
-/// Open questions of a case, by the history that they share: the conditions with one setting together.
+/// Open questions grouped by shared history: conditions with one setting together.
 fn shown<'a>(
     memory: &mut Memory,
     planned: &'a PlannedCase,
@@ -220,11 +208,10 @@ fn shown<'a>(
         let count = rest.iter().take_while(|other| other.shows_as(first)).count();
         let (together, others) = rest.split_at(count);
         rest = others;
-        // Retrieval for what is answered already would be for nothing.
         if !case.probes.iter().any(|probe| together.iter().any(|condition| is_wanted(probe, condition))) {
             continue;
         }
-        // A memory system is asked for each probe by itself.
+        // Memory systems search separately for each probe.
         let mut asked = Arc::clone(case);
         if first.memory.is_some() {
             let is_asked = |probe: &Probe| together.iter().any(|condition| is_wanted(probe, condition));
@@ -254,17 +241,15 @@ struct RunState<'a> {
     stop: &'a AtomicBool,
     progress: Steps,
     summary: Summary,
-    /// The error of a question that a stop cut off.
+    /// Error of a question lost to a stop.
     lost: Option<String>,
 }
 
 impl RunState<'_> {
-    /// Writes what was shown of a case all of whose answers are there, where a kill came between its last row and this file.
     fn show(&self, case: &Case) -> Result<(), RunError> {
         if self.store.has_shown(&case.id) { Ok(()) } else { write_shown(self.store, case) }
     }
 
-    /// Answers all that is planned of a broken row by an error: nothing of it can be asked.
     fn refuse(&mut self, planned: &PlannedCase, conditions: &[Condition]) -> Result<(), RunError> {
         let reason = format!("not asked: {}", planned.broken.as_deref().unwrap_or_default());
         for PlannedProbe { id, query, .. } in &planned.probes {
@@ -284,7 +269,7 @@ impl RunState<'_> {
         Ok(())
     }
 
-    /// Has what is not clean of what is shown answered, before `next`.
+    /// Answers the open questions of a view; `next` is prepared in parallel.
     fn answer(
         &mut self,
         current: &SharedHistory<'_>,
@@ -296,7 +281,7 @@ impl RunState<'_> {
         }
         let SharedHistory { planned, whole, view, ends: (first, last), .. } = current;
         if *first {
-            // Until the case is through again, so that a kill in between cannot leave an outdated one.
+            // Removed until the case is complete, so that a kill leaves no outdated file.
             self.store.remove_shown(&whole.id)?;
         }
         if let Some(next) = next.filter(|next| next.view.refused.is_none()) {
@@ -313,7 +298,7 @@ impl RunState<'_> {
                 record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
-            // Of something that is no model here: its text alone.
+            // Not answered by a local model: text only.
             let reply = Reply {
                 text: answer.clone(),
                 thought: None,
@@ -433,16 +418,15 @@ fn answer_row(
     }
 }
 
-/// [`ShownSegment::number`] of the segment at `place` of what is shown.
+/// [`ShownSegment::number`] of the segment at `place`.
 fn stored_number(numbers: SegmentNumbers, place: usize, index: usize) -> Option<usize> {
     numbers.of(place, index).filter(|number| *number != index + 1)
 }
 
-/// Refuses to go on with histories that version 0.1.0 cut: their numbers had gaps, under the same identity.
+/// Refuses to resume truncated runs of version 0.1.0: their segment numbers had gaps under the same identity.
 fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     let answers = store.answers();
-    // Conditions with contexts came later.
-    // Rows of before tokens were counted: that version is among those.
+    // Rows of version 0.1.0 have no token counts, and its conditions no settings.
     let is_cut = |row: &&AnswerRow| row.was_cut_to_fit() && row.dropped_tokens == 0 && row.error.is_none();
     if !store.header().identity.conditions.iter().all(|condition| condition.setting.is_none()) {
         return Ok(());
@@ -463,7 +447,7 @@ fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     )))
 }
 
-/// Writes the segments that an answered probe of the case was shown, as the rows say, whichever process wrote them.
+/// Writes the segments that the case's answered probes were shown, from the rows.
 fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     let answered: Vec<AnswerRow> =
         store.answers().into_iter().filter(|row| row.case == case.id && row.error.is_none()).collect();
@@ -472,7 +456,7 @@ fn write_shown(store: &RunStore, case: &Case) -> Result<(), RunError> {
     }
     let shown: Vec<_> =
         case.history.segments.iter().filter(|s| answered.iter().any(|row| row.shows(s.index))).collect();
-    // Where all probes were shown one history, its numbers are what each of them was shown.
+    // With one history for all probes, its numbers apply to each.
     let one_history = answered.windows(2).all(|pair| {
         let of = |row: &AnswerRow| (row.context.clone(), row.dropped_sessions.clone());
         matches!(pair, [a, b] if of(a) == of(b))

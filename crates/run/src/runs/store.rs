@@ -1,20 +1,20 @@
-//! The run folder: a header that says exactly what was run, and append-only rows.
+//! The run folder: a header and append-only rows.
 //!
 //! ```text
-//! run.json        what was run (see `header`)         plan.jsonl      what is expected (see `plan`)
-//! answers.jsonl   one row an answer or an error       verdicts.jsonl  one row a verdict or an error
-//! attention/      one safetensors file a probe        cases/          one JSON file a case: the segments as shown
-//! replies.jsonl   what a judge literally replied      labels.jsonl    what judges said of the data's labels (see `labels`)
-//! causes.jsonl    what answers owe to sessions        causes/         what answers read of them (see `session_measures`)
-//! rubrics.jsonl   what judges were told, one row a rubric
-//! contrast-causes.jsonl  the same of contrasts, with causes-contrast/ (see `contrast_rows`)
-//! trials.jsonl    answers asked again with something changed (see docs/view.md)
-//! costs.jsonl     tokens and seconds; the one file that differs from run to run (see `cost`)
+//! run.json               header (see `header`)        plan.jsonl      cases and probes (see `plan`)
+//! answers.jsonl          one answer or error per row  verdicts.jsonl  one verdict or error per row
+//! attention/             one safetensors per probe    cases/          the shown segments, one JSON per case
+//! replies.jsonl          judges' verbatim replies     rubrics.jsonl   judges' instructions
+//! labels.jsonl           checks of the data's labels (see `labels`)
+//! causes.jsonl           effects of sessions, with causes/ (see `session_measures`)
+//! contrast-causes.jsonl  the same for contrasts, with causes-contrast/ (see `contrast_rows`)
+//! trials.jsonl           answers asked again with changes (see docs/view.md)
+//! costs.jsonl            tokens and seconds; the only file that differs between identical runs (see `cost`)
 //! ```
 //!
-//! [`RunStore`] writes it, under a lock, and survives a kill at any point: each row is on the disk before the next one
-//! is begun, everything else is written whole or not at all, and a row is written after the files it names.
-//! [`RunFolder`] reads it without a lock, also while it is being written. Within a file the last row of a key counts.
+//! [`RunStore`] writes under a lock and survives a kill at any point: each row is on disk before the next starts, other files are
+//! written atomically, and a row follows the files it names. [`RunFolder`] reads without a lock, also during a run. The last row of a
+//! key counts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -45,35 +45,33 @@ pub const ANSWERS: &str = "answers.jsonl";
 pub const VERDICTS: &str = "verdicts.jsonl";
 pub const REPLIES: &str = "replies.jsonl";
 pub const RUBRICS: &str = "rubrics.jsonl";
-/// Appended to by the page of `palimpsest view`.
+/// Appended by the page of `palimpsest view`.
 pub const TRIALS: &str = "trials.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
 pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
-/// The folder of what is kept of memory systems. It is there before the header, which says what the systems say of themselves.
+/// Memory systems' folder. Created before the header, which includes their self-description.
 pub(super) const MEMORY: &str = "memory";
-/// The folder within a memory system's that it keeps for itself, beside those of the cases.
+/// A memory system's own subfolder, beside those of the cases.
 pub(super) const OWN_FOLDER: &str = ".system";
-/// Prefix of `tempfile`'s names, which files of a killed process bear.
 const TEMPORARY: &str = ".tmp";
 
-/// `cases/<case>.json`: what the model was shown of a case, for reports.
+/// `cases/<case>.json`: the shown segments, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownCase {
     pub case: String,
     pub query_time: Option<DateTime>,
-    /// The segments that truncation left, in order.
     #[serde(rename = "sessions")]
     pub segments: Vec<ShownSegment>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShownSegment {
-    /// Kind; absent for a `session`, which is all that there was in version 0.1.0.
+    /// Absent for `session`, the only kind in version 0.1.0.
     #[serde(default = "session", skip_serializing_if = "is_session")]
     pub kind: String,
     pub index: usize,
-    /// The number that it was shown under; absent where that is one more than its index, and where it was shown under none.
+    /// Displayed number; absent if it is index + 1, or if none was displayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,25 +87,24 @@ fn is_session(kind: &String) -> bool {
     kind == "session"
 }
 
-/// A run folder, read: what the lens, the figures, the report and the exports start from.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
     pub dir: PathBuf,
     pub header: RunHeader,
     pub plan: Vec<PlannedCase>,
-    /// The rows that count, in dataset order.
+    /// Current rows, in dataset order.
     pub answers: Vec<AnswerRow>,
-    /// The rows that count: judge by judge in order of first appearance, each in dataset order.
+    /// Current rows: by judge in order of first appearance, then dataset order.
     pub verdicts: Vec<VerdictRow>,
-    /// Rubrics of the judges; none in runs that were judged before rubrics had names.
+    /// Empty if judged before rubrics had names.
     pub rubrics: Vec<RubricRow>,
-    /// Costs in the order of time; none in runs of version 0.1.0.
+    /// In order of time; empty in version 0.1.0.
     pub costs: Vec<CostRow>,
     judges: Vec<JudgeName>,
 }
 
 impl RunFolder {
-    /// Reads the folder. A last line that is still being written is left out.
+    /// Reads the folder, ignoring an incomplete last line.
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
         let answers: Vec<AnswerRow> = read_rows(&dir.join(ANSWERS))?;
@@ -117,7 +114,7 @@ impl RunFolder {
         Ok(RunFolder { costs, ..RunFolder::of_rows(dir, header, plan, &answers, (&verdicts, rubrics)) })
     }
 
-    /// Of rows that were read before, each key's last, without costs.
+    /// Keeps the last row of each key. No costs.
     pub fn of_rows(
         dir: &Path,
         header: RunHeader,
@@ -133,7 +130,7 @@ impl RunFolder {
         RunFolder { dir: dir.to_owned(), header, plan, answers, verdicts, rubrics, costs, judges }
     }
 
-    /// The run under one condition alone. An empty name is the plain one or, where there is none, the first.
+    /// Restricts the run to one condition. An empty name is the plain one or, without one, the first.
     pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
         let known = self.header.identity.condition_names();
         let first = known.first().copied().unwrap_or_default().to_owned();
@@ -155,12 +152,10 @@ impl RunFolder {
         Ok(self)
     }
 
-    /// The shown history of `case`; absent until one of its probes was answered.
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
         read_shown(&self.dir, case)
     }
 
-    /// The attention store that `row` names, where it names one.
     pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
         let Some(name) = &row.attention else { return Ok(None) };
         Ok(Some(AttentionStore::load(&self.dir.join(name))?))
@@ -170,7 +165,7 @@ impl RunFolder {
         benchmark_of(&self.dir, &self.header)
     }
 
-    /// The judges, one for each rubric and way of asking, in order of first appearance.
+    /// Judges by rubric and mode, in order of first appearance.
     pub fn judges(&self) -> &[JudgeName] {
         &self.judges
     }
@@ -185,21 +180,19 @@ pub struct RunStore {
     verdicts: RowLog<VerdictRow>,
     replies: Option<RowLog<ReplyRow>>,
     costs: Option<RowLog<CostRow>>,
-    /// True if rows without an answer because of a thought that did not end are to be tried again.
     retry_cut: bool,
-    // Held until the store is dropped.
     _lock: RunLock,
 }
 
 impl RunStore {
-    /// Refuses a folder that is neither a run's nor empty.
+    /// Refuses a folder that is neither empty nor a run's.
     pub fn check_folder(dir: &Path) -> Result<(), RunError> {
         if dir.join(HEADER).exists() { Ok(()) } else { refuse_foreign(dir) }
     }
 
-    /// Opens `dir` to go on with the run that it holds, or makes it the folder of a new run.
+    /// Opens `dir` to resume its run, or creates a new one.
     ///
-    /// A folder of another run is refused with every differing field, and one of another process with [`RunError::Locked`].
+    /// Fails with all differing fields if the identity differs, and with [`RunError::Locked`] if another process holds it.
     pub fn open_or_create(dir: &Path, header: &RunHeader, plan: Vec<PlannedCase>) -> Result<Self, RunError> {
         let _span = timing::io();
         check_distinct(&plan)?;
@@ -231,7 +224,6 @@ impl RunStore {
                 );
             }
         } else {
-            // The header comes last.
             write_rows(&dir.join(PLAN), &plan)?;
             write_header(dir, header)?;
         }
@@ -295,7 +287,7 @@ impl RunStore {
         &self.plan
     }
 
-    /// The answer rows that count, in dataset order.
+    /// Current rows, in dataset order.
     pub fn answers(&self) -> Vec<AnswerRow> {
         in_order(&self.keys(), &self.answers.rows, AnswerRow::key)
     }
@@ -308,12 +300,12 @@ impl RunStore {
         self.keys().len()
     }
 
-    /// The verdict rows that count: judge by judge, each in dataset order.
+    /// Current rows: by judge, then dataset order.
     pub fn verdicts(&self) -> Vec<VerdictRow> {
         verdicts_in_order(&self.keys(), &self.verdicts.rows)
     }
 
-    /// Finished questions: answered without error, and the attention file in place.
+    /// Answered without error, with the attention file present.
     pub fn clean_answers(&self) -> BTreeSet<AnswerKey> {
         self.answers()
             .into_iter()
@@ -323,18 +315,18 @@ impl RunStore {
             .collect()
     }
 
-    /// Has answers that a thought took the place of tried again ([`AnswerRow::cut`]).
+    /// Retries answers cut inside a thought ([`AnswerRow::cut`]).
     pub fn retry_cut(&mut self) {
         self.retry_cut = true;
     }
 
-    /// Questions that are not retried: generation ended inside a thought and would again.
+    /// Answers cut inside a thought that are not retried.
     pub fn cut_answers(&self) -> BTreeSet<AnswerKey> {
         let rows = self.answers().into_iter().filter(|row| row.cut && row.error.is_some() && !self.retry_cut);
         rows.map(|row| row.key().owned()).collect()
     }
 
-    /// Saves the attention store, where there is one, then appends the row, which is made to name it.
+    /// Saves the attention store, if any, then appends the row that names it.
     pub fn append_answer(
         &mut self,
         mut row: AnswerRow,
@@ -350,7 +342,6 @@ impl RunStore {
         Ok(self.answers.append(row)?)
     }
 
-    /// Makes `rows` the answers of the run, in one step: for answers that come all at once.
     pub(super) fn replace_answers(&mut self, rows: Vec<AnswerRow>) -> Result<(), RunError> {
         Ok(self.answers.rewrite(rows)?)
     }
@@ -359,7 +350,7 @@ impl RunStore {
         append_to(&mut self.replies, self.dir.join(REPLIES), row)
     }
 
-    /// Keeps what a judge is told, where it is not kept yet.
+    /// Appends the rubric if it is new.
     pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
         let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
         if !log.rows.contains(&row) {
@@ -399,7 +390,7 @@ impl RunStore {
         self.dir.join(case_file(case)).is_file()
     }
 
-    /// Drops superseded rows and sorts the rest, so that an interrupted run ends with the same bytes as another.
+    /// Drops superseded rows and sorts the rest, so that interrupted and uninterrupted runs end byte-identical.
     pub fn finish(&mut self) -> Result<(), RunError> {
         let _span = timing::io();
         let answers = self.answers();
@@ -437,7 +428,6 @@ fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
 
 type Key<'a> = AnswerKey<&'a str>;
 
-/// Of all that is planned, case by case, probe by probe, condition by condition.
 fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     let conditions = identity.condition_names();
     let probes = plan.iter().flat_map(|c| c.probes.iter().map(|p| (c.case.as_str(), p)));
@@ -446,7 +436,7 @@ fn keys<'a>(plan: &'a [PlannedCase], identity: &'a Identity) -> Vec<Key<'a>> {
     asked.map(|(case, probe, name)| AnswerKey::of(case, &probe.id, name)).collect()
 }
 
-/// The last row of each key, in the keys' order.
+/// Last row of each key, in key order.
 fn in_order<R: Clone>(keys: &[Key<'_>], rows: &[R], key: impl Fn(&R) -> Key<'_>) -> Vec<R> {
     let last: HashMap<Key<'_>, &R> = rows.iter().map(|row| (key(row), row)).collect();
     keys.iter().filter_map(|key| last.get(key).map(|row| (*row).clone())).collect()
@@ -456,16 +446,15 @@ fn verdicts_in_order(keys: &[Key<'_>], rows: &[VerdictRow]) -> Vec<VerdictRow> {
     by_judge(keys, rows, |row| (&row.judge, row.rubric.as_deref()), VerdictRow::key)
 }
 
-/// The last reply to each call, in the order of verdicts.
 fn replies_in_order(keys: &[Key<'_>], rows: &[ReplyRow]) -> Vec<ReplyRow> {
-    // Calls begin with a probe each.
+    // A call's key is its first probe.
     fn key(row: &ReplyRow) -> Key<'_> {
         AnswerKey::of(&row.case, row.probes.first().map_or("", String::as_str), &row.condition)
     }
     by_judge(keys, rows, |row| (&row.judge, Some(&row.rubric)), key)
 }
 
-/// Judge by judge and rubric by rubric, in order of first appearance; of each the last row of each key.
+/// By judge and rubric in order of first appearance; the last row of each key.
 fn by_judge<R: Clone>(
     keys: &[Key<'_>],
     rows: &[R],
@@ -479,7 +468,7 @@ fn by_judge<R: Clone>(
     unique(rows.iter().map(&judge)).into_iter().flat_map(of).collect()
 }
 
-/// With it the folder is a run.
+/// The header makes the folder a run.
 pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(header).map(|text| text + "\n");
     write_json(&dir.join(HEADER), text, "the header")
@@ -521,7 +510,7 @@ pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
         let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
         return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
     }
-    // The hash is taken of what is stored: a field that this version does not know is no change.
+    // The hash covers the stored JSON: fields unknown to this version are no change.
     let version = value.get("identity_version").map_or(Some(1), serde_json::Value::as_u64);
     let version = version.and_then(|version| u32::try_from(version).ok()).filter(|v| *v <= IDENTITY_VERSION);
     let Some(version) = version else {
@@ -537,7 +526,7 @@ pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))
 }
 
-/// Refuses to make a run of a folder that holds anything but what a killed start may have left.
+/// Refuses folders with files other than the leftovers of a killed start.
 fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -555,14 +544,13 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The lock of a run folder. Unlocked by name when dropped, not only closed: a child process that is just being started
-/// holds a copy of the file until it runs its program, and the lock lives as long as any copy.
+/// Lock of a run folder. Unlocked explicitly on drop: a child process that is being started holds a copy of the descriptor until exec, and
+/// with it the lock.
 #[derive(Debug)]
 struct RunLock(File);
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Closing follows in any case.
         let _ = self.0.unlock();
     }
 }
@@ -582,12 +570,11 @@ fn lock(dir: &Path) -> Result<RunLock, RunError> {
     }
 }
 
-/// Removes temporary files of a killed process. The lock is held, so nobody is writing them.
+/// Removes temporary files of a killed process. Requires the lock.
 fn remove_leftovers(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-            // A leftover that cannot be removed costs space and nothing else.
             let _ = std::fs::remove_file(entry.path());
         }
     }

@@ -1,5 +1,4 @@
-//! A [`Subject`] of any [`ChatModel`]: answers without attention, one call a probe, several at once where there are several lines to
-//! the model.
+//! A [`Subject`] over any [`ChatModel`]: answers without attention, one call per probe, in parallel over several connections.
 
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use crate::chat::{ChatModel, Message, Sampling};
 use crate::progress::Status;
 use palimpsest_data::case::{Case, Probe};
 
-/// After so many failed calls in a row the model is taken to be gone.
+/// Consecutive failed calls after which the model counts as unreachable.
 pub const PATIENCE: usize = 3;
 
 pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<(), RunError> {
@@ -36,8 +35,7 @@ pub struct ChatPrompt {
     pub dropped: Dropped,
 }
 
-/// A chat model under test. Conversations come from closures, so that this room knows no prompt wording: `cut` makes of a case what
-/// its probes share, `shown` the conversation of one of them.
+/// A chat model under test. `cut` computes the shared part of a case's probes, `shown` the conversation of one probe.
 pub struct ChatSubject<'a, C, F> {
     models: Vec<&'a mut (dyn ChatModel + Send)>,
     sampling: Sampling,
@@ -47,7 +45,7 @@ pub struct ChatSubject<'a, C, F> {
 }
 
 impl<'a, C, F> ChatSubject<'a, C, F> {
-    /// `models` is the model once for each call at once.
+    /// `models`: one handle per parallel call.
     pub fn new<T>(models: Vec<&'a mut (dyn ChatModel + Send)>, sampling: Sampling, cut: C, shown: F) -> Self
     where
         C: FnMut(&Case) -> Result<T, NoAnswer>,
@@ -79,7 +77,7 @@ where
             &mut |nth| {
                 let question = questions[nth];
                 status.begin(&format!("{} {question}", case.id), "waiting for the reply");
-                // A server that honours seeds draws anew each time.
+                // Servers that honour seeds must sample anew for each repetition.
                 let seed = sampling.seed.wrapping_add(u64::from(question.condition.repetition));
                 (shown(question.probe), Sampling { seed, ..*sampling })
             },
@@ -105,7 +103,7 @@ where
     }
 }
 
-/// The outcome of a call; else why there is none, and whether the model was asked.
+/// On failure also tells whether the model was called.
 fn asked(
     model: &mut dyn ChatModel,
     shown: ChatPrompt,
@@ -113,7 +111,6 @@ fn asked(
 ) -> Result<ProbeOutcome, (NoAnswer, bool)> {
     let begun = Instant::now();
     let reply = model.reply(&shown.messages, sampling).map_err(|error| (error, true))?;
-    // An endpoint does not say how long its prefill took or how much of it was cached.
     let cost = Cost {
         tokens_computed: reply.prompt_tokens,
         tokens_generated: reply.completion_tokens,

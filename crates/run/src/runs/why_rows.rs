@@ -1,6 +1,4 @@
-//! The rows of `why.jsonl`: a label for each answer of a run, and the readings that it rests on.
-//!
-//! Written by `why`; read by tables, the report, exports and merging. Of several rows on one answer the last counts.
+//! Rows of `why.jsonl`: a label for each answer, and the readings behind it. The last row of an answer counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,27 +9,25 @@ use serde::{Deserialize, Serialize};
 use super::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
-/// The file of a run's folder.
 pub const WHY: &str = "why.jsonl";
 
-/// Cause of an answer's verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Label {
     #[serde(rename = "right")]
     Right,
-    /// It names the current state, and the verdict calls it wrong.
+    /// The answer names the current state, but was judged wrong.
     #[serde(rename = "misjudged")]
     Misjudged,
-    /// No newer evidence is in its context.
+    /// No newer evidence is in the context.
     #[serde(rename = "not shown")]
     NotShown,
-    /// Blocking the newer evidence changes no more than blocking random text of its size does.
+    /// Blocking the newer evidence has no larger effect than blocking random text of equal size.
     #[serde(rename = "not read")]
     NotRead,
-    /// The newer evidence is read, and without the older one the answer turns.
+    /// The newer evidence is read; the answer flips without the older one.
     #[serde(rename = "overridden")]
     Overridden,
-    /// As [`Label::Overridden`], but the older evidence acts through later positions: blocking it changes nothing, removing it does.
+    /// [`Label::Overridden`] through later positions: removing the older evidence has an effect, blocking it has none.
     #[serde(rename = "carried")]
     Carried,
     #[default]
@@ -40,7 +36,6 @@ pub enum Label {
 }
 
 impl Label {
-    /// All, in the order of tables.
     pub const ALL: [Label; 7] = [
         Label::Right,
         Label::Misjudged,
@@ -51,7 +46,6 @@ impl Label {
         Label::Undecided,
     ];
 
-    /// As rows and tables write it.
     pub fn key(self) -> &'static str {
         match self {
             Label::Right => "right",
@@ -69,28 +63,25 @@ impl Label {
 pub struct WhyRow {
     pub case: String,
     pub probe: String,
-    /// The condition's name; absent for the plain one.
+    /// Absent for the plain condition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub condition: String,
     pub label: Label,
     pub why: String,
-    /// Label of the judge whose verdict it explains.
     pub judge: String,
-    /// The number that was read, and its value with nothing changed; absent where nothing was read.
+    /// Unchanged metric; absent if nothing was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Plain>,
-    /// Readings of the newer evidence; absent where none is shown or nothing was read.
+    /// Newer evidence; absent if not shown or not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer: Option<SideReadings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older: Option<SideReadings>,
-    /// The search for a certificate; absent where none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRow>,
-    /// Its result; absent where nothing turns the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
-    /// All readings of the model that were made for the row.
+    /// Model readings spent on the row.
     pub readings: usize,
     pub settings: WhySettings,
 }
@@ -99,9 +90,8 @@ pub struct WhyRow {
 pub struct WhySettings {
     pub seed: u64,
     pub controls: usize,
-    /// Most readings of a search.
     pub readings: usize,
-    /// True if answers are generated anew and judged where there is no contrast; absent if not.
+    /// Regenerate and judge answers that have no contrast.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
 }
@@ -112,43 +102,42 @@ pub struct Plain {
     pub value: f64,
 }
 
-/// Readings of the evidence of one side, all of its sessions at once.
+/// Readings of one side's evidence, all sessions at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SideReadings {
     pub sessions: Vec<String>,
-    /// Drop of the number when they are hidden from the question on.
+    /// Drop when hidden from the question on.
     pub blocked: Compared,
-    /// Drop when they are removed and what follows is read again; absent where that was not needed.
+    /// Drop when removed and the rest recomputed; absent if not needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Compared>,
 }
 
-/// A drop of the number beside those of controls of equal size.
+/// A drop, and that of equal-sized controls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// Plain minus changed: above 0 the number needs what was blocked or removed.
+    /// Unchanged minus changed; positive if the metric depends on the evidence.
     pub drop: f64,
-    /// The absolute drop that at most 5% of random sets of equal size exceed; absent where there are too few controls to say so.
+    /// 95th percentile of the controls' absolute drops; absent with too few controls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
     pub controls: usize,
-    /// Control sets under which the answer turned.
     pub flips: usize,
 }
 
 impl Compared {
-    /// True if the drop is beyond the controls'; `None` where these are too few.
+    /// `None` with too few controls.
     pub fn is_beyond(&self) -> Option<bool> {
         self.threshold.map(|threshold| self.drop.abs() > threshold)
     }
 
-    /// True if random sets turn the answer too, in more than one of twenty: then its turning says nothing of the evidence.
+    /// True if more than 5% of control sets flip the answer, so that a flip is uninformative.
     pub fn turns_by_chance(&self) -> bool {
         by_chance(self.flips, self.controls)
     }
 }
 
-/// True if control sets turn an answer in more than one of twenty, the set that they are compared with counted as one more.
+/// More than 5% flips, counting the tested set as one more.
 pub fn by_chance(flips: usize, controls: usize) -> bool {
     20 * (flips + 1) > controls + 1
 }
@@ -158,27 +147,25 @@ pub struct SearchRow {
     pub candidates: usize,
     pub sessions: usize,
     pub layers: usize,
-    /// True if the readings were spent before it ended.
     pub spent: bool,
 }
 
-/// A set of knock-outs that turns an answer: with the sessions hidden from the question on, its contrast has the other sign, or an answer
-/// generated anew the other verdict.
+/// Set of knock-outs that flips an answer: hiding the sessions from the question on changes the contrast's sign, or the verdict of a
+/// regenerated answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     pub sessions: Vec<String>,
-    /// Layers at which blocking them is enough, half-open; absent where all are needed or no readings were left.
+    /// Sufficient half-open layer range; absent if all are needed or no readings were left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// True if the answer does not turn without any one of them.
+    /// No session can be dropped without losing the flip.
     pub irreducible: bool,
     pub before: f64,
-    /// The number with them blocked at all layers.
     pub after: f64,
-    /// The answer generated anew under it, where a judge told that it turned; absent of contrasts.
+    /// Regenerated answer whose verdict flipped; absent for contrasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Control sets of as many stretches of equal length, and those under which the answer turned.
+    /// Equal-sized control sets, and how many flip the answer.
     pub controls: ControlFlips,
 }
 
@@ -194,12 +181,11 @@ impl WhyRow {
     }
 }
 
-/// All rows of a run's folder, in the order in which they were made; none where there is no file.
+/// Rows in file order; empty if the file is absent.
 pub fn read_why(dir: &Path) -> Result<Vec<WhyRow>, JsonlError> {
     read_rows(&dir.join(WHY))
 }
 
-/// Of rows the last on each answer.
 pub fn last_rows(rows: Vec<WhyRow>) -> BTreeMap<AnswerKey, WhyRow> {
     rows.into_iter().map(|row| (row.key().owned(), row)).collect()
 }

@@ -1,8 +1,7 @@
-//! From requests to the model's thread to responses, whole or as a stream of server-sent events.
+//! Requests to the engine thread and responses back, whole or as server-sent events.
 //!
-//! Knows no endpoint: a [`Shape`] says how a choice looks in one. The choices of a request are generated together, those of one prompt
-//! after it was read once, and told one after the other. Whoever drops a response, as the server does when its client goes, cancels
-//! what is under way.
+//! Independent of the endpoint: a [`Shape`] formats choices. Choices of a request are generated together after one prefill per prompt, and
+//! reported in order. Dropping a response, as the server does when its client disconnects, cancels generation.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -33,7 +32,7 @@ use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{Chosen, Likelihood, Measured};
 use palimpsest_core::text::CallPiece;
 
-/// Choices of a request that are generated together, or wait for it; those of one prompt are more where there are more of them.
+/// Maximum number of choices of a request generated concurrently; one prompt's choices may exceed it.
 const AT_ONCE: usize = 16;
 
 pub struct PreparedCompletion<S> {
@@ -45,10 +44,8 @@ pub struct PreparedCompletion<S> {
 
 #[derive(Default)]
 pub struct Collected {
-    /// The thought; empty where there is none.
     pub thought: String,
     pub text: String,
-    /// Its calls of functions, piece by piece.
     pub calls: Vec<CallPiece>,
     pub tokens: Vec<Chosen>,
 }
@@ -61,22 +58,20 @@ impl Collected {
     }
 }
 
-/// The JSON of choices at one endpoint: values are entries of `choices`, without `palimpsest`.
+/// JSON of choices at one endpoint: entries of `choices`, without `palimpsest`.
 pub trait Shape: Send + 'static {
     const ID: &'static str;
-    /// `object`, whole and in a stream.
+    /// `object`, for whole and streamed responses.
     const OBJECTS: [&'static str; 2];
-    /// The requested attention of a choice.
     fn asked(&mut self, choice: usize) -> Option<&mut Asked>;
-    /// A stream's entry before the first token of a choice.
+    /// Stream entry before the first token of a choice.
     fn open(&mut self, choice: usize) -> Option<Value>;
-    /// Its entry of the prompt's probabilities, where they were asked for.
+    /// Stream entry with prompt logprobs, if requested.
     fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
         None
     }
-    /// Its entry of a token; always there where rows come with it.
+    /// Stream entry of a token; must be `Some` if attention rows come with it.
     fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value>;
-    /// Its entry at the end of a choice.
     fn close(&mut self, choice: usize, finished: &Finished) -> Value;
     fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value;
 }
@@ -89,9 +84,8 @@ pub struct Run<S> {
     created: i64,
     orders: VecDeque<Order>,
     caller: Caller,
-    /// The number of the choice that is being told or comes next.
+    /// Index of the choice being reported.
     choice: usize,
-    /// That choice, and those after it that are being generated too.
     under_way: VecDeque<Current>,
     begun: Instant,
     usage: Usage,
@@ -102,9 +96,8 @@ pub struct Run<S> {
 
 struct Current {
     steps: UnboundedReceiver<Step>,
-    /// Tokens of its prompt.
     prompt: usize,
-    /// True if it is the first of its prompt, which counts.
+    /// First choice of its prompt; counts the prompt in the usage.
     counted: bool,
 }
 
@@ -131,7 +124,6 @@ impl Usage {
 }
 
 impl<S: Shape> Run<S> {
-    /// These choices, in a place of the queue.
     pub fn new(
         app: Arc<App>,
         job: PreparedCompletion<S>,
@@ -158,12 +150,10 @@ impl<S: Shape> Run<S> {
         }
     }
 
-    /// The response, whole or as a stream.
     pub async fn response(self) -> Result<Response<Body>, ApiError> {
         if self.common.stream { Ok(self.stream()) } else { self.whole().await }
     }
 
-    /// The fields that all of its bodies have.
     fn head(&self, stream: bool) -> Map<String, Value> {
         let object = S::OBJECTS[usize::from(stream)];
         Map::from_iter([
@@ -174,7 +164,6 @@ impl<S: Shape> Run<S> {
         ])
     }
 
-    /// The next step of a choice; `None` after the last one.
     async fn next(&mut self) -> Option<(usize, Step)> {
         while self.under_way.len() < AT_ONCE
             && let Some(order) = self.orders.pop_front()
@@ -214,7 +203,6 @@ impl<S: Shape> Run<S> {
         Some((choice, step))
     }
 
-    /// Hands the choices of a prompt to the model's thread.
     fn submit(&mut self, order: Order) {
         let prompt = order.prompt();
         if order.thinks {
@@ -227,8 +215,7 @@ impl<S: Shape> Run<S> {
         self.under_way.extend(choices.into_iter().enumerate().map(current));
     }
 
-    /// The entry of a choice that has ended, after what it needs beside the choice itself; in a stream without the rows that came with
-    /// its tokens.
+    /// Entry of a finished choice, after its scores and effects are settled. Streams omit rows already sent with tokens.
     async fn ended(
         &mut self,
         choice: usize,
@@ -248,13 +235,11 @@ impl<S: Shape> Run<S> {
         Ok(Said { fields, attention })
     }
 
-    /// All choices as one response, or the error of the first that failed.
     async fn whole(mut self) -> Result<Response<Body>, ApiError> {
         let mut choices = Vec::new();
         let mut collected = Collected::default();
         while let Some((choice, step)) = self.next().await {
             match step {
-                // The end has them, too.
                 Step::Read(_) | Step::Scored(_) => {}
                 Step::Token(piece, chosen) => {
                     collected.push(&piece);
@@ -270,11 +255,11 @@ impl<S: Shape> Run<S> {
         }
         let (head, usage) = (self.head(false), Some(self.usage.json()));
         let held = self.held;
-        // It may be long, and others are to be told their tokens meanwhile.
+        // Serialisation may take long, so it runs off the connection thread.
         off_thread(move || pieces::response(&Envelope { head, choices: &choices, usage }, Some(held))).await
     }
 
-    /// All choices as a stream; its last frame says what was used, where that was asked for.
+    /// Streams all choices; the last frame holds the usage, if requested.
     fn stream(mut self) -> Response<Body> {
         self.line.record.streams();
         let keep_alive = KeepAlive::new().interval(self.app.options.keep_alive);
@@ -366,6 +351,6 @@ impl<S: Shape> Streaming<S> {
 }
 
 fn event(body: &impl Serialize) -> Event {
-    // Of keys that are texts, and finite numbers or null: it cannot fail.
+    // Cannot fail: string keys, and finite numbers or null.
     Event::default().data(serde_json::to_string(body).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The state that all requests share: the model, its thread, the places in the queue.
+//! State shared by all requests: model, engine thread, queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,17 +19,16 @@ use palimpsest_core::engine::Engine;
 use palimpsest_core::engine::memory_plan::resident_bytes;
 use palimpsest_core::engine::thread::EngineThread;
 
-/// Completions that are served or wait, unless told otherwise.
+/// Default limit of running and waiting completions.
 pub const DEFAULT_QUEUE: usize = 64;
 
-/// Most tokens of an answer whose request names no limit, unless told otherwise: long for an answer, and some minutes of a small model
-/// on two cores where it never ends by itself.
+/// Default token limit of answers without one: bounds endless answers to some minutes with a small model on two cores.
 pub const DEFAULT_MAX_ANSWER: usize = 4096;
 
-/// From when on a request is marked as slow, unless told otherwise.
+/// Default duration after which a request is logged as slow.
 const DEFAULT_SLOW: Duration = Duration::from_secs(60);
 
-/// After which time a stream says something that says nothing: proxies and clients often wait 30 seconds or more.
+/// Default keep-alive interval of streams; proxies and clients often time out after 30 seconds.
 const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -37,10 +36,10 @@ pub struct ServeOptions {
     pub key: Option<String>,
     pub queue: usize,
     pub max_thinking: usize,
-    /// The model's heads that retrieve, each a decoder layer and a head of it, where they are known.
+    /// Retrieval heads as (decoder layer, head), if known.
     pub retrieval: Option<Vec<(usize, usize)>>,
     pub max_answer: usize,
-    /// Strings that end a chat's answer beside those of its request; `None` for those that the chat template has.
+    /// Default stop strings of chats; `None` for the chat template's.
     pub stops: Option<Vec<String>>,
     pub origins: Vec<AllowedOrigin>,
     pub hosts: Vec<AllowedHost>,
@@ -50,7 +49,6 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// Without a key, and without a log.
     fn default() -> Self {
         ServeOptions {
             key: None,
@@ -72,7 +70,7 @@ impl Default for ServeOptions {
 pub struct App {
     pub model: ServedModel,
     pub embedder: ServedEmbedder,
-    /// The weights of what is served, for vectors: answers are the thread's.
+    /// Model weights, for embeddings; answers use the thread.
     pub weights: Engine,
     pub engine: EngineThread,
     pub metrics: Arc<Metrics>,
@@ -114,7 +112,7 @@ impl App {
         }
     }
 
-    /// A place in the queue, until it is dropped. 429 where there is none, 503 where the server is about to end.
+    /// Reserves a place in the queue. 429 if full, 503 if shutting down.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if self.closing.load(Ordering::Relaxed) {
             return Err(ApiError::closing());
@@ -123,14 +121,13 @@ impl App {
             let most = self.most;
             let message =
                 format!("{most} requests are being served or wait, which is all that fit; try again later");
-            // About when a place will be free.
             let mean = self.metrics.with(|counts| counts.whole.mean()).unwrap_or(1.0);
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message);
             ApiError { retry_after: Some(mean.ceil().clamp(1.0, 60.0) as u64), ..error }
         })
     }
 
-    /// Completions that are being served or wait.
+    /// Running and waiting completions.
     pub fn under_way(&self) -> usize {
         self.most - self.places.available_permits().min(self.most)
     }
@@ -147,22 +144,19 @@ impl App {
         }
     }
 
-    /// Admits nobody any more.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Ends what is under way.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// True if what is under way is to end.
     pub fn cancelled(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancelled)
     }
 
-    /// Refuses another model than this one, by 404.
+    /// 404 for other models.
     pub fn check_model(&self, name: &str) -> Result<(), ApiError> {
         let embeds = name == self.embedder.name();
         let why =
@@ -170,7 +164,7 @@ impl App {
         self.check_name(name, format!("{why}; ask for {:?}", self.model.name()))
     }
 
-    /// Refuses a model that embeds nothing here, by 404.
+    /// 404 for models without embeddings.
     pub fn check_embedding_model(&self, name: &str) -> Result<(), ApiError> {
         let (embedder, own) = (self.embedder.name(), self.model.name());
         let served = format!("{embedder:?}, which embeds texts, or for {own:?}, the mean of its states");

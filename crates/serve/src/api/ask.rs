@@ -1,4 +1,4 @@
-//! The door to the model's thread: a prompt with its choices becomes one request, and its events become what is told of each choice.
+//! Converts a prompt with its choices to an engine request, and engine events to events per choice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,31 +22,27 @@ use palimpsest_core::engine::{
 };
 use palimpsest_core::text::Ending;
 
-/// The settings of answers to a prompt that are not [`Common`].
 pub struct Plan {
     pub tokens: Vec<u32>,
-    /// The answer, where it is given; rules and stop tokens are for others.
+    /// A given answer; token rules and stop tokens do not apply to it.
     pub forced: Option<Arc<[u32]>>,
-    /// Most tokens of thought and answer.
+    /// Maximum tokens of thought and answer.
     pub most: usize,
     pub rules: TokenRules,
     pub thinker: Option<Thinker>,
-    /// The number of likeliest tokens reported with each.
+    /// Number of top logprobs per token.
     pub likeliest: Option<usize>,
-    /// True if the probabilities of the prompt are reported, too.
     pub scores_prompt: bool,
 }
 
-/// A prompt, which is read once, and the choices that are to be generated after it.
 pub struct Order {
     branch: Branch,
     writers: Vec<Writer>,
-    /// True if the model thinks first.
     pub thinks: bool,
 }
 
 impl Plan {
-    /// Takes the memory that its choices need. `before` choices of the request come before.
+    /// Reserves memory for the choices. `before`: earlier choices of the request.
     pub fn order(
         self,
         app: &App,
@@ -59,7 +55,7 @@ impl Plan {
         let Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt } = self;
         let (rules, stop) = match forced {
             None => (rules, app.model.text.stop.clone()),
-            // Nothing but its last token ends it.
+            // A forced answer ends only with its last token.
             Some(_) => (TokenRules { forced, ..TokenRules::default() }, Vec::new()),
         };
         let mut observe = Observe { likeliest: likeliest.filter(|_| scores_prompt), ..Observe::default() };
@@ -91,13 +87,12 @@ impl Plan {
 }
 
 impl Order {
-    /// Tokens of its prompt.
     pub fn prompt(&self) -> usize {
         self.branch.tokens.len()
     }
 
-    /// Hands it to the model's thread; `caller` has further prompts. What comes of each choice is as long as an answer at most, so that a
-    /// slow reader holds up nobody else.
+    /// Sends the order to the engine thread; `caller` has further prompts. Channels are unbounded, so that slow readers do not block
+    /// others; each holds at most one answer.
     pub fn submit(
         self,
         app: &App,
@@ -119,7 +114,6 @@ impl Order {
 }
 
 pub enum Step {
-    /// So many tokens of the prompt are read.
     Read(usize),
     Scored(Vec<Likelihood>),
     Token(Piece, Chosen),
@@ -129,14 +123,14 @@ pub enum Step {
 
 pub struct Finished {
     pub piece: Piece,
-    /// True if generation reached the answer.
+    /// False if generation ended within the thought.
     pub has_answer: bool,
     /// `stop`, `length` or `tool_calls`.
     pub reason: &'static str,
     pub measured: Measured,
 }
 
-/// Writes a choice's text. The first choice of a prompt counts the prompt's reading.
+/// The first choice of a prompt counts its prefill.
 fn listener(
     cancelled: Arc<AtomicBool>,
     writer: Writer,

@@ -1,7 +1,6 @@
-//! The extension: attention masses as `choices[i].palimpsest` holds them.
+//! Attention masses in `choices[i].palimpsest`.
 //!
-//! Masses are summed over the prompt's spans. What generated tokens pay to each other is what a row lacks to 1, less the share
-//! of attention sinks: the span `generated`.
+//! Masses are summed over prompt spans. The span `generated` is 1 minus the row's other masses minus the attention sink.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,40 +27,36 @@ use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_run::observe::Measure;
 
-/// A request for attention, with the spans of its prompt.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub attention: AttentionRequest,
     pub prompt: TokenPrompt,
-    /// The documents to rank, where a score is asked for.
     scoring: Option<Scoring>,
-    /// The spans that are hidden in turn, where that is asked for.
     causes: Option<Causes>,
     cite: Option<Cite>,
-    /// The texts of prompt and answer, token by token, where they are asked for.
+    /// Token texts of prompt and answer, if requested.
     texts: Vec<String>,
-    /// Of softmax attention, ascending: those of every mass.
+    /// Ascending indices of softmax-attention layers.
     softmax_layers: Vec<usize>,
 }
 
-/// The reply about attention: fields, and tensors that are written from flat arrays.
+/// Reply fields, and tensors serialised from flat arrays.
 #[derive(Debug, Default)]
 pub struct Reply {
     fields: Map<String, Value>,
     tensors: Vec<NamedTensor>,
     ranked: Option<Ranked>,
-    /// The texts of tokens, told beside the keys of `ranked`; empty where they are not asked for.
     texts: Vec<String>,
 }
 
-/// Label of the keys that are in no span, as in the metadata of `palimpsest trace`.
+/// Label of keys outside all spans, as in the metadata of `palimpsest trace`.
 const NO_SPAN: &str = "(none)";
 
-/// A tensor of the reply: its name, shape, and elements row-major.
+/// Name, shape and row-major elements.
 #[derive(Debug)]
 struct NamedTensor(&'static str, Vec<usize>, Vec<f32>);
 
-/// Keys one by one, and their weights: [layers, positions, k], [layers, heads, positions, k] or [heads, positions, k].
+/// Top keys and weights: [layers, positions, k], [layers, heads, positions, k] or [heads, positions, k].
 #[derive(Debug)]
 struct Ranked {
     shape: Vec<usize>,
@@ -70,7 +65,7 @@ struct Ranked {
 }
 
 impl Asked {
-    /// A request about this prompt. Rows that a score needs are added to those that were asked for.
+    /// Adds the rows that a score needs.
     pub fn new(
         mut attention: AttentionRequest,
         prompt: TokenPrompt,
@@ -95,19 +90,18 @@ impl Asked {
         Ok(asked)
     }
 
-    /// What a token of the answer wrote, or its end.
     pub fn hear(&mut self, piece: &Piece, is_token: bool) {
         if let Some(cite) = &mut self.cite {
             cite.hear(piece, is_token);
         }
     }
 
-    /// The citations of the answer that was settled last, in OpenAI's shape, where they are asked for.
+    /// Citations of the last settled answer in OpenAI's shape, if requested.
     pub fn annotations(&self) -> Option<&[Value]> {
         self.cite.as_ref().map(Cite::annotations)
     }
 
-    /// Waits for what a score is held against and for the effects on an answer, where they are asked for.
+    /// Awaits the neutral request of a score and the effects on the answer, if requested.
     pub async fn settle(&mut self, app: &App, measured: &Measured) -> Result<(), ApiError> {
         if let Some(scoring) = &mut self.scoring {
             scoring.settle(&app.neutral, &app.engine, app.cancelled()).await?;
@@ -135,12 +129,11 @@ impl Asked {
         self.causes.as_ref().map_or(0, Causes::readings)
     }
 
-    /// The spans that are told: the tiles, then the ranges.
     pub fn keys(&self) -> Vec<Span> {
         self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
     }
 
-    /// The spans that are measured: those that are told, then the controls of citations.
+    /// Measured spans: reported ones, then the controls of citations.
     pub fn measured_keys(&self) -> Vec<Span> {
         let controls = self.causes.iter().filter(|_| self.cite.is_some()).flat_map(|causes| &causes.controls);
         let control = |(nth, stretch): (usize, &std::ops::Range<usize>)| {
@@ -175,7 +168,7 @@ impl Asked {
         self.attention.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
     }
 
-    /// Everything of an answer; its thought is in no row. Rows of single tokens are left out where they were `told` before.
+    /// The full reply of an answer; the thought is in no row. Omits per-token rows if already `told`.
     pub fn reply(&self, measured: &Measured, told: bool) -> Result<Reply, ApiError> {
         let mut reply = self.measured(measured, told)?;
         if self.attention.token_ids {
@@ -225,7 +218,6 @@ impl Asked {
             reply.insert("thought_tokens".to_owned(), thought.into());
         }
 
-        // Rows of the prompt see nothing that was generated.
         let is_answer: Vec<bool> =
             masses.rows.iter().map(|row| row.end > n || row.label == "answer").collect();
         let sink = masses.sink.as_ref().map(|sink| sink.view());
@@ -245,7 +237,6 @@ impl Asked {
                 (Measure::OutputNorm, "output_norm", &norms.output_norm),
             ] {
                 if self.attention.tells(measure) {
-                    // Rows of a prompt see nothing that was generated.
                     tensors.push(self.masses((name, values.view()), &norms.layers, &|_, _, _| 0.0, &[]));
                 }
             }
@@ -257,7 +248,7 @@ impl Asked {
             let values = means(&groups, |l, h| sink.slice(ndarray::s![l, h, ..]).to_vec());
             tensors.push(NamedTensor("sink", shape, values));
         }
-        // Their heads are none of those that are asked for one by one.
+        // Heads of linear-attention layers cannot be requested singly.
         let delta = masses.delta.as_ref().filter(|_| !matches!(self.attention.heads, Heads::These { .. }));
         if let Some(delta) = delta {
             let layers: Vec<usize> =
@@ -276,7 +267,7 @@ impl Asked {
         self.put(reply, tensors, ranked)
     }
 
-    /// The terms of the targets' logits, over all heads.
+    /// Attributions of the target logits, always of all heads.
     fn attributed(&self, found: &Attributions, reply: &mut Map<String, Value>) -> [NamedTensor; 2] {
         let mut labels: Vec<String> = self.keys().into_iter().map(|key| key.label).collect();
         labels.push(NO_SPAN.to_owned());
@@ -291,7 +282,7 @@ impl Asked {
         ]
     }
 
-    /// The rows that come with a token of a stream.
+    /// Rows of one streamed token.
     pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Reply, ApiError> {
         let mut named: Option<NamedTensor> = None;
         for row in rows {
@@ -309,7 +300,7 @@ impl Asked {
         self.put(Map::new(), named.into_iter().collect(), None)
     }
 
-    /// Masses [layers, heads, rows, spans] with what rows pay to generated tokens, of the heads that are told.
+    /// Masses [layers, heads, rows, spans] of the reported heads, including the span `generated`.
     fn masses(
         &self,
         (name, masses): (&'static str, ArrayView4<'_, f32>),
@@ -330,7 +321,7 @@ impl Asked {
         NamedTensor(name, shape, means(&groups, of))
     }
 
-    /// The share of uniform attention, [layers, rows, spans], or by the layer of each head [heads, rows, spans].
+    /// Mass under uniform attention, [layers, rows, spans]; [heads, rows, spans] by each head's layer.
     fn share(&self, masses: &Masses, is_answer: &[bool], after: std::ops::Range<usize>) -> NamedTensor {
         let share = &masses.uniform.share;
         let mut values = Vec::new();
@@ -356,7 +347,7 @@ impl Asked {
         NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
     }
 
-    /// Rows of single tokens: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
+    /// Per-token rows: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
     fn each(&self, each: &EachMasses) -> NamedTensor {
         let (_, heads, tokens, _) = each.mass.dim();
         let (axes, groups) = self.groups(&self.softmax_layers, heads);
@@ -376,7 +367,7 @@ impl Asked {
         let (mut shape, groups) = self.groups(layers, *heads);
         shape.extend([*positions, *k]);
         let (mut of_keys, mut of_weights) = (Vec::new(), Vec::new());
-        // The mean over heads is taken before keys are ranked, and is one head here.
+        // Keys are ranked after averaging over heads, which leaves one head.
         for (l, head) in groups.into_iter().flatten() {
             let at = (l * heads + head) * positions * k;
             of_keys.extend_from_slice(&keys[at..at + positions * k]);
@@ -385,13 +376,12 @@ impl Asked {
         Ranked { shape, keys: of_keys, weights: of_weights }
     }
 
-    /// Which of these decoder layers are told, by their place.
+    /// Indices into `layers` of the reported ones.
     fn told(&self, layers: &[usize]) -> Vec<usize> {
         (0..layers.len()).filter(|&l| self.tells(layers[l])).collect()
     }
 
-    /// Heads of these decoder layers, by place and head, in groups of which the mean is told: each layer's heads, or single ones. With
-    /// the axes that tell the groups apart.
+    /// Groups of (layer index, head) that are averaged: all heads of a layer, or single heads. Also returns the group axes.
     fn groups(&self, layers: &[usize], heads: usize) -> (Vec<usize>, Vec<Vec<(usize, usize)>>) {
         let told = self.told(layers);
         let of_layer = |l: usize| (0..heads).map(move |h| (l, h));
@@ -409,7 +399,6 @@ impl Asked {
         }
     }
 
-    /// A row's masses with that to generated tokens.
     fn with_generated(&self, paid: &[f32], sink: f32, is_answer: bool) -> Vec<f32> {
         self.row(paid, |tiles| {
             let of_prompt: f64 = tiles.iter().map(|&x| f64::from(x)).sum();
@@ -418,14 +407,14 @@ impl Asked {
         })
     }
 
-    /// A row's numbers with that of generated tokens between tiles and ranges, where rows of generated tokens are told.
+    /// Inserts the value of `generated` between tiles and ranges, if rows of generated tokens are reported.
     fn row(&self, paid: &[f32], generated: impl FnOnce(&[f32]) -> f32) -> Vec<f32> {
         let (tiles, overlays) = paid.split_at(self.prompt.tiles.len().min(paid.len()));
         let mut row = tiles.to_vec();
         if self.attention.answers() {
             row.push(generated(tiles));
         }
-        // Behind them are the controls of citations.
+        // The remaining columns are the controls of citations.
         row.extend(overlays.iter().take(self.prompt.overlays.len()));
         row
     }
@@ -489,8 +478,7 @@ impl Serialize for Reply {
     }
 }
 
-/// Masses [.., rows, spans] over shares [.., rows, spans], which heads of a layer have in common; no number where a row sees nothing of a
-/// span.
+/// Masses [.., rows, spans] divided by shares [.., rows, spans]; NaN where a row sees nothing of a span. Heads of a layer share a share.
 fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
     let (NamedTensor(_, shape, masses), NamedTensor(_, of_share, shares)) = (mass, share);
     let block: usize = of_share.iter().skip(1).product::<usize>().max(1);
@@ -503,7 +491,7 @@ fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
     NamedTensor("density", shape.clone(), values.collect())
 }
 
-/// The mean over each group of heads, one group after the other.
+/// Mean over each group of heads, concatenated.
 fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
     let of_group = |group: &Vec<(usize, usize)>| mean(group.iter().map(|&(l, h)| of(l, h)).collect());
     groups.iter().flat_map(of_group).collect()

@@ -1,4 +1,4 @@
-//! The extension: what `"palimpsest"` of a request asks about attention.
+//! Request side of the extension: the field `"palimpsest"`.
 
 use serde::{Deserialize, Deserializer};
 
@@ -12,49 +12,44 @@ use palimpsest_core::engine::{Rows, TopRequest};
 use palimpsest_core::model::LayerSpec;
 use palimpsest_run::observe::{Measure, TokenName, TokenTarget};
 
-/// Most numbers that are kept for a request's rows: half a gigabyte of them.
+/// Maximum numbers stored for a request's rows: 512 MiB as f64.
 const MOST_NUMBERS: usize = 1 << 26;
 
-/// The field `palimpsest`; fields that are resolved by [`AttentionRequest::checked`] stand beside the sent ones.
+/// The field `palimpsest`. Fields resolved by [`AttentionRequest::checked`] are beside the sent ones.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AttentionRequest {
-    /// Names of spans, `last`, `answer` and `each`; those of the score are added when the prompt's spans are known.
+    /// Span names, `last`, `answer` and `each`; score rows are added once the spans are known.
     #[serde(deserialize_with = "list::<0, 4096, _, _>")]
     pub rows: Vec<String>,
-    /// Paths that are blocked for this answer.
     #[serde(deserialize_with = "list::<0, 64, _, _>")]
     pub knockouts: Vec<Knockout>,
     #[serde(rename = "causes")]
     sent_causes: Option<OneOf<CausesOptions>>,
     #[serde(rename = "cite")]
     sent_cite: Option<OneOf<CausesOptions>>,
-    /// The spans that are hidden in turn, to see what the answer or its sentences owe to them.
+    /// Spans to hide in turn, for effects on the answer or its sentences.
     #[serde(skip)]
     pub causes: Option<CausesOptions>,
-    /// True if effects on the whole answer are told.
+    /// Return effects on the whole answer.
     #[serde(skip)]
     pub tells_causes: bool,
-    /// True if the answer's sentences are told, each with the spans that it rests on.
+    /// Return cited sentences with their supporting spans.
     #[serde(skip)]
     pub cite: bool,
     #[serde(rename = "heads")]
     sent_heads: Option<HeadsField>,
     #[serde(skip)]
     pub heads: Heads,
-    /// The decoder layers that are told; all where absent.
+    /// Reported decoder layers; all if absent.
     pub layers: Option<Vec<usize>>,
-    /// Keys of each row that are told one by one.
+    /// Number of top keys per row.
     #[serde(deserialize_with = "count::<1, 1024, _, _>")]
     pub top_keys: Option<usize>,
-    /// Which numbers of the rows are told.
     measures: Option<Vec<Measure>>,
-    /// Logits that are taken apart.
     #[serde(deserialize_with = "list::<0, 64, _, _>")]
     targets: Vec<TokenTarget>,
-    /// True if the texts of prompt and answer are told, token by token.
     pub tokens: bool,
-    /// True if the tokens of prompt and answer are told.
     pub token_ids: bool,
     pub encoding: Encoding,
     #[serde(rename = "spans", deserialize_with = "list::<0, 4096, _, _>")]
@@ -64,13 +59,12 @@ pub struct AttentionRequest {
     sent_score: Option<OneOf<ScoreRequest>>,
     #[serde(skip)]
     pub score: Option<ScoreRequest>,
-    /// The answer, where it is not to be generated: a text, tokens, or true for the last message.
+    /// A given answer: a text, tokens, or true for the last message.
     pub answer: Option<OneOf<Vec<u32>>>,
-    /// True if a stream reports the progress of reading its prompt.
     pub progress: Option<bool>,
 }
 
-/// The encoding of tensors: arrays of arrays, or base64 of a safetensors file.
+/// JSON arrays, or base64 of a safetensors file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -79,7 +73,6 @@ pub enum Encoding {
     Safetensors,
 }
 
-/// The units of ranges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Units {
@@ -88,7 +81,7 @@ pub enum Units {
     Tokens,
 }
 
-/// Which spans are documents, which is the question, by which heads; what is left out is found.
+/// Document spans, question span and heads; absent fields are inferred.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScoreRequest {
@@ -101,7 +94,7 @@ pub struct ScoreRequest {
     pub heads: Option<Heads>,
 }
 
-/// The spans that are hidden, and the position from which on.
+/// Hidden spans, and the first position that does not see them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CausesOptions {
@@ -112,31 +105,26 @@ pub struct CausesOptions {
     pub controls: Option<usize>,
 }
 
-/// Characters, or tokens, of a part of the prompt as a span: an entry of `spans`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RangeRequest {
-    /// The path of this entry, for errors.
     #[serde(skip)]
     pub field: String,
     #[serde(deserialize_with = "label")]
     pub label: String,
-    /// The message, where the prompt has messages.
     pub message: Option<usize>,
-    /// The part of it, where it has parts.
     pub part: Option<usize>,
     pub start: usize,
     pub end: usize,
 }
 
-/// `deserialize_with` of a span's name, which means nothing else.
+/// `deserialize_with` of a span name that is not reserved.
 pub fn label<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
     let wanted = "1 to 256 bytes other than last, answer, each, generated, prompt, template[...] and messages[...], which have a \
                   meaning of their own";
     text(from, wanted, is_label)
 }
 
-/// May a span be called so?
 pub fn is_label(label: &str) -> bool {
     let own = ["template[", "messages["].iter().any(|own| label.starts_with(own))
         || ["last", "answer", "each", "generated", "prompt"].contains(&label);
@@ -144,7 +132,7 @@ pub fn is_label(label: &str) -> bool {
 }
 
 impl AttentionRequest {
-    /// The request, checked for what the model can tell; `None` where it asks for `progress` alone.
+    /// Validates against the model; `None` if only `progress` is requested.
     pub fn checked(self, model: &ServedModel) -> Result<Option<Self>, ApiError> {
         if self.progress.is_some() && (AttentionRequest { progress: None, ..self.clone() }) == Self::default()
         {
@@ -215,32 +203,29 @@ impl AttentionRequest {
         Ok(Some(asked))
     }
 
-    /// True if these numbers are told.
     pub fn tells(&self, measure: Measure) -> bool {
         self.measures.as_deref().unwrap_or(&Measure::USUAL).contains(&measure)
     }
 
-    /// True if lengths of what is read and written are told.
     pub fn lengths(&self) -> bool {
         self.measures.iter().flatten().any(|measure| measure.is_length())
     }
 
-    /// True if each generated token is a row that is told.
     pub fn each(&self) -> bool {
         self.rows.iter().any(|row| row == "each")
     }
 
-    /// True if the masses of each generated token are kept until the answer is whole.
+    /// True if per-token masses are kept until the answer ends.
     pub fn keeps_each(&self) -> bool {
         self.cite || self.each()
     }
 
-    /// True if rows of generated tokens are told, which see generated tokens.
+    /// True if a reported row sees generated tokens.
     pub fn answers(&self) -> bool {
         self.each() || self.rows.iter().any(|row| row == "answer")
     }
 
-    /// The logits that are taken apart, in a prompt of so many tokens.
+    /// Logits to attribute, for a prompt of `tokens` tokens.
     pub fn targets(&self, model: &ServedModel, tokens: usize) -> Result<Vec<Target>, ApiError> {
         let most = model.spec.vocab.saturating_sub(1);
         let id = |field: String, name: &TokenName| match (name, name.ids(&model.text.tokenizer)?.as_slice()) {
@@ -272,7 +257,7 @@ impl AttentionRequest {
         self.targets.iter().enumerate().map(target).collect()
     }
 
-    /// Which keys are told one by one, of rows of a prompt and of up to `most` generated tokens. Refuses more of them than are kept.
+    /// Top keys of prompt rows and up to `most` generated rows. Fails above the memory limit.
     pub fn top_keys(
         &self,
         model: &ServedModel,
@@ -297,7 +282,7 @@ impl AttentionRequest {
         Ok(Some(TopRequest { k, mean }))
     }
 
-    /// Refuses what would take too much memory: rows of `spans` spans, and of up to `most` generated tokens where each is one.
+    /// Refuses requests above the memory limit: `spans` columns, and up to `most` generated rows if each token is one.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
         let heads = |layer: &LayerSpec| {
             layer.attention().map_or(0, |spec| spec.heads)
@@ -326,7 +311,7 @@ impl AttentionRequest {
         Ok(())
     }
 
-    /// Refuses a measure twice, and lengths of rows that are not of the prompt.
+    /// Refuses duplicate measures, and norms of generated rows.
     fn check_measures(&self) -> Result<(), ApiError> {
         let measures = self.measures.as_deref().unwrap_or_default();
         for (i, measure) in measures.iter().enumerate() {
@@ -346,7 +331,7 @@ impl AttentionRequest {
 }
 
 impl CausesOptions {
-    /// Of `causes` and of `cite`, whose readings are the same ones.
+    /// Options of `causes` and `cite`, which share readings.
     fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
         let none = Self::default();
         match (causes, cite) {
@@ -382,7 +367,6 @@ impl ScoreRequest {
     }
 }
 
-/// Sorts layers; refuses those that the model has not, and one twice.
 fn check_layers(layers: &mut [usize], all: usize) -> Result<(), ApiError> {
     for (i, layer) in layers.iter().enumerate() {
         let reason = match *layer < all {

@@ -1,4 +1,4 @@
-//! The body of a request: received, counted against the memory of requests, and read as JSON off the thread of connections.
+//! Request bodies: received, charged to the request memory, and parsed off the connection thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,23 @@ use super::json::drop_nulls;
 use super::memory::{Full, Held};
 use super::off_thread::off_thread;
 
-/// Most bytes of a request: more than the text of any context.
+/// Larger than the text of any context.
 pub const LONGEST_BODY: usize = 32 << 20;
 
-/// Most time that a client may take to send one.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes that a value takes beside its text, in an array that grows.
+/// Upper bound on a parsed value's bytes besides its text, including array growth.
 const VALUE: u64 = 2 * size_of::<Value>() as u64;
 
 pub struct Received {
     value: Value,
-    /// Bytes of its texts.
     texts: u64,
     held: Held,
 }
 
-/// Refuses what cannot fit before more is done with it.
 pub type Fits = fn(&Arc<App>, &Value) -> Result<(), ApiError>;
 
-/// Receives a body, which is bounded in size and in time, and refuses what cannot fit.
+/// Receives a body with limits on size and time; refuses oversized requests.
 pub async fn receive(app: &Arc<App>, request: Request, fits: Fits) -> Result<Received, ApiError> {
     let length = request.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -85,7 +82,7 @@ fn full(full: Full) -> ApiError {
     full.error("the request's body", None, "send less")
 }
 
-/// Reads the JSON of a body; what it takes stays held, the bytes do not.
+/// Parses the body. Keeps the memory of the values charged, releases that of the bytes.
 fn parsed(bytes: &[u8], mut held: Held) -> Result<Received, ApiError> {
     let (values, texts) = weight(bytes);
     let takes = values * VALUE + texts;
@@ -99,7 +96,7 @@ fn parsed(bytes: &[u8], mut held: Held) -> Result<Received, ApiError> {
     Ok(Received { value, texts, held })
 }
 
-/// Upper bounds of a JSON text's values and names, and of the bytes in its strings.
+/// Upper bounds on the number of values and names, and on string bytes.
 fn weight(bytes: &[u8]) -> (u64, u64) {
     let (mut values, mut texts, mut in_text, mut escaped) = (1, 0, false, false);
     for &byte in bytes {
@@ -115,7 +112,6 @@ fn weight(bytes: &[u8]) -> (u64, u64) {
     (values, texts)
 }
 
-/// The text around an error, on one line.
 fn place(bytes: &[u8], error: &serde_json::Error) -> String {
     const AROUND: usize = 24;
     let line = bytes.split(|&byte| byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
@@ -130,10 +126,10 @@ fn place(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// Refuses a conversation whose users say more than fits, before anything is made of it.
+/// Refuses conversations whose user text exceeds the context.
 pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     let Some(messages) = body["messages"].as_array() else { return Ok(()) };
-    // Templates may leave white space around a content out.
+    // Templates may trim content.
     let bytes = |content: &Value| match content {
         Value::Array(parts) => {
             let texts = parts.iter().filter_map(|part| part["text"].as_str());
@@ -147,7 +143,7 @@ pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     if fits.is_err() && app.model.shows_users() { fits } else { Ok(()) }
 }
 
-/// Refuses a text under this name, or one of several, that is longer than fits.
+/// Refuses a field with a text that is too long.
 pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiError> {
     match &body[field] {
         Value::String(text) => app.model.limit.check(field, text.len()),
@@ -160,7 +156,7 @@ pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiErr
 }
 
 impl Received {
-    /// Makes of it what is to be served, in a place for its texts and off the thread of connections.
+    /// Runs `prepare` off the connection thread, with a permit to tokenise the texts.
     pub async fn prepared<T: Send + 'static>(
         self,
         app: &Arc<App>,

@@ -1,8 +1,7 @@
-//! Effects of spans of a prompt on its answer: each is hidden in turn, and the answer is read again.
+//! Effects of prompt spans on the answer: each is hidden in turn, and the answer scored again.
 //!
-//! An effect is that of `palimpsest causes`: a span's keys are hidden from a position on, in all softmax layers, and the effect is the
-//! drop of the answer's log-probability, mean per token. Beside the spans random stretches of the prompt are hidden, and a span's control
-//! is chosen among them, as there ([`palimpsest_data::statistics::control`]).
+//! Same definition as `palimpsest causes`: keys are hidden from a position on in all softmax layers; the effect is the drop of the answer's
+//! mean log-probability per token. Random stretches of the prompt are hidden as controls ([`palimpsest_data::statistics::control`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,46 +20,42 @@ use palimpsest_core::engine::{Event, Generated, Next, Request, Reuse, Sink};
 use palimpsest_core::span::Span;
 use palimpsest_data::statistics::control::{are_apart, control_of, stretches_of_prompt};
 
-/// Stretches that are hidden as controls, unless told otherwise.
+/// Default number of controls.
 const CONTROLS: usize = 4;
 
 const SEED: u64 = 0;
 
-/// Effects that are to be measured, or are.
 #[derive(Debug, Clone)]
 pub struct Causes {
-    /// The spans that are hidden in turn.
     pub spans: Vec<Span>,
     pub from: usize,
-    /// The stretches that are hidden beside them.
     pub controls: Vec<Range<usize>>,
-    /// Keys that are hidden in any case: the answer was made without them.
+    /// Keys hidden in every reading, as during generation.
     blocked: LayerHoles,
     softmax_only: bool,
-    /// The predictions of the answer's tokens behind its thought: as it was, with each span hidden, with each control hidden.
+    /// Predictions of the answer's tokens after the thought: unchanged, per hidden span, per hidden control.
     readings: Vec<Vec<Position>>,
 }
 
-/// The effects on some tokens of an answer.
 #[derive(Debug, Clone)]
 pub struct Effects {
-    /// Their natural-log probability with nothing hidden, mean per token.
+    /// Unchanged mean log-probability per token, in nats.
     pub log_p: f64,
     pub spans: Vec<Effect>,
-    /// Of each control: the mean log-probability lost per token.
+    /// Per control: drop of the mean log-probability per token.
     pub controls: Vec<f64>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Effect {
-    /// The mean log-probability lost per token.
+    /// Drop of the mean log-probability per token.
     pub log_p_drop: f64,
-    /// True if some token is the likeliest in one of the two readings alone.
+    /// True if some answer token is the argmax in only one of the two readings.
     pub changed: bool,
 }
 
 impl Causes {
-    /// Of a prompt with these spans, whose answer is generated with `blocked`. `field` is that of the options.
+    /// `blocked`: knock-outs used during generation. `field`: path of the options, for errors.
     pub fn new(
         options: &CausesOptions,
         prompt: &TokenPrompt,
@@ -110,7 +105,6 @@ impl Causes {
         Ok(Causes { spans, from, controls, blocked, softmax_only: false, readings: Vec::new() })
     }
 
-    /// Readings of an answer that it takes.
     pub fn readings(&self) -> usize {
         1 + self.spans.len() + self.controls.len()
     }
@@ -140,12 +134,12 @@ impl Causes {
         Ok(())
     }
 
-    /// Tokens of the answer behind its thought; 0 before it was read.
+    /// Answer tokens after the thought; 0 before reading.
     pub fn tokens(&self) -> usize {
         self.readings.first().map_or(0, Vec::len)
     }
 
-    /// The effects on these tokens of the answer, counted from its thought on; `None` where there is no such token.
+    /// Effects on answer tokens counted after the thought; `None` for an empty range.
     pub fn effects(&self, tokens: Range<usize>) -> Option<Effects> {
         let (plain, others) = self.readings.split_first()?;
         let plain = plain.get(tokens.clone()).filter(|plain| !plain.is_empty())?;
@@ -161,18 +155,17 @@ impl Causes {
         })
     }
 
-    /// Of numbers of the controls, those of the stretches that do not touch a span.
+    /// Values of the controls disjoint from `span`.
     pub fn apart(&self, span: &Span, of_controls: &[f64]) -> Vec<f64> {
         let pairs = self.controls.iter().zip(of_controls);
         pairs.filter(|(stretch, _)| are_apart(stretch, &span.range())).map(|(_, number)| *number).collect()
     }
 
-    /// The control of a span by numbers of the stretches.
     pub fn control(&self, span: &Span, of_controls: &[f64]) -> Option<f64> {
         control_of(&span.range(), self.controls.iter().zip(of_controls.iter().copied()))
     }
 
-    /// The effects on the whole answer; null where there is none behind a thought.
+    /// Effects on the whole answer; null if it is empty after the thought.
     pub fn json(&self) -> Value {
         let Some(effects) = self.effects(0..self.tokens()) else { return Value::Null };
         let span = |(span, effect): (&Span, &Effect)| {
@@ -195,7 +188,7 @@ impl Causes {
     }
 }
 
-/// Reads the answer in every branch of a request.
+/// Scores the answer in every branch of a request.
 async fn read(
     engine: &EngineThread,
     cancelled: Arc<AtomicBool>,
@@ -220,7 +213,6 @@ async fn read(
                 Event::Failed(error) => Err(ApiError::from(error)),
                 _ => return Next::from(!told.is_closed() && !cancelled.load(Ordering::Relaxed)),
             };
-            // Nobody may wait any more.
             let _ = told.send((nth, outcome));
             Next::Cancel
         })

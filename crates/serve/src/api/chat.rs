@@ -27,7 +27,7 @@ use super::writer::{Piece, Writer};
 use palimpsest_core::engine::Chosen;
 use palimpsest_core::text::{CallPiece, ReasoningEffort};
 
-/// Fields of OpenAI's that are not served but where they ask for nothing.
+/// OpenAI fields accepted only at values without effect.
 pub const NEUTRAL: [Neutral; 6] = [
     OF_CLIENTS,
     (&["functions"], is_empty),
@@ -39,7 +39,6 @@ pub const NEUTRAL: [Neutral; 6] = [
     (&["audio", "prediction", "web_search_options", "verbosity", "moderation"], |_| false),
 ];
 
-/// The body of a request, but for the fields of [`Common`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChatRequest {
@@ -64,7 +63,6 @@ pub struct ChatRequest {
     max_tokens: Option<usize>,
 }
 
-/// Only the switch of thoughts is known.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TemplateKwargs {
@@ -93,7 +91,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let thinking = fields.chat_template_kwargs.and_then(|kwargs| kwargs.enable_thinking.or(kwargs.thinking));
     let voice = match (thinking, fields.reasoning_effort) {
-        // A given answer has no thought before it, where that can be.
+        // A given answer has no thought, if thinking can be switched off.
         (None, effort) if is_given => {
             model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?
         }
@@ -130,7 +128,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
             rules.closed_within = Some(closable(model, most)?);
         }
     }
-    // The probabilities of a given answer are what it is given for.
+    // Given answers always return logprobs.
     let likeliest = likeliest.or(is_given.then_some(0));
     let stops = match is_given {
         false => common.stops.iter().chain(app.options.stops.iter().flatten()).cloned().collect(),
@@ -146,7 +144,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     Ok(PreparedCompletion { orders: [order].into(), shape, common, held })
 }
 
-/// The room of an answer that is one JSON object; refuses less than the least object takes.
+/// Token limit of a JSON object answer; fails below the tokens of `{}`.
 fn closable(model: &ServedModel, most: usize) -> Result<usize, ApiError> {
     let least = model.text.tokenizer.encode("{}").map_or(1, |tokens| tokens.len());
     if most >= least {
@@ -157,7 +155,7 @@ fn closable(model: &ServedModel, most: usize) -> Result<usize, ApiError> {
     Err(ApiError::at("max_completion_tokens", reason).with_code("json_does_not_fit"))
 }
 
-/// A piece of a call as a stream has it: the first one names the function.
+/// Stream delta of a call; the first piece names the function.
 fn call_delta(piece: &CallPiece) -> Value {
     let CallPiece { index, name, arguments } = piece;
     match name {
@@ -206,7 +204,6 @@ impl ChatShape {
         json!({"content": content, "refusal": null})
     }
 
-    /// The citations of the answer that has just ended, where they are asked for.
     fn annotations(&self) -> Option<Value> {
         Some(self.asked.as_ref()?.annotations()?.into())
     }

@@ -1,9 +1,8 @@
-//! Citations: for each sentence of an answer, the spans that it was attended to from and the spans that it owes to.
+//! Citations: the spans that each sentence of an answer attends to and depends on.
 //!
-//! Attention: the masses that the answer's tokens paid while it was generated, averaged over a sentence's tokens, over heads and over
-//! layers, and their density. Causes: the readings of [`Causes`] over the sentence's tokens; one reading of a span serves all sentences.
-//! The stretches that are hidden as controls are measured as spans, too, so that both kinds are held against the same noise. What is
-//! above it is cited: as an annotation in OpenAI's shape, beside all numbers in the extension's own.
+//! Attention: masses of the sentence's tokens during generation, averaged over tokens, heads and layers, and their density. Effects: the
+//! readings of [`Causes`] restricted to the sentence's tokens; readings are shared by all sentences. Control stretches are measured as
+//! spans, giving a noise level for both. Spans above it are cited as OpenAI annotations and with all numbers in the extension.
 
 use std::ops::Range;
 
@@ -18,31 +17,30 @@ use palimpsest_core::engine::Measured;
 use palimpsest_core::span::Span;
 use palimpsest_data::statistics::control::median;
 
-/// The least effect that is cited, in nats per token.
+/// Minimum cited effect, in nats per token.
 const LEAST: f64 = 0.01;
 
-/// The fewest controls whose numbers are noise enough by themselves.
+/// Minimum number of controls for a noise level.
 const FEWEST: usize = 2;
 
-/// The citations of an answer, under way or settled.
 #[derive(Debug, Clone, Default)]
 pub struct Cite {
     text: String,
-    /// For each token, the bytes of content before it.
+    /// Content bytes before each token.
     starts: Vec<usize>,
     calls: bool,
     told: Value,
     annotations: Vec<Value>,
 }
 
-/// A measured answer to a prompt of so many tokens, whose masses are over `keys`.
+/// A measured answer to a prompt of `prompt` tokens, with masses over `keys`.
 pub struct Answered<'a> {
     pub prompt: usize,
     pub measured: &'a Measured,
     pub keys: &'a [Span],
 }
 
-/// A number of a span for a sentence, its control, those of the controls that do not touch the span, and those of the other spans.
+/// A span's value for a sentence, its control, values of disjoint controls, and values of the other spans.
 struct Measure {
     number: f64,
     control: Option<f64>,
@@ -51,7 +49,6 @@ struct Measure {
 }
 
 impl Measure {
-    /// Of the `nth` span, by the numbers of all spans and of all controls.
     fn of(nth: usize, spans: &[f64], causes: &Causes, controls: &[f64]) -> Option<Self> {
         let number = *spans.get(nth).filter(|number| !number.is_nan())?;
         let others = spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
@@ -62,7 +59,7 @@ impl Measure {
         Some(Measure { number, control: causes.control(span, controls), apart, others })
     }
 
-    /// True if it is above every control, and where there are fewer than two above the median of the other spans.
+    /// True if above every control and, with fewer than `FEWEST` controls, above the median of the other spans.
     fn stands_out(&self) -> bool {
         let few = self.apart.len() < FEWEST && self.others.len() >= FEWEST;
         let few = few.then(|| median(self.others.clone())).flatten();
@@ -70,7 +67,7 @@ impl Measure {
     }
 }
 
-/// A sentence: its bytes in the content, and its tokens, counted from the answer's thought on.
+/// A sentence: content bytes, and token range from the thought's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sentence {
     bytes: Range<usize>,
@@ -78,7 +75,6 @@ struct Sentence {
 }
 
 impl Cite {
-    /// What a token wrote, or the end of the answer.
     pub fn hear(&mut self, piece: &Piece, is_token: bool) {
         if is_token {
             self.starts.push(self.text.len());
@@ -87,7 +83,6 @@ impl Cite {
         self.calls |= !piece.calls.is_empty();
     }
 
-    /// Cites for the answer that was heard, and forgets it.
     pub fn settle(&mut self, causes: &Causes, answered: &Answered<'_>) {
         let heard = std::mem::take(self);
         let sentences = heard.sentences(answered.thought());
@@ -122,7 +117,7 @@ impl Cite {
         &self.annotations
     }
 
-    /// The sentences with their tokens. A token belongs to the sentence of the first character behind what was written before it; those of
+    /// Sentences with their tokens. A token belongs to the sentence of the first character after the previously written text; tokens of
     /// calls belong to none.
     fn sentences(&self, thought: usize) -> Vec<Sentence> {
         let starts = self.starts.get(thought..).unwrap_or_default();
@@ -144,7 +139,7 @@ impl Cite {
         found
     }
 
-    /// A sentence's numbers, and the densities of the controls; what it cites is added to `annotations`.
+    /// Values of a sentence, and control densities; appends its citations to `annotations`.
     fn sentence(
         &self,
         sentence: &Sentence,
@@ -208,7 +203,6 @@ impl Cite {
 }
 
 impl Answered<'_> {
-    /// Tokens of the thought before the answer.
     fn thought(&self) -> usize {
         self.measured.generated.thought
     }
@@ -217,8 +211,7 @@ impl Answered<'_> {
         self.measured.masses.uniform.windows.get(layer).copied().flatten()
     }
 
-    /// The mass that tokens of the answer pay to a span, and what uniform attention would; means over tokens, over heads and over these
-    /// layers.
+    /// Mean mass of answer tokens on a span, and its value under uniform attention, over tokens, heads and `layers`.
     fn paid(&self, label: &str, tokens: Range<usize>, layers: &[usize]) -> Option<(f64, f64)> {
         let key = self.keys.iter().position(|key| key.label == label)?;
         let mass = &self.measured.masses.each.as_ref()?.mass;
@@ -229,7 +222,7 @@ impl Answered<'_> {
         let of_layer = |&layer: &usize| mass.slice(s![layer, .., tokens.clone(), key]);
         let sum: f64 = layers.iter().flat_map(|layer| of_layer(layer).to_owned()).map(f64::from).sum();
         let count = (layers.len() * heads * tokens.len()).max(1) as f64;
-        // The row of a token is the position that predicted it.
+        // A token's row is the position that predicts it.
         let first = (self.prompt + self.thought()).saturating_sub(1);
         let rows = first + tokens.start..first + tokens.end;
         let share = |&layer: &usize| uniform_share(rows.clone(), self.keys[key].range(), self.window(layer));
@@ -238,7 +231,7 @@ impl Answered<'_> {
     }
 }
 
-/// The places of the layers that see the answer and all spans at once; of all layers where none does.
+/// Indices of layers whose window covers the answer and all spans; all layers if there are none.
 fn whole(answered: &Answered<'_>, causes: &Causes) -> Vec<usize> {
     let first = causes.spans.iter().map(|span| span.start).min().unwrap_or(0);
     let needed = answered.prompt + answered.thought() + causes.tokens() - first;
@@ -249,12 +242,11 @@ fn whole(answered: &Answered<'_>, causes: &Causes) -> Vec<usize> {
     if whole.is_empty() { all.collect() } else { whole }
 }
 
-/// The key span of the `nth` control.
 pub fn control_label(nth: usize) -> String {
     format!("template[control {nth}]")
 }
 
-/// A label as the fragment of a URL (RFC 3986).
+/// Percent-encodes a label for a URL fragment (RFC 3986).
 fn encoded(label: &str) -> String {
     let mut url = String::new();
     for byte in label.bytes() {
@@ -282,13 +274,13 @@ mod tests {
     fn tokens_belong_to_the_sentence_of_their_first_character() {
         let cite = heard(&["", "The", " fig", ".", " It", " is", " old", ".", ""]);
         let of = |tokens: Range<usize>, bytes: Range<usize>| Sentence { bytes, tokens };
-        // Space alone is written with the token behind it; what is written of nothing at the end belongs to the last sentence.
+        // White space belongs to the following token; trailing empty tokens to the last sentence.
         assert_eq!(cite.sentences(0), [of(0..4, 0..8), of(4..9, 9..19)]);
         assert_eq!(cite.sentences(2)[0], of(0..2, 0..8));
         let mut calls = heard(&["The", " fig", ".", "", ""]);
         calls.calls = true;
         assert_eq!(calls.sentences(0), [of(0..3, 0..8)]);
-        // Held for a stop string: the token that wrote it has both.
+        // Text held back for a stop string is attributed to the token that releases it.
         assert_eq!(heard(&["", "No. Ob", "s."]).sentences(0), [of(0..2, 0..3), of(2..3, 4..8)]);
     }
 

@@ -1,4 +1,4 @@
-//! Fields of both completions endpoints.
+//! Fields common to both completions endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,10 @@ use super::error::ApiError;
 use super::json::{count, found, read_part, real, wrong};
 use palimpsest_core::engine::{Sampling, TokenRules};
 
-/// Fields that both endpoints have.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Common {
     model: String,
-    /// True if the answer is sent as it is generated.
     #[serde(default)]
     pub stream: bool,
     stream_options: Option<StreamOptions>,
@@ -45,10 +43,8 @@ pub struct Common {
     #[serde(default, deserialize_with = "real::<0, 100, _, _>")]
     min_p: f64,
     palimpsest: Option<AttentionRequest>,
-    /// The rules of sampling that these fields say.
     #[serde(skip)]
     pub rules: TokenRules,
-    /// True if a stream reports the progress of reading its prompt.
     #[serde(skip)]
     pub progress: bool,
 }
@@ -70,7 +66,7 @@ pub struct StreamOptions {
     _include_obfuscation: Option<Value>,
 }
 
-/// Most bytes of all strings that end an answer: each choice has a copy.
+/// Limit on the total bytes of stop strings: each choice has a copy.
 const MOST_STOP_BYTES: usize = 4096;
 
 fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
@@ -97,7 +93,7 @@ fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
             Err(D::Error::custom(format_args!("holds {found}; give a string, or an array of strings")))
         }
     };
-    // Of clients that have no string to give.
+    // Some clients send null strings.
     texts.into_iter().filter(|text| !text.is_null()).map(text).collect()
 }
 
@@ -107,7 +103,7 @@ fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     seed.ok_or_else(|| wrong("a whole number of 64 bits"))
 }
 
-/// 0 and, as in vLLM, -1 leave every token.
+/// 0 and (as in vLLM) -1 disable it.
 fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     let k = Value::deserialize(from)?;
     match (k.as_u64(), k.as_i64()) {
@@ -118,7 +114,7 @@ fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> 
 }
 
 impl Common {
-    /// Takes its fields out of a request's body, with what is asked about attention; refuses another model.
+    /// Extracts the common fields and the attention request; refuses other models.
     pub fn read(app: &App, body: &mut Value) -> Result<(Self, Option<AttentionRequest>), ApiError> {
         let mut fields: Common = read_part(body)?;
         app.check_model(&fields.model)?;
@@ -144,19 +140,17 @@ impl Common {
         Ok((fields, asked.flatten()))
     }
 
-    /// True if a stream ends with what was used.
     pub fn usage(&self) -> bool {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
-    /// The sampling of an answer: each of several answers has a seed of its own.
+    /// Each choice has its own seed.
     pub fn sampling(&self, choice: usize, max_new_tokens: usize) -> Sampling {
         let seed = self.seed.wrapping_add(choice as u64);
         Sampling { temperature: self.temperature, top_p: self.top_p, seed, max_new_tokens }
     }
 }
 
-/// `logit_bias`: numbers by token ids.
 fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32)]>, ApiError> {
     let one = |(key, value): (&String, &Value)| {
         let field = format!("logit_bias.{}", key.chars().take(40).collect::<String>());
@@ -172,7 +166,7 @@ fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32
     biases.iter().map(one).collect()
 }
 
-/// Most tokens that are generated: the request's limit under one of these names, or else `usual`, within the context.
+/// Token limit: the request's field under one of these names, or `usual`, capped by the context.
 pub fn room(
     app: &App,
     prompt: (&str, usize),
@@ -189,7 +183,7 @@ pub fn room(
     }
     let (asked, free) = (asked.last(), context.saturating_sub(tokens));
     match asked {
-        // One token to predict, at least.
+        // At least one token must be predictable.
         _ if tokens > context || (free == 0 && asked.is_none_or(|&(_, most)| most > 0)) => {
             let message =
                 format!("the prompt has {tokens} tokens and the context holds {context}; shorten it");

@@ -1,4 +1,4 @@
-//! `/v1/completions`: texts that are continued, and the probabilities of their tokens.
+//! `/v1/completions`: text continuation and token logprobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,14 +22,13 @@ use super::score;
 use super::writer::{Piece, Writer};
 use palimpsest_core::engine::{Chosen, Likelihood};
 
-/// Most new tokens, unless told otherwise, as at OpenAI.
+/// OpenAI's default `max_tokens`.
 const USUAL: usize = 16;
 
-/// Fields of OpenAI's that are not served but where they ask for nothing.
+/// OpenAI fields accepted only at values without effect.
 pub const NEUTRAL: [Neutral; 3] =
     [OF_CLIENTS, (&["suffix"], is_empty), (&["best_of"], |value| value.as_f64() == Some(1.0))];
 
-/// The body of a request, but for the fields of [`Common`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompletionRequest {
@@ -53,7 +52,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Com
         return Err(ApiError::at("palimpsest.cite", reason));
     }
     let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
-    // The probabilities of a given answer are what it is given for, and nothing else ends it.
+    // Given answers always return logprobs, and end only with their last token.
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let likeliest = fields.logprobs.or(is_given.then_some(0));
     let stops = if is_given { Vec::new() } else { common.stops.clone() };
@@ -121,7 +120,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Com
 }
 
 struct Prompt {
-    /// Where it is given back.
+    /// The prompt, if echoed.
     text: String,
     first: u32,
     asked: Option<Asked>,
@@ -133,7 +132,6 @@ pub struct CompletionShape {
     echo: bool,
     n: usize,
     prompts: Vec<Prompt>,
-    /// Position in the text of the choice that is being streamed.
     position: TextPosition,
 }
 
@@ -142,7 +140,7 @@ impl CompletionShape {
         self.prompts.get(choice / self.n.max(1))
     }
 
-    /// The `logprobs` of one streamed token; null if they were not asked for.
+    /// Streamed logprobs of one token; null if not requested.
     fn logprobs(&mut self, likelihood: Option<&Likelihood>) -> Value {
         let Some(likelihood) = likelihood.filter(|_| self.logprobs) else { return Value::Null };
         let mut lists = CompletionLogprobs::default();
@@ -165,7 +163,7 @@ impl Shape for CompletionShape {
 
     fn open(&mut self, choice: usize) -> Option<Value> {
         self.position = TextPosition::default();
-        // With probabilities, it comes with those of the prompt.
+        // With logprobs, it is sent with those of the prompt.
         if !self.echo || self.logprobs {
             return None;
         }
@@ -210,7 +208,6 @@ impl Shape for CompletionShape {
             };
             let mut position = TextPosition::behind(echoed);
             let generated = tokens.iter().filter_map(|chosen| chosen.likelihood.as_ref());
-            // The token that ended the text is one of those predicted, though none of the text.
             for likelihood in generated.chain(&measured.end) {
                 lists.push_generated(model, likelihood, &mut position);
             }

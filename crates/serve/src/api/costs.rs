@@ -1,5 +1,4 @@
-//! The memory of a request beside its prompt's keys: its choices, what is recorded for them, and the reply. Bytes, somewhat more than
-//! was measured.
+//! Memory of a request besides its KV cache: choices, recorded attention and reply. In bytes, slightly above measured values.
 
 use super::attention_reply::Asked;
 use super::error::ApiError;
@@ -9,42 +8,38 @@ use palimpsest_core::engine::{Branch, Likelihood};
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
 use palimpsest_run::observe::Measure;
 
-/// A mass while it is summed (f64) and as it is told (f32).
 const MASS: u64 = 8 + 4;
 
-/// A number of a reply: its f32 and its digits.
+/// f32 and its digits.
 const NUMBER: u64 = 4 + 16;
 
-/// A key that is told one by one with its weight: as it is found, as it is gathered, in the order of the reply, and its digits.
+/// Top key with weight: found, gathered, sorted, and its digits.
 const KEY: u64 = 8 + 8 + 8 + 24;
 
-/// A likelihood of a token: as it is known, and the JSON that it becomes.
 const LIKELIHOOD: u64 = size_of::<Likelihood>() as u64 + 800;
 
-/// A generated token: its text, and its place in the list of what is told.
+/// Text and bookkeeping of a generated token.
 const TOKEN: u64 = 256;
 
-/// A token of an answer in one reading of it.
 const READ: u64 = 16 + 4;
 
-/// The text of a token, as it is kept and written.
+/// Token text, stored and serialised.
 const TEXT: u64 = 96;
 
-/// A span of a request: its name and its place.
+/// Name and range of a span.
 const SPAN: u64 = 320;
 
-/// The memory of choices; those of one prompt take the same.
+/// Memory of choices; equal for the choices of one prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     base: u64,
-    /// Of each token that may be generated.
     token: u64,
-    /// Of rows: the whole, and the part that positions take whose keys are told one by one.
+    /// Per position with top keys; contained in the other two.
     keys: u64,
 }
 
 impl Cost {
-    /// Of one choice of a request, of a model of this shape; `asked` is what is asked about attention.
+    /// One choice; `asked` is its attention request.
     pub fn of(prompt: &Branch, likeliest: Option<usize>, asked: Option<&Asked>, spec: &DecoderSpec) -> Self {
         let observe = &prompt.observe;
         let told = likeliest.map_or(0, |most| (most as u64 + 1) * LIKELIHOOD);
@@ -57,7 +52,7 @@ impl Cost {
             keys: 0,
         };
         let Some(asked) = asked else { return cost };
-        // The logits of a reading, and the numbers of all.
+        // Logits of a reading, and stored values of all.
         if asked.readings() > 0 {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
@@ -74,7 +69,7 @@ impl Cost {
         };
         let columns = observe.keys.len() as u64 + 2;
         let row = columns * (heads * MASS + (shown + 2 * spec.layers.len() as u64) * NUMBER);
-        // A score's neutral request has a row of its own.
+        // A score's neutral request has its own row.
         let rows = attention.rows.len() + usize::from(attention.score.is_some());
         cost.base += row * rows as u64;
         if attention.keeps_each() {
@@ -89,7 +84,7 @@ impl Cost {
         if observe.norms {
             cost.base += of(head_dim) * 4 + row * attention.rows.len() as u64;
         }
-        // Terms of heads by span, and every layer's of the residual stream.
+        // Terms per head and span, and the residual stream of every layer.
         let term = of(&softmax) * columns * (8 + NUMBER) + (2 * spec.layers.len() as u64 + 2) * width * 8;
         cost.base += term * observe.targets.len() as u64;
         if attention.tokens {
@@ -108,18 +103,17 @@ impl Cost {
         cost
     }
 
-    /// All of it, with up to so many tokens.
     fn total(&self, tokens: usize) -> u64 {
         self.base.saturating_add(self.token.saturating_mul(tokens as u64))
     }
 
-    /// Takes it for `choices` of up to `tokens` tokens each, beside what is held.
+    /// Reserves memory for `choices` of up to `tokens` tokens each.
     pub fn take(&self, held: &mut Held, choices: usize, tokens: usize) -> Result<(), ApiError> {
         let before = held.bytes();
         let wanted = self.total(tokens).saturating_mul(choices as u64);
         held.add(wanted).map_err(|full| {
             if !full.for_ever() {
-                // It fits as it is once others have ended.
+                // It would fit once other requests end.
                 return full.error("what the request records and replies", None, "record less");
             }
             let left = full.most.saturating_sub(before);

@@ -1,7 +1,7 @@
-//! `documents` of a chat request, each a span of the prompt by its title.
+//! `documents` of a chat request, each a prompt span named by its title.
 //!
-//! A template that shows documents is given them, and a document's span is its text. Under any other they stand before the text of the
-//! user's last message, each under a heading of its own that its span includes.
+//! Passed to templates that support documents; the span is then the text. Other templates get them before the text of the last user
+//! message, each with a heading that belongs to its span.
 
 use serde::Deserialize;
 
@@ -25,16 +25,14 @@ impl DocumentField {
     }
 }
 
-/// Documents, and the names of their spans.
 #[derive(Debug, Clone, Default)]
 pub struct Documents {
-    /// As sent; empty where they are part of a message.
     pub listed: Vec<Document>,
     pub labels: Vec<String>,
 }
 
 impl Documents {
-    /// These, for a template that shows documents (`native`) or not: then they become part of the user's last message.
+    /// `native`: the template supports documents; otherwise they are inlined into the last user message.
     pub fn new(fields: Vec<DocumentField>, native: bool, sent: &mut [Sent]) -> Result<Documents, ApiError> {
         if let Some(i) = fields.iter().position(|field| field.text.trim().is_empty()) {
             return Err(ApiError::at(format!("documents[{i}].text"), "is empty; leave the document out"));

@@ -1,7 +1,7 @@
-//! The model that embeds texts, beside the one that answers, and the threads that make vectors of either.
+//! The embedding model beside the served one, and the threads that compute embeddings.
 //!
-//! It is fetched and opened by the first request for it, on the thread of that request; others go on meanwhile. Vectors are made
-//! by a few threads of their own: those that compute answers may all be held, or wait.
+//! Fetched and opened by the first request, on its own thread. Embeddings have their own thread pool, since the compute threads may be busy
+//! with answers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,6 @@ use super::error::ApiError;
 use palimpsest_run::embedder::{EmbedError, Embedder};
 use palimpsest_run::models::{EmbedderCard, ModelStore, ModelsError};
 
-/// Bytes of stack of a thread that computes.
 const STACK: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -33,18 +32,15 @@ impl From<EmbedderError> for ApiError {
     }
 }
 
-/// The embedder, once somebody has asked for it.
 #[derive(Debug)]
 pub struct ServedEmbedder {
     card: EmbedderCard,
     opened: Mutex<Option<Arc<Embedder>>>,
     threads: ThreadPool,
-    /// Held while vectors are made: one request after the other.
     turn: Mutex<()>,
 }
 
 impl ServedEmbedder {
-    /// Of the embedder that is built in, which is not opened yet.
     pub fn new() -> Result<Self, EmbedderError> {
         let count = (rayon::current_num_threads() / 2).max(1);
         let threads = ThreadPoolBuilder::new().num_threads(count).stack_size(STACK);
@@ -53,9 +49,8 @@ impl ServedEmbedder {
         Ok(ServedEmbedder { card, opened: Mutex::default(), threads, turn: Mutex::default() })
     }
 
-    /// Makes vectors, when it is their turn.
+    /// Runs `work` on the pool, one request at a time.
     pub fn work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        // A turn that panicked left nothing behind.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.threads.install(work)
     }
@@ -68,7 +63,6 @@ impl ServedEmbedder {
         self.card.dimensions
     }
 
-    /// Its entry of `/v1/models`.
     pub fn json(&self, created: i64) -> Value {
         let EmbedderCard { name, max_tokens, dimensions, .. } = &self.card;
         json!({
@@ -79,9 +73,9 @@ impl ServedEmbedder {
         })
     }
 
-    /// The model, fetched and opened where it is not; others who ask for it wait. After an error the next one tries again.
+    /// Fetches and opens the model on first use; concurrent callers wait. Errors are retried by the next call.
     pub fn open(&self) -> Result<Arc<Embedder>, EmbedderError> {
-        // One that was not opened is not there: what a panic leaves is sound.
+        // The state is valid after a panic: unopened models are not stored.
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(embedder) = &*opened {
             return Ok(Arc::clone(embedder));

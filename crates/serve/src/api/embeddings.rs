@@ -1,6 +1,6 @@
-//! `/v1/embeddings`: texts become vectors of length 1, by the embedder or as the mean of the decoder's own states.
+//! `/v1/embeddings`: unit vectors from the embedder, or the mean of the decoder's hidden states.
 //!
-//! Work is done beside the thread that serves connections, in groups of inputs, so that it ends when nobody waits for it.
+//! Computed off the connection thread in groups of inputs, so that abandoned requests stop early.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -22,22 +22,21 @@ use palimpsest_core::engine::EngineError;
 use palimpsest_core::engine::RequestError;
 use palimpsest_run::embedder::{EmbedError, Embedder};
 
-/// Inputs that are embedded before it is looked whether anybody waits for them.
+/// Inputs per cancellation check.
 const GROUP: usize = 64;
 
 pub struct PreparedEmbedding {
-    /// Absent where the decoder makes the vectors.
+    /// `None` if the decoder makes the embeddings.
     embedder: Option<Arc<Embedder>>,
     tokens: Vec<Vec<u32>>,
-    /// The length of vectors, where it was asked for.
     dimensions: Option<usize>,
     base64: bool,
     model: String,
-    /// The memory of tokens, vectors and reply, and of a cache where the decoder reads them.
+    /// Memory of tokens, vectors and reply, and of the decoder's KV cache if used.
     pub held: Held,
 }
 
-/// Bytes of a number of a vector: as it is made and scaled, and its digits.
+/// Bytes per vector element: computed, scaled, and as digits.
 const NUMBER: u64 = 4 + 4 + 16;
 
 #[derive(Debug, Serialize)]
@@ -47,7 +46,6 @@ enum Vector {
     Floats(Vec<f32>),
 }
 
-/// An entry of `data`.
 #[derive(Debug, Serialize)]
 struct Entry {
     object: &'static str,
@@ -63,7 +61,7 @@ pub struct Embeddings {
     usage: Value,
 }
 
-/// Refuses texts that cannot fit; those of the embedder, which are cut, always do. Opens it where it is asked for.
+/// Refuses oversized texts, except for the embedder, which truncates. Opens the embedder if requested.
 pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     match body["model"] == app.embedder.name() {
         true => Ok(app.embedder.open().map(drop)?),
@@ -95,7 +93,6 @@ enum Encoding {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Extension {
-    /// True if token ids are the model's own.
     token_ids: bool,
 }
 
@@ -106,8 +103,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, Api
     if !is_embedder {
         app.check_embedding_model(&model)?;
     }
-    // Clients of OpenAI's send theirs for texts (LangChain's OpenAIEmbeddings), and another model's ids are another text, which
-    // nothing would tell.
+    // OpenAI clients send OpenAI token ids (LangChain's OpenAIEmbeddings), which would silently be another text here.
     if prompts::has_tokens(&input) && !palimpsest.token_ids {
         let reason = format!(
             "holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
@@ -162,7 +158,7 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, Api
     })
 }
 
-/// Inputs, all texts or all token ids, as 1 to `limit` tokens each.
+/// Inputs (all texts or all token ids) as 1..=`limit` tokens each.
 fn tokens_of(
     input: Prompts,
     vocab: usize,
@@ -205,7 +201,7 @@ impl PreparedEmbedding {
         self.tokens.iter().map(Vec::len).sum()
     }
 
-    /// The inputs' vectors, unless nobody holds what `waits` is of any more.
+    /// Stops early once the target of `waits` is dropped.
     pub fn vectors(&self, app: &App, waits: &Weak<()>) -> Result<Vec<Vec<f32>>, ApiError> {
         let cancelled = app.cancelled();
         let go_on = || waits.strong_count() > 0 && !cancelled.load(Ordering::Relaxed);
@@ -249,7 +245,7 @@ impl PreparedEmbedding {
     }
 }
 
-/// The first numbers of a vector, scaled to length 1.
+/// Truncates a vector and normalises it.
 fn unit(vector: &[f32], dimensions: usize) -> Result<Vec<f32>, ApiError> {
     let kept = vector.get(..dimensions).unwrap_or(vector);
     let length = kept.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();

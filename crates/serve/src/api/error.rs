@@ -1,6 +1,6 @@
 //! Errors in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 //!
-//! A message names the field, what it holds and what it may hold. Nothing in it is longer than a line or repeats a prompt.
+//! Messages name the field, its value and the accepted values. They fit one line and never quote prompts.
 
 use std::fmt::Display;
 
@@ -18,13 +18,10 @@ use palimpsest_core::text::TextError;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApiError {
     pub status: StatusCode,
-    /// The fault, its field and the remedy.
     pub message: String,
-    /// The field that is at fault, where one is.
     pub param: Option<String>,
-    /// OpenAI's word for it, where there is one.
     pub code: Option<&'static str>,
-    /// Seconds after which it may be tried again, where that helps.
+    /// Seconds until a retry makes sense.
     pub retry_after: Option<u64>,
 }
 
@@ -33,19 +30,17 @@ impl ApiError {
         ApiError { status, message: message.into(), param: None, code, retry_after: None }
     }
 
-    /// A field that cannot be served.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         ApiError { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, None, message) }
     }
 
-    /// A field that cannot be served for a reason that follows its name.
+    /// `reason` follows the field's name.
     pub fn at(param: impl Into<String>, reason: impl Display) -> Self {
         let param = param.into();
         let message = format!("`{param}` {reason}");
         Self::field(param, message)
     }
 
-    /// A field that holds something else than it may.
     pub fn wrong(param: impl Into<String>, found: impl Display, wanted: &str) -> Self {
         Self::at(param, format_args!("is {found}; give {wanted}"))
     }
@@ -54,13 +49,12 @@ impl ApiError {
         Self::at(param, "is missing; the request needs it").with_code("missing_required_parameter")
     }
 
-    /// A field that nobody reads: a client who sends it wants something by it.
+    /// Unknown fields are refused: the client expects an effect.
     pub fn unknown(param: impl Into<String>) -> Self {
         let reason = "is no field that this version of palimpsest knows; leave it out";
         Self::at(param, reason).with_code("unknown_parameter")
     }
 
-    /// A field that OpenAI's API has and this server has not yet.
     pub fn not_yet(param: impl Into<String>) -> Self {
         let reason = "is not served by this version of palimpsest; leave it out";
         Self::at(param, reason).with_code("unsupported_parameter")
@@ -71,17 +65,14 @@ impl ApiError {
         ApiError { code: Some(code), ..self }
     }
 
-    /// Something that this server got wrong.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
     }
 
-    /// The model's thread ended without a word.
     pub fn left() -> Self {
         Self::internal("the model's thread left the request")
     }
 
-    /// A constraint in this field cannot be enforced.
     pub fn constraint(error: &ConstraintError, param: &str) -> Self {
         match error {
             ConstraintError::Lost { name, .. } => ApiError::field(name.clone(), error.to_string()),
@@ -96,7 +87,6 @@ impl ApiError {
         }
     }
 
-    /// The server is about to end.
     pub fn closing() -> Self {
         let message = "the server is shutting down; send the request again when it is back";
         ApiError {
@@ -105,7 +95,6 @@ impl ApiError {
         }
     }
 
-    /// The same of another field.
     #[must_use]
     pub fn of(self, param: &str) -> Self {
         ApiError { param: Some(param.to_owned()), ..self }
@@ -123,7 +112,7 @@ impl ApiError {
     }
 }
 
-/// The code of an error, with its response: for the log.
+/// Error code attached to a response, for the log.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorCode(pub Option<&'static str>);
 
@@ -156,7 +145,7 @@ impl From<RequestError> for ApiError {
     }
 }
 
-/// A text that the chat template or the tokeniser refuses is the client's fault.
+/// Text that the chat template or tokeniser refuses is a client error.
 impl From<TextError> for ApiError {
     fn from(error: TextError) -> Self {
         ApiError::field("messages", error.to_string())

@@ -1,4 +1,4 @@
-//! `response_format`: what an answer may be, as a grammar.
+//! `response_format` as a grammar.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use palimpsest_core::engine::{ConstraintError, Starts};
 
 const SCHEMA: &str = "response_format.json_schema.schema";
 
-/// White space between the parts of JSON: none, a space, or a new line with its indent. Unbounded, a model may write it for ever.
+/// JSON whitespace: none, a space, or a newline with indent. Bounded, so that a model cannot emit it for ever.
 const SPACE: &str = "( |\\n {0,64})";
 
 #[derive(Debug, Deserialize)]
@@ -48,7 +48,7 @@ pub enum Format {
     Object,
     Schema {
         schema: Value,
-        /// True if a schema that cannot be enforced in full is refused.
+        /// Refuse schemas that cannot be enforced in full.
         strict: bool,
     },
 }
@@ -72,7 +72,7 @@ impl Format {
         }
     }
 
-    /// The rule of a grammar that the answer is; `None` for any text.
+    /// Grammar rule of the answer; `None` for free text.
     pub fn rule(&self) -> Option<String> {
         let schema = match self {
             Format::Text => return None,
@@ -82,7 +82,6 @@ impl Format {
         Some(format!("format: %json {schema}\n"))
     }
 
-    /// The field that an error of it names.
     pub fn field(&self) -> &'static str {
         match self {
             Format::Schema { .. } => SCHEMA,
@@ -90,7 +89,7 @@ impl Format {
         }
     }
 
-    /// Why it cannot be enforced by itself, where it cannot.
+    /// Why the format alone cannot be enforced, if so.
     pub fn refusal(&self, model: &ServedModel) -> Option<ConstraintError> {
         let grammar = format!("start: format\n{}", self.rule()?);
         model
@@ -100,18 +99,18 @@ impl Format {
     }
 }
 
-/// `deserialize_with` of a name as OpenAI's API takes it.
+/// `deserialize_with` of a name valid in OpenAI's API.
 pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let known = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let fits = |name: &str| (1..=64).contains(&name.len()) && name.chars().all(known);
     text(from, "1 to 64 letters, digits, underscores and dashes", fits)
 }
 
-/// A schema as it is enforced, with how: where it is not `strict`, what a grammar cannot say is left to the model.
+/// Adds compiler options: without `strict`, unsupported keywords are left to the model.
 pub fn with_options(schema: Value, strict: bool) -> Value {
     let mut schema = match schema::prepared(schema) {
         Value::Object(schema) => schema,
-        // `true` and `false` are schemas, too.
+        // `true` and `false` are schemas.
         other => Map::from_iter([("allOf".to_owned(), json!([other]))]),
     };
     let options = json!({"whitespace_flexible": true, "whitespace_pattern": SPACE, "lenient": !strict});

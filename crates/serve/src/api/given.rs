@@ -1,4 +1,4 @@
-//! An answer that a request brings, to be measured in the place of a generated one.
+//! Answers given by the request, measured instead of generated.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use palimpsest_core::text::{Speaker, TextError, Tokenizer};
 
 const FIELD: &str = "palimpsest.answer";
 
-/// Tokens at the end of a prompt that decide how the text after it is cut.
+/// Prompt tokens whose context determines how following text is tokenised.
 const BEFORE: usize = 8;
 
-/// The last message, taken off the conversation, where it is the answer; what else the answer is stays as it is.
+/// Moves the last message out of the conversation if it is the given answer.
 pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> Result<(), ApiError> {
     let Some(answer) = asked.and_then(|asked| asked.answer.as_mut()) else { return Ok(()) };
     if *answer != OneOf::Bool(true) {
@@ -35,7 +35,7 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
     Ok(())
 }
 
-/// The answer's tokens after a prompt; `None` where it is to be generated. Text is cut into tokens as behind the prompt's end.
+/// Tokens of the given answer, tokenised in the prompt's context; `None` if it is to be generated.
 pub fn tokens(
     asked: Option<&AttentionRequest>,
     model: &ServedModel,
@@ -71,12 +71,12 @@ fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<
     let both = tokenizer.encode(&format!("{before}{text}"))?;
     match both.strip_prefix(tokenizer.encode(&before)?.as_slice()) {
         Some(tokens) => Ok(tokens.to_vec()),
-        // A token reaches across the border: the answer by itself.
+        // A token crosses the border: tokenise the answer alone.
         None => tokenizer.encode(text),
     }
 }
 
-/// Tokens that are read behind the prompt: those of the answer, within what a request lets be generated and the context.
+/// Checks the answer's length against the request's limit and the context, and returns it.
 pub fn check_room(
     answer: &[u32],
     app: &App,

@@ -1,8 +1,7 @@
-//! Access: the key, and the checks that keep web pages of strangers out.
+//! Access control: API key, and Host and Origin checks.
 //!
-//! A page that a browser on this machine shows can send requests to loopback addresses, and by a name of its own that resolves to
-//! them (DNS rebinding) even read the answers. So the Host header must name this machine, and an Origin, which browsers send with
-//! requests of pages, must be this server's own, unless the operator named others.
+//! Web pages can send requests to loopback addresses, and by DNS rebinding even read replies. So the Host header must name this machine,
+//! and an Origin must be this server's own, unless the operator allows others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -20,7 +19,6 @@ use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
 
-/// Text that names no origin or host.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
     #[error(
@@ -31,7 +29,7 @@ pub enum NameError {
     Host(String),
 }
 
-/// An origin of web pages: `http://localhost:3000`.
+/// Such as `http://localhost:3000`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedOrigin(String);
 
@@ -44,7 +42,7 @@ impl FromStr for AllowedOrigin {
         let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
         let host = uri.authority().filter(|host| !host.as_str().contains('@'));
         match (scheme, host) {
-            // A parsed URI has a path where the text has none.
+            // URIs without a path parse with the path `/`.
             (Some(scheme), Some(host)) if text.len() == scheme.len() + "://".len() + host.as_str().len() => {
                 Ok(AllowedOrigin(text.to_ascii_lowercase()))
             }
@@ -53,7 +51,7 @@ impl FromStr for AllowedOrigin {
     }
 }
 
-/// A name of this machine, such as `host.docker.internal`, at whatever port.
+/// Name of this machine on any port, such as `host.docker.internal`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedHost(String);
 
@@ -70,14 +68,13 @@ impl FromStr for AllowedHost {
 }
 
 pub struct Guard {
-    /// The digest of the key: equal lengths for whatever a client sends.
+    /// Digest, so that comparison takes equal time for every length.
     key: Option<[u8; 32]>,
     loopback: bool,
     origins: Vec<AllowedOrigin>,
     hosts: Vec<AllowedHost>,
 }
 
-/// The key is in no message.
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guard").field("key", &self.key.is_some()).field("loopback", &self.loopback).finish()
@@ -89,7 +86,7 @@ fn digest(key: &str) -> [u8; 32] {
 }
 
 impl Guard {
-    /// Of a server at `address`; `None` where it can be reached from other machines and has no key.
+    /// `None` if `address` is reachable from other machines and there is no key.
     pub fn new(
         address: SocketAddr,
         key: Option<&str>,
@@ -100,14 +97,13 @@ impl Guard {
         (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
     }
 
-    /// The origin of a page that the operator named, where a request is of one.
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(ORIGIN)?;
         let text = origin.to_str().ok()?;
         self.origins.iter().any(|AllowedOrigin(one)| text.eq_ignore_ascii_case(one)).then(|| origin.clone())
     }
 
-    /// The answer to a browser that asks whether a page may ask; `None` for every other request. It has no key yet.
+    /// Response to a CORS preflight, which carries no key; `None` for other requests.
     pub fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let headers = request.headers();
         headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| request.method() == Method::OPTIONS)?;
@@ -116,7 +112,7 @@ impl Guard {
         *response.status_mut() = StatusCode::NO_CONTENT;
         let answer = response.headers_mut();
         answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST"));
-        // Clients of OpenAI's send a dozen of their own, none of which means anything here.
+        // OpenAI clients send a dozen headers of their own; all are ignored.
         if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
         }
@@ -124,7 +120,7 @@ impl Guard {
         Some(response)
     }
 
-    /// Lets the page of an origin that the operator named read a response.
+    /// Adds CORS headers for an allowed origin.
     pub fn share(origin: HeaderValue, response: &mut Response<Body>) {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -132,7 +128,7 @@ impl Guard {
         headers.insert(VARY, HeaderValue::from_static("origin"));
     }
 
-    /// From elsewhere nobody gets far without the key, under whatever name.
+    /// Checked on loopback only: servers reachable from other machines rely on the key.
     fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let name = headers.get(HOST).and_then(|host| name_of(host.to_str().ok()?));
         let named = |name: &str| self.hosts.iter().any(|AllowedHost(one)| name.eq_ignore_ascii_case(one));
@@ -148,7 +144,7 @@ impl Guard {
         self.key.is_some()
     }
 
-    /// Refuses a request; `open` paths need no key. By 401 or 403.
+    /// Refuses with 401 or 403; `open` paths need no key.
     pub fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), ApiError> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("\u{FFFD}"));
         self.check_host(headers)?;
@@ -182,7 +178,7 @@ impl Guard {
     }
 }
 
-/// The name in a Host header, without port and brackets; `None` where it is none.
+/// Host name without port and brackets.
 fn name_of(host: &str) -> Option<String> {
     let authority: Authority = host.parse().ok()?;
     let name = authority.host();
@@ -191,7 +187,6 @@ fn name_of(host: &str) -> Option<String> {
     is_port.then(|| name.trim_matches(['[', ']']).to_ascii_lowercase())
 }
 
-/// True if a name is of the machine itself.
 fn is_this_machine(name: &str) -> bool {
     name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }

@@ -1,4 +1,4 @@
-//! Which heads a request asks about: `heads` of the extension, and of its score.
+//! Head selection: `heads` of the extension and of its score.
 
 use serde_json::{Value, json};
 
@@ -6,26 +6,24 @@ use super::error::ApiError;
 use super::json::OneOf;
 use super::model::{Pairs, ServedModel};
 
-/// Heads as masses are told of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Heads {
-    /// The mean over each layer's.
+    /// Mean over each layer's heads.
     #[default]
     Mean,
     All,
-    /// These, in this order.
     These {
         pairs: Pairs,
-        /// True if a request called them `retrieval`.
+        /// Requested as `retrieval`.
         retrieval: bool,
     },
 }
 
-/// The field `heads`: `mean`, `all`, `retrieval` or pairs of a layer and a head of it.
+/// `mean`, `all`, `retrieval`, or (layer, head) pairs.
 pub type HeadsField = OneOf<Vec<(usize, usize)>>;
 
 impl Heads {
-    /// Which heads of the model a field of this name means; refuses one that the model has not, and retrieval heads that nobody knows.
+    /// Refuses unknown heads, and `retrieval` if the model's retrieval heads are unknown.
     pub fn of(field: &HeadsField, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
         match field {
             OneOf::Text(word) if word == "mean" => Ok(Heads::Mean),
@@ -49,13 +47,11 @@ impl Heads {
         }
     }
 
-    /// The model's retrieval heads, where they are known.
     pub fn retrieval(model: &ServedModel) -> Option<Self> {
         let pairs = model.retrieval.clone()?;
         Some(Heads::These { pairs, retrieval: true })
     }
 
-    /// As a reply names them.
     pub fn json(&self) -> Value {
         match self {
             Heads::Mean => "mean".into(),

@@ -1,4 +1,4 @@
-//! Paths, bodies and the frame around every request.
+//! Routes and the middleware around every request.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ type Reply = Result<Response<Body>, ApiError>;
 
 type Handler = fn() -> MethodRouter<Arc<App>>;
 
-/// Every path with what serves it; those of [`POSTED`] are posted to, the others are got.
+/// [`POSTED`] paths take POST, the others GET.
 pub const PATHS: [(&str, Handler); 13] = [
     ("/", || get(page)),
     ("/health", || get(health)),
@@ -45,7 +45,6 @@ pub const PATHS: [(&str, Handler); 13] = [
     ("/tokenizer.json", || get(tokenizer_file)),
 ];
 
-/// All of them, in their frame.
 pub fn router(app: Arc<App>) -> Router {
     PATHS
         .into_iter()
@@ -56,12 +55,12 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The path as it is counted: what clients make up is one.
+/// Path label for metrics; unknown paths count as one.
 fn known(path: &str) -> &'static str {
     PATHS.into_iter().map(|(known, _)| known).find(|known| *known == path).unwrap_or("other")
 }
 
-/// Checks who asks, ends a panic with its request, names, counts and logs it.
+/// Middleware: access check, panic handling, request id, metrics, log.
 async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let path = known(request.uri().path());
     let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
@@ -178,12 +177,12 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Reply {
 
 async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
     let body = receive(&app, request, embeddings::fits).await?;
-    // Until the vectors are there.
+    // Held until the embeddings are computed.
     let _place = app.admit()?;
     let job = body.prepared(&app, embeddings::prepare).await?;
     job.note(&line.record);
     let own = Arc::clone(&app);
-    // Dropped with this future, as soon as nobody waits for it.
+    // Dropped with this future when the client disconnects.
     let waiter = Arc::new(());
     let waits = Arc::downgrade(&waiter);
     off_thread(move || {
@@ -204,7 +203,6 @@ async fn unknown() -> Reply {
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
-/// Paths that are posted to.
 pub const POSTED: [&str; 5] =
     ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"];
 

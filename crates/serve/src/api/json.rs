@@ -1,7 +1,7 @@
-//! A request's JSON becomes typed structs by serde; an error names the field's path, what was found and what may stand there.
+//! Deserialises request JSON with serde; errors name the field's path, its value and the accepted values.
 //!
-//! Structs refuse fields that they have not. `null` counts as absent, as in OpenAI's API ([`drop_nulls`]), and fields of OpenAI's that
-//! would have no effect are let through where they ask for nothing ([`drop_neutral`]).
+//! Unknown fields are refused. `null` counts as absent, as in OpenAI's API ([`drop_nulls`]); OpenAI fields without effect are accepted at
+//! neutral values ([`drop_neutral`]).
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -15,18 +15,16 @@ use serde_path_to_error::{Path, Segment};
 
 use super::error::ApiError;
 
-/// Fields without effect where the value asks for nothing.
+/// Ignored fields, and the test for values without effect.
 pub type Neutral = (&'static [&'static str], fn(&Value) -> bool);
 
-/// Fields that tell a server about its client.
 pub const OF_CLIENTS: Neutral = (&["user", "metadata", "safety_identifier", "prompt_cache_key"], |_| true);
 
 pub fn is_empty(value: &Value) -> bool {
     [json!(""), json!([]), json!({})].contains(value)
 }
 
-/// Drops what is `null`, but not within schemas, which are the client's own. An assistant's message comes back without content where the
-/// model refused or its thought was cut: its content is empty.
+/// Drops nulls except within schemas. An assistant message without content (refusal, or a cut thought) gets empty content.
 pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(drop_nulls),
@@ -45,7 +43,7 @@ pub fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Drops the neutral fields of the object at this path; refuses them as not served where they ask for something.
+/// Drops neutral fields of the object at path `at`; refuses them at other values.
 pub fn drop_neutral(object: &mut Value, at: &str, neutral: &[Neutral]) -> Result<(), ApiError> {
     let Some(map) = object.as_object_mut() else { return Ok(()) };
     for (keys, asks_nothing) in neutral {
@@ -69,14 +67,13 @@ pub fn read<'de, T: Deserialize<'de>>(body: &'de Value) -> Result<T, ApiError> {
     })
 }
 
-/// Reads the fields of `T` out of an object that has others, too.
+/// Reads the fields of `T` out of an object and leaves the others.
 pub fn read_part<T: for<'de> Deserialize<'de>>(body: &mut Value) -> Result<T, ApiError> {
     let Some(map) = body.as_object_mut() else { return read(body) };
     let own = names_of::<T>().iter().filter_map(|name| map.shift_remove_entry(*name));
     read(&Value::Object(own.collect()))
 }
 
-/// The error of a field, of serde's words for it.
 fn refusal(path: &str, value: &Value, why: &str) -> ApiError {
     if let Some(name) = why.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
         return ApiError::missing([path, name].join(".").trim_start_matches('.'));
@@ -91,7 +88,7 @@ fn refusal(path: &str, value: &Value, why: &str) -> ApiError {
     }
 }
 
-/// What serde expects, in words of JSON.
+/// serde's expectation in JSON terms.
 fn in_words(wanted: &str) -> String {
     match wanted {
         "usize" | "u32" | "u64" => "a whole number of at least 0".to_owned(),
@@ -114,7 +111,6 @@ fn value_at<'v>(body: &'v Value, path: &Path) -> &'v Value {
     })
 }
 
-/// A value as errors name it.
 pub fn found(value: &Value) -> String {
     match value {
         Value::String(text) => shown(text),
@@ -124,12 +120,11 @@ pub fn found(value: &Value) -> String {
     }
 }
 
-/// The beginning of a text, in quotes.
 pub fn shown(text: &str) -> String {
     format!("{:?}", text.chars().take(40).collect::<String>())
 }
 
-/// A field of values of several kinds. Unlike serde's untagged enums it keeps the path of a fault within `Other`, an array or an object.
+/// A value of several types. Unlike serde's untagged enums, errors within `Other` (array or object) keep their path.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OneOf<T> {
     Bool(bool),
@@ -139,7 +134,6 @@ pub enum OneOf<T> {
 }
 
 impl<T> OneOf<T> {
-    /// The refusal of a kind that the field at this path does not take.
     pub fn wrong(&self, path: impl Into<String>, wanted: &str) -> ApiError {
         let found = match self {
             OneOf::Bool(flag) => flag.to_string(),
@@ -150,7 +144,7 @@ impl<T> OneOf<T> {
         ApiError::wrong(path, found, wanted)
     }
 
-    /// Options that may be given as `true` for the usual ones and `false` for none.
+    /// Options: `true` for the defaults, `false` for none.
     pub fn options(self, path: &str, wanted: &str) -> Result<Option<T>, ApiError>
     where
         T: Default,
@@ -207,12 +201,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOfVisitor<T> {
     }
 }
 
-/// The error of a value that should be something else.
 pub fn wrong<E: Error>(wanted: impl Display) -> E {
     E::invalid_value(Unexpected::Other("this"), &wanted.to_string().as_str())
 }
 
-/// `deserialize_with` of a text for which `fits` holds.
+/// `deserialize_with` of a text accepted by `fits`.
 pub fn text<'de, D: Deserializer<'de>, T: From<String>>(
     from: D,
     wanted: &str,
@@ -222,7 +215,7 @@ pub fn text<'de, D: Deserializer<'de>, T: From<String>>(
     if fits(&text) { Ok(text.into()) } else { Err(wrong(wanted)) }
 }
 
-/// `deserialize_with` of a whole number in a range.
+/// `deserialize_with` of an integer in a range.
 pub fn count<'de, const LEAST: usize, const MOST: usize, D: Deserializer<'de>, T: From<usize>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -242,7 +235,7 @@ pub fn real<'de, const LEAST: i32, const MOST: i32, D: Deserializer<'de>, T: Fro
     x.map(T::from).ok_or_else(|| wrong(format_args!("a number from {least} to {most}")))
 }
 
-/// `deserialize_with` of an array of so many values.
+/// `deserialize_with` of an array with a length in a range.
 pub fn list<'de, const LEAST: usize, const MOST: usize, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -253,7 +246,6 @@ pub fn list<'de, const LEAST: usize, const MOST: usize, D: Deserializer<'de>, T:
     }
 }
 
-/// The names of a struct's fields.
 pub fn names_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     struct Names<'n>(&'n mut &'static [&'static str]);
 
@@ -281,7 +273,7 @@ pub fn names_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     }
 
     let mut names: &[&str] = &[];
-    // It ends when they are known.
+    // Always an error, after the names are recorded.
     let _ = T::deserialize(Names(&mut names));
     names
 }

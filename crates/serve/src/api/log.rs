@@ -1,8 +1,7 @@
-//! The access log: one line a request on standard error, when its answer has ended. No text of any request is in it.
+//! Access log: one line per request on stderr, written after the response ends. Contains no request text.
 //!
-//! A request's [`Record`] is filled by the frame around it, the stream of its answer, and the model's thread, which times tokens where
-//! they are made and not where a client reads them. The line is written when the last one who serves the request lets go of its
-//! [`Line`]; where nobody said how it ended, its client went.
+//! The middleware, the response stream and the engine thread (which times tokens at generation) fill a [`Record`]. The line is written when
+//! the last holder drops its [`Line`]; a request without an outcome was abandoned by its client.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +14,8 @@ use super::error::ApiError;
 use super::metrics::Metrics;
 use palimpsest_run::progress::note;
 
-/// The header of a request's name.
 pub const REQUEST_ID: &str = "x-request-id";
 
-/// Most characters of a name that a client gives its request.
 const LONGEST_ID: usize = 128;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -32,7 +29,6 @@ pub enum LogFormat {
     Off,
 }
 
-/// What is known of a request so far.
 #[derive(Debug)]
 pub struct Record {
     pub id: String,
@@ -51,15 +47,14 @@ struct Noted {
     queue: Option<Duration>,
     first: Option<Duration>,
     status: Option<u16>,
-    /// True if the answer goes on after its head.
     streams: bool,
-    /// `ok`, `refused:CODE` or `error`; the first one counts.
+    /// `ok`, `refused:CODE` or `error`; the first outcome counts.
     outcome: Option<String>,
 }
 
 impl Record {
     fn noted(&self) -> MutexGuard<'_, Noted> {
-        // Numbers alone: half of an addition is none.
+        // Plain numbers stay valid after a panic.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,12 +62,11 @@ impl Record {
         self.noted().model = Some(name.to_owned());
     }
 
-    /// It has a prompt, or an input, of so many tokens.
     pub fn prompt(&self, tokens: usize) {
         self.noted().prompt += tokens;
     }
 
-    /// A prompt begins to be read, from so many tokens that were in the cache.
+    /// Prefill starts; `cached` tokens are reused.
     pub fn begun(&self, cached: usize) {
         let mut noted = self.noted();
         noted.cached += cached;
@@ -83,7 +77,7 @@ impl Record {
         }
     }
 
-    /// A token was generated, and so long ago the one before it of the same answer.
+    /// A token was generated, `since` after the previous one of the same answer.
     pub fn token(&self, since: Option<Duration>) {
         let mut noted = self.noted();
         noted.generated += 1;
@@ -95,18 +89,15 @@ impl Record {
         });
     }
 
-    /// Its answer is a stream, which says how it ended.
     pub fn streams(&self) {
         self.noted().streams = true;
     }
 
-    /// Its stream has ended, unless by an error.
     pub fn ended(&self, error: Option<&ApiError>) {
         let outcome = error.map_or_else(|| "ok".to_owned(), |error| outcome_of(error.status, error.code));
         self.noted().outcome.get_or_insert(outcome);
     }
 
-    /// It was replied to.
     pub fn reply(&self, status: StatusCode, code: Option<&str>) {
         let mut noted = self.noted();
         noted.status = Some(status.as_u16());
@@ -116,7 +107,6 @@ impl Record {
     }
 }
 
-/// The outcome of a reply with this status, and the code of its error.
 fn outcome_of(status: StatusCode, code: Option<&str>) -> String {
     match status.as_u16() {
         ..400 => "ok".to_owned(),
@@ -127,7 +117,7 @@ fn outcome_of(status: StatusCode, code: Option<&str>) -> String {
     }
 }
 
-/// The line that is written at the end of a request.
+/// Writes the log line on drop.
 #[derive(Debug)]
 pub struct Line {
     pub record: Arc<Record>,
@@ -136,7 +126,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Of a request that has come; it is marked where it takes `slow` or longer.
+    /// Requests of at least `slow` are marked.
     pub fn new(
         format: LogFormat,
         slow: Duration,
@@ -175,7 +165,7 @@ impl Drop for Line {
             LogFormat::Text => {
                 let mut line = format!("{time} {id} {path} {outcome}");
                 if let Some(model) = model {
-                    // A folder's name may hold anything.
+                    // Model names may contain white space.
                     let model = match model.contains(char::is_whitespace) {
                         true => Value::from(&**model).to_string(),
                         false => model.clone(),
@@ -195,7 +185,7 @@ impl Drop for Line {
     }
 }
 
-/// The name that a client gave its request, where it is one, or a new one.
+/// The client's request id if valid, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let fits = |id: &&str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+=@".contains(c);
@@ -205,7 +195,7 @@ fn request_id(headers: &HeaderMap) -> String {
     given.map_or_else(|| identifier("req"), str::to_owned)
 }
 
-/// An identifier: `chatcmpl-` and 24 hexadecimal digits.
+/// `KIND-` and 24 hexadecimal digits.
 pub fn identifier(kind: &str) -> String {
     let number: u128 = rand::random();
     format!("{kind}-{:024x}", number >> 32)

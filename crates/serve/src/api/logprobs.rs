@@ -1,11 +1,11 @@
-//! Probabilities of tokens in the shapes of the two completions endpoints.
+//! Token logprobs in the shapes of both completions endpoints.
 
 use serde_json::{Map, Value, json};
 
 use super::model::ServedModel;
 use palimpsest_core::engine::Likelihood;
 
-/// An entry of a chat's `logprobs.content`. The bytes of a token that is no whole character are those of the vocabulary.
+/// Entry of a chat's `logprobs.content`. Tokens that are no whole character report the vocabulary's bytes.
 pub fn of_chat(model: &ServedModel, likelihood: &Likelihood) -> Value {
     let entry = |token: u32, log_p: f64| {
         let text = model.token_text(token);
@@ -26,7 +26,7 @@ fn is_whole(text: &str) -> bool {
     !text.contains(char::REPLACEMENT_CHARACTER)
 }
 
-/// A token in the lists of a completion: its text, or `bytes:\xe2\x82`, as OpenAI writes tokens that are no whole characters.
+/// Token text, or `bytes:\xe2\x82` for partial characters, as at OpenAI.
 fn name(model: &ServedModel, token: u32) -> String {
     let text = model.token_text(token);
     let bytes = &model.token_bytes(token).bytes;
@@ -36,7 +36,7 @@ fn name(model: &ServedModel, token: u32) -> String {
     }
 }
 
-/// The length of a choice's text so far. A character of several tokens is complete with the last of them.
+/// Character offset in a choice's text. A character counts once its last token arrives.
 #[derive(Debug, Default)]
 pub struct TextPosition {
     characters: usize,
@@ -48,7 +48,7 @@ impl TextPosition {
         TextPosition { characters: text.chars().count(), held: Vec::new() }
     }
 
-    /// Takes a token's bytes, of a special token none, and returns the place of the character that they begin in.
+    /// Appends a token's bytes (none for special tokens) and returns the offset of the character they begin in.
     fn push(&mut self, bytes: &[u8]) -> usize {
         let begun: Vec<u8> = self.held.iter().chain(bytes.first()).copied().collect();
         let goes_on = std::str::from_utf8(&begun).map_or_else(|error| error.error_len().is_none(), |_| true);
@@ -65,7 +65,7 @@ impl TextPosition {
             rest -= valid.len() + invalid.len();
             self.characters += valid.chars().count();
             match std::str::from_utf8(invalid) {
-                // Without an error's length, the bytes end within a character.
+                // No error length: the bytes end within a character.
                 Err(error) if rest == 0 && error.error_len().is_none() => self.held = invalid.to_vec(),
                 Err(_) => self.characters += 1,
                 Ok(_) => {}
@@ -75,7 +75,6 @@ impl TextPosition {
     }
 }
 
-/// The `logprobs` of a completion under way: lists with an entry a token.
 #[derive(Debug, Default)]
 pub struct CompletionLogprobs {
     tokens: Vec<Value>,
@@ -85,11 +84,11 @@ pub struct CompletionLogprobs {
 }
 
 impl CompletionLogprobs {
-    /// The lists for an echoed prompt: its first token, which has no logprob, and the others.
+    /// Lists of an echoed prompt; the first token has no logprob.
     pub fn of_prompt(model: &ServedModel, text: &str, first: u32, others: &[Likelihood]) -> Self {
         let (mut lists, mut position) = (CompletionLogprobs::default(), TextPosition::default());
         lists.push_token(model, first, 0);
-        // The decoders of some vocabularies take a text's first space from its first token.
+        // Some decoders strip the leading space of a text.
         let bytes = &model.token_bytes(first).bytes;
         let cut = bytes.strip_prefix(b" ").filter(|_| !text.starts_with(' '));
         position.push(cut.unwrap_or(bytes));
@@ -101,7 +100,7 @@ impl CompletionLogprobs {
         lists
     }
 
-    /// Adds a generated token behind `position`. Special tokens are none of the text.
+    /// Adds a generated token. Special tokens add no text.
     pub fn push_generated(
         &mut self,
         model: &ServedModel,
@@ -126,7 +125,7 @@ impl CompletionLogprobs {
         let mut likeliest = Map::new();
         for &(token, log_p) in &likelihood.likeliest {
             let mut name = name(model, token);
-            // Where several tokens have one text, the sampled one keeps it, or else the likeliest; the others get vLLM's names.
+            // For tokens of equal text the sampled (else the likeliest) keeps the name; the others get vLLM's names.
             if likeliest.contains_key(&name) || (name == own && token != likelihood.token) {
                 name = format!("token_id:{token}");
             }
@@ -137,7 +136,7 @@ impl CompletionLogprobs {
         }
     }
 
-    /// Keeps offsets within a text of so many characters: tokens of a string that ended it are none of it.
+    /// Clamps offsets to the text length: stop strings are not part of it.
     pub fn keep_within(&mut self, characters: usize) {
         self.text_offset.iter_mut().for_each(|offset| *offset = characters.min(*offset));
     }
@@ -163,7 +162,7 @@ mod tests {
             for (i, token) in bytes.chunks(size).enumerate() {
                 assert_eq!(position.push(token), expected[i * size], "{size} {i}");
             }
-            // The beginning of a character at the end is one sign, too.
+            // A trailing partial character counts as one.
             position.push(&[]);
             assert_eq!(position.characters, String::from_utf8_lossy(bytes).chars().count());
         }

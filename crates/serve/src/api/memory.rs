@@ -1,6 +1,4 @@
-//! The memory of requests: the plan's bytes for them beside the model, and how many each of them holds.
-//!
-//! A request takes what it needs before it needs it, and is refused by name where there is not so much.
+//! Memory accounting of requests. Each request reserves bytes of the plan before use, and is refused if they are exhausted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +9,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::error::ApiError;
 use palimpsest_core::engine::memory_plan::{ServerMemory, TOKENISING};
 
-/// Bytes of a unit of the places for texts.
+/// Bytes per semaphore permit of texts.
 const UNIT: u64 = 1 << 10;
 
-/// Texts that are cut into tokens at once, however short they are.
 const MOST_TEXTS: u64 = 16;
 
-/// The memory of requests: planned and held.
 #[derive(Debug)]
 pub struct Memory {
     plan: ServerMemory,
@@ -28,12 +24,12 @@ pub struct Memory {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
-    /// The bytes asked for, with those held.
+    /// Including the bytes already held.
     pub asked: u64,
     pub most: u64,
 }
 
-/// Bytes of a request, given back when this is dropped.
+/// Reserved bytes, released on drop.
 #[derive(Debug)]
 pub struct Held {
     memory: Arc<Memory>,
@@ -55,27 +51,24 @@ impl Memory {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were given back since the start.
     pub fn freed(&self) -> u64 {
         self.freed.load(Ordering::Relaxed)
     }
 
-    /// Bytes for a request, until they are dropped.
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Held, Full> {
         let mut held = Held { memory: Arc::clone(self), bytes: 0 };
         held.add(bytes)?;
         Ok(held)
     }
 
-    /// A place for texts of so many bytes, which are to be cut into tokens; waits for it.
+    /// Waits for a permit to tokenise texts of `bytes` bytes.
     pub async fn place_for_texts(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let all = self.plan.tokenising;
         let wanted = bytes.saturating_mul(TOKENISING).clamp(all / MOST_TEXTS, all) / UNIT;
-        // Never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.texts).acquire_many_owned(u32::try_from(wanted).unwrap_or(u32::MAX)).await.ok()
     }
 
-    /// Most bytes of a text that is cut into tokens.
     pub fn longest_text(&self) -> usize {
         usize::try_from(self.plan.tokenising / TOKENISING).unwrap_or(usize::MAX)
     }
@@ -86,7 +79,7 @@ impl Held {
         self.bytes
     }
 
-    /// Takes more. Where there is not so much, what was held is held on.
+    /// Reserves more. On failure, the reservation stays as it was.
     pub fn add(&mut self, bytes: u64) -> Result<(), Full> {
         let most = self.memory.plan.requests;
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= most);
@@ -99,7 +92,6 @@ impl Held {
         }
     }
 
-    /// Gives back all but so many.
     pub fn keep(&mut self, bytes: u64) {
         let freed = self.bytes.saturating_sub(bytes);
         self.bytes -= freed;
@@ -115,12 +107,12 @@ impl Drop for Held {
 }
 
 impl Full {
-    /// True if nothing would help but to ask for less.
+    /// True if the request exceeds the total, so that waiting does not help.
     pub fn for_ever(&self) -> bool {
         self.asked > self.most
     }
 
-    /// The error of `what` of a request: to be asked again, or of `field` with its remedy where all there is would not do.
+    /// Retryable error, or one for `field` with a remedy if the request can never fit.
     pub fn error(self, what: &str, field: Option<&str>, remedy: &str) -> ApiError {
         let Full { asked, most } = self;
         let param = field.map(str::to_owned);

@@ -1,7 +1,6 @@
-//! Counters in Prometheus' text format. No text of any request is in them.
+//! Prometheus metrics in text format. Contain no request text.
 //!
-//! Written here: most series are read from the engine and the memory plan when somebody asks, so that a registry of counters
-//! (metrics-exporter-prometheus, with a dozen crates) would hold little of them.
+//! Written by hand: most series are read from engine and memory plan at scrape time, so a registry crate would hold few of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,41 +9,36 @@ use std::time::Duration;
 
 use palimpsest_core::engine::thread::Load;
 
-/// Upper bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
-/// Bytes in memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Resident {
-    /// Of the process, where the system tells.
+    /// Resident set size, if the system reports it.
     pub resident: Option<u64>,
     pub planned: u64,
-    /// That are meant to be there: weights, prompts and answers, requests.
+    /// Accounted bytes: weights, KV caches, requests.
     pub kept: u64,
     pub requests: u64,
     pub room: u64,
 }
 
-/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<Counts>);
 
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// By path and status.
     pub requests: BTreeMap<(&'static str, u16), u64>,
     pub cancelled: u64,
     pub slow: u64,
     pub generated: u64,
-    /// Texts, and their tokens.
     pub embeddings: u64,
     pub embedded: u64,
-    /// Seconds from a request to the reading of its first prompt, to its first token, and to the end of its answer.
+    /// Seconds from arrival to prefill, first token and end of the answer.
     pub queue: Histogram,
     pub first_token: Histogram,
     pub whole: Histogram,
-    /// Seconds from a token to the next one of the same answer.
+    /// Seconds between tokens of an answer.
     pub between: Histogram,
 }
 
@@ -65,7 +59,6 @@ impl Histogram {
         self.count += 1;
     }
 
-    /// The mean, if any.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
@@ -82,14 +75,11 @@ impl Histogram {
 }
 
 impl Metrics {
-    /// Counts, or reads what was counted.
     pub fn with<T>(&self, what: impl FnOnce(&mut Counts) -> T) -> T {
-        // Numbers alone: half of an addition is none.
+        // Plain numbers stay valid after a panic.
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// All of it, with the model's name, the number of requests that are being served or wait, what the model's thread has to do, and
-    /// how memory stands.
     pub fn text(&self, model: &str, under_way: usize, load: &Load, memory: &Resident) -> String {
         let mut text = String::new();
         let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -131,10 +121,10 @@ impl Metrics {
     }
 }
 
-/// A series of one number: its kind, name, number and what it counts.
+/// Kind, name, value, help text.
 type Series = (&'static str, &'static str, u64, &'static str);
 
-#[rustfmt::skip] // One series a line.
+#[rustfmt::skip] // One series per line.
 fn series(counts: &Counts, under_way: u64, load: &Load, memory: &Resident) -> Vec<Series> {
     let n = |number: usize| number as u64;
     let mut all = vec![
@@ -156,7 +146,6 @@ fn series(counts: &Counts, under_way: u64, load: &Load, memory: &Resident) -> Ve
         ("counter", "decode_steps_total", load.steps, "Forward passes of decoding."),
         ("counter", "decode_step_tokens_total", load.stepped, "Tokens read by forward passes of decoding."),
     ];
-    // Where the system tells it.
     all.extend(memory.resident.map(|resident| {
         ("gauge", "memory_resident_bytes", resident, "Bytes that the process holds in memory.")
     }));
@@ -169,7 +158,7 @@ fn series(counts: &Counts, under_way: u64, load: &Load, memory: &Resident) -> Ve
     all
 }
 
-/// Begins a series, whose whole name it returns.
+/// Writes the header of a series; returns its full name.
 fn begin(text: &mut String, kind: &str, name: &str, help: &str) -> String {
     let name = format!("palimpsest_{name}");
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");

@@ -1,11 +1,9 @@
-//! A local model behind OpenAI's API, with attention by span as an extension.
+//! OpenAI-compatible server with attention by span as an extension.
 //!
-//! Owns HTTP, the shapes of requests and responses, and who may ask. The model and its caches belong to one thread
-//! ([`palimpsest_core::engine::thread`]), which serves all requests together; everything else happens beside it, on one thread of
-//! connections (`listen`) and a few for tokenising. A body becomes typed structs (`json`, `chat`, `sent`, `tools`, `format`), then
-//! tokens and spans (`prompt`), and then a request of the engine's (`ask`); its events become text (`writer`), probabilities
-//! (`logprobs`) and masses (`attention_reply`) and ranks of documents (`score`), and these a response or a stream (`answers`). An
-//! answer may also be given (`given`). Texts of requests are in no log and in no metric.
+//! Owns HTTP, request and response formats, and access control. One engine thread ([`palimpsest_core::engine::thread`]) owns the model and
+//! batches all requests; connections have one thread, tokenising a few. Path of a request: JSON (`json`, `chat`, `sent`, `tools`,
+//! `format`), tokens and spans (`prompt`) or a given answer (`given`), engine request (`ask`), text (`writer`), `logprobs`, masses
+//! (`attention_reply`) and document scores (`score`), response (`answers`). Request texts are never logged.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -73,34 +71,28 @@ use memory::Memory;
 use model::ServedModel;
 pub use score::SCORE_CACHE_BYTES;
 
-/// Tokens of a prompt that are read at a time while nothing is generated.
+/// Prefill chunk size while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
 
-/// Time between two looks at the stop flag.
+/// Polling interval of the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Most time that requests may go on after that.
+/// Grace period for running requests after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Why a server cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Others could use it.
     #[error(
         "{address} can be reached from other machines, so the server needs a key; give --api-key-file FILE or set \
          PALIMPSEST_API_KEY, or leave --host at 127.0.0.1"
     )]
-    NeedsKey {
-        /// Where it would listen.
-        address: SocketAddr,
-    },
+    NeedsKey { address: SocketAddr },
     #[error(transparent)]
     Embedder(#[from] EmbedderError),
     #[error("the server cannot run: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A server whose address is taken and whose model is open.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -108,8 +100,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server at `listener`. The work of the model is the caller's: it runs the loop on a thread of its own, for as long as the
-    /// server is there.
+    /// The caller runs the model's loop on its own thread while the server lives.
     pub fn new(
         listener: TcpListener,
         model: LocalModel,
@@ -130,24 +121,20 @@ impl Server {
         let served = ServedModel::new(text, spec, formats, retrieval, memory.longest_text());
         let (thread, work) = session.serving(limits);
         let app = Arc::new(App::new(served, embedder, engine, thread, guard, memory, options));
-        // The memory of loading the model.
         resident::trim();
         resident::keep(&app);
         Ok((Server { listener, app }, work))
     }
 
-    /// Fetches and opens the embedder now, not when the first request asks for it.
     pub fn open_embedder(&self) -> Result<(), EmbedderError> {
         self.app.embedder.open().map(drop)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` is set. Then nobody is admitted any more, and what is under way has ten seconds to end; the rest is
-    /// cancelled, and told so.
+    /// Serves until `stop` is set. Then refuses new requests and cancels those that exceed a grace period of ten seconds.
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
@@ -160,7 +147,7 @@ impl Server {
                 app.close();
                 tokio::time::sleep(GRACE).await;
                 app.cancel();
-                // For those that are told so to hear it.
+                // Lets cancelled requests send their errors.
                 tokio::time::sleep(GRACE / 2).await;
             };
             tokio::select! {
@@ -173,7 +160,6 @@ impl Server {
     }
 }
 
-/// Waits until `stop` is set.
 async fn asked(stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK).await;

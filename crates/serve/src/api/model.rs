@@ -1,4 +1,4 @@
-//! The model that is served, as requests are read and answered: its text side and its shape.
+//! The served model without weights: text side and shape.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -14,24 +14,22 @@ use palimpsest_core::text::{
 use super::error::ApiError;
 use super::text_limit::{self, TextLimit};
 
-/// Decoder layers with a head each.
+/// (decoder layer, head).
 pub type Pairs = Arc<[(usize, usize)]>;
 
-/// Everything about the model but its weights.
 #[derive(Debug)]
 pub struct ServedModel {
     pub text: ModelText,
     pub spec: DecoderSpec,
     pub formats: Formats,
-    /// Seconds since 1970 at which it was ready.
+    /// Unix time at startup.
     pub created: i64,
     pub limit: TextLimit,
-    /// The heads that retrieve, where they are known.
     pub retrieval: Option<Pairs>,
     lazy: Lazy,
 }
 
-/// Made for the first request that needs it.
+/// Built on first use.
 #[derive(Debug, Default)]
 struct Lazy {
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
@@ -40,17 +38,16 @@ struct Lazy {
     bytes: OnceLock<Vec<TokenBytes>>,
 }
 
-/// The template and thoughts of one conversation.
 #[derive(Debug, Clone)]
 pub struct Voice {
-    /// Set to think or not.
+    /// With thinking switched on or off.
     pub template: ChatTemplate,
-    /// The markers of its thoughts; `None` where its template has none.
+    /// `None` if the template has no thoughts.
     pub thoughts: Option<Thoughts>,
 }
 
 impl ServedModel {
-    /// A model that is ready now, of which no text of more bytes than `longest_text` is cut into tokens.
+    /// Texts above `longest_text` bytes are not tokenised.
     pub fn new(
         text: ModelText,
         spec: DecoderSpec,
@@ -63,19 +60,19 @@ impl ServedModel {
         ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
     }
 
-    /// True if its chat template shows all that users say.
+    /// True if the chat template includes all user text.
     pub fn shows_users(&self) -> bool {
         *self.lazy.shows_users.get_or_init(|| text_limit::shows_users(&self.text.template))
     }
 
-    /// The vocabulary that grammars are compiled against. Made of some 100,000 tokens, it takes some tenths of a second, once.
+    /// Vocabulary for grammar compilation, built once: about 100,000 tokens take some tenths of a second.
     pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
         let ModelText { tokenizer, stop, .. } = &self.text;
         let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
         self.lazy.vocabulary.get_or_init(make).clone()
     }
 
-    /// Its layout of functions and calls; a chat template that fails on them is refused.
+    /// Layout of functions and calls; fails if the chat template cannot render them.
     pub fn tool_layout(&self) -> Result<ToolLayout, ApiError> {
         match self.lazy.tools.get() {
             Some(layout) => Ok(*layout),
@@ -91,7 +88,7 @@ impl ServedModel {
         &self.text.name
     }
 
-    /// Its entry of `/v1/models`: OpenAI's fields, and under `palimpsest` what a client needs to ask for attention and to read it.
+    /// Entry of `/v1/models`: OpenAI's fields, and under `palimpsest` what clients need for attention requests.
     pub fn json(&self) -> Value {
         let layers = || self.spec.layers.iter().enumerate();
         let softmax: Vec<_> = layers().filter_map(|(i, layer)| Some((i, layer.attention()?))).collect();
@@ -113,7 +110,7 @@ impl ServedModel {
         })
     }
 
-    /// As the server was started, or as a request asks for.
+    /// Server defaults overridden by the request.
     pub fn voice(&self, thinking: Option<bool>, effort: Option<ReasoningEffort>) -> Result<Voice, ApiError> {
         let ModelText { template, thoughts, .. } = &self.text;
         if thinking.is_none() && effort.is_none() {
@@ -122,7 +119,6 @@ impl ServedModel {
         let on = thinking.unwrap_or(thoughts.is_some_and(|thoughts| thoughts.on));
         let mode = match (on, thoughts) {
             (true, _) => ThinkingMode::On,
-            // Nothing to switch off.
             (false, None) => ThinkingMode::Auto,
             (false, Some(_)) => ThinkingMode::Off,
         };
@@ -132,32 +128,31 @@ impl ServedModel {
         Ok(Voice { template, thoughts })
     }
 
-    /// The separator of thoughts, of at most `most` tokens.
+    /// Thought parser with a limit of `most` tokens.
     pub fn thinker(&self, thoughts: Option<Thoughts>, most: usize) -> Option<Thinker> {
         let thoughts = thoughts.filter(|thoughts| thoughts.on)?;
         let reader = ThoughtReader::new(thoughts, Arc::clone(&self.text.tokenizer));
         Some(Thinker { reader, budget: self.text.max_thinking.min(most) })
     }
 
-    /// The bytes of a token; none of an id without a token.
+    /// Empty for unknown ids.
     pub fn token_bytes(&self, token: u32) -> &TokenBytes {
         static NONE: TokenBytes = TokenBytes { bytes: Vec::new(), special: false };
         let all = self.lazy.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
         all.get(token as usize).unwrap_or(&NONE)
     }
 
-    /// The texts of tokens as they stand after others ([`ServedModel::token_text`]).
     pub fn token_texts(&self, tokens: &[u32]) -> Vec<String> {
         let mut known: HashMap<u32, String> = HashMap::new();
         let text = |token: &u32| known.entry(*token).or_insert_with(|| self.token_text(*token)).clone();
         tokens.iter().map(text).collect()
     }
 
-    /// The text of a token as it stands after others; bytes that are no whole character are U+FFFD.
+    /// Text of a token after other text; incomplete characters become U+FFFD.
     pub fn token_text(&self, token: u32) -> String {
         let tokenizer = &self.text.tokenizer;
         let decode = |tokens: &[u32]| tokenizer.decode(tokens, false).unwrap_or_default();
-        // After a letter: decoders may drop a text's first space.
+        // Anchored by a letter, since decoders may strip a leading space.
         let Ok(anchor) = tokenizer.encode("a") else { return decode(&[token]) };
         let with = decode(&[anchor.as_slice(), &[token]].concat());
         match with.strip_prefix(&decode(&anchor)) {

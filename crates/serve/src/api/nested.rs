@@ -1,27 +1,25 @@
-//! Tensors as JSON: arrays of arrays.
+//! Tensors as nested JSON arrays.
 
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 
 use palimpsest_core::attention::NO_KEY;
 
-/// Row-major elements of this shape, written as arrays of arrays.
+/// Row-major elements with this shape.
 pub struct Nested<'a> {
     pub elements: Elements<'a>,
     pub shape: &'a [usize],
 }
 
-/// The elements of arrays.
 #[derive(Clone, Copy)]
 pub enum Elements<'a> {
     Numbers(&'a [f32]),
-    /// Pairs of a token's index and its weight; fewer than k where a position sees fewer tokens.
+    /// (token index, weight); fewer than k if a position sees fewer tokens.
     Pairs(&'a [u32], &'a [f32]),
-    /// The same, each with the text of its token.
     Named(&'a [u32], &'a [f32], &'a [String]),
 }
 
 impl<'a> Elements<'a> {
-    /// The `i`-th of `n` equal parts.
+    /// Part `i` of `n` equal parts.
     fn part(self, i: usize, n: usize) -> Self {
         fn part<T>(all: &[T], i: usize, n: usize) -> &[T] {
             let size = all.len() / n;

@@ -1,7 +1,7 @@
-//! `/openapi.json`: what is served, for programs that read it.
+//! `/openapi.json`.
 //!
-//! The file beside this one says everything but what depends on the model: names, token ids, layers, and whether there is a key.
-//! Tests hold it against the routes and against the fields that the code reads.
+//! A static file completed with model-specific parts: names, token ids, layers, authentication. Tests compare it with the routes and the
+//! deserialised fields.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,6 @@ use super::error::ApiError;
 
 const FILE: &str = include_str!("openapi.json");
 
-/// The description of this server.
 pub fn openapi(app: &App) -> Result<Value, ApiError> {
     let mut file: Value =
         serde_json::from_str(FILE).map_err(|error| ApiError::internal(format!("openapi.json: {error}")))?;
@@ -82,7 +81,7 @@ mod tests {
             let told: BTreeSet<&str> =
                 properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
             assert_eq!(told, read.into_iter().collect(), "{schema}");
-            // Unknown fields are refused, unless they are null.
+            // Unknown fields are refused unless null.
             assert_eq!(
                 file["components"]["schemas"][schema]["additionalProperties"],
                 json!({"type": "null"})

@@ -1,7 +1,7 @@
-//! The page at `/`: one HTML file that asks this server and shows what each token of the answer attended to.
+//! The page at `/`: one HTML file that queries this server and shows each answer token's attention.
 //!
-//! It holds nothing of the model's or of anybody's, so that it is served without a key, and asks for one where the API needs it.
-//! Its policy lets it run its own script and style, which are named by their digests, and speak to this server alone.
+//! Contains no model or user data, so it needs no key; it asks for one if the API does. Its Content-Security-Policy allows its own script
+//! and style (by digest) and this server.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -16,12 +16,12 @@ use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 
-/// Colours, type and controls that the page of `view` has too.
+/// Shared with the page of `view`.
 pub const BASE_STYLE: &str = include_str!("page/base.css");
 const STYLE: &str = concat!(include_str!("page/base.css"), include_str!("page/page.css"));
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// All of it. A digest is of what stands between the tags, to the byte.
+/// Digests in the policy cover the text between the tags, byte for byte.
 const PAGE: &str = concat!(
     "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
@@ -36,7 +36,6 @@ const PAGE: &str = concat!(
     "</script>\n</body>\n</html>\n"
 );
 
-/// The page's Content-Security-Policy.
 fn policy() -> String {
     let digest = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
@@ -47,14 +46,12 @@ fn policy() -> String {
     )
 }
 
-/// The page, with its policy.
 pub fn page() -> Result<Response<Body>, ApiError> {
     let policy = HeaderValue::from_str(&policy()).map_err(|error| ApiError::internal(error.to_string()))?;
     let text = HeaderValue::from_static;
     let headers: [(HeaderName, HeaderValue); 6] = [
         (CONTENT_TYPE, text("text/html; charset=utf-8")),
         (CONTENT_SECURITY_POLICY, policy),
-        // A new version of the program has a new page.
         (CACHE_CONTROL, text("no-cache")),
         (X_CONTENT_TYPE_OPTIONS, text("nosniff")),
         (X_FRAME_OPTIONS, text("DENY")),

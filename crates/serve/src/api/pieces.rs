@@ -1,4 +1,4 @@
-//! A reply's JSON, written piece by piece from what it is made of: neither as values nor in one string that grows.
+//! Serialises replies in chunks, without an intermediate JSON value or one growing string.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -19,10 +19,9 @@ const PIECE: usize = 256 << 10;
 
 #[derive(Debug, Serialize)]
 pub struct Said {
-    /// Its fields, but for `palimpsest`.
+    /// Without `palimpsest`.
     #[serde(flatten)]
     pub fields: Value,
-    /// `palimpsest`, where attention was asked for.
     #[serde(rename = "palimpsest", skip_serializing_if = "Option::is_none")]
     pub attention: Option<Reply>,
 }
@@ -33,14 +32,14 @@ impl From<Value> for Said {
     }
 }
 
-/// A body of OpenAI's: what all of its kind have, and the choices.
+/// Common fields and choices of a response body.
 #[derive(Serialize)]
 pub struct Envelope<'a> {
     /// `id`, `object`, `created`, `model`.
     #[serde(flatten)]
     pub head: Map<String, Value>,
     pub choices: &'a [Said],
-    /// The usage; null where it is told later.
+    /// Null if sent later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Value>,
 }
@@ -65,7 +64,7 @@ impl Write for Pieces {
     }
 }
 
-/// A response of this JSON, with the memory that it takes.
+/// JSON response that holds its memory reservation.
 pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
     let mut pieces = Pieces::default();
     serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
@@ -74,7 +73,7 @@ pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Bo
     Ok(of_pieces(whole, held))
 }
 
-/// A response of JSON in pieces. The memory is held until the client has read them or is gone.
+/// Response from chunks. Memory is released once the client has read them or disconnected.
 pub fn of_pieces(whole: Vec<Bytes>, held: Option<Held>) -> Response<Body> {
     let length: usize = whole.iter().map(Bytes::len).sum();
     let told = stream::unfold((whole.into_iter(), held), |(mut pieces, held)| async move {

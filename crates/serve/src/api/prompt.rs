@@ -1,4 +1,4 @@
-//! A request's conversation or text becomes tokens, and its messages, parts and ranges become spans of them.
+//! Converts conversations and texts to tokens, with spans for messages, parts and ranges.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,31 +15,27 @@ use palimpsest_core::text::{
     Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
 };
 
-/// A prompt's tokens with its spans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenPrompt {
     pub tokens: Vec<u32>,
-    /// The spans that tile them, in order.
+    /// In order; they tile the prompt.
     pub tiles: Vec<Span>,
     pub overlays: Vec<Span>,
-    /// The names of the spans that are documents.
     pub documents: Vec<String>,
 }
 
-/// A conversation as the chat template gets it, with what each message of the client became.
+/// Turns for the chat template, and their sources in the client's messages.
 #[derive(Debug)]
 pub struct Conversation<'s> {
     sent: &'s [Sent],
     model: &'s ServedModel,
     turns: Vec<ChatTurn>,
-    /// For each turn, what of its content comes from which message.
     parts: Vec<Vec<ContentSource>>,
     listed: Vec<Value>,
     documents: &'s Documents,
 }
 
 impl<'s> Conversation<'s> {
-    /// These messages, of which the model is told of `tools` and of `documents`, where there are any.
     pub fn new(
         model: &'s ServedModel,
         sent: &'s [Sent],
@@ -64,18 +60,18 @@ impl<'s> Conversation<'s> {
         Ok(Conversation { sent, model, turns, parts, listed, documents })
     }
 
-    /// The tokens, up to the answer.
+    /// Tokens of the prompt, including the generation prompt.
     pub fn tokens(&self, template: &ChatTemplate) -> Result<Vec<u32>, ApiError> {
         let text = template.render_turns(&self.turns, &self.listed, &self.documents.listed, true)?;
         self.model.limit.check("messages", text.len())?;
         Ok(self.model.text.tokenizer.encode(&text)?)
     }
 
-    /// Where the contents of the client's messages lie in the text, by message; nowhere where a message has none.
+    /// Position of each message's content in the rendered text.
     fn places(&self, placed: &Placed) -> Vec<Option<ContentPlace>> {
         let mut places = vec![None; self.sent.len()];
         for (parts, place) in self.parts.iter().zip(&placed.contents) {
-            // White space around a content may be left out.
+            // Templates may trim content.
             let at = |byte: usize| (place.bytes.start + byte.saturating_sub(place.cut)).min(place.bytes.end);
             for ContentSource { message, bytes } in parts {
                 if let Some(found) = places.get_mut(*message) {
@@ -88,7 +84,7 @@ impl<'s> Conversation<'s> {
     }
 }
 
-/// The tokens of a conversation, up to the answer, with the spans that `asked` names.
+/// Tokens of a conversation, including the generation prompt, with the spans in `asked`.
 pub fn chat_spans(
     template: &ChatTemplate,
     conversation: &Conversation<'_>,
@@ -124,7 +120,7 @@ pub fn chat_spans(
         let mut end = 0;
         let mut push = |part: &ContentPart, label: String| {
             end += part.text.len();
-            // White space around a content may be left out.
+            // Templates may trim content.
             let byte = (place.bytes.start + end.saturating_sub(place.cut)).min(place.bytes.end);
             tiles.push(label, byte);
         };
@@ -177,7 +173,7 @@ pub fn chat_spans(
     Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents })
 }
 
-/// The tokens of a text that is to be continued, which is one span, `prompt`, with the ranges that `asked` names.
+/// Tokens of a text as one span `prompt`, with the ranges in `asked`.
 pub fn text_spans(
     tokenizer: &Tokenizer,
     text: &str,
@@ -195,7 +191,7 @@ pub fn text_spans(
     Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: Vec::new() })
 }
 
-/// A prompt of tokens, which is one span, `prompt`, with the ranges that `asked` names, in tokens.
+/// A token prompt as one span `prompt`, with the token ranges in `asked`.
 pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPrompt, ApiError> {
     let n = tokens.len();
     let overlay = |range: &RangeRequest| {
@@ -217,7 +213,6 @@ pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPr
     Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
 }
 
-/// Refuses ranges of tokens over a text.
 fn only_characters(asked: &AttentionRequest) -> Result<(), ApiError> {
     match asked.units {
         Units::Characters => Ok(()),
@@ -228,7 +223,7 @@ fn only_characters(asked: &AttentionRequest) -> Result<(), ApiError> {
     }
 }
 
-/// Refuses a range that names a message, of a prompt whose ranges are of these units.
+/// Refuses ranges with a message or part, for prompts without messages.
 fn no_message(range: &RangeRequest, units: &str) -> Result<(), ApiError> {
     if range.message.is_none() && range.part.is_none() {
         return Ok(());
@@ -237,10 +232,9 @@ fn no_message(range: &RangeRequest, units: &str) -> Result<(), ApiError> {
     Err(ApiError::field(format!("{}.message", range.field), message))
 }
 
-/// Spans that tile a text, as tokens.
 struct Tiles<'b> {
     borders: &'b Borders,
-    /// Bytes that have a span.
+    /// End of the last tile, in bytes.
     at: usize,
     tiles: Vec<Span>,
 }
@@ -253,7 +247,6 @@ impl Tiles<'_> {
     }
 }
 
-/// Characters as bytes.
 fn bytes_of(text: &str, range: &RangeRequest) -> Result<Range<usize>, ApiError> {
     let at = |character: usize| text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(character);
     match (at(range.start), at(range.end)) {
@@ -278,7 +271,7 @@ fn overlay_of(range: &RangeRequest, bytes: &Range<usize>, borders: &Borders) -> 
     Ok(Span::new(range.label.clone(), tokens).as_overlay())
 }
 
-/// The ranges of a request, made spans by `overlay`; refuses names that tiles or others have.
+/// Resolves the request's ranges with `overlay`; refuses duplicate names.
 fn overlays(
     tiles: &[Span],
     asked: &AttentionRequest,

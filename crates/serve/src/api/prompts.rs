@@ -1,19 +1,16 @@
-//! Texts of a request as they may be sent: a text, an array of texts, an array of token ids, or an array of such arrays.
+//! Prompt fields: a text, an array of texts, token ids, or an array of token id arrays.
 
 use super::error::ApiError;
 use super::json::OneOf;
 
-/// The field `prompt`, or `input`.
 pub type Prompts = OneOf<Vec<OneOf<Vec<u32>>>>;
 
-/// A text as it was sent.
 #[derive(Debug, PartialEq)]
 pub enum Prompt {
     Text(String),
     Tokens(Vec<u32>),
 }
 
-/// Refuses token ids that the model has not.
 pub fn check_tokens(at: &str, ids: &[u32], vocab: usize) -> Result<(), ApiError> {
     match ids.iter().enumerate().find(|(_, id)| **id as usize >= vocab) {
         None => Ok(()),
@@ -24,12 +21,11 @@ pub fn check_tokens(at: &str, ids: &[u32], vocab: usize) -> Result<(), ApiError>
     }
 }
 
-/// True if it holds token ids.
 pub fn has_tokens(field: &Prompts) -> bool {
     matches!(field, OneOf::Other(list) if list.iter().any(|entry| !matches!(entry, OneOf::Text(_))))
 }
 
-/// Each text of a field, at most 2,048 of them, with the name that it has in errors.
+/// Up to 2,048 prompts with their paths for errors.
 pub fn all(field: Prompts, name: &str, vocab: usize) -> Result<Vec<(String, Prompt)>, ApiError> {
     let list = match field {
         OneOf::Text(text) => return Ok(vec![(name.to_owned(), Prompt::Text(text))]),

@@ -1,6 +1,4 @@
-//! The memory of the process: how much is resident, and freed bytes that go back to the system.
-//!
-//! The allocator keeps what was freed for the next forward pass; a thread of its own hands it back when much of it is not wanted.
+//! Resident memory of the process. A thread returns freed pages to the system: the allocator keeps them for the next forward pass.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -8,20 +6,18 @@ use std::time::{Duration, Instant};
 
 use super::app::App;
 
-/// Time between two measurements.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Bytes of requests that ended after which the allocator's are handed back, and how long after the last time.
+/// Released request bytes that trigger a trim.
 const MUCH: u64 = 32 << 20;
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Bytes that the allocator may keep where nobody asks anything, beside those of a forward pass.
+/// Free allocator bytes tolerated while idle, besides those of a forward pass.
 const SPARE: u64 = 128 << 20;
 
-/// Hands back what is not wanted, for as long as the server is there.
+/// Trims periodically while the server lives.
 pub fn keep(app: &Arc<App>) {
     let app = Arc::downgrade(app);
-    // Failing, what was freed stays the allocator's.
     let _ = thread::Builder::new().name("memory".to_owned()).spawn(move || watch(&app));
 }
 
@@ -47,7 +43,7 @@ fn watch(app: &Weak<App>) {
     }
 }
 
-/// Hands the pages that hold nothing back to the system.
+/// Returns free pages to the system.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub fn trim() {
     // SAFETY: it takes a number and the allocator's own locks.

@@ -1,15 +1,15 @@
-//! A client's JSON schema in the form that the grammar's compiler keeps in full.
+//! Rewrites JSON schemas so that llguidance enforces them in full.
 //!
-//! llguidance looks the segments of a reference up as they are written, and holds numbers as 64-bit floats. So references become such
-//! as it finds (RFC 6901 in a URI's fragment, RFC 3986), and numbers that it would change are refused or left to the model. Schemas
-//! stand in the places that JSON Schema 2020-12 and draft 7 have for them; constants and defaults are no schemas.
+//! llguidance resolves reference segments literally and stores numbers as f64. References are rewritten accordingly (RFC 6901 in a URI
+//! fragment, RFC 3986), and numbers that would change are refused or left to the model. Follows the schema locations of JSON Schema 2020-12
+//! and draft 7; constants and defaults are no schemas.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Number, Value};
 
-/// Keywords whose value is a schema, or a list of them.
+/// Keywords with a schema or a list of schemas.
 const SCHEMAS: [&str; 16] = [
     "items",
     "additionalItems",
@@ -29,17 +29,15 @@ const SCHEMAS: [&str; 16] = [
     "contentSchema",
 ];
 
-/// Keywords whose value is an object of schemas by name.
+/// Keywords with an object of named schemas.
 const NAMED: [&str; 6] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 
-/// Keywords whose value bounds numbers.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 
-/// Most bytes of definitions that are copied to where a reference finds them.
 const MOST_COPIED: usize = 1 << 20;
 
-/// Why a schema cannot be kept in full: a number that its bounds or constants would lose.
+/// First number in bounds or constants that would change, if any.
 pub fn fault(schema: &Value) -> Option<String> {
     places(schema).into_iter().find_map(|place| {
         let (key, number) = lost(schema.pointer(&place)?)?;
@@ -51,7 +49,7 @@ pub fn fault(schema: &Value) -> Option<String> {
     })
 }
 
-/// The schema with references that are found, and without numbers that would be lost.
+/// Schema with resolvable references, without numbers that would change.
 pub fn prepared(mut schema: Value) -> Value {
     let mut copies = Copies::new(&schema);
     let places = places(&schema);
@@ -77,7 +75,7 @@ pub fn prepared(mut schema: Value) -> Value {
     schema
 }
 
-/// The schemas within a schema, itself first, as JSON pointers; those that references lead to among them.
+/// JSON pointers of all subschemas, the root first, including targets of references.
 fn places(root: &Value) -> Vec<String> {
     let (mut places, mut seen, mut next) = (Vec::new(), BTreeSet::new(), vec![String::new()]);
     while let Some(place) = next.pop() {
@@ -106,7 +104,7 @@ fn escaped(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }
 
-/// The JSON pointer of what a reference within the document leads to, where that is there.
+/// JSON pointer of a local reference's target, if it exists.
 fn target(root: &Value, reference: &str) -> Option<String> {
     let own = root["$id"].as_str().and_then(|id| reference.strip_prefix(id.trim_end_matches('#')));
     let fragment = own.unwrap_or(reference).strip_prefix('#')?;
@@ -114,11 +112,10 @@ fn target(root: &Value, reference: &str) -> Option<String> {
     root.pointer(&pointer).map(|_| pointer)
 }
 
-/// Definitions under names that the compiler finds, of those whose own names hold a slash.
+/// Copies of definitions whose names contain a slash, under resolvable names.
 struct Copies {
-    /// The key of the root that they stand under.
     key: String,
-    /// By JSON pointer, the number of the copy.
+    /// Copy number by JSON pointer.
     numbers: BTreeMap<String, usize>,
     bytes: usize,
 }
@@ -130,7 +127,7 @@ impl Copies {
         Copies { key, numbers: BTreeMap::new(), bytes: 0 }
     }
 
-    /// A reference as the compiler finds it; `None` where it leads to nothing, or to more than is copied.
+    /// A resolvable reference; `None` if the target is missing or the copies are too large.
     fn reference(&mut self, root: &Value, reference: &str) -> Option<String> {
         let pointer = target(root, reference)?;
         let segments: Vec<String> =
@@ -138,7 +135,7 @@ impl Copies {
         if segments.is_empty() {
             return Some("#".to_owned());
         }
-        // An empty segment alone would be the root's name.
+        // A single empty segment would name the root.
         if segments != [""] && !segments.iter().any(|segment| segment.contains('/')) {
             return Some(format!("#/{}", segments.join("/")));
         }
@@ -164,7 +161,7 @@ impl Copies {
     }
 }
 
-/// The first keyword of a schema with a number that the compiler would change.
+/// First keyword of a schema with a number that would change.
 fn lost(schema: &Value) -> Option<(&'static str, &Number)> {
     let bound = |key: &&'static str| match schema.get(*key)? {
         Value::Number(number) if !is_kept(key, number) => Some((*key, number)),
@@ -183,7 +180,7 @@ fn lost_constant(value: &Value) -> Option<&Number> {
     }
 }
 
-/// True if a number survives the compiler's way from a JSON number to an f64, one further where the bound is exclusive, to an i64.
+/// True if a number survives llguidance's conversion from JSON via f64 (plus a step for exclusive bounds) to i64.
 fn is_kept(key: &str, number: &Number) -> bool {
     let Some(float) = number.as_f64() else { return false };
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
@@ -195,7 +192,7 @@ fn is_kept(key: &str, number: &Number) -> bool {
         _ => 0,
     };
     let read = (float + f64::from(step)) as i64;
-    // The least number has no opposite.
+    // i64::MIN has no negation.
     read != i64::MIN && i128::from(read) == exact + i128::from(step)
 }
 
@@ -205,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// Resolves the `$ref` of property `p` in the prepared schema, by the compiler's own lookup.
+    /// Resolves the `$ref` of property `p` as llguidance does.
     fn found(schema: &Value) -> Option<Value> {
         let prepared = prepared(schema.clone());
         let reference = prepared["properties"]["p"]["$ref"].as_str()?;
@@ -226,7 +223,7 @@ mod tests {
             "G[T]": {"const": 6}, "é": {"const": 7}, "a/b~c d": {"const": 8}, "": {"const": 9}, "~1": {"const": 10},
             "plain": {"const": 11}, "list": {"prefixItems": [{"const": 12}, {"const": 13}]}, "%25": {"const": 14}
         });
-        // The values are those that PyPI's jsonpointer finds for the percent-decoded fragment.
+        // Expected values: PyPI's jsonpointer on the percent-decoded fragment.
         for (reference, value) in [
             ("#/$defs/x~1y", 1),
             ("#/$defs/a~0b", 2),
@@ -251,7 +248,7 @@ mod tests {
             });
             assert_eq!(found(&schema), Some(json!({"const": value})), "{reference}");
         }
-        // Without the raw name's own reading, where pointer and name differ and the pointer finds nothing.
+        // The decoded pointer finds nothing, the raw name does.
         let raw = json!({"$defs": {"a%20b": {"const": 1}}, "properties": {"p": {"$ref": "#/$defs/a%20b"}}});
         assert_eq!(found(&raw), Some(json!({"const": 1})));
         for reference in ["#/$defs/none", "#/$defs/x~1z", "other.json#/$defs/x", "#anchor", "#/$defs/%FF"] {
@@ -282,7 +279,7 @@ mod tests {
         assert_eq!(Some(next), prepared["properties"]["p"]["$ref"].as_str());
         let items = node["properties"]["of"]["$ref"].as_str().unwrap();
         assert_eq!(prepared.pointer(items.trim_start_matches('#')), Some(&json!({"type": "null"})));
-        // More than is copied: the reference stays, and the compiler refuses it by its name.
+        // Above the limit the reference stays, and llguidance refuses it.
         let long = "x".repeat(MOST_COPIED);
         let schema =
             json!({"$defs": {"a/b": {"description": long}}, "properties": {"p": {"$ref": "#/$defs/a~1b"}}});

@@ -1,4 +1,4 @@
-//! Messages as they were sent.
+//! Chat messages as sent.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
@@ -24,12 +24,11 @@ pub struct Message {
     thinking: Option<String>,
     reasoning: Option<String>,
     content: Option<OneOf<Vec<ContentPart>>>,
-    /// A client gives back what it was given.
+    /// Clients send back received annotations.
     #[serde(rename = "annotations")]
     _annotations: Option<IgnoredAny>,
 }
 
-/// Drops the fields of messages that ask for nothing.
 pub fn drop_neutral_of_messages(body: &mut Value) -> Result<(), ApiError> {
     let messages = body.get_mut("messages").and_then(Value::as_array_mut);
     for (i, message) in messages.into_iter().flatten().enumerate() {
@@ -63,13 +62,11 @@ pub struct ContentPart {
 }
 
 impl ContentPart {
-    /// A text whose span has a name.
     pub fn named(text: String, span: String) -> Self {
         ContentPart { _kind: PartKind::Text, text, span: Some(span) }
     }
 }
 
-/// The model reads text alone.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum PartKind {
@@ -87,7 +84,6 @@ struct Call {
     function: CalledFunction,
 }
 
-/// The one kind of tools and of calls.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FunctionKind {
@@ -113,30 +109,26 @@ fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub role: Speaker,
-    /// Its parts; one where the content is a string, none where there is no content.
+    /// One part for string content, none without content.
     pub parts: Vec<ContentPart>,
-    /// Documents, which stand before them and are none of the client's parts.
+    /// Inlined documents before the parts.
     pub lead: Vec<ContentPart>,
-    /// True if the content is an array of parts.
     pub has_parts: bool,
     calls: Vec<ToolCall>,
-    /// Which call it is the result of, of a function.
     call_id: Option<String>,
-    /// The speaker's name, or that of the function.
     name: Option<String>,
-    /// The thought before it, of the assistant.
     thought: Option<String>,
 }
 
 impl Sent {
-    /// The messages of a request; refuses fields that do not go with a message's role.
+    /// Refuses fields that do not fit a message's role.
     pub fn all(messages: Vec<Message>) -> Result<Vec<Sent>, ApiError> {
         messages.into_iter().enumerate().map(|(i, message)| Sent::new(i, message)).collect()
     }
 
     fn new(i: usize, message: Message) -> Result<Sent, ApiError> {
         let Message { role, tool_calls, tool_call_id: call_id, name, content, .. } = message;
-        // In transformers' order: the name of most servers, GPT-OSS's, and that of OpenRouter and newer versions of vLLM.
+        // Precedence as in transformers: most servers, GPT-OSS, OpenRouter and newer vLLM.
         let thought = message.reasoning_content.or(message.thinking).or(message.reasoning);
         let said = |text: &String| !text.is_empty();
         let (name, thought) =
@@ -172,12 +164,10 @@ impl Sent {
         Ok(Sent { role, parts, lead, has_parts, calls, call_id, name, thought })
     }
 
-    /// True if functions play a part in it.
     pub fn of_tools(&self) -> bool {
         self.role == Speaker::Tool || !self.calls.is_empty()
     }
 
-    /// As the chat template gets it.
     pub fn turn(&self, before: &[Sent]) -> ChatTurn {
         let of_call = |call: &&ToolCall| Some(&call.id) == self.call_id.as_ref();
         let call = before.iter().rev().flat_map(|sent| &sent.calls).find(of_call);
@@ -191,7 +181,7 @@ impl Sent {
         }
     }
 
-    /// Its text, with that of the documents before it.
+    /// Text including inlined documents.
     pub fn content(&self) -> String {
         self.lead.iter().chain(&self.parts).map(|part| part.text.as_str()).collect()
     }

@@ -1,14 +1,14 @@
-//! Sentences of a text, by the rules of Unicode (UAX 29).
+//! Sentence segmentation (UAX 29).
 
 use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The bytes of each sentence, without the white space around it. What has no letter, such as the number of a list's entry, belongs to
-/// the sentence after it, and at the end of the text to the one before.
+/// Byte ranges of sentences, trimmed. Segments without letters, such as list numbers, join the next sentence, or the previous one at the
+/// end.
 pub fn sentences(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
-    // The beginning of pieces without letters.
+    // Start of pending segments without letters.
     let mut begun: Option<usize> = None;
     for (at, piece) in text.split_sentence_bound_indices() {
         let start = at + piece.len() - piece.trim_start().len();

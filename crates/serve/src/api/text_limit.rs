@@ -1,25 +1,22 @@
-//! Texts that cannot fit are refused by their bytes, before they are cut into tokens.
+//! Refuses oversized texts by byte length, before tokenising.
 
 use super::error::ApiError;
 use palimpsest_core::text::{ChatTemplate, Message, MessageRole};
 
-/// The limit on texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextLimit {
     context: usize,
-    /// Most bytes that a token stands for, where that is known.
+    /// Maximum bytes per token, if known.
     longest: Option<usize>,
-    /// Most bytes that are cut into tokens.
     bytes: usize,
 }
 
 impl TextLimit {
-    /// Of a context of so many tokens, each of which stands for at most `longest` bytes, where no text of more than `bytes` is cut.
     pub fn new(context: usize, longest: Option<usize>, bytes: usize) -> Self {
         TextLimit { context, longest, bytes }
     }
 
-    /// Refuses a text of so many bytes that has more tokens than the context holds, or that takes too much memory to be read.
+    /// Refuses a text that must exceed the context or the tokenising memory.
     pub fn check(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
         let TextLimit { context, longest, bytes: most } = *self;
         let message = match longest {
@@ -40,7 +37,7 @@ impl TextLimit {
     }
 }
 
-/// True if a chat template shows what users say, earlier turns among it.
+/// True if the template renders user text of all turns.
 pub fn shows_users(template: &ChatTemplate) -> bool {
     let said = ["palimpsest-one", "palimpsest-two", "palimpsest-three"];
     let message = |role, content: &str| Message { role, content: content.to_owned() };

@@ -1,4 +1,4 @@
-//! `/tokenize`, `/detokenize` and `/tokenizer_info`, as vLLM names them, and `/tokenizer.json`.
+//! `/tokenize`, `/detokenize` and `/tokenizer_info` as in vLLM, and `/tokenizer.json`.
 
 use std::sync::Arc;
 
@@ -18,10 +18,9 @@ use super::sent::{Message, Sent, drop_neutral_of_messages};
 pub struct TokenizeRequest {
     model: Option<String>,
     prompt: Option<String>,
-    /// Empty where absent.
     #[serde(default, deserialize_with = "list::<1, 4096, _, _>")]
     messages: Vec<Message>,
-    /// The chat template writes the special tokens of a conversation; a text has those that it spells.
+    /// Ignored: the chat template writes special tokens; plain text contains only those it spells.
     #[serde(rename = "add_special_tokens")]
     _add_special_tokens: Option<bool>,
     add_generation_prompt: Option<bool>,
@@ -44,17 +43,15 @@ pub struct Tokens {
     token_strs: Option<Vec<String>>,
 }
 
-/// Bytes of a token of a reply, and of its text, as they are made and written.
+/// Bytes per token of a reply, built and serialised.
 const TOKEN: u64 = 4 + 16;
 const TEXT: u64 = 128;
 
-/// Refuses what cannot fit the context by far.
 pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
     messages_fit(app, body)?;
     texts_fit(app, body, "prompt")
 }
 
-/// A text or a conversation as tokens, and what they take.
 pub fn tokenize(app: &Arc<App>, mut body: Value) -> Result<(Tokens, Held), ApiError> {
     drop_neutral_of_messages(&mut body)?;
     let fields: TokenizeRequest = read(&body)?;
@@ -90,7 +87,7 @@ pub fn tokenize(app: &Arc<App>, mut body: Value) -> Result<(Tokens, Held), ApiEr
     Ok((Tokens { count, max_model_len: model.text.context, tokens, token_strs }, held))
 }
 
-/// Tokens as a text, special ones included.
+/// Includes special tokens.
 pub fn detokenize(app: &Arc<App>, body: Value) -> Result<Value, ApiError> {
     let DetokenizeRequest { model, tokens } = read(&body)?;
     check_model(app, model)?;
@@ -103,14 +100,12 @@ fn check_model(app: &App, name: Option<String>) -> Result<(), ApiError> {
     name.map_or(Ok(()), |name| app.check_model(&name))
 }
 
-/// The tokeniser, for clients that make the model's tokens themselves, and the memory that it takes.
 pub fn file(app: &App) -> Result<(String, Held), ApiError> {
     let file = app.model.text.tokenizer.to_json().map_err(|error| ApiError::internal(error.to_string()))?;
     let held = app.memory.take(file.len() as u64);
     Ok((file, held.map_err(|full| full.error("the reply", None, "try again later"))?))
 }
 
-/// A client's view of the tokeniser and the chat template.
 pub fn info(app: &App) -> Value {
     let text = &app.model.text;
     let bos = Some(text.template.bos()).filter(|bos| !bos.is_empty());

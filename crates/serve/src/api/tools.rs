@@ -1,4 +1,4 @@
-//! `tools` and `tool_choice`: functions that an answer may or must call, and the grammar of such answers.
+//! `tools` and `tool_choice`: callable functions and the grammar of calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct FunctionField {
     strict: bool,
 }
 
-/// The schema of arguments, which are an object.
+/// Argument schemas are objects.
 fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, D::Error> {
     let mut parameters = Map::deserialize(from)?;
     match *parameters.entry("type").or_insert_with(|| "object".into()) == "object" {
@@ -45,13 +45,12 @@ fn parameters<'de, D: Deserializer<'de>>(from: D) -> Result<Map<String, Value>, 
     }
 }
 
-/// Of a function without arguments.
 fn no_parameters() -> Map<String, Value> {
     let none = [("properties", json!({})), ("additionalProperties", json!(false)), ("type", json!("object"))];
     none.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
 }
 
-/// The field `tool_choice`: `none`, `auto`, `required`, or one of the functions.
+/// `none`, `auto`, `required`, or a function.
 pub type ToolChoice = OneOf<NamedTool>;
 
 #[derive(Debug, Deserialize)]
@@ -68,10 +67,9 @@ struct NamedFunction {
     name: String,
 }
 
-/// Which functions an answer calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// None; the model is not told of them.
+    /// Functions are not shown to the model.
     None,
     Auto,
     Required,
@@ -86,7 +84,6 @@ pub struct ToolRequest {
 }
 
 impl ToolRequest {
-    /// Of `tools`, `tool_choice` and `parallel_tool_calls`.
     pub fn new(tools: Vec<ToolField>, choice: Option<ToolChoice>, many: bool) -> Result<Self, ApiError> {
         let tool = |ToolField { function, .. }| {
             let FunctionField { name, description, parameters, strict } = function;
@@ -128,12 +125,10 @@ impl ToolRequest {
         Ok(ToolRequest { tools: tools.into(), choice, many })
     }
 
-    /// The functions that the model is told of.
     pub fn told(&self) -> &[Tool] {
         if self.choice == Choice::None { &[] } else { &self.tools }
     }
 
-    /// The reader of calls in an answer, where it may call.
     pub fn reader(&self, model: &ServedModel) -> Result<Option<CallReader>, ApiError> {
         if self.told().is_empty() {
             return Ok(None);
@@ -141,13 +136,13 @@ impl ToolRequest {
         Ok(Some(CallReader::new(model.tool_layout()?.calls, Arc::clone(&self.tools))))
     }
 
-    /// The grammar of the answer: its format, its calls, or either; `None` where it is free.
+    /// Grammar of the answer: format, calls or either; `None` for free text.
     pub fn constraint(
         &self,
         model: &ServedModel,
         format: &Format,
     ) -> Result<Option<Arc<Constraint>>, ApiError> {
-        // A request without functions does not need the model's layout.
+        // Without functions the model's layout is not needed.
         let layout = if self.told().is_empty() { ToolLayout::PLAIN } else { model.tool_layout()? }.calls;
         let (calls, starts) = match (&self.choice, format) {
             _ if self.told().is_empty() => (None, Starts::AtOnce),
@@ -157,7 +152,6 @@ impl ToolRequest {
             }
             _ => (Some(self.calls(layout)?), Starts::AtOnce),
         };
-        // An answer that must call is no text.
         let format_rule = if calls.is_some() && self.choice != Choice::Auto { None } else { format.rule() };
         let start = match (&format_rule, &calls) {
             (None, None) => return Ok(None),
@@ -184,13 +178,13 @@ impl ToolRequest {
         }
     }
 
-    /// The rule `calls` of those functions that may be called.
+    /// Rule `calls` over the allowed functions.
     fn calls(&self, layout: &CallLayout) -> Result<String, ApiError> {
         let named = match &self.choice {
             Choice::Named(i) => self.tools.get(*i).map(std::slice::from_ref),
             _ => None,
         };
-        // One function by name is called once.
+        // A named function is called once.
         let many = self.many && named.is_none();
         let first = if let Choice::Named(i) = self.choice { i } else { 0 };
         let grammar = call_grammar(layout, named.unwrap_or(&self.tools), many, &with_options);
@@ -200,7 +194,7 @@ impl ToolRequest {
         })
     }
 
-    /// Which schema of several is at fault, with the reason.
+    /// Names the invalid one of several schemas.
     fn refused(&self, model: &ServedModel, format: &Format, name: &str) -> Option<ApiError> {
         if let Some(error) = format.refusal(model) {
             return Some(ApiError::constraint(&error, format.field()));

@@ -1,7 +1,6 @@
-//! Tokens of an answer become its text, piece by piece: the thought apart, up to a stop string.
+//! Detokenises an answer incrementally: separates the thought and stops at stop strings.
 //!
-//! Runs on the engine's thread as tokens come, since a stop string ends the answer there. The pieces of a stream, joined, are the
-//! text of the whole answer: there is no other way to it.
+//! Runs on the engine thread, since stop strings end generation. Whole answers use the same path as streams.
 
 use std::sync::Arc;
 
@@ -11,10 +10,9 @@ use palimpsest_core::text::{
     CallPiece, CallReader, Ending, ReplyPhase, StreamDecoder, TextPiece, ThoughtReader, Thoughts, Tokenizer,
 };
 
-/// The end of a thought in tags, part of which may stand at the end of what is known of it.
+/// End tag of a thought; a partial tag at the end is held back.
 const CLOSE: &str = "</think>";
 
-/// The text that a token adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Piece {
     pub thought: String,
@@ -33,25 +31,23 @@ pub struct Writer {
     stage: Stage,
     decoder: StreamDecoder<Arc<Tokenizer>>,
     stops: StopStrings,
-    /// Where the answer may call functions.
     reader: Option<CallReader>,
-    /// Leaves out white space around the answer, as `run` does; completions keep theirs.
+    /// Trims chats as `run` does; completions are untrimmed.
     trimmer: Option<Trimmer>,
 }
 
 enum Stage {
-    /// In a thought, or in what may become one.
+    /// In a thought or a possible one.
     Before {
         reader: ThoughtReader,
         tokens: Vec<u32>,
-        /// Bytes of the thought that were given out.
+        /// Bytes of the thought already emitted.
         given: usize,
     },
     Answer,
 }
 
 impl Writer {
-    /// Of a chat's reply, in which `reader` finds calls of functions.
     pub fn of_chat(
         tokenizer: &Arc<Tokenizer>,
         thoughts: Option<Thoughts>,
@@ -110,7 +106,6 @@ impl Writer {
         Ok(piece)
     }
 
-    /// True if a stop string has come: what follows is not of the answer.
     pub fn stopped(&self) -> bool {
         self.stops.found()
     }
@@ -119,7 +114,7 @@ impl Writer {
         self.reader.as_ref().map_or(0, CallReader::calls)
     }
 
-    /// The text still held at the end, and true if there is an answer.
+    /// Remaining text, and true if there is an answer.
     pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
         let mut has_answer = true;
@@ -146,7 +141,7 @@ impl Writer {
         self.read(text)
     }
 
-    /// Text that was held for a stop string or a call that did not come.
+    /// Releases text held back for a stop string or a call.
     fn end(&mut self, ending: Ending) -> (String, Vec<CallPiece>) {
         let held = self.stops.take_held();
         let (mut text, calls) = self.read(held);
@@ -156,7 +151,6 @@ impl Writer {
         (text, calls)
     }
 
-    /// Takes calls out of a text.
     fn read(&mut self, text: String) -> (String, Vec<CallPiece>) {
         match &mut self.reader {
             None => (self.trim(text), Vec::new()),
@@ -175,14 +169,13 @@ impl Writer {
     }
 }
 
-/// The part of `text` that was not given out.
 fn rest_of(text: &str, given: &mut usize) -> String {
     let rest = text.get(*given..).unwrap_or_default().to_owned();
     *given = text.len().max(*given);
     rest
 }
 
-/// Leaves out white space at both ends of a text that comes in pieces.
+/// Trims a text that arrives in pieces.
 #[derive(Default)]
 struct Trimmer {
     begun: bool,

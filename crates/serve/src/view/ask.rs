@@ -1,6 +1,6 @@
-//! The model at hand: trials wait for it one after the other, tell how far they are, and can be cancelled.
+//! Queue of trials on the loaded model, with progress and cancellation.
 //!
-//! One thread does its work. A trial is appended to `trials.jsonl` of the run; a look at single tokens changes nothing and is not kept.
+//! One thread runs the model. Trials are appended to the run's `trials.jsonl`; lookups of single tokens are not stored.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,18 +30,14 @@ use palimpsest_run::chat::endpoint::{Endpoint, Patience, ServerModel};
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::TRIALS;
 
-/// Trials whose outcomes are kept for the page to ask for.
+/// Finished trials kept in memory for the page.
 const KEPT: usize = 200;
-/// Trials that may wait.
 const WAITING: usize = 32;
-/// Time between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(100);
-/// New tokens of an answer to a run that names no limit.
 const NEW_TOKENS: usize = 512;
-/// A row that a run was made anew without.
+/// The run was replanned without the row.
 const GONE: &str = "this row is no longer in its run's plan";
 
-/// The body of `/api/ask`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Posted {
@@ -69,20 +65,17 @@ enum Wanted {
     Look(LookFrom),
 }
 
-/// A trial that waits for the model.
 struct Job {
     id: String,
     row: usize,
     dir: PathBuf,
-    /// True if the model at hand is the run's.
     same: bool,
-    /// Numbers of the case's sessions and their tokens.
+    /// Session numbers of the case, and their tokens.
     sessions: Vec<(usize, Range<usize>)>,
     wanted: Wanted,
     reading: Reading,
 }
 
-/// State and progress of a trial, as replies have it.
 #[derive(Debug, Default, Serialize)]
 struct Status {
     id: String,
@@ -113,7 +106,6 @@ fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| wrong(format!("the request cannot be read: {error}")))
 }
 
-/// A model at hand, and the trials that wait for it.
 pub struct Asker {
     jobs: Sender<Job>,
     statuses: Statuses,
@@ -121,7 +113,6 @@ pub struct Asker {
     count: AtomicU64,
 }
 
-/// The model at hand, apart from its engine.
 struct AtHand {
     text: ModelText,
     kinds: Vec<LayerKind>,
@@ -137,8 +128,8 @@ impl AtHand {
 }
 
 impl Asker {
-    /// Of an opened model and the digest of its weights. The work is the caller's: the thread that runs it must be of the pool that computes,
-    /// as the first of a process is, or else be none that the pool waits for.
+    /// Returns the worker, whose thread must belong to the compute pool (as a process's first thread does), or be one that the pool never
+    /// waits for.
     pub fn new(model: LocalModel, digest: String) -> (Self, Worker) {
         let max_thinking = model.max_thinking();
         let kinds = model.engine().decoder().spec().layer_kinds();
@@ -155,8 +146,8 @@ impl Asker {
         (Asker { jobs, statuses, model, count: AtomicU64::new(0) }, worker)
     }
 
-    /// Of a palimpsest server's model, `http://host/v1#MODEL`. It answers anew; the log-probability of an answer that is given and masses
-    /// of single tokens are not on its wire.
+    /// Model of a palimpsest server, `http://host/v1#MODEL`. It generates answers; scoring given answers and single-token masses are
+    /// unsupported.
     pub fn of_server(address: &str) -> anyhow::Result<(Self, Worker)> {
         let endpoint = Endpoint::from_address(address, Patience::default())?;
         let card = endpoint.server_card()?;
@@ -173,7 +164,6 @@ impl Asker {
             template,
             thoughts,
             max_thinking: 0,
-            // The server knows the tokens that end an answer.
             stop: Vec::new(),
             context: card.context,
         };
@@ -184,7 +174,6 @@ impl Asker {
         Ok(Self::of(model, Engine::Server(Box::new(server))))
     }
 
-    /// As replies have it.
     pub fn card(&self) -> Value {
         let AtHand { text, digest, address, .. } = &*self.model;
         match address {
@@ -197,7 +186,7 @@ impl Asker {
         }
     }
 
-    /// Takes what was posted: the reply is its id.
+    /// Queues a trial; returns its id.
     pub fn ask(&self, runs: &Runs, body: &[u8]) -> Result<Value, ApiError> {
         let Posted { row, block, paths, remove, replace, note, look } = parsed(body)?;
         let asked = Asked { block, paths, remove, replace };
@@ -273,7 +262,7 @@ impl Asker {
         Ok(Job { id, row, dir: folder.dir().to_owned(), same, sessions, wanted, reading })
     }
 
-    /// Tokens of another model mean the same only where both cut texts alike.
+    /// Stored tokens are valid for another model only if both tokenise alike.
     fn check_tokens(&self, store: &AttentionStore, answer: &AnswerRow) -> Result<(), String> {
         let known = store.tokens.iter().all(|token| (*token as usize) < self.model.vocabulary);
         let text = self.model.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
@@ -286,12 +275,10 @@ impl Asker {
         }
     }
 
-    /// State and progress of a trial.
     pub fn status(&self, id: &str) -> Result<Value, ApiError> {
         Ok(json!(held(&self.statuses).get(id).ok_or_else(|| unknown(id))?))
     }
 
-    /// Ends a trial that waits or is under way.
     pub fn cancel(&self, body: &[u8]) -> Result<Value, ApiError> {
         #[derive(Deserialize)]
         struct Cancel {
@@ -307,12 +294,11 @@ impl Asker {
         Ok(json!({"id": id, "state": status.state}))
     }
 
-    /// Ends all of them.
     pub fn end(&self) {
         held(&self.statuses).values().for_each(|status| status.cancel.store(true, Ordering::Relaxed));
     }
 
-    /// The texts of an answer's tokens, where single tokens can be looked at: of the prompt with the session that each lies in, and of those generated.
+    /// Token texts of an answer, for single-token lookups: of the prompt (with session numbers) and of the answer.
     pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
         self.model.address.is_none().then_some(())?;
         let store = &case.attention.as_ref()?.store;
@@ -338,7 +324,6 @@ fn unknown(id: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
 }
 
-/// The work of the model.
 pub struct Worker {
     engine: Engine,
     model: Arc<AtHand>,
@@ -347,7 +332,6 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Answers what is asked until `stop` is set.
     pub fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let job = match self.waiting.recv_timeout(LOOK) {

@@ -1,7 +1,4 @@
-//! One answer with all that is known of it: `/api/case`.
-//!
-//! Everything is read when it is asked for: the answer's row by its place, one attention store, one file of measures, the rows of causes
-//! that name it.
+//! One answer with everything known about it: `/api/case`. Files are read on request.
 
 use std::path::PathBuf;
 
@@ -47,7 +44,6 @@ pub struct Case<'a> {
     history: Option<ShownCase>,
     memory: Option<(MemoryContext, Option<MemoryRows>)>,
     pub attention: Option<Attention>,
-    /// Measures of the question's and the answer's attention, where `palimpsest causes` wrote them.
     pub measures: Option<SessionMeasures>,
     lines: Vec<CauseLine>,
     contrasts: Vec<ContrastCauseRow>,
@@ -55,17 +51,15 @@ pub struct Case<'a> {
     warnings: Vec<String>,
 }
 
-/// An attention store, with its means over heads.
 pub struct Attention {
     pub path: PathBuf,
     pub store: AttentionStore,
     pub by_layer: ByLayer,
-    /// The row that is looked at first.
     pub viewer: Option<usize>,
 }
 
 impl Attention {
-    /// That of a row; `None` where none was recorded.
+    /// `None` if no attention was recorded.
     pub fn of(folder: &Folder, row: usize) -> Result<Option<Self>, String> {
         let Some(path) = folder.attention(row) else { return Ok(None) };
         let store = AttentionStore::load(&path).map_err(|error| error.to_string())?;
@@ -76,7 +70,7 @@ impl Attention {
 }
 
 impl<'a> Case<'a> {
-    /// Reads the files of a row of a run; `None` where the run has no such row.
+    /// Reads the files of a row; `None` if the run has no such row.
     pub fn open(folder: &'a Folder, row: usize) -> Option<Self> {
         let (_, _, condition) = folder.named(row)?;
         let name = folder.rows.get(row)?;
@@ -131,7 +125,6 @@ impl<'a> Case<'a> {
         Some(case)
     }
 
-    /// Numbers a session each.
     pub fn strips(&self) -> Vec<Strip> {
         let mut strips = Strips::of(&self.sessions);
         let layers = self.attention.as_ref().map(|attention| attention.by_layer.layers.as_slice());
@@ -146,7 +139,7 @@ impl<'a> Case<'a> {
         strips.made
     }
 
-    /// The reply; `at` is the row's number on the page, `run` that of its run.
+    /// `at`: row number on the page; `run`: number of its run.
     pub fn json(&self, at: usize, run: usize) -> Value {
         let Some(probe) = self.planned.probes.get(self.probe) else { return Value::Null };
         let query_time = self.history.as_ref().and_then(|history| history.query_time);
@@ -198,7 +191,7 @@ impl<'a> Case<'a> {
         let facts = &self.folder.facts[self.row];
         let rows: Vec<VerdictRow> = self.folder.read_all(VERDICTS, facts.verdicts.iter().copied());
         let judges = self.folder.thin.judges();
-        // Of one judge the last counts.
+        // The last verdict of each judge counts.
         let last =
             judges.iter().filter_map(|judge| Some((judge, rows.iter().rev().find(|row| judge.gave(row))?)));
         let of = |(judge, row): (&JudgeName, &VerdictRow)| {
@@ -360,7 +353,6 @@ impl<'a> Case<'a> {
     }
 }
 
-/// The object of a case with what its answer's row says.
 fn answered(row: &AnswerRow, case: Value) -> Value {
     let case = case
         .with("answer", row.answer.as_ref())
@@ -377,7 +369,7 @@ fn answered(row: &AnswerRow, case: Value) -> Value {
     case.with("tokens", Some(tokens))
 }
 
-/// A contrast, as replies have it: its values with the names of their parts in the file.
+/// Values with their field names in the file.
 fn contrast_json(contrast: &Contrast) -> Value {
     let parts = serde_json::to_value(contrast).unwrap_or_default();
     let of = |(part, value): (&String, &Value)| -> Vec<Value> {
@@ -407,7 +399,7 @@ fn memory_json(memory: &Memory) -> Value {
         .with("time", memory.time.as_ref())
 }
 
-/// Notes that only judges are shown: of the case, then of the probe.
+/// Notes shown to judges only: the case's, then the probe's.
 fn gold(case: &PlannedCase, probe: usize) -> Value {
     let of_probe = case.probes.get(probe).map(|probe| &probe.judge);
     let of_case = case.judge.iter().map(|(label, note)| ("case", label, note));

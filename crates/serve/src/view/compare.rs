@@ -1,4 +1,4 @@
-//! Two runs, or two conditions of one, on the questions that both were asked: what flipped.
+//! Compares two runs or conditions on their common questions: flipped answers.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::state::Runs;
 use palimpsest_data::statistics::mcnemar::mcnemar;
 use palimpsest_run::runs::condition::Condition;
 
-/// A condition of a run, `RUN:CONDITION` in addresses.
+/// Addressed as `RUN:CONDITION`.
 #[derive(Debug)]
 struct Side<'a> {
     folder: &'a Folder,
     condition: &'a Condition,
-    /// Rows of the page, by case and probe.
+    /// Page rows by case and probe.
     rows: BTreeMap<(&'a str, &'a str), usize>,
     first: usize,
 }
@@ -52,7 +52,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The comparison of two conditions: `/api/compare`.
+/// `/api/compare`.
 pub fn compare(runs: &Runs, a: &str, b: &str) -> Result<Value, String> {
     let (a, b) = (Side::of(runs, a)?, Side::of(runs, b)?);
     let verdicts = [&a, &b].map(|side| side.folder.shown_verdicts());

@@ -1,11 +1,10 @@
-//! Objects of replies, from which fields without a value are left out.
+//! JSON objects without absent fields.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// An object that is put together field by field.
 pub trait Fields {
-    /// This object with one more field, where there is a value for it.
+    /// Adds a field if there is a value.
     #[must_use]
     fn with(self, key: &str, value: Option<impl Serialize>) -> Self;
 }

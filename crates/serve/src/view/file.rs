@@ -1,7 +1,7 @@
-//! One file that works without a server: the page, and what it would ask for of some answers.
+//! A standalone HTML file: the page with embedded replies for some answers.
 //!
-//! Replies are those of the server, by their addresses. Attention by layer is a byte a number, which is within 0.2% of the largest of its row
-//! and layer; all else is as the files have it. Single heads and comparisons are left out.
+//! Attention by layer is quantised to a byte per number (error at most 0.2% of the maximum per row and layer). Single heads and comparisons
+//! are omitted.
 
 use serde_json::{Map, Value, json};
 
@@ -13,25 +13,23 @@ use super::state::{Entry, Runs, Shared};
 use super::table::Table;
 use super::trials;
 
-/// Answers by which the size is estimated.
 const SAMPLED: usize = 6;
 
-/// Which answers a file holds: those that have one of the words in each of the columns that are named.
+/// Answers that have one of the words in each named column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Names of columns of the table, of which one must have one of the words.
+    /// Alternative columns, and the accepted words.
     pub wanted: Vec<(Vec<&'static str>, Vec<String>)>,
 }
 
 impl Filter {
-    /// One of these words in one of these columns; nothing is asked without words.
+    /// Requires one of the words in one of the columns; ignored without words.
     pub fn push(&mut self, columns: &[&'static str], words: &[String]) {
         if !words.is_empty() {
             self.wanted.push((columns.to_vec(), words.to_vec()));
         }
     }
 
-    /// The rows of a table that it takes.
     pub fn rows(&self, table: &Table) -> Vec<usize> {
         let has = |row: usize, (columns, words): &(Vec<&'static str>, Vec<String>)| {
             let known = columns.iter().filter_map(|name| table.column(name));
@@ -43,14 +41,13 @@ impl Filter {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// Rows of the page, in their order.
+    /// Page rows in page order.
     pub rows: Vec<usize>,
     pub of: usize,
-    /// Bytes, about: of the page, and of as many answers as the first ones have on average.
+    /// Estimated file size, from a sample of the answers.
     pub bytes: u64,
 }
 
-/// The answers of a filter, and how large a file of them is.
 pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Result<Contents> {
     let held = runs.held();
     let table = Table::of(&held);
@@ -69,7 +66,7 @@ pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Resul
     Ok(Contents { bytes: page + table + known + each * rows.len() as u64, of: held.count(), rows })
 }
 
-/// The replies about one row, which has another number in the file.
+/// Replies about one row, renumbered for the file.
 fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
     let Some((run, folder, at)) = runs.located(row) else { return Vec::new() };
     let Some(case) = Case::open(folder, at) else { return Vec::new() };
@@ -81,7 +78,7 @@ fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
 }
 
 pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
-    // Ranks of these answers come with the table.
+    // The table includes these answers' ranks.
     for row in &contents.rows {
         let job =
             runs.held().located(*row).and_then(|(run, folder, at)| Some((run, at, folder.rank_job(at)?)));
@@ -99,7 +96,6 @@ pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Resul
     for (number, row) in contents.rows.iter().enumerate() {
         replies.extend(of_row(&held, *row, number));
         if let Some((_, folder, at)) = held.located(*row) {
-            // The number in the file, of a run that begins there.
             for mut trial in trials::of_run(folder, 0, Some(at)) {
                 trial["row"] = json!(number);
                 told.push(trial);

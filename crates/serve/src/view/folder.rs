@@ -1,7 +1,6 @@
-//! A run folder as the page knows it: which answers are planned, what is known of each, and where its rows stand in the files.
+//! A run folder as the page knows it: planned answers, their facts, and positions of rows in files.
 //!
-//! Texts stay in the files, so that memory does not grow with them: a row is read back by its place when somebody looks at it. Called by
-//! [`super::state`], which looks for new rows; nothing here is written.
+//! Texts stay on disk and are read on demand, so memory does not grow with them. [`super::state`] refreshes it. Never writes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -25,9 +24,7 @@ use palimpsest_run::runs::store::{
 };
 use palimpsest_run::runs::why_rows::{Label, WHY, WhyRow};
 
-/// Characters of a judge's reason in the table.
 const NOTE: usize = 140;
-/// Characters of an error in the table.
 const ERROR: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,12 +34,11 @@ pub struct RowName {
     pub condition: usize,
 }
 
-/// Ways in which the effect of a span on an answer was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Hidden from the question on, at all layers.
     Direct,
-    /// The same at a window of layers.
+    /// Hidden from the question on, at a window of layers.
     Window,
     Control,
     Total,
@@ -50,21 +46,19 @@ pub enum Way {
     Carrier,
     Subset,
     Surrogate,
-    /// Of a contrast: hidden from the question on, at all layers.
+    /// Contrast, hidden from the question on, at all layers.
     ContrastDirect,
     ContrastOther,
 }
 
-/// An effect, and its row's place.
 #[derive(Debug, Clone, Copy)]
 pub struct CauseAt {
-    /// In `causes.jsonl`, or `contrast-causes.jsonl`.
     pub place: Place,
     pub way: Way,
     pub seed: u64,
-    /// The role of its span, among the folder's roles.
+    /// Index into the folder's roles.
     role: Option<u8>,
-    /// Drop in nats; NaN where the row has none.
+    /// Drop in nats; NaN if absent.
     drop: f64,
 }
 
@@ -76,31 +70,30 @@ pub struct RowFacts {
     pub verdicts: Vec<Place>,
     pub replies: Vec<Place>,
     pub causes: Vec<CauseAt>,
-    /// Its label, the number of sessions of its certificate, and the row's place.
+    /// Label, certificate size in sessions, row position.
     pub why: Option<(Label, Option<usize>, Place)>,
     pub trials: Vec<Place>,
-    /// The ranks of its evidence; `None` until its files were read.
+    /// `None` until computed from the files.
     pub ranked: Option<Ranked>,
 }
 
-/// The largest effect of a role's spans on an answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoleEffect {
     pub drop: f64,
-    /// From 1, among all sessions of the answer.
+    /// Rank among the answer's sessions; 1 is the largest.
     pub rank: usize,
 }
 
 #[derive(Debug)]
 pub struct Folder {
     pub id: String,
-    /// The folder's header, plan (without queries and notes) and verdicts (reasons cut).
+    /// Header, plan (without queries and notes) and verdicts (with truncated reasons).
     pub thin: RunFolder,
     pub benchmark: &'static Benchmark,
     pub rows: Vec<RowName>,
     pub facts: Vec<RowFacts>,
     pub roles: Vec<String>,
-    /// The last seed of blocked sessions, whose rows count.
+    /// Latest control seed; only its rows count.
     pub seed: Option<u64>,
     pub judge: Option<JudgeName>,
     by_key: HashMap<AnswerKey, usize>,
@@ -112,7 +105,7 @@ pub struct Folder {
     changes: u64,
 }
 
-/// The files that are followed, in the order of [`Folder::files`].
+/// Followed files, in the order of [`Folder::files`].
 const FILES: [&str; 8] = [ANSWERS, VERDICTS, RUBRICS, REPLIES, CAUSES, CONTRAST_CAUSES, WHY, TRIALS];
 
 #[derive(Deserialize)]
@@ -159,7 +152,6 @@ struct DropHead {
 }
 
 impl Folder {
-    /// The run in `dir`, with the rows that it has by now.
     pub fn open(id: String, dir: &Path, judge: JudgeChoice<'_>) -> Result<Self, RunError> {
         let header = read_header(dir)?;
         let (plan, plan_places) = read_plan(&dir.join(PLAN))?;
@@ -185,7 +177,7 @@ impl Folder {
         let mut roles: Vec<String> = unique(evidence.map(|one| one.role.clone()));
         let anchors = benchmark.lens.anchors;
         roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role).unwrap_or(usize::MAX));
-        // A role is a byte in every effect.
+        // Effects store roles in a byte.
         roles.truncate(usize::from(u8::MAX));
         let facts = rows.iter().map(|_| RowFacts::default()).collect();
         let files = FILES.map(|name| Followed::new(dir.join(name)));
@@ -229,7 +221,6 @@ impl Folder {
         Some((case, case.probes.get(name.probe)?, condition))
     }
 
-    /// A planned case with its texts: queries, and notes that only judges see.
     pub fn whole_case(&self, case: usize) -> Option<PlannedCase> {
         self.read(PLAN, *self.plan_places.get(case)?)
     }
@@ -238,7 +229,7 @@ impl Folder {
         place.read(&self.dir().join(file)).ok().flatten()
     }
 
-    /// Rows of one of the folder's files; those that are no longer there are left out.
+    /// Reads rows by position; skips those no longer present.
     pub fn read_all<T: serde::de::DeserializeOwned>(
         &self,
         file: &str,
@@ -256,25 +247,24 @@ impl Folder {
         Some(self.dir().join(name))
     }
 
-    /// Verdicts of the judging that is shown, by row.
     pub fn shown_verdicts(&self) -> HashMap<usize, &VerdictRow> {
         let Some(judge) = &self.judge else { return HashMap::new() };
         let own = self.thin.verdicts.iter().filter(|row| judge.gave(row));
         own.filter_map(|row| Some((self.row_of(&row.key().owned())?, row))).collect()
     }
 
-    /// True if a verdict calls its answer right; of scores the best one is right. `None` where it says neither.
+    /// Scores count as right if maximal; `None` if undecided.
     pub fn is_right(&self, verdict: &VerdictRow) -> Option<bool> {
         let clean = Some(verdict).filter(|row| row.is_clean())?;
         Some(clean.worth(self.best_score())? >= 1.0)
     }
 
-    /// The best score of the benchmark's judges; 1 where they give none.
+    /// Maximum score of the benchmark's rubric; 1 without scores.
     pub fn best_score(&self) -> u32 {
         self.benchmark.rubric().verdict.most().unwrap_or(1)
     }
 
-    /// The effects of a way on a row, of the seed that counts.
+    /// Effects of one kind on a row, for the current seed.
     pub fn effects(&self, row: usize, way: Way) -> impl Iterator<Item = &CauseAt> {
         let seeded = matches!(way, Way::Direct | Way::Window);
         let all = self.facts.get(row).map(|facts| facts.causes.as_slice()).unwrap_or_default();
@@ -282,7 +272,6 @@ impl Folder {
         all.iter().filter(counts)
     }
 
-    /// The largest effect of the spans in a role on a row.
     pub fn effect_of(&self, row: usize, way: Way, role: usize) -> Option<RoleEffect> {
         let all: Vec<&CauseAt> = self.effects(row, way).filter(|one| one.drop.is_finite()).collect();
         let own = all.iter().filter(|one| one.role.map(usize::from) == Some(role));
@@ -313,13 +302,13 @@ impl Folder {
         warnings
     }
 
-    /// Rows whose files were read for ranks, and those that have such files.
+    /// (computed, total) rows with ranks.
     pub fn ranked(&self) -> (usize, usize) {
         let wanted = (0..self.rows.len()).filter(|row| self.wants_ranks(*row));
         wanted.fold((0, 0), |(done, of), row| (done + usize::from(self.facts[row].ranked.is_some()), of + 1))
     }
 
-    /// The first row whose files are still to be read, from `from` on.
+    /// The next row without ranks, from `from` on.
     pub fn next_rank_job(&self, from: usize) -> Option<(usize, RankJob)> {
         let row = (from..self.rows.len())
             .find(|row| self.wants_ranks(*row) && self.facts[*row].ranked.is_none())?;
@@ -421,7 +410,7 @@ impl Folder {
                 let row: AnswerRow = serde_json::from_slice(line)?;
                 let AnswerKey { case, probe, condition } = row.key().owned();
                 if let Some(facts) = self.facts_of(&case, &probe, &condition) {
-                    // Another answer has other ranks.
+                    // A new answer invalidates the ranks.
                     if facts.answer.as_ref().is_none_or(|before| before.attention != row.attention) {
                         facts.ranked = None;
                     }
@@ -507,7 +496,7 @@ pub fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// The plan without its texts, and where its cases stand in the file.
+/// The plan without texts, and the positions of its cases.
 fn read_plan(path: &Path) -> Result<(Vec<PlannedCase>, Vec<Place>), RunError> {
     let (mut plan, mut places, mut broken) = (Vec::new(), Vec::new(), None);
     let read = Followed::new(path.to_owned()).read(&mut |step| {

@@ -1,8 +1,6 @@
-//! A file of rows that is still being written: its lines as they come, each with its place in the file.
+//! Follows a growing JSONL file: new lines with their positions.
 //!
-//! Rows are read once and by a buffer; a later look reads what was appended since. A run that ends writes its files anew by rename, which
-//! is another file of the same name: then all of it is read again. Called by [`super::folder`], which keeps places of rows and not their
-//! texts, and by whoever wants one row back ([`Place::read`]).
+//! Each call reads what was appended. A finished run rewrites its files by rename; the new file is then read from the start.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -10,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-/// Bytes of a file that are one row, without the newline.
+/// Byte range of a row, without the newline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     offset: u64,
@@ -18,12 +16,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// The row at this place; `None` where the file was written anew since.
+    /// Reads the row; `None` if the file was rewritten.
     pub fn read<T: DeserializeOwned>(self, path: &Path) -> io::Result<Option<T>> {
         self.of(&mut File::open(path)?)
     }
 
-    /// The rows at some places of a file, those left out that are no longer there.
+    /// Reads rows, skipping those no longer present.
     pub fn read_all<T: DeserializeOwned>(
         path: &Path,
         places: impl IntoIterator<Item = Place>,
@@ -53,17 +51,16 @@ impl Place {
 
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// Nothing that was read of it holds any more.
+    /// The file was replaced: discard earlier rows.
     Restart,
-    /// A row, its place, and its number from 1.
+    /// Row, position, 1-based line number.
     Line(&'a [u8], Place, usize),
 }
 
-/// A file, and how far it was read.
 #[derive(Debug, Default)]
 pub struct Followed {
     path: PathBuf,
-    /// Number of the file, by which it differs from another of its name.
+    /// Inode, to detect replaced files.
     file: Option<u64>,
     read: u64,
     lines: usize,
@@ -74,7 +71,7 @@ impl Followed {
         Followed { path, ..Followed::default() }
     }
 
-    /// Reads what is new. A last line without its newline is left for the next time.
+    /// Reads new lines. An incomplete last line is left for the next call.
     pub fn read(&mut self, take: &mut dyn FnMut(Step<'_>)) -> io::Result<()> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
@@ -114,7 +111,7 @@ impl Followed {
     }
 }
 
-/// The file's number in its file system, where there are such numbers.
+/// Inode, where supported.
 #[cfg(unix)]
 fn number_of(metadata: &Metadata) -> Option<u64> {
     Some(std::os::unix::fs::MetadataExt::ino(metadata))

@@ -1,4 +1,4 @@
-//! The server of the page: this machine alone, what is got, and the frame around every request.
+//! HTTP server of the page: loopback only, mostly GET.
 
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
@@ -28,16 +28,12 @@ use crate::api::guard::Guard;
 use crate::api::listen;
 use crate::api::off_thread::{off_thread, panicked};
 
-/// Time between two looks at the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
-/// Most time that requests may go on after that.
+/// Grace period for running requests after a stop.
 const GRACE: Duration = Duration::from_secs(2);
-/// Most bytes of what is posted.
 const LONGEST_BODY: usize = 1 << 20;
-/// Paths that are posted to.
 const POSTED: [&str; 2] = ["/api/ask", "/api/cancel"];
 
-/// The address is not one of this machine's own.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0} can be reached from other machines, and the page has no key; leave --host at 127.0.0.1, and reach it through ssh -L from elsewhere"
@@ -48,9 +44,9 @@ struct App {
     runs: Shared,
     parts: Parts,
     guard: Guard,
-    /// The model at hand, if any.
+    /// Model from `--model`.
     asker: Option<Asker>,
-    /// The last table, by its stamp: ten thousand rows take a moment.
+    /// Cached table by stamp: ten thousand rows take a moment.
     table: Mutex<Option<(String, Arc<str>)>>,
 }
 
@@ -76,7 +72,6 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` is set.
     pub fn run(self, stop: &Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
         let (runs, stopped) = (app.runs.clone(), Arc::clone(stop));
@@ -99,7 +94,6 @@ impl Server {
             }
         });
         runtime.shutdown_background();
-        // It looks at the flag after each file.
         let _ = ranks.join();
         served
     }
@@ -111,7 +105,7 @@ async fn asked(stop: Arc<AtomicBool>) {
     }
 }
 
-/// Checks who asks, and ends a panic with its request.
+/// Middleware: access check and panic handling.
 async fn framed(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
     let served = async {
         app.guard.check(request.headers(), true)?;
@@ -220,7 +214,7 @@ fn got(app: &App, path: &str, query: &Query) -> Result<Response<Body>, ApiError>
         Some(Content::Json(text)) => Ok(json(text)),
         Some(Content::File(name, kind, bytes)) => {
             let mut response = sent(kind, bytes);
-            // Names are stems of letters, digits, hyphens and underscores.
+            // File names are stems of letters, digits, hyphens and underscores.
             if let Ok(value) = HeaderValue::from_str(&format!("attachment; filename=\"{name}\"")) {
                 response.headers_mut().insert(CONTENT_DISPOSITION, value);
             }

@@ -1,4 +1,4 @@
-//! Layers by sessions, heads by sessions: numbers of one answer's attention store.
+//! Attention of one answer by layers or heads and sessions.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,12 +19,11 @@ fn lists(values: ArrayView2<'_, f32>) -> Vec<Vec<f32>> {
     values.outer_iter().map(|row| row.to_vec()).collect()
 }
 
-/// (layers or heads, rows, spans) as lists by row, layer or head, span.
+/// (layers or heads, rows, spans) as nested lists: row, layer or head, span.
 fn by_row(values: ArrayView3<'_, f32>) -> Vec<Vec<Vec<f32>>> {
     values.axis_iter(Axis(1)).map(lists).collect()
 }
 
-/// The axes, which replies on layers have in common.
 fn axes(attention: &Attention) -> Value {
     let Attention { store, by_layer, .. } = attention;
     json!({
@@ -34,13 +33,13 @@ fn axes(attention: &Attention) -> Value {
 
 /// Means over heads: `/api/layers`.
 pub fn layers(attention: &Attention) -> Value {
-    // A store holds f32: more digits say nothing.
+    // Stores hold f32; more digits are noise.
     let numbers = |values: &Array3<f64>| by_row(values.mapv(|value| value as f32).view());
     let by_layer = &attention.by_layer;
     axes(attention).with("mass", Some(numbers(&by_layer.mass))).with("share", Some(numbers(&by_layer.share)))
 }
 
-/// The same with a byte a number, for files: a number is byte / 255 times the scale of its row and layer.
+/// Byte-quantised for files: value = byte / 255 * scale of the row and layer.
 pub fn layers_in_bytes(attention: &Attention) -> Value {
     let by_layer = &attention.by_layer;
     axes(attention)
@@ -81,7 +80,7 @@ pub fn heads(attention: &Attention, layer: usize) -> Result<Value, String> {
     }))
 }
 
-/// Value norms, output norms and attributions by layer, of one layer by head as well: `/api/measures`.
+/// Value norms, output norms and attributions by layer, for one layer also by head: `/api/measures`.
 pub fn measures(measures: &SessionMeasures, layer: Option<usize>) -> Result<Value, String> {
     let mean = |values: &Array4<f32>| {
         let heads = values.dim().1.max(1) as f64;

@@ -1,14 +1,11 @@
-//! A page over run folders, on which to find out why an answer is as it is.
+//! A page over run folders: why is an answer as it is?
 //!
-//! `palimpsest view` serves it on this machine alone, also while a run is being written; or one file holds it with what it shows. The files of
-//! a run are its whole truth: rows are read by their places, attention a file at a time, numbers are the lens'. Called by the command `view`;
-//! it changes nothing but `trials.jsonl`, to which trials are appended.
+//! Served by `palimpsest view` on loopback, also while a run is in progress, or exported as one file. Reads run folders on demand and
+//! writes only `trials.jsonl`. Numbers use the lens' definitions.
 //!
-//! - [`state`]: the runs, looked at again. [`folder`]: one run. [`follow`]: a file that grows. [`ranks`]: what a file an answer tells.
-//! - [`runs`], [`table`], [`search`], [`case`], [`maps`], [`compare`]: what the page asks for. [`sessions`], [`strip`], [`roles`]: parts of a case.
-//!   [`fields`]: their objects.
-//! - [`take`], [`snippets`], `picture`, [`mod@file`]: what one takes away. [`trials`]: answers asked again, by [`ask`] and [`reading`].
-//! - [`replies`]: addresses and what they answer. `http`: the server. [`page`]: the page.
+//! - State: [`state`] (all runs), [`folder`] (one run), [`follow`] (a growing file), [`ranks`] (per-answer files).
+//! - Replies: [`replies`], [`runs`], [`table`], [`search`], [`maps`], [`compare`], [`case`] with [`sessions`], [`strip`], [`roles`], [`fields`].
+//! - Export: [`take`], [`snippets`], `picture`, [`mod@file`]. Trials: [`trials`], [`ask`], [`reading`]. Serving: `http`, [`page`].
 
 pub mod ask;
 pub mod case;

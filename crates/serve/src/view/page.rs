@@ -1,7 +1,6 @@
-//! The page: one HTML file of its own parts, with a policy that lets it run its own script and style and speak to this server alone.
+//! The page: one HTML file whose Content-Security-Policy allows its own script and style, and this server.
 //!
-//! The parts stand in `page/` and are plain JavaScript and CSS. Whoever changes them has them read from the folder at each request
-//! ([`Parts::Folder`]); else they are those of the program.
+//! Sources are plain JavaScript and CSS in `page/`. [`Parts::Folder`] rereads them on each request during development.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,14 @@ mod parts;
 
 const TITLE: &str = "palimpsest view";
 
-/// Source of the page's parts.
 #[derive(Debug, Clone, Default)]
 pub enum Parts {
     #[default]
     Own,
-    /// In a folder, for those who change them.
+    /// Read from a folder on each request, for development.
     Folder(PathBuf),
 }
 
-/// A page, and its Content-Security-Policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub html: String,
@@ -34,7 +31,7 @@ pub struct Page {
 }
 
 impl Parts {
-    /// The page, with replies in it where it is to work without a server.
+    /// The page, with embedded replies if it has to work without a server.
     pub fn page(&self, embedded: Option<&str>) -> std::io::Result<Page> {
         let (html, style, script) = match self {
             Parts::Own => {
@@ -56,7 +53,7 @@ impl Parts {
             digest(&script),
             digest(&style)
         );
-        // A file has no headers to hold its policy.
+        // Files have no headers, so the policy goes into a meta tag.
         let meta = match embedded {
             Some(_) => {
                 let policy = policy.replace("connect-src 'self'", "connect-src 'none'");
@@ -73,12 +70,12 @@ impl Parts {
     }
 }
 
-/// JSON that no text in it can end: `<` occurs in strings alone, where it may be written by its number.
+/// Escapes JSON for a script element: `<` occurs only in strings.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// Body, style and script of a folder's files: scripts in the order of their names.
+/// Body, style and scripts (by file name) of a folder.
 fn read(folder: &Path) -> std::io::Result<(Cow<'static, str>, String, String)> {
     let text = |name: &str| std::fs::read_to_string(folder.join(name));
     let entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;

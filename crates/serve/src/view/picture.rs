@@ -1,4 +1,4 @@
-//! A case's strip and map as the figures draw them: `/api/figure.svg`.
+//! A case's strip and map as rendered figures: `/api/figure.svg`.
 
 use ndarray::{Array2, Axis};
 
@@ -14,7 +14,7 @@ pub struct Caption {
     pub segment: String,
 }
 
-/// Numbers of each session by their keys, the first where none is named.
+/// Session values of the given strips; the first strip without `keys`.
 pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<String, String> {
     let all = case.strips();
     let known = || all.iter().map(|one| one.key.as_str()).collect::<Vec<_>>().join(", ");
@@ -59,7 +59,7 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
     Ok(strip(caption.title, caption.origin, axis.to_owned(), &numbers).svg)
 }
 
-/// Layers by sessions, of some rows together: each weighs as many tokens as it has. The viewer's alone where none is named.
+/// Layers by sessions, averaged over rows weighted by tokens; the viewer's row without `rows`.
 pub fn map_svg(case: &Case<'_>, caption: Caption, scale: Scale, rows: &[usize]) -> Result<String, String> {
     let attention = case.attention.as_ref().ok_or("no attention was recorded for this answer")?;
     let (store, by_layer) = (&attention.store, &attention.by_layer);

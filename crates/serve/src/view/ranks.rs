@@ -1,8 +1,7 @@
-//! The ranks of an answer's evidence among what it was shown, and the stages of its facts in a memory system.
+//! Ranks of an answer's evidence by attention, and stages of its facts in a memory system.
 //!
-//! Both take files of the answer's own: an attention store of a megabyte, a memory system's rows. A thread beside the page reads them one
-//! answer after the other ([`super::state`]), and the table fills up meanwhile. Ranks and means are those of the lens: over heads, and over
-//! the layers that see the whole prompt.
+//! A background thread reads the per-answer files ([`super::state`]), and the table fills up meanwhile. Definitions are the lens': means
+//! over heads and over layers that see the whole prompt.
 
 use std::path::PathBuf;
 
@@ -24,40 +23,34 @@ use palimpsest_run::runs::rows::AnswerRow;
 /// Stages before attention: written, kept, retrieved, shown.
 pub const STAGES: usize = 4;
 
-/// A role's place among what an answer was shown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoleMass {
-    /// The query's mass on the session that plays it, or holds what does; of several the largest.
+    /// Query mass on the session with the role; the largest of several.
     pub mass: f64,
-    /// From 1, among the sessions shown.
+    /// Rank among the shown sessions; 1 is the largest.
     pub rank: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FactStages {
     pub role: String,
-    /// One of two sides, where it is.
     pub side: Option<Side>,
     pub sessions: Vec<usize>,
     pub stages: [Known; STAGES],
 }
 
-/// Ranks and stages of an answer's evidence, by its files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranked {
     pub masses: Vec<Option<RoleMass>>,
-    /// The facts that the question needs, under a memory system.
+    /// Facts that the question needs, with a memory system.
     pub facts: Vec<FactStages>,
-    /// Why the files could not be read.
     pub fault: Option<String>,
 }
 
-/// An answer whose files are to be read.
 #[derive(Debug)]
 pub struct RankJob {
     pub dir: PathBuf,
     pub benchmark: &'static Benchmark,
-    /// The planned case, texts or not.
     pub case: PlannedCase,
     pub probe: usize,
     pub memory: Option<MemoryContext>,
@@ -95,7 +88,7 @@ impl RankJob {
     }
 }
 
-/// The stages of the facts that a probe needs, by a memory system's rows on the case.
+/// Stages of the probe's facts, from the memory system's rows on the case.
 pub fn stages(
     (benchmark, case, probe): (&'static Benchmark, &PlannedCase, usize),
     memory: &MemoryContext,
@@ -123,13 +116,13 @@ pub fn stages(
 }
 
 impl Ranked {
-    /// The fact that a loss is told of: the newer side's, else the first.
+    /// The fact whose loss is reported: the newer side's, else the first.
     pub fn fact(&self) -> Option<&FactStages> {
         self.facts.iter().find(|fact| fact.side == Some(Side::Newer)).or(self.facts.first())
     }
 }
 
-/// The kind of layers that means are over: those that see the whole prompt where there are any.
+/// Kind of layers to average: full-attention layers if there are any.
 pub fn kind_of(layers: &[Layer]) -> Option<LayerKind> {
     LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind))
 }

@@ -1,7 +1,7 @@
-//! One answer of a run asked again with something changed, beside what was.
+//! Asks a run's answer again with changes.
 //!
-//! Ablations and metrics are those of the causes of a run ([`palimpsest_core::ablate`]): the old answer is read under teacher forcing before
-//! and after the change, and a new one is generated.
+//! Ablations and metrics of [`palimpsest_core::ablate`]: the old answer is scored by teacher forcing before and after the change, and a new
+//! one is generated.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ use palimpsest_run::runs::causes::CauseError;
 use palimpsest_run::runs::causes::case::pair;
 use palimpsest_run::runs::rows::{AnswerRow, Contrast, ValueLogP};
 
-/// Why there is no trial.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     #[error("{0}")]
@@ -43,25 +42,23 @@ impl TrialError {
     }
 }
 
-/// The changes of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Asked {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub block: Vec<Block>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathBlock>,
-    /// Sessions that are taken out, all behind them read again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// Sessions in whose place neutral text of equal length stands.
+    /// Sessions to replace by neutral text of equal length.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replace: Vec<String>,
 }
 
-/// Windows of layers, half-open; all where absent.
+/// Half-open layer windows; all layers if absent.
 type Windows = Option<Vec<[usize; 2]>>;
 
-/// Sessions hidden from everything from the question on.
+/// Sessions hidden from the question on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
@@ -74,48 +71,40 @@ pub struct Block {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathBlock {
-    /// A span, `question` for everything from the question on, `answer` for the positions that predict the answer.
+    /// Span name; `question`: everything from the question on; `answer`: positions that predict the answer.
     from: String,
-    /// The span that these do not see.
     to: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layers: Windows,
 }
 
-/// Rows whose attention to single tokens is looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum LookFrom {
     Question,
-    /// The positions that predict the answer behind its thought.
+    /// Positions that predict the answer after its thought.
     Answer,
-    /// The positions that predict some generated tokens, half-open.
+    /// Positions that predict a half-open range of generated tokens.
     Generated([usize; 2]),
     Tokens([usize; 2]),
 }
 
-/// Word of a trial's progress: what is done, and how many of how many tokens.
+/// Progress callback: phase, done, total tokens.
 pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
 
-/// The model that is asked.
 pub enum Engine {
     Local(Box<Session>),
-    /// Behind a palimpsest server, which generates and tells no log-probability of an answer that is given.
     Server(Box<ServerModel>),
 }
 
-/// An answer that is asked again.
 pub struct Reading {
-    /// Its attention store, which holds its tokens.
     pub store: AttentionStore,
     pub row: AnswerRow,
     pub sampling: Sampling,
     pub stops: Vec<String>,
-    /// Set where the trial is to end.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// The texts and layers of the model at hand.
 pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
 
 fn wrong<T>(message: String) -> Result<T, TrialError> {
@@ -140,7 +129,7 @@ impl Reading {
         query.ok_or_else(|| TrialError::Asked(none.to_owned()))
     }
 
-    /// The tokens of a session before the question.
+    /// Tokens of a session before the question.
     fn session(&self, label: &str) -> Result<Range<usize>, TrialError> {
         let question = self.query()?.start;
         match self.store.keys.iter().find(|span| span.label == label && !span.is_empty()) {
@@ -154,7 +143,7 @@ impl Reading {
         !self.cancel.load(Ordering::Relaxed)
     }
 
-    /// The prompt's tokens after a change, the first of its question among them, and the keys that are hidden.
+    /// Changed prompt tokens, the index of the question's first token, and hidden keys.
     fn changed(
         &self,
         (text, kinds): Known<'_>,
@@ -171,7 +160,7 @@ impl Reading {
         let removed: Vec<Range<usize>> =
             asked.remove.iter().map(|label| self.session(label)).collect::<Result<_, _>>()?;
         let is_removed = |at: &usize| removed.iter().any(|range| range.contains(at));
-        // Place of a token in what is left; of one that is gone that of the next.
+        // New index of a token; of a removed one, that of the next token.
         let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(before)).count();
         let there = |range: Range<usize>| moved(range.start)..moved(range.end);
         let end = usize::MAX;
@@ -207,8 +196,7 @@ impl Reading {
         Ok((without(&tokens, &removed), moved(question), holes))
     }
 
-    /// Reads the old answer before and after the change, and generates a new one: what was and what came, as replies have them. `told` hears
-    /// of progress, `heard` of the new answer so far.
+    /// Scores the old answer before and after the change and generates a new one. `told` receives progress, `heard` the partial answer.
     pub fn trial(
         &self,
         engine: &mut Engine,
@@ -238,7 +226,6 @@ impl Reading {
         Ok([then, now.with("thought", thought)])
     }
 
-    /// Reads the old answer and the question's values before and after the change.
     fn old_answer(
         &self,
         session: &mut Session,
@@ -293,7 +280,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Generates an answer as the run did: its text, why it ended, its thought.
+    /// Generates an answer with the run's settings: text, stop reason, thought.
     fn answer(
         &self,
         model: &mut dyn Backend,
@@ -325,7 +312,7 @@ impl Reading {
                 Event::Token(chosen) => {
                     tokens.push(chosen.token);
                     told("answering", tokens.len(), self.sampling.max_new_tokens);
-                    // A text that cannot be shown yet is shown later.
+                    // Undecodable text is shown later.
                     if let Ok(text) = text.tokenizer.decode(&tokens, true) {
                         heard(&text);
                     }
@@ -339,7 +326,7 @@ impl Reading {
         Ok((split.answer.unwrap_or_default(), json!(stop), split.thought))
     }
 
-    /// The attention of some rows to every token of the prompt before them, mean over heads and softmax layers that see all of it.
+    /// Attention of the rows to each earlier prompt token, averaged over heads and full-attention softmax layers.
     pub fn look(
         &self,
         session: &mut Session,
@@ -404,7 +391,7 @@ impl Reading {
     }
 }
 
-/// The two values that were read, with the names of their parts in the file.
+/// Both values with their field names in the file.
 fn values_json(contrast: &Contrast, read: PairLogP) -> Value {
     let of = |value: &ValueLogP, log_p: f64| {
         let parts = serde_json::to_value(contrast).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Replies to the page, by address: the same for the server and for a file that works without one.
+//! Replies to the page by path; used by the server and by exported files.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ use palimpsest_data::ground::file_stem::file_stem;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     Json(String),
-    /// A file to download: its name, its type, its bytes.
+    /// Download: name, content type, bytes.
     File(String, &'static str, Vec<u8>),
 }
 
@@ -31,7 +31,7 @@ impl Content {
     }
 }
 
-/// The names and values behind an address' question mark.
+/// Query string parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Query(BTreeMap<String, String>);
 
@@ -44,7 +44,6 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A value that may be left out.
     pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let wrong =
@@ -52,7 +51,6 @@ impl Query {
         text.parse().map(Some).map_err(|_| wrong())
     }
 
-    /// The numbers in `rows`.
     fn rows(&self) -> Result<Option<Vec<usize>>, ApiError> {
         let number = |text: &str| {
             text.trim().parse().map_err(|_| ApiError::field("rows", format!("`{text}` is no row")))
@@ -77,7 +75,6 @@ fn wrong(message: String) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, None, message)
 }
 
-/// The run and the row of an address' `row`.
 fn located<'a>(runs: &'a Runs, query: &Query) -> Result<(usize, usize, &'a Folder, usize), ApiError> {
     let row: usize = query.needed("row")?;
     let located = runs.located(row).map(|(run, folder, at)| (row, run, folder, at));
@@ -96,13 +93,12 @@ fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
     read.ok_or_else(|| not_found(format!("no attention was recorded for row {row}")))
 }
 
-/// All runs, and the model at hand.
 pub fn runs_json(runs: &Runs, model: Option<Value>) -> Value {
     json!({"stamp": runs.stamp(), "version": env!("CARGO_PKG_VERSION"), "runs": runs::of_all(runs)})
         .with("model", model)
 }
 
-/// The reply at a path that is got; `None` where there is nothing.
+/// Reply to a GET; `None` for unknown paths.
 pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, ApiError> {
     let content = match path {
         "/api/stamp" => Content::of(&json!({"stamp": runs.stamp()})),
@@ -166,7 +162,7 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<Content>, 
     Ok(Some(content))
 }
 
-/// Single tokens: a run's files have none.
+/// Single tokens, which run files lack.
 fn tokens(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
     let store = attention(runs, query)?.store;
     let about = "a run's files hold attention by session: the question's tokens and the answer's are one row each, their mean. Single \
@@ -193,7 +189,6 @@ fn numbers(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
     Ok(csv(&format!("{}-{}-{of}.csv", stem("case"), stem("probe")), bytes))
 }
 
-/// A picture of a case, in the look of the figures.
 #[cfg(feature = "figures")]
 fn figure(runs: &Runs, query: &Query) -> Result<Content, ApiError> {
     use super::picture::{Caption, map_svg, strip_svg};

@@ -1,10 +1,10 @@
-//! Sessions of a prompt and the parts that they play.
+//! Sessions of a prompt and their roles.
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::{Benchmark, QUERY};
 
-/// The row whose attention over the history is looked at first: the query's, else that of the benchmark's viewer.
+/// Attention row displayed first: the query's, else the benchmark's viewer.
 pub fn viewer(store: &AttentionStore, benchmark: &Benchmark) -> Option<usize> {
     let row = |name: &str| {
         let is =
@@ -14,13 +14,13 @@ pub fn viewer(store: &AttentionStore, benchmark: &Benchmark) -> Option<usize> {
     row(QUERY).or_else(|| row(benchmark.lens.viewer()))
 }
 
-/// The keys that are sessions, events, memories, in the order of the file.
+/// Indices of session, event or memory keys, in file order.
 pub fn session_spans(store: &AttentionStore) -> impl Iterator<Item = usize> {
     let is = |(_, span): &(usize, &Span)| span.segment().is_some() && !span.overlay && !span.is_empty();
     store.keys.iter().enumerate().filter(is).map(|(key, _)| key)
 }
 
-/// True if a session plays a part, or holds a span that does.
+/// True if the session has the role, or contains a span that has.
 pub fn holds(store: &AttentionStore, key: usize, role: &str) -> bool {
     let Some(session) = store.keys.get(key) else { return false };
     let inside =

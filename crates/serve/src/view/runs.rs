@@ -1,4 +1,4 @@
-//! A summary of each run: its header, judges, progress and files.
+//! Run summaries: header, judges, progress, files.
 
 use serde_json::{Value, json};
 
@@ -31,13 +31,12 @@ impl Shape {
         Shape { layers, heads: store.mass.dim().1 }
     }
 
-    /// Its layers as replies have them.
     pub fn layers_json(layers: &[Layer]) -> Value {
         layers.iter().map(|layer| json!({"index": layer.index, "kind": layer.kind.key()})).collect()
     }
 }
 
-/// All runs, as `/api/runs` has them.
+/// `/api/runs`.
 pub fn of_all(runs: &Runs) -> Vec<Value> {
     let of = |(at, entry): (usize, &Entry)| match entry {
         Entry::Broken { id, dir, error } => {
@@ -85,7 +84,6 @@ fn of_run(at: usize, folder: &Folder) -> Value {
         .with("warnings", Some(folder.warnings()))
 }
 
-/// That of the first attention store that can be read.
 fn shape(folder: &Folder) -> Option<Shape> {
     let path = (0..folder.rows.len()).find_map(|row| folder.attention(row))?;
     AttentionStore::load(&path).ok().map(|store| Shape::of(&store))

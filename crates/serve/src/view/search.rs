@@ -1,6 +1,4 @@
-//! Rows whose texts hold some words, found by reading the files once from their beginning.
-//!
-//! Nothing is kept of the texts, so that memory does not grow with them. Letters of either case are alike.
+//! Case-insensitive full-text search over rows. Scans the files; keeps no texts in memory.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -16,9 +14,8 @@ use palimpsest_run::runs::store::{ANSWERS, PLAN, VERDICTS};
 pub enum Field {
     Query,
     Answer,
-    /// The thought before it.
     Thought,
-    /// Notes that only judges are shown.
+    /// Notes shown to judges only.
     Gold,
     Reason,
     History,
@@ -47,7 +44,6 @@ impl FromStr for Field {
     }
 }
 
-/// The rows of all runs whose texts hold `words`, ascending.
 pub fn search(runs: &Runs, words: &str, fields: &[Field]) -> std::io::Result<Vec<usize>> {
     let words = words.to_lowercase();
     let mut found = Vec::new();
@@ -71,7 +67,7 @@ fn in_run(folder: &Folder, words: &str, fields: &[Field]) -> std::io::Result<BTr
     if wants(Field::Query) || wants(Field::Gold) {
         let mut at = 0;
         each(folder, PLAN, |line| {
-            // A case without the words is not taken apart.
+            // Parse only cases that contain the words.
             if let Ok(case) = serde_json::from_slice::<PlannedCase>(line) {
                 let note = |note: &serde_json::Value| holds(&text_of(note));
                 if wants(Field::Gold) && case.judge.values().any(note) {
@@ -88,7 +84,7 @@ fn in_run(folder: &Folder, words: &str, fields: &[Field]) -> std::io::Result<BTr
         })?;
     }
     if wants(Field::Answer) || wants(Field::Thought) {
-        // Of a key the last row counts.
+        // The last row of a key counts.
         each(folder, ANSWERS, |line| {
             let Ok(row) = serde_json::from_slice::<AnswerRow>(line) else { return };
             let Some(at) = folder.row_of(&row.key().owned()) else { return };
@@ -112,7 +108,7 @@ fn in_run(folder: &Folder, words: &str, fields: &[Field]) -> std::io::Result<BTr
     }
     if wants(Field::History) {
         for (at, case) in folder.thin.plan.iter().enumerate() {
-            // A case that cannot be read says so where it is opened.
+            // Unreadable cases report their error when opened.
             let Ok(Some(shown)) = folder.thin.shown(&case.case) else { continue };
             let mut turns = shown.segments.iter().flat_map(|segment| &segment.turns);
             if turns.any(|turn| holds(&turn.content)) {

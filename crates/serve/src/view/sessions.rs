@@ -1,4 +1,4 @@
-//! The history of one answer: what it was shown and what it was not, with texts, parts and tokens.
+//! History of one answer: shown and dropped sessions with texts, roles and tokens.
 
 use std::collections::BTreeMap;
 
@@ -19,23 +19,21 @@ use palimpsest_run::runs::store::{ShownCase, ShownSegment};
 
 #[derive(Debug, Clone, Default)]
 pub struct Session {
-    /// Name of its span: `session[3]`, `memory[0]`.
+    /// Span name: `session[3]`, `memory[0]`.
     pub label: String,
-    /// Original index; of a memory its rank.
+    /// Original index; rank of a memory.
     pub index: usize,
     kind: String,
     number: Option<usize>,
     time: Option<String>,
-    /// Its part, where it has one as a whole.
     pub role: Option<String>,
     pub holds: Option<String>,
-    /// The key of the attention store that it is.
     pub span: Option<usize>,
     pub tokens: Option<[usize; 2]>,
     shown: bool,
     dropped: bool,
     evidence: Vec<PlannedEvidence>,
-    /// Its text; absent where no file has it.
+    /// Absent if no file has the text.
     pub turns: Option<Vec<Turn>>,
 }
 
@@ -61,7 +59,7 @@ impl Session {
         found["turn"] = json!(turn);
         let content = self.turns.as_ref().and_then(|turns| turns.get(turn)).map(|turn| turn.content.as_str());
         if let (Some(bytes), Some(content)) = (&evidence.bytes, content) {
-            // Pages count in UTF-16.
+            // JavaScript strings are UTF-16.
             let at = |byte: usize| content.get(..byte).map(|text| text.encode_utf16().count());
             if let (Some(from), Some(to)) = (at(bytes.start), at(bytes.end)) {
                 found["chars"] = json!([from, to]);
@@ -71,19 +69,17 @@ impl Session {
     }
 }
 
-/// The files and rows that sessions are put together from.
 #[derive(Debug)]
 pub struct Sources<'a> {
     pub folder: &'a Folder,
     pub answer: Option<&'a AnswerRow>,
     pub store: Option<&'a AttentionStore>,
     pub history: Option<&'a ShownCase>,
-    /// The memory system of its condition, with its rows on the case.
     pub memory: Option<(&'a MemoryContext, Option<&'a MemoryRows>)>,
 }
 
 impl Sources<'_> {
-    /// The memories shown, by rank, then the history, in order.
+    /// Memories by rank, then history in order.
     pub fn sessions(&self, row: usize) -> Vec<Session> {
         let mut sessions = self.memories(row);
         sessions.extend(self.of_history(row));
@@ -107,7 +103,7 @@ impl Sources<'_> {
             session.holds =
                 store.keys.iter().find(inside).and_then(|one| one.role.clone()).or(session.holds.take());
         }
-        // In the order of the prompt, what was not shown behind what comes before it in the history.
+        // Prompt order; dropped sessions follow their predecessor in the history.
         let mut order: BTreeMap<usize, usize> = BTreeMap::new();
         let mut last = 0;
         for (at, session) in sessions.iter().enumerate() {
@@ -183,7 +179,6 @@ impl Sources<'_> {
                 ..Session::default()
             }
         };
-        // Memories that did not fit keep their ranks.
         let ranks = (0..).filter(|rank| !answer.dropped_sessions.contains(rank));
         ranks.zip(ids).map(of).collect()
     }

@@ -1,4 +1,4 @@
-//! A view as a command, and as lines of Python.
+//! The view of an answer as a shell command and as Python.
 
 use std::path::Path;
 
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use palimpsest_data::ground::file_stem::file_stem;
 use palimpsest_run::runs::rows::AnswerKey;
 
-/// The view of an answer of the run in `dir` as a command and as Python.
 pub fn snippets(dir: &Path, AnswerKey { case, probe, condition }: AnswerKey<&str>, attention: bool) -> Value {
     let dir = dir.display().to_string();
     let mut names = vec![format!("--case {}", shell(case)), format!("--probe {}", shell(probe))];
@@ -32,7 +31,7 @@ pub fn snippets(dir: &Path, AnswerKey { case, probe, condition }: AnswerKey<&str
     json!({"command": format!("palimpsest view {}", shell(&dir)), "file": html, "python": python})
 }
 
-/// A text as one word of a shell.
+/// Quotes a shell word.
 fn shell(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
@@ -41,7 +40,7 @@ fn shell(text: &str) -> String {
     }
 }
 
-/// A text as Python writes it: JSON's escapes are Python's.
+/// Python string literal; JSON escapes are valid Python.
 fn text(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }

@@ -1,7 +1,7 @@
-//! The runs that a page shows, looked at again when somebody asks.
+//! Runs shown by the page, refreshed on request.
 //!
-//! One lock holds them all: requests of one person take turns, and reading what was appended takes milliseconds. The ranks of evidence take
-//! a file an answer, and are read by a thread of their own, which holds the lock only to fetch and to bring.
+//! One lock for all: reading appended rows takes milliseconds. A separate thread computes evidence ranks and locks only to fetch jobs and
+//! store results.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,10 @@ use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::store::HEADER;
 
-/// Least time between two looks at the folders.
 const LOOK: Duration = Duration::from_millis(400);
-/// Wait of the thread of ranks where there is nothing to read.
 const IDLE: Duration = Duration::from_millis(500);
-/// Rows whose ranks come in before the page is told.
+/// New ranks between updates of the page.
 const TOLD: usize = 250;
-/// Depth to which folders of runs are looked for.
 const DEPTH: usize = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +27,6 @@ pub struct NoRun {
     dir: PathBuf,
 }
 
-/// A folder of a run, whether or not it can be read.
 #[derive(Debug)]
 pub enum Entry {
     Run(Box<Folder>),
@@ -70,7 +66,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// The runs in some folders, and in the folders within these.
+    /// Finds runs in the given folders and their subfolders.
     pub fn open(given: &[PathBuf], judge: Option<String>) -> Result<Self, NoRun> {
         for dir in given {
             if runs_in(dir, DEPTH).is_empty() {
@@ -83,7 +79,7 @@ impl Runs {
         Ok(runs)
     }
 
-    /// Looks for new rows and runs, unless that was done a moment ago.
+    /// Rereads rows and runs, unless done within `LOOK`.
     pub fn refresh(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.look();
@@ -134,7 +130,7 @@ impl Runs {
         names.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| dir.display().to_string())
     }
 
-    /// The readable runs, with their numbers and the number of the first of their rows.
+    /// Readable runs: run number, page number of its first row, folder.
     pub fn readable(&self) -> impl Iterator<Item = (usize, usize, &Folder)> {
         let mut first = 0;
         self.entries.iter().enumerate().filter_map(move |(at, entry)| {
@@ -145,7 +141,7 @@ impl Runs {
         })
     }
 
-    /// The run of a row of the page, with the run's number, and the row's number in the run.
+    /// Resolves a page row: run number, folder, row in the run.
     pub fn located(&self, row: usize) -> Option<(usize, &Folder, usize)> {
         let mut all = self.readable();
         let (at, from, folder) =
@@ -157,13 +153,13 @@ impl Runs {
         self.readable().map(|(.., folder)| folder.rows.len()).sum()
     }
 
-    /// Rows whose ranks were read, and those that have some.
+    /// (computed, total) rows with ranks.
     pub fn ranked(&self) -> (usize, usize) {
         let all = self.readable().map(|(.., folder)| folder.ranked());
         all.fold((0, 0), |(done, of), (one, all)| (done + one, of + all))
     }
 
-    /// A text that is another one after anything changed.
+    /// Changes whenever the state changes.
     pub fn stamp(&self) -> String {
         let mut hasher = DefaultHasher::new();
         for (entry, header) in self.entries.iter().zip(&self.headers) {
@@ -191,7 +187,7 @@ fn signature(path: &Path) -> Option<(u64, SystemTime)> {
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
-/// The runs in a folder: itself, or else those in its folders.
+/// `dir` if it is a run, else the runs in its subfolders.
 fn runs_in(dir: &Path, depth: usize) -> Vec<PathBuf> {
     if dir.join(HEADER).is_file() {
         return vec![dir.to_owned()];
@@ -204,7 +200,6 @@ fn runs_in(dir: &Path, depth: usize) -> Vec<PathBuf> {
     folders.iter().flat_map(|folder| runs_in(folder, depth)).collect()
 }
 
-/// The runs, shared by requests and by the thread of ranks.
 #[derive(Debug, Clone)]
 pub struct Shared(Arc<Mutex<Runs>>);
 
@@ -213,7 +208,7 @@ impl Shared {
         Shared(Arc::new(Mutex::new(runs)))
     }
 
-    /// The runs as they were last looked at. A request that panicked left them whole: nothing is changed but by refreshing.
+    /// Current state. Poisoning is ignored: only refreshes modify it.
     pub fn held(&self) -> MutexGuard<'_, Runs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +219,7 @@ impl Shared {
         runs
     }
 
-    /// Reads ranks until `stop` is set, or until there are none left where `once`.
+    /// Computes ranks until `stop` is set; with `once`, until none are left.
     pub fn read_ranks(&self, stop: &AtomicBool, once: bool) {
         let mut from = 0;
         while !stop.load(Ordering::Relaxed) {

@@ -1,7 +1,6 @@
-//! Numbers of one answer, a session each: attention, effects, controls, norms, whichever its files have.
+//! Per-session values of one answer: attention, effects, controls, norms.
 //!
-//! Definitions are the lens' own ([`palimpsest_analysis::lens::causes`], [`palimpsest_analysis::lens::layers`]); nothing is computed here that a table of the lens
-//! computes in another way.
+//! Uses the lens' definitions ([`palimpsest_analysis::lens::causes`], [`palimpsest_analysis::lens::layers`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,14 +22,14 @@ use palimpsest_run::runs::causes::control_pool::Pools;
 use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow};
 use palimpsest_run::runs::causes::session_measures::SessionMeasures;
 
-/// Quantiles of the controls that are drawn as a band.
+/// Quantiles of the controls, drawn as a band.
 const BAND: [f64; 2] = [0.025, 0.975];
-/// Controls without which there is no band.
+/// Minimum number of controls for a band.
 const LEAST: usize = 4;
 
 const OF_CONTROLS: &str = "median effect of random text of the session's length";
 
-/// One number a session, as replies have it.
+/// One value per session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Strip {
     pub key: String,
@@ -44,7 +43,7 @@ pub struct Strip {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     pub values: Vec<Option<f64>>,
-    /// The number of no effect at all, by session or for all.
+    /// Value without any effect, per session or common.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +77,7 @@ impl Strip {
         Strip { baseline: Some(values), baseline_about: Some(about), ..self }
     }
 
-    /// With the middle of the controls' effects as a band; too few give none.
+    /// Adds the control band, given at least `LEAST` controls.
     fn with_band(self, drops: &[f64]) -> Self {
         let mut sorted: Vec<f64> = drops.iter().copied().filter(|drop| drop.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -88,10 +87,9 @@ impl Strip {
     }
 }
 
-/// Makes strips for the sessions of a case.
 pub struct Strips<'a> {
     sessions: &'a [Session],
-    /// In the order of the page.
+    /// In display order.
     pub made: Vec<Strip>,
 }
 
@@ -149,7 +147,6 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// Effects on the answer, with controls.
     pub fn effects(&mut self, lines: &[CauseLine], seed: Option<u64>) {
         let mut controls: Vec<&CauseRow> = Vec::new();
         let mut direct: BTreeMap<&str, &CauseRow> = BTreeMap::new();
@@ -219,7 +216,6 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// Effects on the contrast of the question's values.
     pub fn contrasts(&mut self, rows: &[ContrastCauseRow]) {
         let tokens = |row: &ContrastCauseRow| row.tokens[0]..row.tokens[1];
         let of_whole = |ablation| {
@@ -263,7 +259,6 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// Measures of the question's and the answer's attention that are held against effects.
     pub fn measures(&mut self, measures: &SessionMeasures, layers: &[Layer]) {
         let overall = overall_of(measures, layers);
         let place = |label: &str| measures.spans.iter().position(|span| span == label);
@@ -297,7 +292,7 @@ impl<'a> Strips<'a> {
     }
 }
 
-/// Names of ways, as replies group rows.
+/// Names of effect groups in replies.
 pub const WAYS: [(&str, &[Way]); 7] = [
     ("direct", &[Way::Direct]),
     ("windows", &[Way::Window]),

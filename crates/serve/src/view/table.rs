@@ -1,7 +1,6 @@
-//! The table: a row a planned answer, by columns, without long texts.
+//! The table: one row per planned answer, without long texts.
 //!
-//! Ten thousand rows are one reply of two megabytes: words that come again and again are numbers of a list. Columns that no row has are
-//! left out.
+//! Repeated words are dictionary-encoded: ten thousand rows take two megabytes. Empty columns are omitted.
 
 use std::collections::HashMap;
 
@@ -31,18 +30,18 @@ pub struct Column {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Values {
     Category {
-        /// The words, in order of first appearance.
+        /// Distinct words in order of first appearance.
         values: Vec<String>,
-        /// Their numbers; -1 for none.
+        /// Indices into `values`; -1 if absent.
         codes: Vec<i32>,
     },
-    /// Numbers; null for none.
+    /// Numbers; null if absent.
     Number {
         #[serde(skip_serializing_if = "Option::is_none")]
         unit: Option<&'static str>,
         values: Vec<Option<f64>>,
     },
-    /// Texts; null for none.
+    /// Texts; null if absent.
     Text { values: Vec<Option<String>> },
 }
 
@@ -55,7 +54,6 @@ impl Values {
         }
     }
 
-    /// As it is written into a cell.
     pub fn cell(&self, row: usize) -> String {
         match self {
             Values::Category { values, codes } => {
@@ -95,7 +93,7 @@ impl Values {
 pub struct Table {
     pub stamp: String,
     pub n: usize,
-    /// Rows whose ranks were read, of those that have some.
+    /// (computed, total) rows with ranks.
     pub ranked: Progress,
     pub columns: Vec<Column>,
 }
@@ -170,7 +168,6 @@ pub fn side_key(side: Side) -> &'static str {
     }
 }
 
-/// Yes, no or not known, as replies have it.
 pub fn known_key(known: Known) -> &'static str {
     match known {
         Known::Yes => "yes",
@@ -179,7 +176,7 @@ pub fn known_key(known: Known) -> &'static str {
     }
 }
 
-/// The first stage at which a fact is known to have been lost. One that is not known stops it not: a fact that was shown is not lost.
+/// First stage at which the fact was lost. Unknown stages are skipped; a shown fact was not lost.
 fn lost(fact: &FactStages) -> &'static str {
     let first = fact.stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
     match (first, fact.stages[STAGES - 1]) {
@@ -189,7 +186,6 @@ fn lost(fact: &FactStages) -> &'static str {
     }
 }
 
-/// Of a role's sessions those that the answer was shown.
 fn shown(row: &Row<'_>, role: &str) -> Option<&'static str> {
     let answer = row.answer()?;
     let (case, probe, condition) = row.folder.named(row.at)?;
@@ -420,7 +416,6 @@ impl Table {
         Table { stamp: runs.stamp(), n, ranked: Progress { done, of }, columns: columns.made }
     }
 
-    /// The same with some rows alone, in this order.
     pub fn select(&self, rows: &[usize]) -> Self {
         let columns =
             self.columns.iter().map(|column| Column { values: column.values.select(rows), ..column.clone() });
@@ -433,7 +428,6 @@ impl Table {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// As comma-separated values, all rows or some.
     pub fn csv(&self, rows: Option<&[usize]>) -> Vec<u8> {
         let all: Vec<usize> = rows.map_or_else(|| (0..self.n).collect(), <[usize]>::to_vec);
         let head = self.columns.iter().map(|column| column.name.clone()).collect();

@@ -1,11 +1,11 @@
-//! Numbers of a view as CSV, to take away.
+//! CSV downloads of a view's numbers.
 
 use serde_json::Value;
 
 use super::case::{Attention, Case};
 use palimpsest_data::ground::csv::CsvTable;
 
-/// A line a session and number: `/api/numbers.csv?of=strip`.
+/// One line per session and strip: `/api/numbers.csv?of=strip`.
 pub fn strip_csv(case: &Case<'_>) -> Vec<u8> {
     let strips = case.strips();
     let rows = strips.iter().flat_map(|strip| {
@@ -21,7 +21,7 @@ pub fn strip_csv(case: &Case<'_>) -> Vec<u8> {
         .bytes()
 }
 
-/// A line a row, layer and session: `/api/numbers.csv?of=map`.
+/// One line per row, layer and session: `/api/numbers.csv?of=map`.
 pub fn map_csv(attention: &Attention) -> Vec<u8> {
     let Attention { store, by_layer, .. } = attention;
     let cells = (0..store.rows.len()).flat_map(|row| {
@@ -43,7 +43,7 @@ pub fn map_csv(attention: &Attention) -> Vec<u8> {
         .bytes()
 }
 
-/// A line a curve and layer: `/api/numbers.csv?of=curves`.
+/// One line per curve and layer: `/api/numbers.csv?of=curves`.
 pub fn curves_csv(curves: &Value, layers: &Value) -> Vec<u8> {
     let none = Vec::new();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn curves_csv(curves: &Value, layers: &Value) -> Vec<u8> {
         .bytes()
 }
 
-/// A line a row of the causes' files: `/api/numbers.csv?of=causes`.
+/// One line per row of the causes' files: `/api/numbers.csv?of=causes`.
 pub fn causes_csv(causes: &Value) -> Vec<u8> {
     let groups = causes.as_object().cloned().unwrap_or_default();
     let rows: Vec<(&String, &Value)> = groups

@@ -1,6 +1,4 @@
-//! Trials: answers of a run asked again with something changed, kept in the run's folder.
-//!
-//! A row is appended to `trials.jsonl` for each trial that came to its end. It names the model that was asked, which need not be the run's.
+//! Trials: answers asked again with changes, appended to the run's `trials.jsonl`. The model may differ from the run's.
 
 use serde_json::Value;
 
@@ -9,7 +7,7 @@ use super::state::Runs;
 use palimpsest_data::ground::csv::write;
 use palimpsest_run::runs::store::TRIALS;
 
-/// Trials of a run's row or of all, with the page's number of each row.
+/// Trials of one row or of all, with page row numbers.
 pub fn of_run(folder: &Folder, first: usize, only: Option<usize>) -> Vec<Value> {
     let rows = folder.facts.iter().enumerate().filter(|(row, _)| only.is_none_or(|only| only == *row));
     let of_row = rows.flat_map(|(row, facts)| {
@@ -26,7 +24,7 @@ pub fn of_all(runs: &Runs) -> Vec<Value> {
     runs.readable().flat_map(|(_, first, folder)| of_run(folder, first, None)).collect()
 }
 
-/// The columns of the table of trials: its heading, and where it stands in a trial.
+/// Columns of the trials table: heading, JSON pointer into a trial.
 const COLUMNS: [(&str, &str); 18] = [
     ("id", "/id"),
     ("case", "/case"),

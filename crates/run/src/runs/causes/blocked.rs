@@ -1,10 +1,9 @@
-//! Effect of each session on an answer: its path to the question and the answer is blocked, and the answer read again.
+//! Direct effect of each session on an answer: attention from the question and answer to the session is blocked, and the answer scored
+//! again.
 //!
-//! Called by `palimpsest causes`. A case's history is computed once; of each reading only the tokens from the question on are, those of many
-//! readings together. Beside the sessions a pool of random stretches is blocked as controls ([`palimpsest_data::statistics::control`]). Attention of the
-//! answer as it was to each session is measured besides ([`super::session_measures`]).
-//!
-//! Direct paths alone are blocked: what other sessions took over from a blocked one still arrives.
+//! The history is prefilled once per case; readings are batched from the question on. Random stretches are blocked as controls
+//! ([`palimpsest_data::statistics::control`]). Indirect effects through later sessions remain. [`super::session_measures`] records
+//! attention for comparison.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -24,19 +23,16 @@ use crate::runs::condition::named;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::statistics::control::{extent, stretches};
 
-/// Which paths to block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CauseOptions {
     pub seed: u64,
-    /// Layers of a window, of which each is blocked by itself; all layers at once where absent.
+    /// Layers per window; each window is blocked separately. All layers at once if absent.
     pub windows: Option<usize>,
-    /// True if only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
-    /// Stretches of the pool of controls of a case: a reading each of every answer and window.
+    /// Size of a case's control pool; one reading per answer and window each.
     pub controls: usize,
 }
 
-/// The sessions of an answer's prompt and its controls, at each window of layers.
 fn blocks(store: &AttentionStore, windows: &[Option<Range<usize>>], options: CauseOptions) -> Vec<Ablation> {
     let ranges: Vec<Range<usize>> = sessions(store).map(Span::range).collect();
     let (count, history) = ((options.controls, options.seed), extent(&ranges));
@@ -84,14 +80,14 @@ pub(super) fn measure(
             let begun = Instant::now();
             let mut go_on = task.hears(steps.status(), prompt.cut);
 
-            // 1. The history, once a case, and the measures of the answer as it was.
+            // 1. Prefill the history; measure attention of the unchanged answer.
             if !has_measures {
                 let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
                 let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
                 read.save(&measures, store, task.of)?;
             }
 
-            // 2. The metric, then with each path blocked.
+            // 2. Score the answer unchanged, then with each path blocked.
             let metric = Metric::read(session, &history, target, &mut go_on);
             let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(measured.stopped()) };
             measured.histories.0 += begun.elapsed().as_secs_f64();

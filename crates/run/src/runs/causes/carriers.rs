@@ -1,9 +1,8 @@
-//! Carriers: the later sessions that hold what an answer owes to an earlier one indirectly.
+//! Carriers: later sessions that pass on the indirect effect of an evidence session.
 //!
-//! Called by `palimpsest causes --carriers`. A session of the evidence is hidden from everything from the question on, which leaves what later
-//! positions took over from it; then it is hidden from the rows of one later session as well, which is read again with everything after it.
-//! The effect beyond the first is what that session carried. First it is hidden from all later rows at once: where that takes less than
-//! [`LEAST`], no single carrier is looked for. The paths are blocked exactly, in all softmax layers.
+//! Called by `palimpsest causes --carriers`. A session is hidden from the question on, then also from the rows of one later session, which
+//! is recomputed with everything after it. The additional drop is the part carried by that later session. If hiding it from all later rows
+//! adds less than [`LEAST`], single carriers are skipped. Blocking is exact and covers all softmax layers.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,36 +20,31 @@ use super::log::{Ablation, CauseLog};
 use super::{CauseError, Measured, Task, unless_stopped, windows};
 use crate::progress::Steps;
 
-/// All positions after the session, as rows name them.
+/// Carrier name: all positions after the session.
 pub const ALL: &str = "all";
-/// The positions between the last session and the question.
+/// Carrier name: the positions between the last session and the question.
 pub const BETWEEN: &str = "between";
-/// The least loss in nats (of an answer a token) by hiding a session from all later rows, beyond hiding it from the question on, for
-/// which single carriers are read, unless told otherwise.
+/// Default threshold in nats per answer token: single carriers are read only if hiding a session from all later rows adds at least this
+/// drop.
 pub const LEAST: f64 = 0.01;
 
-/// The carriers that are looked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CarrierOptions {
-    /// True if only the softmax layers of a model with linear-attention layers are blocked.
     pub softmax_only: bool,
-    /// As [`LEAST`].
     pub least: f64,
 }
 
-/// Rows before the question from which a session is hidden, beside those from the question on.
+/// Rows before the question from which a session is hidden, in addition to those from the question on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CarrierPath {
-    /// The number of the answer among the case's.
     answer: usize,
     span: Span,
-    /// The name of the carrier; empty where nothing but the direct path is blocked.
+    /// Carrier name; empty for the direct path alone.
     carrier: String,
     rows: Range<usize>,
 }
 
 impl CarrierPath {
-    /// All later rows of a session at once.
     fn all(case: &CaseAnswers<'_>, answer: usize, span: &Span) -> Self {
         let rows = span.end..case.prompt(answer).question;
         CarrierPath { answer, span: span.clone(), carrier: ALL.to_owned(), rows }
@@ -60,13 +54,13 @@ impl CarrierPath {
         CarrierPath { carrier: String::new(), rows: 0..0, ..self.clone() }
     }
 
-    /// `direct` is the drop by the direct path alone.
+    /// `direct`: drop by the direct path alone.
     fn ablation(&self, direct: f64) -> Ablation {
         let carrier = Some((self.carrier.clone(), self.rows.clone()));
         Ablation { carrier, direct, ..Ablation::of(AblationKind::Carried, &self.span) }
     }
 
-    /// The loss that was measured, beyond that by the direct path alone.
+    /// Measured drop beyond the direct path's.
     fn carried(&self, case: &CaseAnswers<'_>, log: &CauseLog) -> Option<f64> {
         log.drop(&case.answers[self.answer], &self.ablation(0.0))
     }
@@ -81,7 +75,7 @@ impl CarrierPath {
     }
 }
 
-/// The later sessions, and the positions between the last one and the question.
+/// Each later session, and the positions between the last one and the question.
 fn singles(case: &CaseAnswers<'_>, answer: usize, span: &Span) -> Vec<CarrierPath> {
     let (sessions, question) = (case.sessions(answer), case.prompt(answer).question);
     let last = sessions.last().map_or(0, |last| last.end);
@@ -92,8 +86,8 @@ fn singles(case: &CaseAnswers<'_>, answer: usize, span: &Span) -> Vec<CarrierPat
     later.map(|later| path(&later.label, later.range())).chain(between).collect()
 }
 
-/// Paths that are still to be read of a case, as far as is known before they are: of an answer and a session of the evidence, all later rows
-/// at once and single carriers.
+/// Remaining paths of a case, as far as known before reading: all later rows and single carriers per answer and evidence session. Also
+/// returns the number already measured.
 fn missing(case: &CaseAnswers<'_>, log: &CauseLog, least: f64) -> (Vec<CarrierPath>, usize) {
     let (mut missing, mut found) = (Vec::new(), 0);
     for answer in 0..case.answers.len() {
@@ -110,7 +104,7 @@ fn missing(case: &CaseAnswers<'_>, log: &CauseLog, least: f64) -> (Vec<CarrierPa
     (missing, found)
 }
 
-/// The cost of these paths of a case, at most.
+/// Upper bound.
 fn cost_of(missing: &[CarrierPath], case: &CaseAnswers<'_>, goes_back: bool) -> ReadingCost {
     let mut cost = ReadingCost { readings: missing.len(), ..ReadingCost::default() };
     let mut histories: Vec<(&[u32], &Range<usize>, usize)> = Vec::new();
@@ -125,15 +119,13 @@ fn cost_of(missing: &[CarrierPath], case: &CaseAnswers<'_>, goes_back: bool) -> 
             cost.prefill += cut - if goes_back { path.rows.start.min(cut) } else { 0 };
         }
     }
-    // The whole history, and again behind the rows that were read first.
     cost.prefill += 2 * cost.histories;
     cost
 }
 
-/// Takes a path and its effect; returns whether to go on.
 type TakeRow<'a> = &'a mut dyn FnMut(&CarrierPath, EffectRow) -> Result<bool, CauseError>;
 
-/// Reads paths in an order in which what is read again of a history is shared by answers, and begins earlier and earlier.
+/// Reads paths ordered so that answers share recomputed histories and the start of recomputation moves backwards.
 fn read_paths(
     case: &CaseAnswers<'_>,
     metrics: &[Metric],
@@ -143,7 +135,7 @@ fn read_paths(
     take: TakeRow<'_>,
 ) -> Result<bool, CauseError> {
     let history = |path: &CarrierPath| case.prompt(path.answer).history();
-    // Only rows of the history make it another one.
+    // Only blocked rows inside the history change it.
     let inside = |path: &CarrierPath| {
         let cut = case.prompt(path.answer).cut;
         match path.rows.is_empty() {
@@ -209,7 +201,6 @@ pub(super) fn measure(
         steps.status().begin(case.id(), "prefill");
         let mut go_on = task.hears(steps.status(), cost_of(&missing, &case, goes_back).prefill);
 
-        // 1. The answers with nothing blocked.
         session.take_usage();
         let begun = Instant::now();
         let plain =
@@ -219,7 +210,6 @@ pub(super) fn measure(
         measured.histories.0 += begun.elapsed().as_secs_f64();
         measured.histories.1 += session.take_usage().0;
 
-        // 2. The direct path alone; all later rows at once; one later session after the other, where all at once changed something.
         let begun = Instant::now();
         let mut direct: Vec<CarrierPath> = missing.iter().map(CarrierPath::direct).collect();
         direct.dedup();

@@ -1,9 +1,8 @@
-//! A case's answers, whose prompts begin alike, read again after their history or after one without some of its sessions.
+//! Answers of one case, scored again after their history or after the history without some sessions.
 //!
-//! A session is removed by its tokens: sessions begin with a letter and end with a blank line, so that what is left are the tokens of the
-//! prompt without it, but that later sessions keep the numbers that they were shown under. All behind a removed session moves up, in its
-//! positions too, and is computed again; what comes before it is kept. Histories are read in an order in which neighbours begin alike as far
-//! as may be.
+//! A session is removed by its tokens; the rest equals the prompt without it, except that later sessions keep their displayed numbers.
+//! Everything after a removed session shifts in position and is recomputed; everything before it is reused. Histories are ordered to share
+//! long prefixes.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -27,15 +26,12 @@ const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is o
 const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
 const NO_TOKENS: &str = "the values of its contrast are other tokens for this tokenizer than those in answers.jsonl; run it again";
 
-/// A case's answers, whose prompts begin alike.
 pub(super) struct CaseAnswers<'a> {
     pub answers: Vec<AttentionStore>,
-    /// The values of each, where contrasts are read.
     values: Option<Vec<ValuePair>>,
-    /// Common prefix of the prompts, in tokens, before the first question.
     shared: usize,
     kinds: &'a [LayerKind],
-    /// Tokens that stand in the place of sessions that are left out; `None` where nothing does.
+    /// Replacement tokens for removed sessions, if any.
     neutral: Option<Arc<[u32]>>,
 }
 
@@ -54,31 +50,29 @@ impl SessionChoice {
     }
 }
 
-/// One of a case's answers, after a history without some of its sessions.
+/// An answer after a history without some of its sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ablated {
     pub answer: usize,
-    /// Which of the sessions are there, in the prompt's order.
+    /// One flag per session, in prompt order.
     pub included: Vec<bool>,
     pub nth: usize,
 }
 
-/// Takes one of a case's answers after a changed history, its metric with nothing changed, and the effect; returns whether to go on.
+/// Receives an ablated answer, its unchanged metric and the effect; returns false to stop.
 pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
 
-/// Tokens of reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReadingCost {
-    /// Number of histories that are read without something.
     pub readings: usize,
     pub prefill: usize,
     pub answers: usize,
-    /// Tokens of the cases' whole histories, each once.
+    /// Tokens of the full histories, counted once per case.
     pub histories: usize,
 }
 
 impl ReadingCost {
-    /// Says what is to be computed, where anything is.
+    /// Logs the cost, unless nothing is to be computed.
     pub fn announce(&self, what: &str) {
         let &ReadingCost { readings, prefill, answers, histories } = self;
         if readings > 0 {
@@ -103,12 +97,12 @@ impl std::ops::AddAssign for ReadingCost {
     }
 }
 
-/// True if a cache of such layers can be cut at any token.
+/// True if the KV cache can be truncated at any token.
 pub(super) fn goes_back(kinds: &[LayerKind]) -> bool {
     kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
 }
 
-/// The tokens of a contrast. Answers hold those that differ; those before them follow from the prefix and the values' texts.
+/// Tokens of a contrast. The row stores only the differing tokens; their shared prefix is recovered by tokenising the values.
 pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
     let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
     let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
@@ -129,7 +123,6 @@ pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Re
         .ok_or_else(|| unusable(store, NO_TOKENS))
 }
 
-/// Common prefix of a case's prompts, in tokens, before the first question.
 pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
     let stores: Vec<&AttentionStore> = stores.iter().map(Borrow::borrow).collect();
     let Some((first, others)) = stores.split_first() else { return 0 };
@@ -139,20 +132,20 @@ pub fn shared(stores: &[impl Borrow<AttentionStore>]) -> usize {
     question.min(least.unwrap_or(first.tokens.len()))
 }
 
-/// Ranges that controls must not touch: all spans with a role, but the question.
+/// Ranges that controls must avoid: all spans with a role except the question.
 pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
     spans.iter().filter(|span| span.role.is_some() && !span.is(QUERY)).map(Span::range).collect()
 }
 
 impl Task<'_> {
-    /// The cases with answers whose metrics can be read again, in the order of the answers, each loaded when it is its turn.
+    /// Cases with answers that can be scored again, in row order, loaded lazily.
     pub(super) fn cases(&self) -> impl Iterator<Item = Result<CaseAnswers<'_>, CauseError>> {
         let rows = asked(self.folder, self.of);
         let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
         groups.into_iter().map(|rows| self.case(&rows))
     }
 
-    /// Of the attention files of a case's answers; those that are nothing behind their thought are left out where answers are read.
+    /// Loads attention files. Answers that are empty after the thought are skipped when answers are scored.
     fn case(&self, rows: &[&AnswerRow]) -> Result<CaseAnswers<'_>, CauseError> {
         let (mut answers, mut values) = (Vec::new(), Vec::new());
         for row in rows {
@@ -175,7 +168,6 @@ impl Task<'_> {
 }
 
 impl CaseAnswers<'_> {
-    /// The tokens that are read behind an answer's prompt.
     pub fn target(&self, answer: usize) -> Target<'_> {
         let store = &self.answers[answer];
         match &self.values {
@@ -184,7 +176,7 @@ impl CaseAnswers<'_> {
         }
     }
 
-    /// The same with these tokens in the place of sessions that are left out; where there are none, nothing stands there.
+    /// Replaces removed sessions by these tokens; `None` removes them.
     pub fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
         CaseAnswers { neutral, ..self }
     }
@@ -193,7 +185,7 @@ impl CaseAnswers<'_> {
         self.answers.first().map_or("", |store| &store.case)
     }
 
-    /// The chosen sessions of every answer, each left out by itself, but those whose rows are there; and the number of these.
+    /// Ablations of each chosen session of every answer without a stored row, and the number already stored.
     pub fn missing(
         &self,
         chosen: SessionChoice,
@@ -214,14 +206,13 @@ impl CaseAnswers<'_> {
         (missing, found)
     }
 
-    /// The sessions that an answer's prompt shows before its question, in order.
     pub fn sessions(&self, answer: usize) -> Vec<&Span> {
         let mut found: Vec<&Span> = sessions(&self.answers[answer]).collect();
         found.sort_by_key(|span| span.start);
         found
     }
 
-    /// An answer's prompt. Its own part begins behind what the prompts share where that holds all sessions, else with the question.
+    /// An answer's prompt. Its own part begins after the shared prefix if that contains all sessions, else at the question.
     pub fn prompt(&self, answer: usize) -> Prompt<'_> {
         let store = &self.answers[answer];
         let question = store.keys.iter().find(|span| span.is(QUERY));
@@ -231,13 +222,11 @@ impl CaseAnswers<'_> {
         Prompt { tokens: &store.tokens, cut, question, kinds: self.kinds }
     }
 
-    /// The sessions of an answer that a subset does not hold.
     pub fn left_out(&self, one: &Ablated) -> Vec<Range<usize>> {
         let sessions = self.sessions(one.answer).into_iter().zip(&one.included);
         sessions.filter(|(_, included)| !**included).map(|(span, _)| span.range()).collect()
     }
 
-    /// The prompt without the sessions that are not included, or with neutral text in their place.
     fn history(&self, one: &Ablated) -> History<'_> {
         let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
         match &self.neutral {
@@ -246,7 +235,7 @@ impl CaseAnswers<'_> {
         }
     }
 
-    /// Tokens of an answer's own part, read behind its history.
+    /// Tokens of an answer's own part after its history.
     pub fn own_tokens(&self, answer: usize) -> usize {
         let store = &self.answers[answer];
         store.tokens.len() - self.prompt(answer).cut + store.generated.len().saturating_sub(1)
@@ -269,15 +258,14 @@ impl CaseAnswers<'_> {
         cost
     }
 
-    /// The whole histories of the answers that are among these.
     fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
         let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
         let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
         (0..self.answers.len()).filter(among).map(whole).collect()
     }
 
-    /// Reads the answers after their whole histories, then after each of these, and hands on what changes. `sink` and `go_on`, which
-    /// hears of tokens of histories, say whether to go on; returns whether it came to the end.
+    /// Scores the answers after their full histories, then after each ablated one. `sink` and `go_on` (called with prefilled tokens) return
+    /// false to stop; returns true if all were read.
     pub fn read_ablated(
         &self,
         session: &mut Session,
@@ -313,7 +301,7 @@ impl CaseAnswers<'_> {
     }
 }
 
-/// In an order in which neighbours begin alike.
+/// Sorted so that neighbours share long prefixes.
 fn sorted(ablated: &[Ablated]) -> Vec<&Ablated> {
     let mut sorted: Vec<&Ablated> = ablated.iter().collect();
     sorted.sort_by_key(|one| (Reverse(&one.included), one.answer));

@@ -1,10 +1,9 @@
-//! ContextCite's surrogate of each answer of a run (Cohen-Wang et al. 2024, arXiv 2409.00729): how likely the answer is after random
-//! subsets of the sessions, as a sparse linear function of which are there.
+//! ContextCite surrogate of each answer (Cohen-Wang et al. 2024, arXiv 2409.00729): the answer's probability as a sparse linear function of
+//! the sessions present.
 //!
-//! Called by `palimpsest causes --contextcite N`. Each session is in a subset or not with equal chance; one that is not is removed and
-//! the rest read again, as in the paper, or on demand blocked over the whole history, which is cheap, sees direct paths alone, and is
-//! our own variant. Subsets go to `causes.jsonl` one by one and are gone on with; a surrogate follows where an answer has all of
-//! its subsets.
+//! Each session is in a random subset with probability 1/2. Excluded sessions are removed and the rest recomputed, as in the paper, or
+//! blocked over the full history, which is cheaper, covers direct paths only, and is our own variant. Subsets are appended to
+//! `causes.jsonl` and resumed; a surrogate is fitted once an answer has all its subsets.
 
 use std::collections::BTreeMap;
 
@@ -21,31 +20,28 @@ use crate::runs::rows::AnswerKey;
 use palimpsest_data::case::draw::Draws;
 use palimpsest_data::statistics::lasso::{Linear, lasso, r2};
 
-/// The price of a weight's size, of logits per token of the answer and standardised columns: that of the paper's code.
+/// L1 penalty (lasso) for logits per answer token and standardised columns; the value of the paper's code.
 const ALPHA: f64 = 0.01;
 
-/// Clamp of a probability near 1 before its logit is taken: log p is at most minus this.
+/// Upper clamp before taking a logit: log p <= -NEAREST.
 const NEAREST: f64 = 1e-12;
 
-/// Settings of the surrogate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SurrogateOptions {
     pub subsets: usize,
     pub seed: u64,
     pub ablation: Ablation,
-    /// True if blocking leaves the linear-attention layers out.
     pub softmax_only: bool,
 }
 
-/// By answer and number of the subset: the log-probability of the whole answer.
 type There = BTreeMap<AnswerKey, BTreeMap<usize, f64>>;
 
 fn key(store: &AttentionStore) -> AnswerKey {
     AnswerKey::of_store(store).owned()
 }
 
-/// Which spans subset number `subset` holds: drawn for each by its name and that of the case or prompt alone, so that all answers of a case
-/// get the same.
+/// Membership of subset number `subset`. Each span's draw depends only on its name and on the case or prompt `name`, so all answers of a
+/// case share subsets.
 pub fn drawn<'a>(
     name: &str,
     subset: usize,
@@ -58,8 +54,8 @@ pub fn drawn<'a>(
     spans.into_iter().map(holds).collect()
 }
 
-/// A surrogate fitted to subsets and the logarithms of the probability of an answer of `tokens` tokens after each: weights and intercept of
-/// the answer's logit, and the share of its variance that is explained.
+/// Fits a surrogate to subsets and their log-probabilities of an answer of `tokens` tokens. Returns weights and intercept of the answer's
+/// logit, and R^2.
 pub fn fitted(subsets: Vec<Vec<bool>>, log_p: &[f64], tokens: f64) -> (Linear, Option<f64>) {
     let row = |bits: Vec<bool>| bits.into_iter().map(|bit| f64::from(u8::from(bit))).collect();
     let x: Vec<Vec<f64>> = subsets.into_iter().map(row).collect();
@@ -150,14 +146,13 @@ pub(super) fn measure(
     Ok(measured)
 }
 
-/// True if a line is the surrogate of an answer, made so.
 fn is_surrogate(line: &CauseLine, store: &AttentionStore, options: SurrogateOptions) -> bool {
     let CauseLine::Surrogate(row) = line else { return false };
     row.answer == key(store)
         && (row.seed, row.subsets, row.ablation) == (options.seed, options.subsets, options.ablation)
 }
 
-/// Reads subsets over the whole history, the other sessions blocked from the question on; whether it came to the end.
+/// Scores subsets over the full history, blocking excluded sessions from the question on. Returns true if all were read.
 fn blocked(
     case: &CaseAnswers<'_>,
     session: &mut Session,
@@ -186,7 +181,7 @@ fn blocked(
     Ok(true)
 }
 
-/// `log_p` is the mean of the answer's tokens.
+/// `log_p`: mean per answer token.
 fn subset(
     case: &CaseAnswers<'_>,
     one: &Ablated,
@@ -210,7 +205,7 @@ fn subset(
     }
 }
 
-/// `open` is the share of layers that blocking leaves open.
+/// `open`: fraction of layers that blocking leaves open.
 fn surrogate(
     case: &CaseAnswers<'_>,
     answer: usize,
@@ -244,7 +239,6 @@ fn surrogate(
     }
 }
 
-/// The logit of a probability that is given by its logarithm.
 pub fn logit(log_p: f64) -> f64 {
     let log_p = log_p.min(-NEAREST);
     log_p - (-log_p.exp_m1()).ln()

@@ -1,4 +1,4 @@
-//! The rows of `contrast-causes.jsonl`: how contrasts change when sessions are blocked or removed.
+//! Rows of `contrast-causes.jsonl`: changes of contrasts when sessions are blocked or removed.
 
 use std::path::Path;
 
@@ -9,65 +9,60 @@ use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
 pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 
-/// An ablation of one session, or of a random stretch, and the contrast after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContrastCauseRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// The span that was blocked or removed: `session[3]`, ...; empty for a control's stretch.
+    /// Blocked or removed span: `session[3]`, ...; empty for a control.
     pub span: String,
-    /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Of a control its number in the pool, from 0.
+    /// Zero-based index of a control in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<usize>,
-    /// Its first token in the whole prompt, and one past its last.
+    /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
-    /// Where it was hidden from later positions too, which: a later session, `all` or `between` ([`super::carriers`]).
+    /// Carrier, if the span was hidden from later rows too: a later session, `all` or `between` ([`super::carriers`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// The name of the text in its place, where it was replaced ([`palimpsest_core::ablate::NEUTRAL`]).
+    /// Name of the replacement text, if replaced ([`palimpsest_core::ablate::NEUTRAL`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
-    /// The layers at which it was blocked, half-open; absent where at all, and where it was removed.
+    /// Half-open range of blocked layers; absent for all layers and for removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// Seed of the pool of controls; 0 where it was removed, replaced or carried.
+    /// Seed of the control pool; 0 for removed, replaced or carried spans.
     pub seed: u64,
     pub ablation: AblationKind,
-    /// The contrast with nothing changed ([`crate::runs::rows::Contrast::value`]), read in the same way.
+    /// Unchanged contrast ([`crate::runs::rows::Contrast::value`]), read in the same way.
     pub contrast: f64,
-    /// Drop of the contrast, in nats: plain minus changed. Above 0 the contrast needs it.
+    /// Unchanged minus changed contrast, in nats; positive if the contrast depends on the span.
     pub drop: f64,
-    /// Where it was hidden from later positions too, the drop where it is hidden from the question on alone.
+    /// For carriers: drop with the span hidden from the question on only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<f64>,
-    /// The current value's log-probability after the ablation.
     pub current: f64,
-    /// That of the value that it is held against: the stale one, or the absent one where nothing is stale.
+    /// Log-probability of the stale value, or of the absent one if nothing is stale.
     pub stale: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AblationKind {
-    /// A session that all from the question on was kept from seeing.
     Blocked,
-    /// A session that was removed, and all after it read again.
     Removed,
-    /// A session in whose place neutral text of equal length stood, and all after it read again.
+    /// Replaced by neutral text of equal length, and everything after it recomputed.
     Replaced,
-    /// A session that later positions were kept from seeing too, not only those from the question on.
+    /// Hidden from later positions too, not only from the question on.
     Carried,
     Control,
 }
 
-/// Equal in rows of one measurement: the answer, the ablation, the tokens, the layers, the seed, and the carrier or the neutral text.
+/// Identifies one measurement: answer, ablation, tokens, layers, seed, and carrier or neutral text.
 pub(super) type AblationKey = (AnswerKey, AblationKind, [usize; 2], Option<[usize; 2]>, u64, Option<String>);
 
 impl ContrastCauseRow {
-    /// Equal in rows that were measured in one way: the ablation, the layers, the seed, and the neutral text.
+    /// Identifies the method: ablation, layers, seed and neutral text.
     pub fn way(&self) -> (AblationKind, Option<[usize; 2]>, u64, Option<String>) {
         (self.ablation, self.layers, self.seed, self.neutral.clone())
     }
@@ -78,7 +73,7 @@ impl ContrastCauseRow {
     }
 }
 
-/// All rows of a run's folder, in the order in which they were measured; none where there is no file.
+/// Rows in measurement order; empty if the file is absent.
 pub fn read_contrast_causes(dir: &Path) -> Result<Vec<ContrastCauseRow>, JsonlError> {
     read_rows(&dir.join(CONTRAST_CAUSES))
 }

@@ -1,4 +1,4 @@
-//! The rows of measurements, appended as they come: those of answers to `causes.jsonl`, those of contrasts to `contrast-causes.jsonl`.
+//! Append-only logs of measurements: `causes.jsonl` for answers, `contrast-causes.jsonl` for contrasts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,22 +13,18 @@ use super::{CauseError, Task, layers_open, unusable};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::RowLog;
 
-/// An ablation of an answer's prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ablation {
     pub kind: AblationKind,
-    /// The session's label and part; of a control's stretch none.
     pub session: Option<(String, Option<String>)>,
-    /// The number of a control's stretch.
     pub stretch: Option<usize>,
     pub tokens: Range<usize>,
-    /// The layers at which it is blocked; all where absent.
+    /// Blocked layers; all if absent.
     pub layers: Option<Range<usize>>,
-    /// Seed of the controls beside a blocked session; 0 of others.
+    /// Pool seed of blocked sessions; otherwise 0.
     pub seed: u64,
-    /// The carrier and its positions, from which the session is hidden too.
     pub carrier: Option<(String, Range<usize>)>,
-    /// The drop by hiding it from the question on alone, of a session that is hidden from a carrier too.
+    /// For carriers: drop by the direct path alone.
     pub direct: f64,
 }
 
@@ -37,13 +33,11 @@ fn ends(range: &Range<usize>) -> [usize; 2] {
 }
 
 impl Ablation {
-    /// A session is left out in this way.
     pub fn of(kind: AblationKind, session: &Span) -> Self {
         let names = Some((session.label.clone(), session.role.clone()));
         Ablation { session: names, ..Self::of_tokens(kind, session.range()) }
     }
 
-    /// A stretch is blocked as a control.
     pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
         Ablation { stretch: Some(nth), ..Self::of_tokens(AblationKind::Control, tokens) }
     }
@@ -64,7 +58,6 @@ impl Ablation {
         (answer, self.kind, ends(&self.tokens), layers, self.seed, carrier.or(self.neutral()))
     }
 
-    /// The line of an effect on an answer, of a model of these layers.
     fn line(
         &self,
         store: &AttentionStore,
@@ -138,7 +131,7 @@ impl Ablation {
     }
 }
 
-/// The key of a line, and the drop by it; of a carrier beyond that by the direct path alone.
+/// Key and drop of a row; for carriers the drop beyond the direct path's.
 fn of_line(line: &CauseLine) -> Option<(AblationKey, f64)> {
     let (kind, row) = match line {
         CauseLine::Blocked(row) => (AblationKind::Blocked, row),
@@ -158,7 +151,6 @@ enum File {
     Contrasts(RowLog<ContrastCauseRow>),
 }
 
-/// The rows of a run of one metric, open for appending.
 pub(super) struct CauseLog {
     file: File,
     there: BTreeMap<AblationKey, f64>,
@@ -184,12 +176,11 @@ impl CauseLog {
         Ok(CauseLog { file, there, kinds: task.kinds.clone() })
     }
 
-    /// The drop by an ablation of an answer's prompt, where it was measured; of a carrier beyond that by the direct path alone.
+    /// Stored drop of an ablation; for carriers beyond the direct path's.
     pub fn drop(&self, store: &AttentionStore, ablation: &Ablation) -> Option<f64> {
         self.there.get(&ablation.key(store)).copied()
     }
 
-    /// Adds a row.
     pub fn append(
         &mut self,
         store: &AttentionStore,

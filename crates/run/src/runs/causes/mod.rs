@@ -1,11 +1,9 @@
-//! Effects of sessions on answers, or on contrasts in their place: paths are blocked, sessions removed or replaced, and the answer read again.
+//! Effects of sessions on answers or contrasts: paths are blocked, sessions removed or replaced, and the answer scored again.
 //!
-//! Called by `palimpsest causes` on a finished run. The attention files hold the prompts' tokens, their spans and what was generated, so that
-//! no data set is needed. Ablations and metrics are those of [`palimpsest_core::ablate`]. A [`case`]'s history is computed once for all of its
-//! answers. Sessions and, as controls, random stretches ([`palimpsest_data::statistics::control`]) are [`blocked`] from the question on, sessions are
-//! [`removed`] or replaced by neutral text, hidden from later ones as well ([`carriers`]), or left out in random subsets ([`context_cite`]).
-//! Rows go to `causes.jsonl` ([`rows`]), those of contrasts to `contrast-causes.jsonl` ([`contrast_rows`]); both are gone on with after a
-//! stop.
+//! Called by `palimpsest causes` on a finished run. Attention files hold prompt tokens, spans and generated tokens, so no dataset is
+//! needed. Methods: [`blocked`] (with random control stretches), [`removed`] or replaced by neutral text, [`carriers`], and random subsets
+//! ([`context_cite`]). Rows are appended to `causes.jsonl` ([`rows`]) and `contrast-causes.jsonl` ([`contrast_rows`]); an interrupted
+//! measurement resumes.
 
 pub mod blocked;
 pub mod carriers;
@@ -34,7 +32,6 @@ use std::rc::Rc;
 
 use crate::progress::Status;
 
-/// Why causes cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum CauseError {
     #[error(transparent)]
@@ -54,16 +51,14 @@ pub enum CauseError {
     Model { case: String, source: anyhow::Error },
 }
 
-/// Progress of a measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
     pub skipped: usize,
     pub done: usize,
-    /// True if a stop was asked for before the end.
     pub stopped: bool,
-    /// Of histories: seconds and tokens.
+    /// Prefill of histories: seconds and tokens.
     pub histories: (f64, usize),
-    /// Of readings with paths blocked: seconds and tokens.
+    /// Ablated readings: seconds and tokens.
     pub readings: (f64, usize),
 }
 
@@ -73,7 +68,6 @@ impl Measured {
     }
 }
 
-/// A measurement that is asked for.
 struct Task<'a> {
     folder: &'a RunFolder,
     of: Measure,
@@ -88,7 +82,7 @@ impl Task<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Tells of history tokens that are read, of so many in all, and whether to go on.
+    /// Progress callback over `total` history tokens; returns false to stop.
     fn hears(&self, status: Rc<Status>, total: usize) -> impl FnMut(usize) -> bool {
         let mut read = 0;
         move |tokens| {
@@ -99,7 +93,6 @@ impl Task<'_> {
     }
 }
 
-/// The outcome of a reading for a case; `None` where it was interrupted.
 fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
     match read {
         Err(RequestError::Engine(EngineError::Interrupted)) => Ok(None),
@@ -113,7 +106,7 @@ fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
     CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
 }
 
-/// The layers to block, window by window; a window without softmax layers is left out.
+/// Layer windows to block; windows without softmax layers are skipped.
 pub fn windows(
     kinds: &[LayerKind],
     (windows, softmax_only): (Option<usize>, bool),
@@ -124,15 +117,15 @@ pub fn windows(
     }
 }
 
-/// Of some layers, or all, the share that are linear-attention layers, through which everything is still seen; `None` where none is.
+/// Fraction of the layers that are linear-attention layers, which blocking leaves open; `None` if zero.
 fn layers_open(kinds: &[LayerKind], layers: Option<&Range<usize>>) -> Option<f64> {
     let named = layers.map_or(kinds, |layers| kinds.get(layers.clone()).unwrap_or_default());
     let open = named.iter().filter(|kind| **kind == LayerKind::Linear).count();
     (open > 0).then(|| open as f64 / named.len() as f64)
 }
 
-/// The answers of a run that can be read again: those with an attention file and tokens of their own, under conditions that block nothing;
-/// of contrasts those with one.
+/// Answers that can be scored again: they have an attention file and generated tokens (for contrasts, a contrast), under conditions without
+/// a knock-out.
 pub fn asked(folder: &RunFolder, measure: Measure) -> Vec<&AnswerRow> {
     let conditions = folder.header.identity.conditions_or_plain();
     let can_be_read = |row: &&AnswerRow| {

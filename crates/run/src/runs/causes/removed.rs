@@ -1,8 +1,7 @@
-//! The total effect of each session on each answer of a run: the session is removed, or neutral text is put in its place, and the rest
-//! read again.
+//! Total effect of each session: it is removed, or replaced by neutral text, and the rest recomputed.
 //!
-//! Called by `palimpsest causes --total` and `--replace`. A blocked path says what a question and its answer owe to a session directly; this
-//! says what they owe to it altogether, what later sessions took over from it included. It costs a prefill of what comes after the session.
+//! Called by `palimpsest causes --total` and `--replace`. Unlike blocking, this includes indirect effects through later sessions. It costs
+//! a prefill of everything after the session.
 
 use palimpsest_core::ablate::{EffectRow, Metric, neutral};
 use palimpsest_core::attention::AttentionStore;
@@ -15,11 +14,10 @@ use super::log::{Ablation, CauseLog};
 use super::{CauseError, Measured, Task};
 use crate::progress::Steps;
 
-/// The sessions that are left out, and the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalOptions {
     pub sessions: SessionChoice,
-    /// True if neutral text stands in a session's place, so that nothing moves; else it is removed.
+    /// Replace by neutral text, so that positions stay; otherwise remove.
     pub replace: bool,
 }
 

@@ -1,10 +1,8 @@
-//! The rows of `causes.jsonl`: what answers owe to sessions, by each way of finding out.
+//! Rows of `causes.jsonl`: effects of sessions on answers, by each method.
 //!
-//! Lines of seven kinds stand in one file, appended as they are measured: effects of ablations ([`CauseRow`]), random subsets of sessions
-//! ([`SubsetRow`]) and the linear surrogate fitted to them ([`SurrogateRow`]).
-//!
-//! An *answer* here is what stands behind the thought, in every number that does not say otherwise. One sign holds for all effects:
-//! above 0 the answer needs what was blocked or removed.
+//! Seven kinds of lines, appended as measured: ablations ([`CauseRow`]), random subsets ([`SubsetRow`]) and fitted surrogates
+//! ([`SurrogateRow`]). Numbers refer to the answer after the thought unless noted. All effects are positive if the answer depends on what
+//! was blocked or removed.
 
 use std::ops::{Deref, Not};
 use std::path::Path;
@@ -19,54 +17,52 @@ use crate::runs::error::RunError;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::{RowLog, read_rows};
 
-/// The file of a run's folder.
 pub const CAUSES: &str = "causes.jsonl";
 
-/// Effect on an answer of one ablation: of a session, or of a stretch as a control. Fields that its kind has not are absent.
+/// Effect of one ablation on an answer: of a session or a control stretch. Fields that do not apply are absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CauseRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// The session: `session[3]`, ...; empty for a stretch.
+    /// Session, such as `session[3]`; empty for a control.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub span: String,
-    /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The number of a stretch in the pool, from 0.
+    /// Zero-based index of a control in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<usize>,
-    /// Its first token in the whole prompt, and one past its last.
+    /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
-    /// The later session that it was hidden from too: `session[5]`, ...; `all` for all positions after it, `between` for those between the
-    /// last session and the question.
+    /// Later session that the span was hidden from too; `all`: all later positions, `between`: those between the last session and the
+    /// question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// Those positions: the first token, and one past the last before the question.
+    /// Half-open token range of the carrier, cut at the question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier_tokens: Option<[usize; 2]>,
-    /// The name of the text in its place ([`palimpsest_core::ablate::NEUTRAL`]), where it was replaced.
+    /// Name of the replacement text ([`palimpsest_core::ablate::NEUTRAL`]), if replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
-    /// The layers at which it was hidden, half-open; absent where at all.
+    /// Half-open range of blocked layers; absent for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
-    /// Seed of the controls, where it was blocked.
+    /// Seed of the control pool, for blocked spans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// True if the model has linear-attention layers, which were left open; absent if not.
+    /// True if the model has linear-attention layers, which were left open.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub softmax_only: bool,
-    /// Of the layers named (all where none are), the share that are linear-attention layers and still saw the session; absent where none.
+    /// Fraction of the named (or all) layers that are linear-attention layers and still saw the session; absent if zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers_open: Option<f64>,
     pub answer_tokens: usize,
-    /// Tokens of the thought with its markers; absent where there is none.
+    /// Tokens of the thought with its markers.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub thought_tokens: usize,
-    /// The answer's natural-log probability with nothing changed, mean per token.
+    /// Unchanged mean log-probability per answer token, in nats.
     pub log_p: f64,
-    /// The drop of the answer's log-probability where a carried span is hidden from the question on alone.
+    /// For carriers: drop with the span hidden from the question on only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<f64>,
     #[serde(flatten)]
@@ -77,7 +73,6 @@ fn is_zero(n: &usize) -> bool {
     *n == 0
 }
 
-/// An effect under the name of its ablation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamedEffect {
@@ -111,7 +106,7 @@ pub enum Ablation {
 }
 
 impl Ablation {
-    /// As rows and tables write it.
+    /// Name in rows and tables.
     pub fn key(self) -> &'static str {
         match self {
             Ablation::Removed => "removed",
@@ -120,73 +115,70 @@ impl Ablation {
     }
 }
 
-/// Log-probability of one answer with a subset of the sessions.
+/// Log-probability of one answer given a subset of the sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SubsetRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
     pub seed: u64,
-    /// Which subset, from 0: it depends on seed, case, and this number alone.
+    /// Zero-based subset number; membership depends only on seed, case and this number.
     pub subset: usize,
     pub ablation: Ablation,
     pub sessions: Vec<String>,
-    /// True if the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub softmax_only: bool,
     pub answer_tokens: usize,
-    /// Tokens of the thought with its markers. Always written: a row of the older format lacks it, and counts the thought as answer.
+    /// Tokens of the thought with its markers. Always written: rows of the older format lack it and count the thought as answer.
     pub thought_tokens: usize,
-    /// The natural-log probability of the whole answer behind the thought: the sum over its tokens.
+    /// Log-probability of the whole answer after the thought, in nats (sum over tokens).
     pub answer_log_p: f64,
 }
 
-/// ContextCite's surrogate of one answer: the logit of its probability as a sparse linear function of which sessions are there.
+/// ContextCite surrogate of one answer: its logit as a sparse linear function of the sessions present.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SurrogateRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
     pub seed: u64,
-    /// Number of subsets that it was fitted to.
     pub subsets: usize,
     pub ablation: Ablation,
-    /// True if the model has linear-attention layers, which blocking left open; absent if not.
+    /// True if the model has linear-attention layers, which blocking left open.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub softmax_only: bool,
-    /// The share of the model's layers that are linear-attention layers and still saw what was blocked; absent where none.
+    /// Fraction of the model's layers that are linear-attention layers and were not blocked; absent if zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers_open: Option<f64>,
     pub answer_tokens: usize,
     /// Always written, as in [`SubsetRow`].
     pub thought_tokens: usize,
-    /// The logit without any session, by the surrogate.
+    /// Predicted logit without any session.
     pub intercept: f64,
-    /// The share of the logit's variance over the subsets that the surrogate explains; absent where it does not vary.
+    /// R^2 of the logit over the subsets; absent if the logit is constant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r2: Option<f64>,
     pub weights: Vec<SessionWeight>,
 }
 
-/// Weight of one session in the surrogate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionWeight {
     pub span: String,
-    /// Its part in the analysis, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Its first token in the whole prompt, and one past its last.
+    /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
-    /// Coefficient: added to the logit of the answer's probability by its presence.
+    /// Coefficient: change of the answer's logit if the session is present.
     pub weight: f64,
 }
 
-/// A line of the file. Blocked sessions name no kind.
+/// A line of the file. Blocked sessions carry no kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CauseLine {
     Control(CauseRow),
     Total(CauseRow),
     Replaced(CauseRow),
-    /// A session that was hidden from a later one.
+    /// Session hidden from a later one too.
     Carrier(CauseRow),
     Subset(SubsetRow),
     #[serde(rename = "contextcite")]
@@ -205,7 +197,7 @@ impl CauseLine {
         }
     }
 
-    /// Key of the measurement, without answer and session: equal in the rows of all answers of a run.
+    /// Identifies the method, independent of answer and session.
     pub fn way(&self) -> String {
         let blocked =
             |row: &CauseRow| format!("layers {:?}, seed {}", row.layers, row.seed.unwrap_or_default());
@@ -250,8 +242,8 @@ impl<'de> Deserialize<'de> for CauseLine {
     }
 }
 
-/// Refuses a file with a row of the format before controls had rows of their own: its effects had the other sign, and a thought was part of
-/// the answer.
+/// Refuses files of the older format, where controls had no rows of their own, effects had the opposite sign and thoughts counted as
+/// answer.
 fn check_format(path: &Path) -> Result<(), RunError> {
     let text = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -259,7 +251,7 @@ fn check_format(path: &Path) -> Result<(), RunError> {
         Err(error) => return Err(RunError::io("read", path)(error)),
     };
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        // The reader of rows refuses a line that does not parse.
+        // The row reader reports lines that do not parse.
         let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
         let signed = |key: &str| row.get(key).is_some_and(|effect| effect.get("log_p").is_some());
         let of_answers = matches!(row["kind"].as_str(), Some("subset" | "contextcite"));
@@ -271,21 +263,20 @@ fn check_format(path: &Path) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The file of a run's folder, open for appending.
 pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
     Ok(RowLog::open(path)?)
 }
 
-/// All rows of a run's folder, in the order in which they were measured.
+/// Rows in measurement order.
 pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
     let path = dir.join(CAUSES);
     check_format(&path)?;
     Ok(read_rows(&path)?)
 }
 
-/// The rows of a run's folder by kind, each in the order in which they were measured.
+/// Rows by kind, each in measurement order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CauseRows {
     pub blocked: Vec<CauseRow>,
@@ -298,7 +289,7 @@ pub struct CauseRows {
 }
 
 impl CauseRows {
-    /// Those of a folder; none where there is no file.
+    /// Reads a run folder; empty if the file is absent.
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let mut rows = CauseRows::default();
         for line in read_lines(dir)? {

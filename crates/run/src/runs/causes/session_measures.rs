@@ -1,7 +1,6 @@
-//! Attention of the question and the answer to each session, by more than mass: held against the effect of blocking the session.
+//! Attention of the question and answer to each session, in several measures, for comparison with the effect of blocking it.
 //!
-//! Called by the measure of causes for each answer: the rows from the question on are read once more and measured in every way. One
-//! safetensors file an answer.
+//! One forward pass from the question on per answer; one safetensors file per answer.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,52 +20,49 @@ use palimpsest_core::engine::{
 use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::QUERY;
 
-/// Tokens at the beginning of an answer whose logits are taken apart, at most.
+/// Maximum number of leading answer tokens used for logit attribution.
 pub const ATTRIBUTED: usize = 32;
 
-/// The folder of a run's folder.
 pub const MEASURES: &str = "causes";
 
-/// The folder of contrasts' measures, where the answer is one token: the current value's.
+/// Subfolder for contrasts, where the answer is one token: the current value's.
 pub const CONTRAST_MEASURES: &str = "causes-contrast";
 
-/// The rows that every answer has: the question's tokens, and the positions that predict the answer's behind its thought.
+/// Rows of every answer: the question's tokens, and the positions that predict the answer after its thought.
 pub const ROWS: [&str; 2] = [QUERY, "answer"];
 
-/// The row behind them where there is a thought: the positions that predict its tokens.
+/// Additional row for thoughts: the positions that predict its tokens.
 pub const THOUGHT: &str = "thought";
 
-/// In the first format a thought counted as answer.
+/// Format 1 counted the thought as answer.
 const FORMAT: &str = "palimpsest session measures 2";
 
-/// Attention of a question and its answer to each session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionMeasures {
     pub layers: Vec<usize>,
-    /// The sessions before the question, in the prompt's order.
+    /// Sessions before the question, in prompt order.
     pub spans: Vec<String>,
-    /// The rows: [`ROWS`], and [`THOUGHT`] where there is one.
+    /// [`ROWS`], then [`THOUGHT`] if there is one.
     pub rows: Vec<String>,
-    /// f32 `[layers, heads, rows, spans]`: as [`AttentionStore::mass`].
+    /// f32 `[layers, heads, rows, spans]`, as in [`AttentionStore::mass`].
     pub mass: Array4<f32>,
-    /// f32 `[layers, rows, spans]`: what uniform attention would pay.
+    /// f32 `[layers, rows, spans]`: mass under uniform attention.
     pub share: Array3<f32>,
-    /// The shape of `mass`: the mean over rows of the sum of A_ij * norm2(W_O^h v_j).
+    /// Shape of `mass`: mean over rows of sum_j A_ij * norm2(W_O^h v_j).
     pub value_norm: Array4<f32>,
-    /// The shape of `mass`: the mean over rows of norm2(sum of A_ij W_O^h v_j).
+    /// Shape of `mass`: mean over rows of norm2(sum_j A_ij W_O^h v_j).
     pub output_norm: Array4<f32>,
-    /// f32 `[layers, heads, spans]`: the contribution to the answer's own logits, the mean over its first [`ATTRIBUTED`] tokens behind the
-    /// thought. Of a contrast to the current value's logit less that of the value that it is held against.
+    /// f32 `[layers, heads, spans]`: contribution to the answer's own logits, mean over its first [`ATTRIBUTED`] tokens after the thought.
+    /// For contrasts: to the current value's logit minus the compared one's.
     pub attribution: Array3<f32>,
 }
 
-/// The spans that may be blocked: what is before the question of the history.
+/// Spans that may be blocked: history spans before the question.
 pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
     let query = store.keys.iter().find(|span| span.is(QUERY)).map_or(0, |query| query.start);
     store.keys.iter().filter(move |span| span.segment().is_some() && !span.is_empty() && span.end <= query)
 }
 
-/// The file of an answer, or of its contrast.
 pub fn measures_path(dir: &Path, of: Measure, answer: AnswerKey<&str>) -> PathBuf {
     let folder = match of {
         Measure::LogP => MEASURES,
@@ -77,9 +73,9 @@ pub fn measures_path(dir: &Path, of: Measure, answer: AnswerKey<&str>) -> PathBu
 }
 
 impl SessionMeasures {
-    /// Reads the rest of a prompt and its target behind the first `shared` tokens, which end before the question. Of a contrast the row
-    /// `answer` is the position that predicts the values, the prompt's last where they differ in their first token. `go_on` hears of tokens
-    /// that are computed.
+    /// Computes the prompt and target after the first `shared` tokens, which end before the question. For contrasts, the row `answer` is
+    /// the position that predicts the values (the prompt's last if they differ in their first token). `go_on` receives the number of
+    /// computed tokens and returns false to stop.
     pub fn read(
         session: &mut Session,
         store: &AttentionStore,
@@ -88,7 +84,7 @@ impl SessionMeasures {
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Self, RequestError> {
         let query = store.keys.iter().find(|span| span.is(QUERY)).ok_or(EngineError::EmptyPrompt)?;
-        // Position n - 1 predicts the first token behind a prompt of n tokens.
+        // Position n - 1 predicts the first token after a prompt of n tokens.
         let last = store.tokens.len().checked_sub(1).ok_or(EngineError::EmptyPrompt)?;
         let mut rows = vec![Span::new(ROWS[0], query.range())];
         let (before, targets) = match target {
@@ -148,7 +144,6 @@ impl SessionMeasures {
         })
     }
 
-    /// Writes those of an answer, or of its contrast, whole or not at all.
     pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
         let attributed = match of {
             Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),
@@ -185,7 +180,7 @@ impl SessionMeasures {
         Ok(write_tensors(path, &tensors, &metadata)?)
     }
 
-    /// True if there is a file of this format, which need not be made again. Its tensors are not looked at.
+    /// True if a file of the current format exists. Tensors are not checked.
     pub fn is_there(path: &Path) -> bool {
         let format = || -> Option<String> {
             let mut file = File::open(path).ok()?;

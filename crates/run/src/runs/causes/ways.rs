@@ -1,4 +1,4 @@
-//! The ways of finding out what answers owe to sessions, each with its settings.
+//! Methods of measuring the effects of sessions, with their settings.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,17 +13,15 @@ use super::removed::{self, RemovalOptions};
 use super::{Measured, Task};
 use crate::runs::store::RunFolder;
 
-/// A way, and its settings.
 #[derive(Debug, Clone, Copy)]
 pub enum Way {
     Blocked(CauseOptions),
     Removed(RemovalOptions),
     Carriers(CarrierOptions),
-    /// A surrogate is fitted to random subsets, of answers alone.
     Surrogate(SurrogateOptions),
 }
 
-/// Measures what `folder` still lacks, and appends it. `model` must be the run's. `stop` is looked at after each chunk and reading.
+/// Measures and appends what `folder` lacks. `model` must be the run's. `stop` is checked after each chunk and reading.
 pub fn measure(
     folder: &RunFolder,
     model: &mut LocalModel,

@@ -1,4 +1,4 @@
-//! The conditions of a run from `--conditions`, `--knockout` and `--repeat`, and the checks before the first answer.
+//! Conditions of a run from `--conditions`, `--knockout` and `--repeat`.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::PromptBuilder;
 
-/// The conditions, as the identity of a run has them: none where that is the plain one alone. `fits` says whether the longest history
-/// fits the context, and is asked only where the benchmark's choice depends on it.
+/// Conditions as stored in the identity: empty for the plain one alone. `fits` (longest history fits the context) is evaluated only if the
+/// benchmark's default depends on it.
 pub fn choose(
     benchmark: &Benchmark,
     named: &[String],
@@ -67,8 +67,7 @@ pub fn choose(
     Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
 }
 
-/// Refuses knock-outs that no case's prompt can have the spans for, or this model the layers. `plan` is of all cases, `first` the prompt
-/// of one.
+/// Refuses knock-outs whose spans occur in no prompt or whose layers the model lacks. `plan` holds all cases, `first` one case's prompt.
 pub(super) fn check_knockouts(
     knockouts: &[Knockout],
     plan: &[PlannedCase],
@@ -82,7 +81,6 @@ pub(super) fn check_knockouts(
         known.extend(span.role.clone());
     }
     for knockout in knockouts {
-        // Numbers of segments differ from case to case.
         let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
         if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -97,7 +95,7 @@ pub(super) fn check_knockouts(
     Ok(())
 }
 
-/// The retrievers of `conditions`. A model of embeddings is fetched only where one of them wants it.
+/// Retrievers of `conditions`. Fetches the embedder only if needed.
 pub fn retrievers(
     benchmark: &'static Benchmark,
     seed: u64,
@@ -112,7 +110,7 @@ pub fn retrievers(
     Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))
 }
 
-/// True if the longest history of the data and its longest question have at most `budget` tokens.
+/// True if the longest history with its longest question has at most `budget` tokens.
 pub fn fits(
     dataset: &Dataset,
     builder: &PromptBuilder,
@@ -134,14 +132,14 @@ pub fn fits(
     Ok(segments + builder.fixed_cost(&case.history, &case.probes, tokens)? <= budget)
 }
 
-/// Refuses templates that no prompt can be built with, before there is a run folder. One case shows it; its first prompt.
+/// Refuses templates that fail to render, before a run folder exists. Renders one case; returns its first prompt.
 pub(super) fn check_templates(
     builder: &PromptBuilder,
     first: Option<&Case>,
 ) -> anyhow::Result<Option<Prompt>> {
     let _span = timing::tokenise();
     let probes = first.into_iter().flat_map(|case| case.probes.iter().map(move |probe| (case, probe)));
-    // One probe of each form: a history may be long, and asked about a thousand times.
+    // One probe per form: a long history may have a thousand questions.
     let mut forms = BTreeSet::new();
     let mut shown = None;
     for (case, probe) in probes.filter(|(_, probe)| forms.insert(&probe.form)) {

@@ -1,4 +1,4 @@
-//! A run of an endpoint: the counter of its tokens, the cut of its histories, and its attention where it is a server of palimpsest.
+//! Setup of endpoint runs: token counter, truncation, and attention if the endpoint is a palimpsest server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,13 @@ use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::prompt::PromptBuilder;
 
 pub struct Counter {
-    /// The tokeniser; absent for a stated bound.
+    /// Tokeniser; absent for a stated characters-per-token bound.
     named: Option<NameAndDigest>,
     pub tokens: Box<dyn CountTokens>,
 }
 
 impl RunSpec {
-    /// The conditions under which an endpoint is asked. One whose histories nobody counts is sent them whole.
+    /// Without a token counter, histories are sent whole.
     pub fn endpoint_conditions(
         &self,
         dataset: &Dataset,
@@ -47,7 +47,6 @@ impl RunSpec {
         })
     }
 
-    /// The counter of an endpoint's tokens, where its histories are to be cut.
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
         if let Some(name) = &self.tokenizer {
             let TokenCounter { name, digest, tokens } = TokenCounter::open(name)?;
@@ -57,7 +56,7 @@ impl RunSpec {
         Ok(bound.map(|bound| Counter { named: None, tokens: Box::new(bound) }))
     }
 
-    /// Most tokens that an endpoint generates for one answer: a thought's, where it was given a limit for them, and the answer's.
+    /// Maximum generated tokens per answer, including the thought.
     pub fn generated_by_endpoint(&self, limits: AnswerLimits) -> usize {
         limits.max_new_tokens.saturating_add(self.thinking.endpoint().max_tokens)
     }
@@ -96,14 +95,13 @@ impl RunSpec {
         let name = endpoint.name();
         let own = self.measuring_server(&endpoint, dataset.benchmark())?;
         let (template, prompts) = match &own {
-            // A server of palimpsest is sent text, with spans, as a local model is.
+            // A palimpsest server receives rendered text with spans.
             Some((_, template)) => {
                 (template.clone(), sha256(format!("{prompts}\n{}", template.source()).as_bytes()))
             }
-            // The endpoint applies its own chat template; only the messages go out.
             None => (ChatTemplate::plain(None)?, prompts),
         };
-        // A server that applies its template itself knows what ends a turn in it.
+        // An endpoint that applies its own template knows its stop strings.
         let stops = self.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
         let builder = PromptBuilder::new(templates, template).numbering(self.session_numbers);
         check_templates(&builder, data.first.as_ref())?;
@@ -183,7 +181,7 @@ impl RunSpec {
         self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 
-    /// The card and chat template of a palimpsest server whose attention can be recorded; it is told why not.
+    /// Card and chat template of a palimpsest server that can record attention; otherwise tells the user why not.
     fn measuring_server(
         &self,
         endpoint: &Endpoint,

@@ -1,5 +1,4 @@
-//! Questions that a knock-out cannot be put to, since their prompts lack a span that it names: they are found before the run, told by
-//! their cases, and left out under it.
+//! Questions that a knock-out skips because their prompts lack one of its spans. Found and reported before the run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,25 +14,22 @@ use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::{Context, Retriever};
 use palimpsest_data::case::Case;
 
-/// Number of cases that a note names before it only counts them.
+/// Maximum number of cases listed by name.
 const NAMED: usize = 10;
 
 type SpansOf = HashMap<String, Vec<Span>>;
 
-/// Cases that lack a span of one knock-out.
 #[derive(Default)]
 struct Lacking {
-    /// Questions that were looked at.
     looked_at: usize,
-    /// Of these, those that lack a span.
     lacking: usize,
     cases: BTreeSet<String>,
     names: BTreeSet<String>,
     known: Option<String>,
 }
 
-/// Marks the questions of `plan` whose prompts lack a span that a condition's knock-out names, and says which. `prompts` cuts a case as the
-/// run will. What a retriever by embeddings or a memory system finds is not looked for twice: under such a condition they become errors.
+/// Marks questions of `plan` whose prompts lack a span of a condition's knock-out, and reports them. `prompts` truncates as the run does.
+/// Embedding retrieval and memory systems are not run twice: such questions become errors in the run.
 pub(super) fn leave_out(
     plan: &mut [PlannedCase],
     conditions: &[Condition],
@@ -57,7 +53,7 @@ pub(super) fn leave_out(
         let case = case?;
         let Some(planned) = places.get(&case.id).and_then(|&at| plan.get_mut(at)) else { continue };
         bar.inc(1);
-        // Conditions that show the same share the cutting.
+        // Conditions with the same view share the truncation.
         let mut shown: Option<(&Condition, SpansOf)> = None;
         for &(condition, knockout) in &blocked {
             let spans = match shown.take() {
@@ -66,7 +62,6 @@ pub(super) fn leave_out(
             };
             let all = found.entry(knockout.to_string()).or_default();
             for probe in &mut planned.probes {
-                // What cannot be shown, or does not fit, becomes an error of the run.
                 let Some(spans) = spans.get(&probe.id) else { continue };
                 all.looked_at += 1;
                 let names = [&knockout.rows, &knockout.keys];
@@ -90,7 +85,7 @@ pub(super) fn leave_out(
     Ok(())
 }
 
-/// Says what is left out under a knock-out, or refuses one under which nothing is left to ask.
+/// Reports skipped questions; fails if none is left under the knock-out.
 fn tell(knockout: &str, all: &Lacking, is_part: bool) -> anyhow::Result<()> {
     let Lacking { looked_at, lacking, cases, names, known } = all;
     let list = |names: &BTreeSet<String>| {

@@ -1,4 +1,4 @@
-//! A run of a model on this machine.
+//! Setup of local runs.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +30,8 @@ pub struct OpenedModel {
     pub digest: String,
 }
 
-/// Spans that the observer of a run sums over: the shared history for the union of all probes' evidence, and beside that each probe
-/// of a batch its own rows, the query's, the generation prompt's, `last` and `answer`, and where a verdict's is wanted all that are
-/// generated.
+/// Upper bounds for the attention observer: keys of the shared history with all probes' evidence, and per batched probe its own rows
+/// (query, generation prompt, `last`, `answer`, and all generated ones for the verdict row).
 pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, generated: usize) -> ObservedSpans {
     let row_roles = row_roles(benchmark);
     let held = if wants_verdict_row(benchmark) { generated } else { 0 };
@@ -47,7 +46,7 @@ pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, genera
         let own =
             |probe: &PlannedProbe| case.evidence_of(probe).filter(|e| is_row(&e.role)).count() + 4 + held;
         let widest = case.probes.iter().map(own).max().unwrap_or(0);
-        // Evidence of whole segments is among the segments.
+        // Evidence on whole segments adds no overlay.
         let overlays = distinct.iter().filter(|(_, _, turn, _)| turn.is_some()).count();
         (rows + widest * batch.max(1), overlays)
     };

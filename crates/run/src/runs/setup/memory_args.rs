@@ -1,4 +1,4 @@
-//! The flags of memory systems, the conditions that they come to, and the systems started.
+//! Flags of memory systems, their conditions, and starting the systems.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -28,10 +28,9 @@ use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::ground::text_file;
 
-/// Between two lines on how far a history is.
 const QUIET: Duration = Duration::from_secs(15);
 
-/// Memories that a search is for, unless told otherwise: what most of the papers' systems were asked for.
+/// Default number of retrieved memories, as in most papers.
 const DEFAULT_K: usize = 20;
 
 /// Memory systems and how their memories are shown.
@@ -68,7 +67,6 @@ pub struct MemoryArgs {
     pub memory_timeout: Option<Patience>,
 }
 
-/// A system's name and its command, or its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedSystem {
     pub name: String,
@@ -91,7 +89,6 @@ impl std::str::FromStr for NamedSystem {
 }
 
 impl MemoryArgs {
-    /// The conditions of these systems, in the order of the command line.
     pub(super) fn conditions(&self, benchmark: &Benchmark) -> anyhow::Result<Vec<Condition>> {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
@@ -109,7 +106,7 @@ impl MemoryArgs {
         }
         let ks = if self.memory_k.is_empty() { vec![DEFAULT_K] } else { self.memory_k.clone() };
         let shows = if self.memory_show.is_empty() { vec![Show::Ranked] } else { self.memory_show.clone() };
-        // The questions of a benchmark that reads answers by their setting stand in its usual order.
+        // A benchmark whose reading depends on the setting uses its default one.
         let setting = benchmark.default_settings.first().filter(|_| !benchmark.readings.is_empty());
         let of = |system: &str, show: Show, (nth, &k): (usize, &usize)| Condition {
             name: match nth {
@@ -123,7 +120,7 @@ impl MemoryArgs {
         let mut all = Vec::new();
         for system in names {
             for &show in &shows {
-                // Perfect retrieval and a system's own answer know no k.
+                // Perfect retrieval and native answers have no k.
                 let count = if matches!(show, Show::Ranked | Show::Native) { ks.len() } else { 1 };
                 all.extend(ks.iter().enumerate().take(count).map(|k| of(system, show, k)));
             }
@@ -131,7 +128,6 @@ impl MemoryArgs {
         Ok(all)
     }
 
-    /// The settings of a system, from its files.
     fn config(&self, system: &str) -> anyhow::Result<Map<String, Value>> {
         let mut config = Map::new();
         for NamedSystem { name, value: file } in self.memory_config.iter().filter(|file| file.name == system)
@@ -148,16 +144,15 @@ impl MemoryArgs {
         Ok(config)
     }
 
-    /// The models of all systems, where they are given any. The server of a local one starts with the first call and serves them all.
+    /// Models of all systems, if any. A local server starts on the first call and is shared.
     fn models(&self, out: &Path) -> Result<Option<Models>, String> {
         let log = out.join("memory").join("models.txt");
         let upstream = |model: &String| Upstream::parse(model, &log);
         let embedder = self.memory_embedder.as_ref().map(upstream).transpose()?;
         let llm = match (&self.memory_model, &embedder) {
-            // A model that embeds, too, is served once.
             (Some(model), Some(embedder)) if self.memory_embedder.as_ref() == Some(model) => embedder.clone(),
             (Some(model), _) => upstream(model)?,
-            // A system that is given an embedder alone is given no address of a language model either.
+            // With an embedder alone, there is no language model address.
             (None, Some(embedder)) => embedder.clone(),
             (None, None) => return Ok(None),
         };
@@ -166,7 +161,7 @@ impl MemoryArgs {
     }
 }
 
-/// Started memory systems. They are started before a run's identity is known, since what they say of themselves is part of it.
+/// Started memory systems. They start before the run's identity is known, which includes their self-description.
 #[derive(Default)]
 pub struct MemorySystems {
     pub identities: Vec<MemoryIdentity>,
@@ -174,7 +169,7 @@ pub struct MemorySystems {
 }
 
 impl MemoryArgs {
-    /// Starts the memory systems of the command line. `stop` ends the writing of a history after the session under way.
+    /// `stop` ends ingestion after the current session.
     pub(super) fn start_systems(
         &self,
         seed: u64,
@@ -219,7 +214,7 @@ impl MemoryArgs {
         let folder = system_folder(out, name);
         let own = folder.join(OWN_FOLDER);
         std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
-        // An adapter may change its working folder.
+        // An adapter may change its working directory.
         let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
         let proxy = models.map(|models| Proxy::start(name, models, out)).transpose();
         let proxy =
@@ -261,10 +256,10 @@ fn gave_up(flag: &str, error: String) -> RunError {
     RunError::GaveUp(format!("{flag}: {error}"))
 }
 
-/// Says so where nobody answers at a model's address. No error: calls that the run keeps are answered all the same.
+/// Notes an unreachable model address. No error: cached calls still work.
 fn tell_unreachable(model: &str) {
     let is_address = model.starts_with("http://") || model.starts_with("https://");
-    // An address that does not parse is refused where it is used.
+    // Invalid addresses fail at first use.
     let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
     let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
     if let Err(error) = endpoint.check_reachable() {
@@ -274,7 +269,7 @@ fn tell_unreachable(model: &str) {
     }
 }
 
-/// The most that any condition shows of a system.
+/// Union of what the conditions need from a system.
 fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
     let mut wanted = Wanted::default();
     let shown = conditions.iter().filter_map(|one| one.memory.as_ref());
@@ -289,7 +284,7 @@ fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
 struct StartedSystem {
     run: SystemRun,
     wanted: Wanted,
-    /// Serves the system's calls as long as it lives.
+    /// Serves the system's calls; stopped on drop.
     _proxy: Option<Proxy>,
 }
 
@@ -303,7 +298,7 @@ impl Searches for StartedSystem {
     }
 }
 
-/// A line now and then while a history is written, which takes minutes with a model.
+/// Progress lines during ingestion, which takes minutes with a model.
 fn telling() -> impl Fn(&str, Progress<'_>) + Clone + Send + 'static {
     let told = Arc::new(Mutex::new(Instant::now()));
     move |system, Progress { case, done, sessions }| {

@@ -1,6 +1,5 @@
-//! A run made ready from its flags: data opened, flags checked against it, conditions chosen, prompts cut, identity made.
-//!
-//! Called by `palimpsest run`, by `quickstart`, and by the estimates, which end before the first answer. [`super::runner`] does the rest.
+//! Prepares a run from its flags: opens data, checks flags, chooses conditions, truncates prompts, builds the identity. [`super::runner`]
+//! does the rest.
 
 mod conditions;
 mod endpoint;
@@ -44,7 +43,7 @@ pub use special::special_tokens;
 pub use thinking::Thinking;
 pub use usage::{WrongUsage, WrongValue, positive};
 
-/// The cases of a data set, one in memory at a time, with the remedy where one is not sound.
+/// Streams the cases of a dataset; errors include a remedy.
 pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
     let name = dataset.name().to_owned();
     Ok(dataset.cases()?.map(move |case| {
@@ -52,7 +51,6 @@ pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::R
     }))
 }
 
-/// [`cases`] without the rows that are broken.
 pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
     let is_broken = |case: &anyhow::Error| matches!(case.downcast_ref(), Some(ReadError::Row(_)));
     Ok(cases(dataset)?.filter(move |case| !case.as_ref().is_err_and(is_broken)))
@@ -61,20 +59,18 @@ pub fn sound_cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = any
 pub struct OpenedData {
     pub dataset: Dataset,
     pub named: NameAndDigest,
-    /// All of its cases, without their histories, broken rows among them.
     pub all: Vec<PlannedCase>,
     pub first: Option<Case>,
     pub limits: AnswerLimits,
 }
 
-/// Watches for an interrupt from now on: given the words that it answers with, returns the flag that it sets.
+/// Installs an interrupt handler with the given message; returns its flag.
 pub type Watch<'a> = &'a dyn Fn(&'static str) -> anyhow::Result<Arc<AtomicBool>>;
 
 pub struct Begin<'a> {
     pub folder: &'a Path,
     pub recorder: Option<&'a Recorder>,
     pub show_progress: bool,
-    /// Hears every piece of an answer as it is generated, where it is streamed.
     pub on_text: &'a dyn Fn(&str),
     pub watch: Watch<'a>,
 }
@@ -95,7 +91,7 @@ impl RunSpec {
         self.check().map_err(|e| WrongUsage(format!("{e:#}")))
     }
 
-    /// Reads the data set once, and keeps of its cases all but their histories.
+    /// Reads the dataset once, and keeps cases without histories.
     pub fn open(&self) -> anyhow::Result<OpenedData> {
         let _span = timing::io();
         let spec = SampleSpec { segments: self.sessions, seed: self.seed };
@@ -118,7 +114,7 @@ impl RunSpec {
                     first.get_or_insert(case);
                 }
                 Err(ReadError::Row(problems)) => rows.broken(problems),
-                // How many rows there are behind it is not known, and with it no denominator.
+                // The number of remaining rows is unknown, so there is no denominator.
                 error => {
                     error.with_context(|| format!("{name} cannot be used; {help}"))?;
                 }
@@ -169,7 +165,7 @@ impl RunSpec {
         Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
     }
 
-    /// The identity of a run of these data, as far as it is the same of a local model and an endpoint.
+    /// Identity fields common to local models and endpoints.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
         let by_words = |one: &Condition| {
             matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
@@ -190,7 +186,6 @@ impl RunSpec {
         }
     }
 
-    /// Answers what the run folder lacks of `plan`.
     fn answer(
         &self,
         (begin, stop, machine): (&Begin<'_>, &AtomicBool, Machine),
@@ -204,10 +199,9 @@ impl RunSpec {
         if self.retry_cut {
             store.retry_cut();
         }
-        // Broken rows are in the plan, and their errors in the rows.
         let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
         let cases = sound.map(|case| {
-            // It was read before, so the file has changed since.
+            // It was readable before, so the file has changed.
             case.map_err(|error| RunError::GaveUp(format!("{}: {error}", self.data.display())))
         });
         let mut memory =
@@ -223,7 +217,6 @@ impl RunSpec {
     }
 }
 
-/// This machine, with the device that the model runs on or the address of an endpoint.
 fn machine(device: &str) -> Machine {
     Machine::here(device, rayon::current_num_threads())
 }

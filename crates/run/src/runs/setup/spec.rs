@@ -1,4 +1,4 @@
-//! The flags of a run: `palimpsest run` takes them, `palimpsest quickstart` sets a few.
+//! Flags of `palimpsest run`; `palimpsest quickstart` sets a few.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::case::truncate::Truncation;
 use palimpsest_data::prompt::SegmentNumbers;
 
-/// Probes of a case that are decoded as one batch unless told otherwise.
+/// Default number of probes decoded per batch.
 pub const DEFAULT_BATCH_SIZE: usize = 8;
 
 const DATA: &str = "Data and conditions";
@@ -151,12 +151,11 @@ pub struct RunSpec {
     pub retry_cut: bool,
 }
 
-/// The limits of answers, which the benchmark decides where the flags leave them open.
+/// Limits of answers, with the benchmark's defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerLimits {
-    /// Most tokens of an answer.
     pub max_new_tokens: usize,
-    /// The benchmark that the number is from, for messages; empty for the user's own.
+    /// Benchmark that set the limit, for messages; empty if the user did.
     whose: &'static str,
     pub truncation: Truncation,
 }
@@ -171,7 +170,6 @@ fn truncations() -> PossibleValuesParser {
 }
 
 impl RunSpec {
-    /// The limits of answers to a benchmark.
     pub(super) fn limits(&self, benchmark: &Benchmark) -> anyhow::Result<AnswerLimits> {
         let ways = benchmark.truncations;
         let truncation = match &self.truncation {
@@ -196,7 +194,6 @@ impl RunSpec {
         Ok(AnswerLimits { max_new_tokens, whose, truncation })
     }
 
-    /// Strings that end an answer, where `usual` do unless told otherwise.
     pub(super) fn stop_strings(&self, usual: Vec<String>) -> Vec<String> {
         match &self.stops[..] {
             [] => usual,
@@ -204,7 +201,6 @@ impl RunSpec {
         }
     }
 
-    /// Refuses flags that make no sense together, before any work.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.temperature >= 0.0 && self.temperature.is_finite(),
@@ -293,7 +289,6 @@ impl RunSpec {
         Ok(())
     }
 
-    /// True if the model is an endpoint.
     pub fn is_endpoint(&self) -> bool {
         self.model.starts_with("http://") || self.model.starts_with("https://")
     }
@@ -313,7 +308,7 @@ impl RunSpec {
 }
 
 impl AnswerLimits {
-    /// Refuses a context that has no room for a prompt beside an answer, at most `thought` tokens of a thought, and what is kept free.
+    /// Refuses a context too small for a prompt, an answer, `thought` tokens and reserved tokens.
     pub fn check_room(&self, context: usize, thought: usize, reserved: usize) -> anyhow::Result<()> {
         let kept = self.truncation.reserved().max(reserved);
         let most = self.truncation.context(context);

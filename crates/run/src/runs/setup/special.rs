@@ -1,4 +1,4 @@
-//! Texts of a data set that spell special tokens.
+//! Dataset text that spells special tokens.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use palimpsest_core::text::known_special_tokens;
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::prompt::contents;
 
-/// The cases whose text spells special tokens, each with those tokens.
 pub fn special_tokens(
     dataset: &Dataset,
     model: Option<&str>,

@@ -1,4 +1,4 @@
-//! The flags about thoughts, which runs and judges share.
+//! Thinking flags shared by runs and judges.
 
 use std::str::FromStr;
 
@@ -30,7 +30,6 @@ pub struct Thinking {
     pub chat_template_kwargs: Option<Object>,
 }
 
-/// A JSON object as typed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object(Map<String, Value>);
 
@@ -49,11 +48,10 @@ impl FromStr for Object {
     }
 }
 
-/// The variable by which most servers' templates switch thoughts.
+/// Template variable of most servers.
 const SWITCH: &str = "enable_thinking";
 
 impl Thinking {
-    /// Refuses flags that make no sense together.
     pub fn check(&self, endpoint: bool) -> anyhow::Result<()> {
         let off = self.thinking == ThinkingMode::Off;
         ensure!(
@@ -76,7 +74,6 @@ impl Thinking {
         Ok(())
     }
 
-    /// For a local model.
     pub fn local(&self) -> ThinkingOptions {
         ThinkingOptions {
             mode: self.thinking,
@@ -85,7 +82,6 @@ impl Thinking {
         }
     }
 
-    /// For an endpoint.
     pub fn endpoint(&self) -> EndpointThinking {
         let mut kwargs = self.chat_template_kwargs.clone().map(|Object(kwargs)| kwargs).unwrap_or_default();
         let default = match self.thinking {
@@ -103,7 +99,7 @@ impl Thinking {
         }
     }
 
-    /// As the identity of a run with a local model has it: nothing where the model has no thoughts.
+    /// For the run's identity; `None` if the model has no thoughts.
     pub fn local_policy(&self, model: &LocalModel) -> Option<ThinkingPolicy> {
         let on = model.text().thoughts?.on;
         Some(ThinkingPolicy {
@@ -114,14 +110,13 @@ impl Thinking {
         })
     }
 
-    /// The settings that a judge that writes a reply is told, for the digest of its verdicts. Without the limit of thoughts: more room for
-    /// those that were cut off changes no verdict that is there.
+    /// Thinking settings for the digest of a judge's verdicts. Excludes the token limit: raising it does not change existing verdicts.
     pub fn of_judge(&self) -> Option<String> {
         let policy = ThinkingPolicy { max_tokens: None, ..self.endpoint_policy()? };
         (policy != ThinkingPolicy::default()).then(|| serde_json::to_string(&policy).ok())?
     }
 
-    /// As the identity of a run with an endpoint has it: nothing where the endpoint is told nothing.
+    /// For the run's identity; `None` if the endpoint is told nothing.
     pub fn endpoint_policy(&self) -> Option<ThinkingPolicy> {
         let EndpointThinking { max_tokens, .. } = self.endpoint();
         let kwargs = self.chat_template_kwargs.clone().filter(|Object(kwargs)| !kwargs.is_empty());

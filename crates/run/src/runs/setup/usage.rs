@@ -1,10 +1,9 @@
-//! Command lines that cannot be run.
+//! Usage errors.
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);
 
-/// A flag's value that cannot be read, in words for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongValue(pub String);

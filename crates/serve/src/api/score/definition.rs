@@ -1,19 +1,18 @@
-//! The score's definition: pure functions of masses.
+//! Document scores from attention masses.
 //!
-//! Of a head that pays a_d to document d, A to all of them, and in the neutral request b_d and B: a_d - b_d A / B, the mass
-//! beyond what the document would get if the head divided A as it does where nothing is asked (calibration by a null question,
-//! QRHead, arXiv 2506.09944, with its total set to the same). A score is the mean of that over heads; those of all documents sum to 0.
+//! A head pays a_d to document d and A to all; in the neutral request b_d and B. Its contribution is a_d - b_d A / B: mass beyond the
+//! neutral distribution scaled to the same total (calibration by a null question, QRHead, arXiv 2506.09944). The score is the mean over
+//! heads; scores sum to 0.
 
-/// Masses of one head to each document: of the request, and of the neutral one.
+/// Document masses of one head: request, neutral request.
 pub type HeadMasses = (Vec<f64>, Vec<f64>);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ranked {
     pub score: f64,
-    /// From 1, the highest.
     pub rank: usize,
-    /// Agreement of heads that it comes before the next one, 0.5 to 1: of what heads' differences add up to without their signs, the
-    /// part that says so. The last document is held against the one before it, a single one against nothing.
+    /// Head agreement, 0.5 to 1, that the document outranks the next one: share of positive differences in the sum of absolute differences.
+    /// The last document is compared with the previous one, a single one with zero.
     pub sure: f64,
 }
 
@@ -38,22 +37,21 @@ pub fn ranking(heads: &[HeadMasses], documents: usize) -> Vec<Ranked> {
     ranked
 }
 
-/// A head's mass of each document beyond the neutral request's, set to the same total; of a single document, the difference.
+/// a_d - b_d A / B; for a single document the plain difference.
 fn beyond(asked: &[f64], neutral: &[f64]) -> Vec<f64> {
     let (all, usual): (f64, f64) = (asked.iter().sum(), neutral.iter().sum());
     let scale = match asked.len() {
         0 | 1 => 1.0,
         _ if usual > 0.0 => all / usual,
-        // The neutral request sees no document with this head.
         _ => 0.0,
     };
     asked.iter().zip(neutral).map(|(a, b)| a - b * scale).collect()
 }
 
-/// Most difference of a prompt's masses, read in other chunks.
+/// Maximum difference of masses between chunkings of a prompt.
 const NOISE: f64 = 1e-6;
 
-/// Of differences, the part above 0 of all without their signs; one half where there are none.
+/// Positive part of the sum of absolute differences; 0.5 if there are none.
 fn agreement(differences: impl Iterator<Item = f64>) -> f64 {
     let differences = differences.filter(|d| d.abs() > NOISE);
     let (above, all) = differences.fold((0.0, 0.0), |(above, all), d| (above + d.max(0.0), all + d.abs()));
@@ -66,14 +64,14 @@ mod tests {
 
     #[test]
     fn a_score_is_the_mass_beyond_the_neutral_ones_division() {
-        // The first head pays its 0.6 as the neutral request divides 0.3; the second moves 0.1 to the last document.
+        // Head 1: 0.6 in the neutral proportions of 0.3. Head 2 moves 0.1 to the last document.
         let heads = [(vec![0.2, 0.2, 0.2], vec![0.1, 0.1, 0.1]), (vec![0.1, 0.1, 0.4], vec![0.1, 0.2, 0.3])];
         let ranked = ranking(&heads, 3);
         let expected = [(0.0, 2), (-0.05, 3), (0.05, 1)];
         for (found, (score, rank)) in ranked.iter().zip(expected) {
             assert!((found.score - score).abs() < 1e-12 && found.rank == rank, "{ranked:?}");
         }
-        // One head says all of it, the other nothing.
+        // One head decides, the other abstains.
         assert!(ranked.iter().all(|document| (document.sure - 1.0).abs() < 1e-9), "{ranked:?}");
         assert!(ranked.iter().map(|document| document.score).sum::<f64>().abs() < 1e-12);
     }
@@ -83,11 +81,11 @@ mod tests {
         let neutral = vec![0.25, 0.25];
         let heads = [(vec![0.4, 0.1], neutral.clone()), (vec![0.15, 0.35], neutral)];
         let ranked = ranking(&heads, 2);
-        // 0.3 for the first document, 0.2 for the second.
+        // 0.3 against 0.2.
         assert!(ranked.iter().all(|document| (document.sure - 0.6).abs() < 1e-9), "{ranked:?}");
         assert_eq!((ranked[0].rank, ranked[1].rank), (1, 2));
         assert_eq!(ranking(&[], 2)[0].sure, 0.5);
-        // Rounding is no opinion.
+        // Differences below the noise are ignored.
         let alike = ranking(&[(vec![0.3, 0.3 + 1e-8], vec![0.2, 0.2])], 2);
         assert_eq!(alike[0].sure, 0.5);
         let single = ranking(&[(vec![0.3], vec![0.1])], 1);

@@ -1,8 +1,7 @@
-//! Which document an answer rests on: a number for each, its rank, and how consistently heads say so.
+//! Document scores: how much an answer rests on each document, with rank and head agreement.
 //!
-//! A request names its documents and its question ([`request`]). A second, neutral one asks nothing of the same documents
-//! ([`neutral`]); what heads pay to a document beyond that is its score ([`definition`]). [`Scoring`] is what a request keeps of all
-//! this until its answer is there.
+//! [`request`] resolves documents and question; a neutral request over the same documents ([`neutral`]) calibrates the masses
+//! ([`definition`]). [`Scoring`] is a request's state until its answer ends.
 
 mod definition;
 mod neutral;
@@ -40,7 +39,7 @@ pub struct Scoring {
 }
 
 impl Scoring {
-    /// Of a prompt and its neutral one, in both of which `documents` and `question` are spans.
+    /// `documents` and `question` must be spans of both prompts.
     pub fn new(
         (documents, question): (&[String], &str),
         heads: &Heads,
@@ -88,7 +87,6 @@ impl Scoring {
         })
     }
 
-    /// Waits for what the neutral request pays, unless it is known.
     pub async fn settle(
         &mut self,
         cache: &NeutralCache,
@@ -101,7 +99,6 @@ impl Scoring {
         Ok(())
     }
 
-    /// The score of an answer whose masses are over `keys`.
     pub fn json(&self, masses: &Masses, keys: &[Span]) -> Value {
         let of_row = |label: &str| -> Value {
             let row = masses.rows.iter().position(|row| row.label == label);
@@ -125,7 +122,7 @@ impl Scoring {
     }
 }
 
-/// The spans of these names, which hold a token each.
+/// Spans by name; refuses empty ones.
 fn spans_of(prompt: &TokenPrompt, labels: &[String]) -> Result<Vec<Span>, ApiError> {
     let find = |label: &String| {
         let found = prompt.tiles.iter().chain(&prompt.overlays).find(|span| span.label == *label);

@@ -1,7 +1,7 @@
-//! The neutral request beside one that is scored: the same prompt with a question that asks nothing.
+//! Neutral requests of scores: the same prompt with a null question.
 //!
-//! It shares the documents with the request and is read after it, so that little of it is read anew; what its heads pay is kept, in
-//! bounded memory, for the next question about the same documents.
+//! Read after the scored request, so that the documents' KV cache is reused. Masses are cached for further questions about the same
+//! documents.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,8 @@ use palimpsest_core::engine::thread::EngineThread;
 use palimpsest_core::engine::{Event, Next, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 
-/// Most bytes of masses that are kept.
 pub const SCORE_CACHE_BYTES: usize = 16 << 20;
 
-/// The question that asks nothing.
 pub const TEXT: &str = "N/A";
 
 /// SHA-256 of a prompt's tokens and spans.
@@ -38,7 +36,7 @@ impl NeutralPrompt {
         let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
         let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
         let digest = Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into();
-        // Measured by themselves, they lie over nothing.
+        // Without overlays.
         let documents =
             documents.into_iter().map(|span| Span::new(span.label.clone(), span.range())).collect();
         NeutralPrompt { tokens: tokens.into(), question, documents, digest }
@@ -48,12 +46,11 @@ impl NeutralPrompt {
 #[derive(Debug)]
 pub struct NeutralMasses {
     layers: Vec<usize>,
-    /// [layers, heads, 1, documents], of the question.
+    /// [layers, heads, 1, documents]; the row is the question.
     mass: Array4<f32>,
 }
 
 impl NeutralMasses {
-    /// The mass of each document, of a head of a decoder layer.
     pub fn of(&self, (layer, head): (usize, usize)) -> Option<Vec<f64>> {
         let layer = self.layers.iter().position(|&of| of == layer)?;
         let documents = self.mass.len_of(ndarray::Axis(3));
@@ -65,12 +62,11 @@ impl NeutralMasses {
     }
 }
 
-/// Masses of neutral prompts, those used last at the end.
+/// LRU cache; the most recent entry is last.
 #[derive(Debug, Default)]
 pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
 
 impl NeutralCache {
-    /// The masses of a neutral prompt: known, or measured now.
     pub async fn masses(
         &self,
         engine: &EngineThread,
@@ -106,7 +102,7 @@ impl NeutralCache {
     }
 }
 
-/// The masses of a prompt's question, with nothing generated.
+/// Prefills the prompt and measures its question row.
 async fn measured(
     engine: &EngineThread,
     cancelled: Arc<AtomicBool>,
@@ -125,7 +121,6 @@ async fn measured(
             _ => return if gone { Next::Cancel } else { Next::Go },
         };
         if let Some(told) = told.take() {
-            // Nobody may wait any more.
             let _ = told.send(outcome);
         }
         Next::Cancel
@@ -140,7 +135,6 @@ mod tests {
     #[test]
     fn kept_masses_are_those_used_last_within_their_bytes() {
         let cache = NeutralCache::default();
-        // Three of them fit, four do not.
         let numbers = SCORE_CACHE_BYTES / size_of::<f32>() / 3;
         let masses = || Arc::new(NeutralMasses { layers: vec![0], mass: Array4::zeros((1, 1, 1, numbers)) });
         for key in [[0; 32], [1; 32], [2; 32]] {

@@ -1,4 +1,4 @@
-//! Finds the documents, the question and the heads of a score, and makes its neutral prompt.
+//! Resolves documents, question and heads of a score, and builds its neutral prompt.
 
 use super::super::attention_request::{AttentionRequest, RangeRequest, ScoreRequest};
 use super::super::error::ApiError;
@@ -11,13 +11,11 @@ use super::Scoring;
 use super::neutral;
 use palimpsest_core::text::Speaker;
 
-/// The name that makes a span the question.
 const QUESTION: &str = "question";
 
-/// Makes a prompt of messages or a text, with what is asked of its spans.
 type MakePrompt<'a, T> = dyn Fn(&T, &AttentionRequest) -> Result<TokenPrompt, ApiError> + 'a;
 
-/// By which heads: those that the score names, those that the request names, the model's that retrieve, or all.
+/// Heads of the score, else of the request, else retrieval heads, else all.
 fn heads_of(score: &ScoreRequest, asked: &AttentionRequest, model: &ServedModel) -> Heads {
     let named = match &asked.heads {
         Heads::These { .. } => Some(asked.heads.clone()),
@@ -26,14 +24,14 @@ fn heads_of(score: &ScoreRequest, asked: &AttentionRequest, model: &ServedModel)
     score.heads.clone().or(named).or_else(|| Heads::retrieval(model)).unwrap_or(Heads::All)
 }
 
-/// The score of a conversation, where one is asked for, whose neutral prompt `make` makes of other messages and ranges.
+/// Score of a conversation, if requested. `make` builds the neutral prompt.
 pub fn of_chat(
     asked: &AttentionRequest,
     (model, sent, prompt): (&ServedModel, &[Sent], &TokenPrompt),
     make: &MakePrompt<'_, [Sent]>,
 ) -> Result<Option<Scoring>, ApiError> {
     let Some(score) = &asked.score else { return Ok(None) };
-    // 1. The question: by name, else the last part of the user's last message.
+    // 1. Question: by name, else the last part of the last user message.
     let labels = labels_of(sent);
     let wanted = score.question.as_deref().unwrap_or(QUESTION);
     let by_name = labels.iter().find(|part| part.label == wanted);
@@ -46,7 +44,7 @@ pub fn of_chat(
         (None, Some(_)) => return Err(no_question(wanted, "part of a message")),
     };
 
-    // 2. The documents: what else the user wrote, and named parts of others but the assistant.
+    // 2. Documents: other user parts, and named parts of other roles except the assistant.
     let documents = match score.documents.as_slice() {
         named @ [_, ..] => named.to_vec(),
         [] => {
@@ -63,7 +61,7 @@ pub fn of_chat(
     };
     check_documents(&documents, &question.label)?;
 
-    // 3. The same with a question that asks nothing.
+    // 3. The neutral prompt.
     let (at, nth) = (question.message, question.part);
     let mut neutral_sent = sent.to_vec();
     if let Some(part) = neutral_sent.get_mut(at).and_then(|one| one.parts.get_mut(nth)) {
@@ -78,7 +76,7 @@ pub fn of_chat(
     Scoring::new((&documents, &question.label), &heads, prompt, neutral, &model.spec).map(Some)
 }
 
-/// The score of a text, where one is asked for, whose neutral prompt `make` makes of another text and ranges. Documents and question are ranges of it.
+/// Score of a text, if requested; documents and question are ranges. `make` builds the neutral prompt.
 pub fn of_text(
     asked: &AttentionRequest,
     (model, text, prompt): (&ServedModel, &str, &TokenPrompt),
@@ -141,7 +139,6 @@ fn labels_of(sent: &[Sent]) -> Vec<Labelled> {
     sent.iter().enumerate().flat_map(of_message).collect()
 }
 
-/// The neutral question in the place of a text, between the white space of that.
 fn neutral_of(text: &str) -> String {
     let body = text.trim();
     let start = text.len() - text.trim_start().len();

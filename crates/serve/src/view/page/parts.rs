@@ -1,10 +1,8 @@
-//! The files of the page, in the order in which they are put together.
+//! Page sources, in order of assembly.
 
-/// The body.
 pub const HTML: &str = include_str!("page.html");
-/// Its style, behind that of the house.
+/// Follows the shared style.
 pub const STYLE: &str = include_str!("page.css");
-/// Its scripts, by name.
 pub const SCRIPTS: &[(&str, &str)] = &[
     ("10-base.js", include_str!("10-base.js")),
     ("11-address.js", include_str!("11-address.js")),
