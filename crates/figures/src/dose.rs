@@ -409,7 +409,6 @@ fn attention(doses: &Doses) -> Option<Figure> {
         y_label: "density",
         baseline: Some("uniform attention"),
         ends: (0.0, 1.0),
-        ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }
@@ -458,7 +457,6 @@ fn beside_cause(doses: &Doses) -> Option<Figure> {
         y_label: "share of the largest mean",
         baseline: Some("uniform attention"),
         ends: (-0.2, 1.0),
-        ..About::default()
     };
     lines(doses, about, factors(doses).map(of).collect())
 }

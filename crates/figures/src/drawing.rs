@@ -129,7 +129,7 @@ impl Drawing {
         area: &DrawingArea<SVGBackend<'a>, Shift>,
     ) -> Result<(), Refusal> {
         let Colour(r, g, b) = ink.colour;
-        let colour = RGBColor(r, g, b).mix(f64::from(ink.opacity));
+        let colour = RGBColor(r, g, b).mix(ink.opacity);
         let style = match pen {
             None => colour.filled(),
             Some(pen) => colour.stroke_width(pen.width.unsigned_abs()),
@@ -141,7 +141,7 @@ impl Drawing {
             Form::Line(places) => match pen.and_then(|pen| pen.dash) {
                 None => area.draw(&PathElement::new(places.clone(), style)),
                 Some((dash, space)) => area.draw(&DashedPathElement::new(
-                    places.clone().into_iter(),
+                    places.clone(),
                     dash * UNIT,
                     space * UNIT,
                     style,

@@ -18,6 +18,9 @@ use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
+/// The steps of each role.
+type Bars = Vec<(String, Vec<Step>)>;
+
 const FILLED: f64 = 0.72;
 
 pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
@@ -30,7 +33,7 @@ pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
         });
         (label(&condition.name).to_owned(), bars.collect())
     };
-    let found: Vec<(String, Vec<(String, Vec<Step>)>)> = conditions.map(of_condition).collect();
+    let found: Vec<(String, Bars)> = conditions.map(of_condition).collect();
     let names = unique(found.iter().flat_map(|(_, bars)| bars).map(|(role, _)| role.as_str()));
     let colours = colours(&names);
     let colour = |role: &str| {

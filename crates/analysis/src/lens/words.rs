@@ -72,9 +72,9 @@ fn summary(lens: &Lens, width: usize) -> String {
         let ratio = lens.ratio.map(|_| (of(Statistic::RatioOfMeans), None));
         (lens.label(&group), lens.curves.iter().map(both).chain(ratio).collect())
     });
-    let measured: Vec<(String, Vec<(Series, Option<Series>)>)> = measured.collect();
+    let measured: Vec<Curves> = measured.collect();
     for (kind, count) in lens.layer_kinds() {
-        let row = |(group, series): &(String, Vec<(Series, Option<Series>)>)| {
+        let row = |(group, series): &Curves| {
             (group.clone(), series.iter().map(|(series, noise)| cell(series, noise.as_ref(), kind)).collect())
         };
         let rows: Vec<Row> = measured.iter().map(row).collect();
@@ -86,6 +86,8 @@ fn summary(lens: &Lens, width: usize) -> String {
     text
 }
 
+/// A group's label; per curve its series and noise baseline.
+type Curves = (String, Vec<(Series, Option<Series>)>);
 type Row = (String, Vec<(String, usize, bool)>);
 
 fn cell(series: &Series, noise: Option<&Series>, kind: LayerKind) -> (String, usize, bool) {

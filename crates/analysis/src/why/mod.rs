@@ -145,9 +145,10 @@ pub fn measure(
             let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
             let mut unjudged = None;
             match run.label(model, (row, store.as_ref(), shared), judge) {
-                Err(WhyError::Model { source: ReadError::Model(error), .. })
-                    if matches!(error, RequestError::Engine(EngineError::Interrupted)) =>
-                {
+                Err(WhyError::Model {
+                    source: ReadError::Model(RequestError::Engine(EngineError::Interrupted)),
+                    ..
+                }) => {
                     return Ok(Measured { stopped: true, ..measured });
                 }
                 Err(WhyError::Model { source: ReadError::Judge(error), .. }) => {

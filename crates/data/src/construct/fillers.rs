@@ -52,7 +52,8 @@ impl GivenFillers {
             BuildError::Filler { path, line: at + 1, field, found, remedy }
         };
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let filler = filler_of(line).map_err(|Problem { field, found, remedy, .. }| {
+            let filler = filler_of(line).map_err(|problem| {
+                let Problem { field, found, remedy, .. } = *problem;
                 let field = if field == WHOLE_ROW { WHOLE_LINE } else { &field };
                 wrong(at, field, found, &remedy)
             })?;
@@ -70,7 +71,7 @@ impl GivenFillers {
     }
 }
 
-fn filler_of(line: &str) -> Result<Filler, Problem> {
+fn filler_of(line: &str) -> Result<Filler, Box<Problem>> {
     let mut row = Checker::new(None, 0, None);
     let read = match serde_json::from_str(line) {
         Ok(node) => row.read(node, &ROW),
@@ -80,7 +81,7 @@ fn filler_of(line: &str) -> Result<Filler, Problem> {
         }
     };
     let mut filler: Filler = match row.problems.into_iter().next() {
-        Some(problem) => return Err(problem),
+        Some(problem) => return Err(problem.into()),
         None => read.unwrap_or_default(),
     };
     filler.turns.iter_mut().for_each(|turn| turn.content = turn.content.trim().to_owned());

@@ -88,12 +88,15 @@ impl<'a> OfCase<'a> {
     }
 }
 
+/// A view's records and examples by case.
+type OfView<'a> = (HashMap<&'a str, Vec<Record<'a>>>, HashMap<&'a str, Vec<&'a Example>>);
+
 /// Template values of all cases, in data order.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
     let Some(first) = views.first() else { return Ok(Vec::new()) };
     let (run, room) = (first.run, Room::of(views));
     let benchmark = run.benchmark();
-    let by_case: Vec<(HashMap<&str, Vec<Record<'_>>>, HashMap<&str, Vec<&Example>>)> = views
+    let by_case: Vec<OfView<'_>> = views
         .iter()
         .map(|view| {
             let (one, mut records, mut examples) = (view.run, HashMap::new(), HashMap::new());

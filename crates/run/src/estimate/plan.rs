@@ -145,8 +145,10 @@ fn memory(text: &str) -> Result<u64, WrongValue> {
     }
 }
 
+type ShareBytes = fn(&Share) -> u64;
+
 /// Bytes of a device's share, by JSON key and column title.
-const PARTS: [(&str, fn(&Share) -> u64); 6] = [
+const PARTS: [(&str, ShareBytes); 6] = [
     ("weights", |share| share.weights),
     ("cache", |share| share.cache),
     ("activations", |share| share.activations),

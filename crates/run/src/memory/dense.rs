@@ -12,7 +12,7 @@ use palimpsest_data::case::Case;
 #[derive(Debug, thiserror::Error)]
 pub enum DenseError {
     #[error(transparent)]
-    Fetch(#[from] ModelsError),
+    Fetch(#[from] Box<ModelsError>),
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
@@ -34,7 +34,7 @@ impl DenseRanker {
     /// Uses the built-in embedding model and downloads it if missing. `show` prints embedding progress.
     pub fn open(store: &ModelStore, show: bool) -> Result<Self, DenseError> {
         Embedder::built_in()?;
-        let embedder = Embedder::open(&store.embedder()?)?;
+        let embedder = Embedder::open(&store.embedder().map_err(Box::new)?)?;
         Ok(DenseRanker { embedder, show, index: None })
     }
 

@@ -40,7 +40,7 @@ impl EmbedderCard {
     pub fn built_in() -> Result<Self, ModelsError> {
         let (file, text) = BUILT_IN;
         let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
-        Ok(toml::from_str(text).map_err(wrong)?)
+        toml::from_str(text).map_err(wrong)
     }
 }
 

@@ -155,7 +155,7 @@ impl ModelStore {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
         }
-        Ok(self.resolve(name_or_path)?)
+        self.resolve(name_or_path)
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` if not present.

@@ -24,13 +24,15 @@ use palimpsest_data::prompt::PromptBuilder;
 
 pub use super::probe_request::{SubjectOptions, row_spans, shared_tokens, stream_seed};
 
+type OnText<'a> = Box<dyn FnMut(&str) + 'a>;
+
 /// Answers a case's probes in batches; batching does not change answers.
 pub struct ModelSubject<'a> {
     model: &'a mut dyn Backend,
     asking: Asking<'a>,
     prefetch: Prefetch,
     stop: &'a AtomicBool,
-    on_text: Option<Box<dyn FnMut(&str) + 'a>>,
+    on_text: Option<OnText<'a>>,
     failed_in_a_row: usize,
 }
 

@@ -44,12 +44,14 @@ pub struct Wanted {
     pub answer: bool,
 }
 
+type OnProgress = Box<dyn FnMut(Progress<'_>) + Send>;
+
 pub struct SystemRun {
     run: PathBuf,
     driver: Driver,
     given_up: BTreeMap<String, SystemError>,
     case: Option<OpenCase>,
-    progress: Option<Box<dyn FnMut(Progress<'_>) + Send>>,
+    progress: Option<OnProgress>,
     stop: Arc<AtomicBool>,
 }
 

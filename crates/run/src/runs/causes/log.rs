@@ -195,7 +195,7 @@ impl CauseLog {
                 log.append(ablation.line(store, metric, row, &self.kinds).ok_or_else(wrong)?)?;
             }
             File::Contrasts(log) => {
-                log.append(ablation.contrast_row(store, metric, row).ok_or_else(wrong)?)?
+                log.append(ablation.contrast_row(store, metric, row).ok_or_else(wrong)?)?;
             }
         }
         Ok(())

@@ -203,7 +203,7 @@ pub fn primary(store: &Store, hits: &[Hit]) -> Vec<Hit> {
         let slot = entry.slot();
         let mut of_slot: Vec<_> = found.iter().filter(|(_, entry)| entry.slot() == slot).collect();
         let has = |standing: &[u8]| of_slot.iter().any(|(_, entry)| standing.contains(&entry.standing()));
-        if !has(&[1]) && !(has(&[2]) && has(&[3, 4])) {
+        if !(has(&[1]) || has(&[2]) && has(&[3, 4])) {
             out.push((*hit).clone());
         } else if !done.contains(&slot) {
             done.push(slot);

@@ -126,7 +126,7 @@ pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'stati
     }
     for mut action in of_items {
         let adds = |action: &Action| action.slot.is_single() && action.act == Act::Add;
-        let rival = |kept: &&mut Action| adds(&action) && adds(&**kept) && kept.slot == action.slot;
+        let rival = |kept: &&mut Action| adds(&action) && adds(kept) && kept.slot == action.slot;
         match kept.iter_mut().find(rival) {
             Some(rival) => {
                 if rival.confidence <= action.confidence {
