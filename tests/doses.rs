@@ -1,4 +1,4 @@
-//! What must hold for: the analysis of runs of the benchmark dose.
+//! Tests of the analysis of dose runs.
 
 mod commands;
 mod made;

@@ -1,4 +1,4 @@
-//! What must hold for: the losses of memory systems, from the store to the answer.
+//! Tests of the losses of memory systems, from the store to the answer.
 
 mod commands;
 mod paper;

@@ -12,19 +12,19 @@ const NON_BLOCKING: c_uint = 1;
 const DISABLE_TIMING: c_uint = 2;
 
 export! {
-    /// Makes a stream.
+    /// Creates a stream.
     fn cuStreamCreate(stream: *mut usize, flags: c_uint) Context |driver| {
         let here = driver.here;
         give(stream, driver.order.create_stream(here, flags & NON_BLOCKING != 0))
     }
 
-    /// Makes a stream; priorities change no order.
+    /// Creates a stream; priorities are ignored.
     fn cuStreamCreateWithPriority(stream: *mut usize, flags: c_uint, _priority: c_int) Context |driver| {
         let here = driver.here;
         give(stream, driver.order.create_stream(here, flags & NON_BLOCKING != 0))
     }
 
-    /// Ends a stream; its work still runs.
+    /// Destroys a stream; queued work still runs.
     fn cuStreamDestroy_v2(stream: usize) Context |driver| {
         let here = driver.here;
         driver.order.destroy_stream(stream, here)
@@ -38,25 +38,25 @@ export! {
         Ok(())
     }
 
-    /// A stream waits for an event, of whatever card.
+    /// A stream waits for an event of any device.
     fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) Context |driver| {
         let stream = driver.order.stream(stream, driver.here)?;
         driver.order.wait(stream, event)
     }
 
-    /// Whether a stream's calls are captured into a graph: never, there are no graphs here.
+    /// Graph capture status: always none.
     fn cuStreamIsCapturing(stream: usize, status: *mut c_int) Context |driver| {
         driver.order.stream(stream, driver.here)?;
         give(status, 0)
     }
 
-    /// Makes an event.
+    /// Creates an event.
     fn cuEventCreate(event: *mut usize, flags: c_uint) Context |driver| {
         let here = driver.here;
         give(event, driver.order.create_event(here, flags & DISABLE_TIMING == 0))
     }
 
-    /// Ends an event.
+    /// Destroys an event.
     fn cuEventDestroy_v2(event: usize) Context |driver| { driver.order.destroy_event(event) }
 
     /// Records an event.
@@ -71,7 +71,7 @@ export! {
         driver.order.finish_event(event)
     }
 
-    /// Whether an event is over.
+    /// Has the event completed?
     fn cuEventQuery(event: usize) Context |driver| {
         if driver.order.query(event)? {
             return Ok(());
