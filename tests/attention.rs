@@ -1,4 +1,3 @@
-//! Tests of attention.
 
 mod branches;
 mod cache_copies;

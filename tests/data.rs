@@ -1,4 +1,3 @@
-//! Tests of data.
 
 mod checks;
 pub mod command;

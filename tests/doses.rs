@@ -1,4 +1,3 @@
-//! Tests of the analysis of dose runs.
 
 mod commands;
 mod made;

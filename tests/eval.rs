@@ -1,4 +1,3 @@
-//! Tests of eval.
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

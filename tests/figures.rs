@@ -1,4 +1,3 @@
-//! Tests of the figures and the report.
 
 use std::path::Path;
 

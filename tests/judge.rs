@@ -1,4 +1,3 @@
-//! Tests of judge.
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 

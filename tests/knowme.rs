@@ -1,4 +1,3 @@
-//! Tests of KnowMe-Bench.
 
 mod agree;
 mod broken;

@@ -1,4 +1,3 @@
-//! Tests of the losses of memory systems, from the store to the answer.
 
 mod commands;
 mod paper;

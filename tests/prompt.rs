@@ -1,4 +1,3 @@
-//! Tests of prompt.
 
 mod borders;
 mod bpe;

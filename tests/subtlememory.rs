@@ -1,4 +1,3 @@
-//! Tests of SubtleMemory.
 
 mod checks;
 mod commands;

@@ -39,7 +39,6 @@ macro_rules! texts {
     ($($path:literal),* $(,)?) => { &[$(($path, include_str!($path))),*] };
 }
 
-/// Headers included by translated kernels.
 const HEADERS: &[(&str, &str)] = texts![
     "../kernel/abi.h",
     "../kernel/bits.h",
@@ -54,7 +53,6 @@ const HEADERS: &[(&str, &str)] = texts![
     "../kernel/runtime.h",
 ];
 
-/// Sources of the translator, part of the cache key.
 const TRANSLATOR: &[(&str, &str)] = texts![
     "ptx/lexer.rs",
     "ptx/mod.rs",
@@ -191,7 +189,6 @@ fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), Com
     std::fs::rename(&made, library).map_err(|error| CompileError::Cache(library.to_owned(), error))
 }
 
-/// The folder of the headers, created if missing.
 fn headers(cache: &Path) -> Result<PathBuf, CompileError> {
     let mut hasher = DefaultHasher::new();
     HEADERS.hash(&mut hasher);

@@ -33,7 +33,6 @@ fn generator(driver: &mut Driver, handle: usize) -> Result<&mut Generator, Refus
     })
 }
 
-/// Generates `count` numbers of `T` on the generator's stream.
 fn fill<T: 'static>(
     driver: &mut Driver,
     handle: usize,
@@ -80,14 +79,12 @@ export! {
         give(to, handle)
     }
 
-    /// Destroys a generator.
     fn curandDestroyGenerator(handle: usize) Context |driver| {
         generator(driver, handle)?;
         driver.generators.remove(&handle);
         Ok(())
     }
 
-    /// Sets a generator's stream.
     fn curandSetStream(handle: usize, stream: usize) Context |driver| {
         driver.order.stream(stream, driver.here)?;
         generator(driver, handle)?.stream = stream;
@@ -107,17 +104,14 @@ export! {
         Ok(())
     }
 
-    /// Uniform f32 numbers.
     fn curandGenerateUniform(handle: usize, to: *mut f32, count: usize) Context |driver| {
         fill(driver, handle, to, count, "curandGenerateUniform", |seed, place| uniform(seed, place) as f32)
     }
 
-    /// Uniform f64 numbers.
     fn curandGenerateUniformDouble(handle: usize, to: *mut f64, count: usize) Context |driver| {
         fill(driver, handle, to, count, "curandGenerateUniformDouble", uniform)
     }
 
-    /// Normal f32 numbers.
     fn curandGenerateNormal(handle: usize, to: *mut f32, count: usize, mean: f32, deviation: f32)
         Context |driver|
     {
@@ -127,7 +121,6 @@ export! {
         })
     }
 
-    /// Normal f64 numbers.
     fn curandGenerateNormalDouble(handle: usize, to: *mut f64, count: usize, mean: f64, deviation: f64)
         Context |driver|
     {

@@ -6,7 +6,6 @@ use std::ffi::c_void;
 
 use card::*;
 
-/// This test's own report file.
 fn report(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("rehearsal-{name}-{}.json", std::process::id()))
 }

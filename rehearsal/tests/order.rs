@@ -136,7 +136,7 @@ fn the_per_thread_stream_is_the_current_contexts_and_the_threads_own() {
         let zero = Card::new(0);
         let here = zero.alloc(BYTES, 2);
         // The same handle is another stream here: device 0's.
-        // SAFETY: no pointers of the host.
+        // SAFETY: no host pointers.
         unsafe { ok(cuMemcpyPeerAsync(here, zero.context, there, one.context, BYTES, 2)) };
     });
     end.is_fault(&["unordered streams: cuMemcpyPeerAsync", "of device 0 reads", "of device 1 writes"]);

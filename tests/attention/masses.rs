@@ -1,4 +1,3 @@
-//! Masses against the definition.
 
 use std::ops::Range;
 

@@ -1,4 +1,3 @@
-//! Tests of models.
 mod blocks;
 mod cards;
 #[cfg(unix)] // the folder consists of links

@@ -1,4 +1,3 @@
-//! Tests of chat templates.
 
 use palimpsest::chat::{Message, MessageRole};
 use palimpsest_core::text::TextError;

@@ -59,21 +59,17 @@ fn attribute(number: c_int) -> Option<c_int> {
 }
 
 export! {
-    /// Initialises the driver.
     fn cuInit(_flags: c_uint) Nothing |_| { Ok(()) }
 
     /// CUDA version of the driver: that of the headers it was written against.
     fn cuDriverGetVersion(version: *mut c_int) Nothing |_| { give(version, 13000) }
 
-    /// Number of devices.
     fn cuDeviceGetCount(count: *mut c_int) Nothing |_| { give(count, settings().devices as c_int) }
 
-    /// Device by ordinal.
     fn cuDeviceGet(device: *mut c_int, ordinal: c_int) Nothing |_| {
         give(device, checked(ordinal)? as c_int)
     }
 
-    /// Device name.
     fn cuDeviceGetName(name: *mut c_char, room: c_int, device: c_int) Nothing |_| {
         checked(device)?;
         let text = b"Rehearsal (no GPU)";
@@ -89,13 +85,11 @@ export! {
         Ok(())
     }
 
-    /// Device memory in bytes.
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) Nothing |_| {
         checked(device)?;
         give(bytes, settings().memory as usize)
     }
 
-    /// Device attribute.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) Nothing |_| {
         checked(device)?;
         let found = attribute(number).ok_or_else(|| Refusal::new(
@@ -105,14 +99,12 @@ export! {
         give(value, found)
     }
 
-    /// Device UUID.
     fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) Nothing |_| {
         let mut bytes = *b"rehearsal card 0";
         bytes[15] += checked(device)? as u8;
         give(uuid, bytes)
     }
 
-    /// Retains a device's primary context.
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) Nothing |driver| {
         let device = checked(device)?;
         give(context, CONTEXT + 16 * device)?;
@@ -132,21 +124,17 @@ export! {
         Err(Refusal::new(cuda::CUDA_ERROR_INVALID_CONTEXT, why))
     }
 
-    /// Sets this thread's current context.
     fn cuCtxSetCurrent(context: usize) Nothing |_| {
         CURRENT.set(if context == 0 { 0 } else { device_of(context)? + 1 });
         Ok(())
     }
 
-    /// This thread's current context.
     fn cuCtxGetCurrent(context: *mut usize) Nothing |_| {
         give(context, CURRENT.get().checked_sub(1).map_or(0, |device| CONTEXT + 16 * device))
     }
 
-    /// The device of the current context.
     fn cuCtxGetDevice(device: *mut c_int) Context |driver| { give(device, driver.here as c_int) }
 
-    /// Waits for all work of the current context.
     fn cuCtxSynchronize() Context |driver| {
         driver.order.counts.synchronisations += 1;
         let here = driver.here;
@@ -154,7 +142,6 @@ export! {
         Ok(())
     }
 
-    /// Free and total memory of the current device.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) Context |driver| {
         let usage = memory().devices[driver.here];
         give(free, (usage.total - usage.held) as usize)?;
@@ -185,13 +172,11 @@ export! {
         }
     }
 
-    /// Name of an error.
     fn cuGetErrorName(error: c_int, name: *mut *const c_char) Nothing |_| {
         let entry = named(error)?;
         give(name, entry.2.as_ptr())
     }
 
-    /// Description of an error.
     fn cuGetErrorString(error: c_int, text: *mut *const c_char) Nothing |_| {
         let entry = named(error)?;
         give(text, entry.3.as_ptr())

@@ -55,13 +55,11 @@ export! {
         Ok(())
     }
 
-    /// Allocates page-locked host memory.
     fn cuMemHostAlloc(at: *mut u64, bytes: usize, _flags: c_uint) Context |driver| {
         let op = driver.order.on_host("cuMemHostAlloc");
         allocate(driver, &op, Place::Host, bytes, at)
     }
 
-    /// Frees page-locked host memory.
     fn cuMemFreeHost(at: u64) Context |driver| {
         let here = driver.here;
         driver.order.finish_device(here);
@@ -70,32 +68,26 @@ export! {
         Ok(())
     }
 
-    /// Host-to-device copy on the default stream.
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) Context |driver| {
         upload(driver, "cuMemcpyHtoD", to, from, bytes, 0, Host::Waits)
     }
 
-    /// Host-to-device copy.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: usize) Context |driver| {
         upload(driver, "cuMemcpyHtoDAsync", to, from, bytes, stream, Host::GoesOn)
     }
 
-    /// Device-to-host copy on the default stream.
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) Context |driver| {
         download(driver, "cuMemcpyDtoH", to, from, bytes, 0, Host::Waits)
     }
 
-    /// Device-to-host copy.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: usize) Context |driver| {
         download(driver, "cuMemcpyDtoHAsync", to, from, bytes, stream, Host::GoesOn)
     }
 
-    /// Copy within or between devices, on the default stream.
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) Context |driver| {
         across(driver, "cuMemcpyDtoD", to, from, bytes, 0)
     }
 
-    /// Copy within or between devices.
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) Context |driver| {
         across(driver, "cuMemcpyDtoDAsync", to, from, bytes, stream)
     }
@@ -114,12 +106,10 @@ export! {
         across(driver, "cuMemcpyPeerAsync", to, from, bytes, stream)
     }
 
-    /// Byte memset on the default stream.
     fn cuMemsetD8_v2(to: u64, value: u8, bytes: usize) Context |driver| {
         fill(driver, "cuMemsetD8", to, value, bytes, 0)
     }
 
-    /// Byte memset.
     fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: usize) Context |driver| {
         fill(driver, "cuMemsetD8Async", to, value, bytes, stream)
     }

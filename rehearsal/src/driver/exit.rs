@@ -23,7 +23,6 @@ pub(super) fn at_exit() {
     }
 }
 
-/// Writes the report; returns the number of unordered uses.
 fn write() -> u64 {
     let settings = settings();
     // Another thread may be inside a call at exit; then the report is skipped.
@@ -33,7 +32,6 @@ fn write() -> u64 {
         }
         return memory_if_idle().map_or(0, |memory| memory.unordered);
     };
-    // Queued work is checked too.
     driver.order.finish_all();
     let (devices, unordered) =
         memory_if_idle().map_or_else(Default::default, |m| (m.devices.clone(), m.unordered));

@@ -20,7 +20,6 @@ const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 const MOST_THREADS_OF_A_BLOCK: u64 = 1024;
 
 export! {
-    /// Launches a kernel.
     fn cuLaunchKernel(function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared: c_uint, stream: usize, params: *mut *mut c_void,
         extra: *mut *mut c_void) Context |driver|

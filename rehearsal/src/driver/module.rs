@@ -16,24 +16,19 @@ pub const SHARED: u32 = 49152;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 
-/// A loaded module.
 pub struct Module {
     text: Arc<str>,
     entries: HashSet<String>,
     device: usize,
-    /// Function handles by name.
     functions: HashMap<String, usize>,
 }
 
-/// A kernel of a module.
 #[derive(Clone)]
 pub struct Function {
     text: Arc<str>,
-    /// Name in the module.
     pub name: &'static str,
     /// Name in messages.
     pub what: &'static str,
-    /// Device of its module.
     pub device: usize,
     /// Opt-in limit of dynamic shared memory, in bytes.
     pub shared_most: u32,
@@ -91,7 +86,6 @@ impl Function {
 }
 
 export! {
-    /// Loads a module from PTX text.
     fn cuModuleLoadData(module: *mut usize, image: *const c_void) Context |driver| {
         load(driver, module, image)
     }
@@ -103,7 +97,6 @@ export! {
         load(driver, module, image)
     }
 
-    /// Loads a module from a file of PTX text.
     fn cuModuleLoad(module: *mut usize, path: *const c_char) Context |driver| {
         // SAFETY: the caller vouches for the text.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
@@ -115,7 +108,6 @@ export! {
         load(driver, module, image.as_ptr().cast())
     }
 
-    /// Unloads a module and its functions.
     fn cuModuleUnload(module: usize) Context |driver| {
         let Some(module) = driver.modules.remove(&module) else {
             return Err(Refusal::new(cuda::CUDA_ERROR_INVALID_HANDLE, format!("{module:#x} is no module")));
@@ -126,14 +118,12 @@ export! {
         Ok(())
     }
 
-    /// Looks up a function of a module.
     fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) Context |driver| {
         // SAFETY: the caller vouches for the text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         get(driver, function, module, &name)
     }
 
-    /// Sets a function attribute.
     fn cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int) Context |driver| {
         let function = function_mut(driver, function)?;
         if attribute == MAX_DYNAMIC_SHARED {
@@ -152,7 +142,6 @@ export! {
     }
 }
 
-/// Function by handle.
 pub fn function_mut(driver: &mut Driver, handle: usize) -> Result<&mut Function, Refusal> {
     driver.functions.get_mut(&handle).ok_or_else(|| {
         Refusal::new(

@@ -1,9 +1,7 @@
-//! cuBLAS: the GEMMs that Candle calls, with cuBLAS's argument checks. A product runs on its handle's stream like a kernel; `multiply`
-//! computes it.
-//!
-//! Sums are f32 (f64 for doubles), rounded once, as with `CUBLAS_COMPUTE_32F`, Candle's default without reduced precision.
-//! `CUBLAS_COMPUTE_16F` rounds every partial sum to f16, as a GPU without tensor cores would. The `FAST` types (TF32, bf16 for f32 inputs)
-//! lose input bits on a GPU and lose none here.
+//! cuBLAS: the GEMMs that Candle calls, with cuBLAS's argument checks, on the handle's stream. `multiply` computes them. Sums are f32 (f64
+//! for doubles), rounded once, as with `CUBLAS_COMPUTE_32F`, Candle's default without reduced precision. `CUBLAS_COMPUTE_16F` rounds every
+//! partial sum to f16, as a GPU without tensor cores would. The `FAST` types (TF32, bf16 for f32 inputs) lose input bits on a GPU and lose
+//! none here.
 #![allow(non_snake_case, reason = "the functions' names are cuBLAS's")]
 
 use std::ffi::{c_char, c_int, c_longlong, c_void};
@@ -72,7 +70,6 @@ impl Sums {
         }
     }
 
-    /// Reads alpha or beta, of the accumulator's dtype.
     fn scalar(self, at: *const c_void) -> Result<f64, Refusal> {
         if at.is_null() {
             return Err(invalid("alpha or beta is a null pointer".into()));
@@ -93,7 +90,6 @@ impl Sums {
 pub struct Matrix {
     at: u64,
     element: Element,
-    /// The product uses its transpose.
     transposed: bool,
     /// Leading dimension, and stride between matrices, in elements.
     leading: usize,
@@ -210,7 +206,6 @@ impl Product {
     }
 }
 
-/// Submits a product to its handle's stream.
 fn product(driver: &mut Driver, handle: usize, product: Result<Product, Refusal>) -> Answer {
     let stream = *stream_of(driver, handle)?;
     let product = product?;
@@ -259,28 +254,24 @@ const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
 
 export! {
-    /// Creates a handle, on the default stream.
     fn cublasCreate_v2(handle: *mut usize) Context |driver| {
         let new = driver.new_handle();
         driver.blas.insert(new, 0);
         give(handle, new)
     }
 
-    /// Destroys a handle.
     fn cublasDestroy_v2(handle: usize) Context |driver| {
         stream_of(driver, handle)?;
         driver.blas.remove(&handle);
         Ok(())
     }
 
-    /// Sets a handle's stream.
     fn cublasSetStream_v2(handle: usize, stream: usize) Context |driver| {
         driver.order.stream(stream, driver.here)?;
         *stream_of(driver, handle)? = stream;
         Ok(())
     }
 
-    /// Strided batched GEMM, any dtypes.
     fn cublasGemmStridedBatchedEx(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, type_a: c_int, lda: c_int, stride_a: c_longlong,
         b: *const c_void, type_b: c_int, ldb: c_int, stride_b: c_longlong,
@@ -292,7 +283,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], compute, [alpha, beta], given))
     }
 
-    /// GEMM, any dtypes.
     fn cublasGemmEx(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, type_a: c_int, lda: c_int, b: *const c_void, type_b: c_int,
         ldb: c_int, beta: *const c_void, c: *mut c_void, type_c: c_int, ldc: c_int, compute: c_int,
@@ -303,7 +293,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, 1], compute, [alpha, beta], given))
     }
 
-    /// Strided batched GEMM in f32.
     fn cublasSgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
         ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
@@ -314,7 +303,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], COMPUTE_32F, [alpha, beta], given))
     }
 
-    /// Strided batched GEMM in f64.
     fn cublasDgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
         ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
@@ -325,7 +313,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], COMPUTE_64F, [alpha, beta], given))
     }
 
-    /// GEMM in f32.
     fn cublasSgemm_v2(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, b: *const c_void, ldb: c_int, beta: *const c_void,
         c: *mut c_void, ldc: c_int) Context |driver|
@@ -334,7 +321,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, 1], COMPUTE_32F, [alpha, beta], given))
     }
 
-    /// GEMM in f64.
     fn cublasDgemm_v2(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, b: *const c_void, ldb: c_int, beta: *const c_void,
         c: *mut c_void, ldc: c_int) Context |driver|

@@ -1,9 +1,7 @@
-//! GEMM arithmetic. Host threads compute tiles of C independently; the summation order depends on the shapes alone, so the bits do not
-//! depend on the number of threads.
-//!
-//! Operands are packed into f32 blocks and multiplied by a micro-kernel of plain loops, compiled once with the CPU's vectors and FMA and
-//! once without. Sums run over [`DEPTH`] terms at a time and these partial sums are added, which keeps rounding errors as small as a
-//! GPU's. Products with few columns (decode) skip packing: their matrix is read once. Doubles and f16 sums take a plain loop.
+//! GEMM arithmetic. Host threads compute tiles of C; the summation order depends on the shapes alone, so the bits do not depend on the
+//! number of threads. Operands are packed into f32 blocks and multiplied by a micro-kernel of plain loops, compiled with and without the
+//! CPU's vectors and FMA. Sums run over [`DEPTH`] terms at a time and these partial sums are added, which keeps rounding errors as small
+//! as a GPU's. Products with few columns (decode) skip packing: their matrix is read once. Doubles and f16 sums take a plain loop.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +10,6 @@ use half::{bf16, f16};
 
 use super::{Element, Matrix, Product, Sums};
 
-/// Rows and columns of the micro-kernel.
 const ROWS: usize = 16;
 const COLUMNS: usize = 4;
 /// Rows and columns of a tile, and terms of a partial sum.
@@ -20,7 +17,6 @@ const TILE: usize = 128;
 const DEPTH: usize = 256;
 /// At most this many columns: computed row by row if the matrix's rows are contiguous.
 const FEW: usize = 4;
-/// Lanes of a dot product.
 const LANES: usize = 16;
 /// Multiplications below which one thread suffices.
 const WORTH_SHARING: usize = 1 << 21;
@@ -60,12 +56,10 @@ pub fn run(product: &Product, threads: usize) {
     });
 }
 
-/// First row or column of a tile, and its length.
 fn span(tile: usize, size: usize) -> (usize, usize) {
     (tile * TILE, TILE.min(size - tile * TILE))
 }
 
-/// Reusable buffers of a thread.
 #[derive(Default)]
 struct Blocks {
     a: Vec<f32>,
@@ -200,7 +194,6 @@ impl<'a> One<'a> {
         self.c.set(row, column, alpha * sum + old);
     }
 
-    /// One tile, from packed blocks.
     fn tile(&self, rows: (usize, usize), columns: (usize, usize), blocks: &mut Blocks) {
         let panels = (rows.1.div_ceil(ROWS), columns.1.div_ceil(COLUMNS));
         blocks.c.clear();
@@ -228,7 +221,6 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Rows of a product with few columns, as dot products.
     fn rows(&self, (row, rows): (usize, usize), blocks: &mut Blocks) {
         let Product { n, k, .. } = *self.product;
         blocks.b.resize(n * k, 0.0);
@@ -261,7 +253,6 @@ impl<'a> One<'a> {
         }
     }
 
-    /// One tile, element by element.
     fn plainly(&self, (row, rows): (usize, usize), (column, columns): (usize, usize)) {
         for j in column..column + columns {
             for i in row..row + rows {
@@ -277,7 +268,6 @@ impl<'a> One<'a> {
     }
 }
 
-/// Adds the product of a row panel and a column panel to a block of C.
 fn multiply_panels(a: &[f32], b: &[f32], c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {

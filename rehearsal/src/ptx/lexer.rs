@@ -14,9 +14,7 @@ pub(super) enum Tok<'a> {
     Float32(u32),
     /// `0d` and sixteen digits.
     Float64(u64),
-    /// A string without quotes.
     Text(&'a str),
-    /// Any other character.
     Mark(char),
 }
 

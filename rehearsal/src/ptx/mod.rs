@@ -1,7 +1,6 @@
 //! PTX syntax tree: functions with registers, variables and instructions. Names are resolved here (PTX scopes them by braces), so the
-//! translator sees indices only. Syntax only: the translator decides whether an instruction exists and what it does.
-//!
-//! Section names in the comments of this crate are those of NVIDIA's "Parallel Thread Execution ISA".
+//! translator sees indices only. Syntax only: the translator decides whether an instruction exists and what it does. Section names in this
+//! crate's comments are those of NVIDIA's "Parallel Thread Execution ISA".
 
 mod lexer;
 mod parser;

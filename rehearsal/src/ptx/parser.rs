@@ -22,7 +22,6 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
     Ok(parser.module)
 }
 
-/// The error is a message.
 type Read<T> = Result<T, String>;
 
 struct Parser<'a> {
@@ -84,7 +83,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Text of the tokens since `from`, on one line.
     fn text_from(&self, from: usize) -> String {
         let (Some(first), Some(last)) = (self.tokens.get(from), self.tokens.get(self.at.max(from + 1) - 1))
         else {
@@ -104,7 +102,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips a module directive and its body.
     fn skip_directive(&mut self, why: String) -> Unknown {
         let from = self.at;
         let mut depth = 0_usize;
@@ -160,7 +157,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A variable declaration after its state space.
     fn variable(&mut self, space: Space, is_extern: bool) -> Read<Variable> {
         let mut align = None;
         let mut vector = 1;
@@ -205,7 +201,6 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, space, align, bytes, init, is_extern })
     }
 
-    /// Initial values as bytes.
     fn initial(&mut self, of: Type, out: &mut Vec<u8>) -> Read<()> {
         if self.eat('{') {
             while !self.eat('}') {
@@ -306,7 +301,6 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Statements of a body, including the closing brace.
     fn statements(&mut self, body: &mut Body) -> Read<()> {
         loop {
             let from = self.at;

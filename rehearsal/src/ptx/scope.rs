@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use super::{Function, Operand, Register, Statement, Type, Variable};
 
-/// Names of one brace scope.
 #[derive(Default)]
 struct Scope {
     registers: HashMap<String, usize>,
@@ -20,7 +19,6 @@ pub(super) struct Body {
     /// All scopes so far. None is dropped: labels may be used before their declaration.
     scopes: Vec<Scope>,
     scope: usize,
-    /// Scope of each statement.
     scope_of: Vec<usize>,
 }
 
@@ -46,7 +44,6 @@ impl Body {
         self.scope_of.push(self.scope);
     }
 
-    /// Opens a scope.
     pub(super) fn open(&mut self) {
         self.scopes.push(Scope { parent: Some(self.scope), ..Scope::default() });
         self.scope = self.scopes.len() - 1;
@@ -59,7 +56,6 @@ impl Body {
         parent.is_some()
     }
 
-    /// Declares a variable in the current scope.
     pub(super) fn declare(&mut self, variable: Variable) -> usize {
         let index = self.function.variables.len();
         self.scopes[self.scope].variables.insert(variable.name.clone(), index);
@@ -67,7 +63,6 @@ impl Body {
         index
     }
 
-    /// Declares a register in the current scope.
     pub(super) fn declare_register(&mut self, name: &str, of: Type) {
         let register = self.register(name, of);
         self.scopes[self.scope].registers.insert(name.to_owned(), register);
@@ -87,7 +82,6 @@ impl Body {
         self.function.registers.len() - 1
     }
 
-    /// Declares a label in the current scope.
     pub(super) fn label(&mut self, name: &str) {
         let label = self.function.labels.len();
         self.function.labels.push(name.to_owned());
@@ -130,7 +124,6 @@ impl Body {
         None
     }
 
-    /// Resolves the labels.
     pub(super) fn finish(mut self) -> Function {
         let mut body = std::mem::take(&mut self.function.body);
         for (statement, &scope) in body.iter_mut().zip(&self.scope_of) {

@@ -1,14 +1,14 @@
-//! Races in global memory, of kernels whose blocks tell each other something: two warps use a byte, one writes it, and
-//! nothing puts one use before the other. What does is the causality order of PTX's "Memory Consistency Model":
+//! Races in global memory between blocks that communicate: two warps use a byte, one writes it, and the uses are unordered in the
+//! causality order of PTX's "Memory Consistency Model". It is built from:
 //!
-//! - a thread's own instructions, in their order; lanes of a warp are not told apart;
-//! - a barrier: all that its block did before comes before all that it does after;
-//! - a release that an acquire observed: a fence and then an atomic operation or a strong store in one thread, and in another
-//!   an atomic operation or a strong load of that place, which saw it or what an atomic operation made of it, and then a
-//!   fence. An operation that is itself a release or an acquire needs no fence. All are of the card's scope or the system's.
+//! - program order of a thread; lanes of a warp count as one;
+//! - a barrier: everything its block did before comes before everything after;
+//! - a release observed by an acquire: a fence, then an atomic operation or strong store; in another thread an atomic operation or strong
+//!   load that reads it, possibly through other atomics, then a fence. Release and acquire operations need no fence. Scope: device or
+//!   system.
 //!
-//! These add up: a fence of one thread after a barrier releases what its whole block did before that barrier. Blocks run one
-//! after the other, so that what an operation observes is all that came to its place before it.
+//! The order is transitive: a thread's fence after a barrier releases its whole block's earlier uses. Blocks run one after the other, so
+//! an operation observes everything that reached its address before it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -79,7 +79,6 @@ struct Own {
     observed: Known,
 }
 
-/// Global memory uses of a launch.
 #[derive(Default)]
 pub struct Uses {
     block: u32,
@@ -94,7 +93,6 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Starts a block.
     pub fn begin(&mut self, block: u32, warps: usize) {
         (self.block, self.barriers) = (block, 1);
         self.known = Known::default();
@@ -102,7 +100,6 @@ impl Uses {
         self.threads.clear();
     }
 
-    /// All threads of the block reached a barrier.
     pub fn barrier(&mut self) {
         self.barriers += 1;
         for warp in &mut self.warps {

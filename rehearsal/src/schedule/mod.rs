@@ -105,7 +105,6 @@ struct Worker<'a> {
     block: Box<Block>,
     /// Kernel threads: all of a block if they wait for each other, else one, reused.
     threads: Vec<*mut Thread>,
-    /// State of each thread.
     waiting: Vec<i32>,
     /// Backing memory of `threads`.
     _state: Vec<u128>,
@@ -318,7 +317,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Thread indices of a block, in order.
 struct Places {
     ntid: [u32; 3],
     next: [u32; 3],

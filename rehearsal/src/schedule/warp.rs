@@ -7,7 +7,6 @@ use crate::abi::{Thread, waits, warp_op};
 
 pub const WARP: usize = 32;
 
-/// Indices of the set bits.
 fn lanes_of(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
@@ -67,7 +66,6 @@ pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
     any
 }
 
-/// Stops the program because of a lane's operation.
 fn stop_lane(thread: *const Thread, why: &str) -> ! {
     RUNNING.set(thread);
     // SAFETY: the thread is live, and `at` is a literal of the kernel.
@@ -75,7 +73,6 @@ fn stop_lane(thread: *const Thread, why: &str) -> ! {
     stop_kernel(why, &at)
 }
 
-/// Computes and stores the results of one warp operation.
 fn give_results(warp: &[*mut Thread], here: u32, op: i32) {
     let mut values = [0; WARP];
     for lane in lanes_of(here) {

@@ -108,7 +108,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(to.bits), &value)
     }
 
-    /// `selp`, `slct`.
     pub(super) fn select(&mut self, op: &mut Operation<'_>) -> Emit {
         let by = if op.name == "slct" { Some(op.last_type()?) } else { None };
         let of = op.last_type()?;

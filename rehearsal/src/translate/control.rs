@@ -8,7 +8,6 @@ use super::step::{Code, Flow};
 use crate::ptx::Operand;
 
 impl Emitter<'_> {
-    /// `bra`, `ret`, `exit`, `trap`.
     pub(super) fn branch(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         let of_entry = self.function.is_entry;
         if matches!(op.name, "bra" | "ret") {

@@ -5,7 +5,6 @@ use super::operation::{Emit, Operation};
 use crate::ptx::{Operand, Space};
 
 impl Emitter<'_> {
-    /// `cp.async`, its groups and its waits.
     pub(super) fn copy(&mut self, op: &mut Operation<'_>) -> Emit {
         op.take_first(&["async"])?;
         self.unit.copies = true;

@@ -17,7 +17,6 @@ pub(super) struct Emitter<'m> {
     pub(super) names: Vec<String>,
     /// Offset of each variable in its space; 0 for C arrays.
     pub(super) places: Vec<u32>,
-    /// Translated statements.
     steps: Vec<Step>,
     /// Registers of the current statement.
     pub(super) reads: Vec<usize>,
@@ -37,12 +36,10 @@ pub(super) fn parameter_layout(function: &Function) -> (Vec<u32>, Vec<u32>, u32)
     (at, bytes, used)
 }
 
-/// C name of a module variable.
 pub(super) fn global_name(module: &Module, index: usize) -> String {
     format!("var{index}_{}", identifier(&module.variables[index].name))
 }
 
-/// C name of a device function.
 pub(super) fn function_name(name: &str) -> String {
     format!("fn_{}", identifier(name))
 }
@@ -105,7 +102,6 @@ impl<'m> Emitter<'m> {
         quoted(&format!("{}, line {line}: {text}", self.unit.kernel))
     }
 
-    /// Stops the program at unsupported text.
     fn stop(&mut self, unknown: &Unknown, guard: Option<String>) {
         let what = quoted(&format!("not understood: {}", unknown.why));
         let text = format!("stop({what}, {});", self.place_in_text(unknown.line, &unknown.text));
@@ -150,7 +146,6 @@ impl<'m> Emitter<'m> {
         self.stop(&unknown, guard);
     }
 
-    /// Dispatches to the instruction's group.
     fn instruction(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         let float = op.peek_type().is_some_and(|of| of.is_float() || of.is_pair());
         let text = match op.name {

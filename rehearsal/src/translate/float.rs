@@ -38,7 +38,6 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("{}{nan}_f{}({a}, {b})", op.name, of.bits))
     }
 
-    /// Operations that round.
     fn arithmetic(&mut self, op: &mut Operation<'_>, of: Type) -> Emit {
         let rounding = op.take_any(&["rn", "rz", "rm", "rp"]).unwrap_or("rn");
         // Approximate division is computed exactly.
@@ -124,7 +123,6 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("__builtin_copysign{suffix}({b}, {a})"))
     }
 
-    /// `testp`.
     pub(super) fn testp(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let what = op.take_first(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])?;
@@ -145,7 +143,6 @@ impl Emitter<'_> {
     }
 }
 
-/// Flushes subnormals if requested.
 fn flushed(op: &Operation<'_>, of: Type, flush: bool, value: &str) -> Emit {
     match (flush, of.bits) {
         (false, _) => Ok(value.to_owned()),
@@ -154,7 +151,6 @@ fn flushed(op: &Operation<'_>, of: Type, flush: bool, value: &str) -> Emit {
     }
 }
 
-/// A C expression for a special function.
 pub(super) fn special(name: &str, a: &str) -> String {
     match name {
         "sqrt" => format!("__builtin_sqrtf({a})"),

@@ -49,7 +49,6 @@ impl Emitter<'_> {
         self.assign(&operands[0], Type::raw(of.bits), &value)
     }
 
-    /// `ex2.approx`, `tanh.approx` of halves.
     pub(super) fn special_function_of_half(
         &mut self,
         op: &Operation<'_>,
@@ -78,7 +77,6 @@ pub(super) fn names(of: Type) -> (&'static str, &'static str) {
     if of.kind == Kind::Brain { ("bf16", "to_bf16") } else { ("f16", "to_f16") }
 }
 
-/// Result bits from input bits.
 fn one_half(name: &str, of: Type, words: &[String], nan: bool) -> String {
     let (read, keep) = names(of);
     let input = |index: usize| format!("{read}({})", words[index]);

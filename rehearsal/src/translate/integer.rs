@@ -106,7 +106,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(of.bits), &value)
     }
 
-    /// `min`, `max`, `neg`, `abs`.
     pub(super) fn integer_choice(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         if !of.is_integer() || of.bits < 16 {
@@ -160,7 +159,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(bits), &value)
     }
 
-    /// `bfi`, `bfe`.
     pub(super) fn bit_field(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         if !of.is_integer() || of.bits < 32 {

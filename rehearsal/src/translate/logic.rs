@@ -54,7 +54,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(of.bits), &value)
     }
 
-    /// `shf`: funnel shift.
     pub(super) fn funnel_shift(&mut self, op: &mut Operation<'_>) -> Emit {
         let side = op.take_first(&["l", "r"])?;
         let mode = op.take_first(&["clamp", "wrap"])?;

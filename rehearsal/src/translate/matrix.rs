@@ -7,7 +7,6 @@ use super::operation::{Emit, Operation};
 use super::step::Code;
 use crate::ptx::{Operand, Space, Type};
 
-/// All lanes of a warp.
 const ALL: &str = "0xffffffffu";
 
 impl Emitter<'_> {
@@ -68,7 +67,6 @@ impl Emitter<'_> {
         self.warp_op("LDMATRIX", &given, ALL, then)
     }
 
-    /// Reads the scheduler's results from `Thread`.
     fn results(&mut self, d: &[Operand]) -> Emit {
         let mut then = String::new();
         for (index, d) in d.iter().enumerate() {
@@ -79,7 +77,6 @@ impl Emitter<'_> {
     }
 }
 
-/// Registers of a lane's fragment.
 fn fragment(operand: &Operand, count: usize) -> Emit<&[Operand]> {
     match operand {
         Operand::Vector(registers) if registers.len() == count => Ok(registers),

@@ -246,7 +246,6 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("{a} {} {base}", if to { '-' } else { '+' }))
     }
 
-    /// `prefetch`, `prefetchu`: hints.
     pub(super) fn prefetch(&mut self, op: &mut Operation<'_>) -> Emit {
         op.drop_hints(|modifier| {
             matches!(modifier, "global" | "local" | "L1" | "L2") || modifier.starts_with("L2::")

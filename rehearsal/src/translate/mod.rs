@@ -1,11 +1,7 @@
-//! Translates one kernel of a PTX module to one C file, compiled against `kernel/kernel.h`.
-//!
-//! A register is a local variable of its width, a branch is a `goto`, an instruction is a statement. Two things are added. Memory
-//! instructions check their address first. A kernel with barriers or warp operations returns at each of them, saves its live registers
-//! ([`liveness`]) after its `Thread`, and resumes there at the next call.
-//!
-//! Nothing is guessed: an unsupported instruction, modifier or directive becomes a call that stops the program, naming the kernel, the
-//! line and the text, if and when it is reached.
+//! Translates one kernel of a PTX module to one C file, compiled against `kernel/kernel.h`. A register is a local variable, a branch a
+//! `goto`, an instruction a statement. Memory instructions check their address first. A kernel with barriers or warp operations returns at
+//! each of them, saves its live registers ([`liveness`]) after its `Thread`, and resumes there at the next call. Unsupported instructions,
+//! modifiers and directives become a call that stops the program when reached, naming the kernel, the line and the text.
 //!
 //! Results that a GPU computes exactly are exact here. Exceptions: the approximate functions (`ex2.approx`, `rcp.approx` and so on) are
 //! the host's, which are more accurate than a GPU's; and the bits of a NaN from f32 arithmetic are the host's (a GPU gives 0x7FFFFFFF).
@@ -47,7 +43,6 @@ pub fn translate(module: &Module, entry: &str) -> Option<String> {
     Some(file(module, function, &unit, &code))
 }
 
-/// State shared by a kernel and the functions it calls.
 #[derive(Default)]
 struct Unit {
     kernel: String,
@@ -68,7 +63,6 @@ struct Unit {
     copies: bool,
     /// Device functions by name: true if translated, false if in progress.
     functions: BTreeMap<String, bool>,
-    /// C of device functions, callees first.
     callees: String,
 }
 
@@ -81,12 +75,10 @@ impl Unit {
     }
 }
 
-/// A valid C identifier.
 fn identifier(name: &str) -> String {
     name.trim_start_matches('%').replace(|letter: char| !letter.is_ascii_alphanumeric(), "_")
 }
 
-/// A C string literal.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

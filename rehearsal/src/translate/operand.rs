@@ -19,7 +19,6 @@ impl Emitter<'_> {
         "carry"
     }
 
-    /// An operand as an unsigned integer of `width` bits.
     pub(super) fn bits(&mut self, operand: &Operand, width: u32) -> Emit {
         match operand {
             &Operand::Register(register) => {

@@ -81,7 +81,6 @@ impl<'i> Operation<'i> {
         self.operands.len()
     }
 
-    /// The error "not supported for this type".
     pub(super) fn not_for<T>(&self, of: Type) -> Emit<T> {
         Err(format!("{} of {:?} with {} bits", self.name, of.kind, of.bits))
     }

@@ -2,12 +2,10 @@
 
 #[derive(Debug, Default)]
 pub(super) struct Step {
-    /// Its label, if it is one.
     pub label: Option<usize>,
     /// Registers read, registers written.
     pub reads: Vec<usize>,
     pub writes: Vec<usize>,
-    /// Guard condition.
     pub guard: Option<String>,
     pub code: Code,
 }
@@ -22,7 +20,6 @@ impl Step {
 pub(super) struct Code {
     /// C text, up to the wait.
     pub text: String,
-    /// Where it waits.
     pub wait: Option<Wait>,
     pub flow: Flow,
 }

@@ -43,7 +43,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// `shfl.sync`.
     pub(super) fn shuffle(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         let name = match op.take_first(&["up", "down", "bfly", "idx"])? {
@@ -70,7 +69,6 @@ impl Emitter<'_> {
         self.warp_op(name, &format!("t->value = {a}; t->lane = {b}; t->clamp = {c}; "), &mask, then)
     }
 
-    /// `vote.sync`.
     pub(super) fn vote(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         let mode = op.take_first(&["all", "any", "uni", "ballot"])?;

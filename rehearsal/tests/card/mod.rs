@@ -116,7 +116,6 @@ pub fn made<T: Default>(fill: impl FnOnce(*mut T) -> c_int) -> T {
     value
 }
 
-/// Output and exit status of a process.
 pub struct End {
     pub status: Option<i32>,
     pub stderr: String,
@@ -174,7 +173,6 @@ pub fn rehearse(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) -> E
 /// Settings inherited by the process: caches and the modules of a CUDA build.
 const KEPT: [&str; 2] = ["REHEARSAL_CACHE", "REHEARSAL_PTX"];
 
-/// A device whose context is current on this thread.
 pub struct Card {
     pub context: usize,
     functions: BTreeMap<String, usize>,
@@ -195,7 +193,6 @@ impl Card {
         unsafe { ok(cuCtxSetCurrent(self.context)) }
     }
 
-    /// Loads a module's kernels.
     pub fn load(&mut self, ptx: &str, names: &[&str]) {
         let text = CString::new(ptx).expect("PTX has no zero byte");
         let module = unsafe { made(|to| cuModuleLoadData(to, text.as_ptr().cast())) };
@@ -234,7 +231,6 @@ impl Card {
         unsafe { ok(cuStreamSynchronize(stream)) }
     }
 
-    /// Uploads values into a new allocation.
     pub fn upload<T: Copy>(&self, values: &[T], stream: usize) -> u64 {
         let at = self.alloc(size_of_val(values).max(1), stream);
         unsafe { ok(cuMemcpyHtoDAsync_v2(at, values.as_ptr().cast(), size_of_val(values), stream)) };

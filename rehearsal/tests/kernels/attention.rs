@@ -116,7 +116,6 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// An operand on the device, and its values.
 struct Operand {
     at: u64,
     values: Vec<f64>,
@@ -322,7 +321,6 @@ fn decodes() -> Vec<Case> {
     ]
 }
 
-/// One query over split keys, with the sums of its weights.
 fn decode<T: Element>(candle: &Candle, case: &Case) {
     const PART: usize = 256;
     let Case { heads, kv_heads, d, offset, first_key, .. } = *case;

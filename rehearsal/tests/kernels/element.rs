@@ -11,9 +11,7 @@ pub trait Element: Copy + Default + PartialEq + Into<Scalar> {
     const UNIT: f64;
     /// Smaller values are compared with the tolerance of this magnitude.
     const LEAST: f64;
-    /// Nearest representable value.
     fn of(value: f64) -> Self;
-    /// Exact value.
     fn value(self) -> f64;
     /// A seed-dependent test value: either sign if the dtype has one, magnitude up to 2.
     fn sample(seed: usize) -> Self {
@@ -23,7 +21,6 @@ pub trait Element: Copy + Default + PartialEq + Into<Scalar> {
     }
 }
 
-/// A scalar kernel parameter.
 pub struct Scalar(pub Param);
 
 macro_rules! elements {

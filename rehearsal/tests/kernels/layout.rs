@@ -4,7 +4,6 @@ use crate::Candle;
 use crate::card::Param;
 use crate::element::Element;
 
-/// Shape, strides and offset of an operand.
 pub struct Layout {
     pub dims: Vec<usize>,
     pub strides: Vec<usize>,
@@ -50,7 +49,6 @@ impl Layout {
         self.operand_of(candle, |place| T::sample(seed + place))
     }
 
-    /// Same, with the caller's values.
     pub fn operand_of<T: Element>(&self, candle: &Candle, value: impl Fn(usize) -> T) -> (u64, Vec<f64>) {
         let memory: Vec<T> = (0..self.extent()).map(value).collect();
         let elements = (0..self.count()).map(|i| memory[self.place(i)].value()).collect();

@@ -78,7 +78,6 @@ impl Scores {
         row.map(|(i, &score)| sees(i).then(|| counts(score))).collect()
     }
 
-    /// Leading parameters of both kernels.
     fn params(&self, candle: &Candle, scores: u64) -> Vec<Param> {
         let seen = self.seen.as_ref().map_or(0, |seen| {
             let ends = seen.iter().map(|range| range.0).chain(seen.iter().map(|range| range.1));

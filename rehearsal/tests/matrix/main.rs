@@ -35,7 +35,6 @@ ret;
     )
 }
 
-/// A device with the kernel `test`.
 pub fn card(ptx: &str) -> Card {
     let mut card = Card::new(0);
     card.load(ptx, &["test"]);

@@ -289,7 +289,7 @@ fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0_f32.copysign(x) } else { x }
 }
 
-/// IEEE minimum: a number over NaN, -0 over +0.
+/// Minimum that prefers a number to NaN, and -0 to +0.
 fn least(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,

@@ -8,7 +8,6 @@ use std::sync::mpsc::{Sender, channel};
 use rehearsal::abi::{Block, Kernel, PARAM_BYTES, Runtime, Seen, Thread, waits, warp_op};
 use rehearsal::compile::{CompileError, kernel_with};
 
-/// Launch shape.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub blocks: u32,
@@ -17,7 +16,6 @@ pub struct Shape {
     pub dynamic: u32,
 }
 
-/// Message and instruction.
 pub type Stopped = (String, String);
 
 /// Final buffer contents.
@@ -57,12 +55,10 @@ unsafe extern "C" fn stop(what: *const c_char, at: *const c_char) -> ! {
     }
 }
 
-/// No race detection here.
 unsafe extern "C" fn note(_: *mut Thread, _: u64, _: u32, _: i32, _: *const c_char) {}
 
 static RUNTIME: Runtime = Runtime { access, note, stop };
 
-/// The first kernel of a module.
 pub fn kernel(ptx: &str) -> &'static Kernel {
     let name = ptx.split(".entry").nth(1).expect("an entry").trim_start();
     let name = &name[..name.find(['(', ' ', '\n']).expect("its end")];
@@ -70,7 +66,6 @@ pub fn kernel(ptx: &str) -> &'static Kernel {
     kernel_in(&cache, ptx, name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compiles a kernel into a folder.
 pub fn kernel_in(cache: &Path, ptx: &str, name: &str) -> Result<&'static Kernel, CompileError> {
     kernel_with(&RUNTIME, ptx, name, cache)
 }

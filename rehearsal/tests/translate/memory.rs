@@ -20,7 +20,6 @@ fn done(before: &str, body: &str, given: &[u32], results: usize) -> Vec<u32> {
     buffers[1].clone()
 }
 
-/// The stop message of a body.
 fn stopped(body: &str) -> Stopped {
     run("", body, &mut [vec![1, 2, 3, 4, 5, 6, 7, 8], vec![0; 8]]).expect_err("it stops")
 }

@@ -35,7 +35,6 @@ pub fn same_f32(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
 
-/// A module with a single kernel of this body.
 pub fn module(parameters: usize, before: &str, body: &str) -> String {
     let list: Vec<String> = (0..parameters).map(|n| format!(".param .u64 param{n}")).collect();
     format!(
@@ -61,7 +60,6 @@ ret;
     )
 }
 
-/// Runs each snippet for each input.
 pub fn check(cases: &[Case], inputs: &[Words]) {
     let mut body = format!(
         "ld.param.u64 %a1, [param0];
@@ -119,7 +117,6 @@ pub fn check(cases: &[Case], inputs: &[Words]) {
     }
 }
 
-/// Random numbers (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {

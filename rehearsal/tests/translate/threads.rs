@@ -17,7 +17,6 @@ fn run(before: &str, body: &str, shape: Shape, buffers: &mut [Vec<u32>]) {
         .unwrap_or_else(|(what, at)| panic!("{what}: {at}"));
 }
 
-/// The value stored by each thread of a block.
 fn each(threads: u32, body: &str) -> Vec<u32> {
     let mut buffers = [(0..64).collect(), vec![0; threads as usize]];
     run(
