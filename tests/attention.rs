@@ -1,4 +1,3 @@
-
 mod branches;
 mod cache_copies;
 mod delta;

@@ -234,7 +234,7 @@ fn an_answer_that_the_servers_filter_withheld_is_a_refusal() {
         assert_eq!(reply.stop, StopReason::Refused);
         assert!(reply.text.contains("content filter withheld"), "{}", reply.text);
     }
-    // A missing status is not an error.
+    // Text that the filter let through is an answer.
     let reply =
         serve(vec![ok("half of it", "content_filter")]).endpoint(0).reply(&hello(), &SAMPLING).unwrap();
     assert_eq!((reply.text.as_str(), reply.stop), ("half of it", StopReason::EndOfTurn));

@@ -1,4 +1,3 @@
-
 use std::path::Path;
 
 use palimpsest::figures::{self, Figure, Origin};

@@ -208,7 +208,7 @@ fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
         let mut model = Scripted { scores: vec![scores].into(), ..Scripted::default() };
         assert!(judge_by_scoring(&mut model, &[], &exchanges(), &stale()).is_err());
     }
-    // One impossible word leaves probability 1.
+    // An impossible word has probability 0.
     let mut model = Scripted {
         scores: vec![vec![f64::NEG_INFINITY, -1.0]].into(),
         reasons: vec![String::new()].into(),

@@ -1,4 +1,3 @@
-
 mod agree;
 mod broken;
 mod checks;

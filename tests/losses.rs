@@ -1,4 +1,3 @@
-
 mod commands;
 mod paper;
 pub mod stores;

@@ -1,4 +1,3 @@
-
 mod borders;
 mod bpe;
 mod calls;

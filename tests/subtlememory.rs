@@ -1,4 +1,3 @@
-
 mod checks;
 mod commands;
 mod counts;

@@ -1,4 +1,4 @@
-//! The page over run folders: its numbers match the files, it follows a growing folder, and it is confined to its own origin.
+//! The page over run folders: its numbers match the files, it follows a growing folder, and it is served to this machine only.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -516,7 +516,7 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
         }
     }
     assert!(compared >= 8, "{compared}");
-    // Blocking the question's path equals blocking; leaving out one layer has less effect.
+    // Blocking the question's path gives the direct effect; blocking a single layer gives another.
     let session = case["causes"]["direct"][0]["span"].as_str().unwrap();
     let path = serde_json::json!([{"from": "question", "to": session}]);
     let by_path = trial(serde_json::json!({"row": 0, "paths": path}));

@@ -135,7 +135,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
                 AblationKind::Removed => {
                     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
                     if span.is("new") {
-                        // The trace needs a next token.
+                        // `traced` needs the span `new`.
                         continue;
                     }
                     (without(&store, &[span]), json!([]))

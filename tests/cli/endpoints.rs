@@ -128,7 +128,7 @@ fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_al
         assert!(without[1..].iter().all(|body| *body == without[0]), "the context is held fixed");
     }
 
-    // `--sample-seed` is part of the run's identity; the sampler's seed is not.
+    // The case sample is part of the run's identity; the sampling seed does not change it.
     let refused = repeated(&["--sample-seed", "1"]);
     assert!(
         refused.code == Some(1) && refused.err.contains("sample.seed: 0 in the folder"),

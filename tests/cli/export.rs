@@ -121,7 +121,7 @@ fn verdicts_that_are_no_result_are_exported_with_the_reason_and_without_an_accur
     assert_eq!(of(tiny)["metrics"], json!({}));
     let why = of(tiny)["metadata"]["no_result"].as_str().unwrap();
     assert!(why.contains("cannot judge"), "{why}");
-    // The first judge gave one verdict, too few for agreement.
+    // The first judge gave a single verdict, which is not flagged as constant.
     assert_eq!(log["eval"]["metadata"]["no_result"], json!({ labelled(tiny): why }));
     assert_eq!(log["eval"]["tags"], json!(["no result by local:smollm2-135m (released)"]));
     // Its verdict stays with the samples.

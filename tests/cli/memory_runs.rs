@@ -134,7 +134,7 @@ fn e10_writes_that_are_not_told_are_not_measured() {
     let root = tempfile::tempdir().unwrap();
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mapping = root.path().join("mapping.json");
-    // A server that reports neither ids nor its store; ending it changes nothing.
+    // A server that reports neither ids nor its store; ending it is known to change nothing.
     let of_server = serde_json::json!({
         "name": "odd", "command": ["{python}", manifest.join("tests/adapters/odd_mcp.py"), "script.json"], "unit": "turn",
         "add": {"tool": "add", "arguments": {"text": "{content}"}},

@@ -166,7 +166,7 @@ fn in_phases_two_go_from_the_head_then_two_from_the_tail_then_some_between() {
     assert_eq!(of((4, 6), 75), Ok(vec![0, 1, 9]));
     assert_eq!(of((4, 6), 65), Ok(vec![0, 1, 8, 9]));
     assert_eq!(of((4, 6), 55), Ok(vec![0, 1, 5, 8, 9]));
-    // Always keeps the evidence, and only it: sessions before the first and after the last stay.
+    // Nothing else can go: neither the evidence nor the sessions left before the first and after the last.
     let error = of((4, 6), 45).unwrap_err();
     assert_eq!(error, TruncateError::StillTooLong { tokens: 55, budget: 45 });
     assert!(error.to_string().contains("at least that many or give --truncation evidence"), "{error}");

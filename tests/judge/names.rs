@@ -122,7 +122,7 @@ fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a
         let known = !able.ends_with("gemini");
         assert_eq!(said.is_none(), known, "{able}: {said:?}");
         assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
-        // A single verdict cannot show agreement.
+        // A single verdict is not flagged as constant.
         assert_eq!(of_rows(able, &[Some(true)]), None);
     }
 }

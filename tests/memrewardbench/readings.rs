@@ -121,7 +121,7 @@ fn scores_are_read_as_the_likelier_option_with_its_probability() {
     assert!(told(&Asked { answer: None, scores: Some([-1.0, -2.0]), ..plain("scored", "") }).is_ok());
 }
 
-/// A constant judge is uninformative; a model that always prefers the first position is a result.
+/// A rule-based reading that is always the same is a result; only a constant judge is flagged.
 #[test]
 fn what_a_rule_read_is_a_result_even_where_it_is_always_the_same() {
     let row = VerdictRow { choice: Some("A".to_owned()), correct: Some(true), ..VerdictRow::default() };

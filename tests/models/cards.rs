@@ -212,7 +212,7 @@ fn operations_are_those_of_every_product_of_every_token_counted_one_by_one() {
     let found: Work = LayerWork::all(&spec, 2).map(|layer| layer.prefill(tokens, Kernel::Fused)).sum();
     let norms: f64 = spec.layers.iter().map(|layer| layer.parameters(hidden) as f64).sum::<f64>()
         - maps as f64 / (2.0 * tokens as f64);
-    // Norm weights count as products, plus or minus half a key per query.
+    // The slack: norm weights count as products, and half a key per query.
     let slack = 2.0 * norms * tokens as f64 + (3 * 4 * heads * width * tokens) as f64 / 2.0;
     assert!((found.products - (maps + pairs) as f64).abs() <= slack, "{found:?}: {maps} {pairs}");
     assert!(norms < 250.0, "{norms}");

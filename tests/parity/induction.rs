@@ -250,7 +250,7 @@ fn the_head_that_copies_is_the_retrieval_head_and_the_one_that_the_question_look
         tokens: PROMPT.to_vec(),
         query: QUESTION..PROMPT.len(),
         gold: SESSIONS[SOURCE].clone(),
-        // What follows the session's first token, with which the question ends.
+        // The tokens after the session's first one, with which the question ends.
         answer: SESSIONS[SOURCE].start + 1..SESSIONS[SOURCE].end,
         null_tokens: [&PROMPT[..QUESTION], &[30, 31]].concat(),
         null_query: QUESTION..QUESTION + 2,

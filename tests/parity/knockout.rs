@@ -102,7 +102,7 @@ fn another_layer_other_rows_other_keys_and_no_knockout_at_all_give_other_numbers
         for (what, key, value) in [("rows", "rows", "tail"), ("keys", "keys", "other")] {
             let mut knockouts = file["knockouts"].clone();
             knockouts[0][key] = json!(value);
-            // `tail` depends on itself only through `old`.
+            // `tail` sees itself only through `old`.
             if key == "rows" {
                 knockouts[0]["keys"] = json!("neighbour");
             }

@@ -12,7 +12,7 @@ pub fn trace(args: &[&str]) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", home.path())
-        // With it, Candle's errors would carry a backtrace.
+        // If set, Candle's errors carry a backtrace.
         .env_remove("RUST_BACKTRACE")
         .arg("trace")
         .args(args)

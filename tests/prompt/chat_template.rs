@@ -1,4 +1,3 @@
-
 use palimpsest::chat::{Message, MessageRole};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{ChatTemplate, GgufTokenizer};

@@ -113,7 +113,7 @@ fn a_template_that_fails_on_functions_documents_or_system_text_is_refused_by_its
         assert!(!error.is_raised() && error.to_string().contains("line 4"), "{fails}: {error}");
         let source = format!("{shows}{{% for t in documents or [] %}}\n{fails}{{% endfor %}}");
         assert!(template(&source).takes_documents().is_err(), "{fails}");
-        // A call where functions are listed.
+        // A failing call in a template that lists functions.
         let source = format!(
             "{lists}{{% for m in messages %}}{{{{ m.role ~ m.content }}}}{{% for t in m.tool_calls or [] %}}\n{fails}{{% endfor %}}{{% endfor %}}"
         );

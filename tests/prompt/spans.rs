@@ -239,7 +239,7 @@ fn query_time_is_told_where_it_is_asked_for_and_never_else() {
     let mut asked = cycling();
     asked.query_time = Some(date(2024, 6, 7).at(8, 5, 0, 0));
     let question = probe("question", "Who?");
-    // Like the authors' prompt: the date is absent, also from the chat template. The last session's date is used.
+    // Like the authors' prompt: no query time, also in the chat template, which gets the last session's date.
     let plain = builder(dated, None).build(&asked, &[], &question).unwrap();
     assert!(plain.text.starts_with("03 May 2024\n") && !plain.text.contains("Jun"), "{}", plain.text);
     assert!(!plain.text.contains("2024-06-07") && !plain.text.contains("now"), "{}", plain.text);

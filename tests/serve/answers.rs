@@ -208,7 +208,7 @@ fn tokens_are_the_tokenisers_both_ways() {
     let rendered = local.template().render(&[message_of("Hello")], true).unwrap();
     let chat = served.post("/tokenize", json!({"messages": user("Hello")})).ok();
     assert_eq!(chat["tokens"], json!(local.tokenizer().encode(&rendered).unwrap()));
-    // The same tokeniser elsewhere.
+    // The served tokeniser file gives the same tokens.
     let file = served.get("/tokenizer.json").ok().to_string();
     let elsewhere = Tokenizer::from_bytes(file.as_bytes(), "served").unwrap();
     assert_eq!(elsewhere.encode(text).unwrap(), expected);

@@ -109,7 +109,7 @@ fn what_cannot_be_embedded_is_refused_with_the_field() {
     }
     let unknown = served.post("/v1/embeddings", json!({"model": "gpt-4", "input": "x"}));
     assert_eq!((unknown.status, &unknown.json["error"]["code"]), (404, &json!("model_not_found")));
-    // The error names the embedder, not the chat model.
+    // The error names the embedder too, not only the chat model.
     let said = unknown.json["error"]["message"].as_str().unwrap();
     assert!(said.contains("gpt-4") && said.contains(EMBEDDER) && said.contains("llama-tiny"), "{said}");
     let ids = served.post("/v1/embeddings", json!({"model": EMBEDDER, "input": [[9906, 1917]]}));
