@@ -1,4 +1,4 @@
-//! The adapters of memory systems that need no package, by their own tests: `python3 tests/adapters/test_adapters.py`.
+//! Runs the Python tests of the memory-system adapters that need no package: `python3 tests/adapters/test_adapters.py`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,16 +1,16 @@
-//! The rooms of crates/core/src and src/ import each other as docs/architecture.md says.
+//! Rooms of crates/core/src and src/ import each other only as docs/architecture.md says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A module by its path: `["run", "store"]`.
+/// A module path: `["run", "store"]`.
 type Module = Vec<String>;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Each crate's name in paths, its name in docs/architecture.md, and its sources. A crate that is one room has no slash in its rooms.
+/// Crate name in paths, name in docs/architecture.md, source folder. A crate without a slash in its rooms is one room.
 const CRATES: [(&str, &str, &str); 7] = [
     ("palimpsest_core", "core", "crates/core/src"),
     ("palimpsest_data", "data", "crates/data/src"),
@@ -21,7 +21,7 @@ const CRATES: [(&str, &str, &str); 7] = [
     ("palimpsest", "palimpsest", "src"),
 ];
 
-/// All files of the crates but tests, with their modules.
+/// All non-test source files, by module.
 fn modules() -> BTreeMap<Module, PathBuf> {
     CRATES.into_iter().flat_map(|(name, _, sources)| modules_of(name, &root().join(sources))).collect()
 }
@@ -55,7 +55,7 @@ fn modules_of(name: &str, sources: &Path) -> BTreeMap<Module, PathBuf> {
     found
 }
 
-/// What only one benchmark knows, by its folder: its probes, the parts that its segments play. Its name is the folder's.
+/// Words that belong to one benchmark, by its folder: probe names and segment roles. The benchmark is named like its folder.
 const OF_BENCHMARKS: [(&str, &[&str]); 5] = [
     ("stale", &["\"SR\"", "\"PR\"", "\"IPA\"", "\"old\"", "\"new\""]),
     ("memrewardbench", &["\"chosen\"", "\"rejected\"", "chosen-first", "\"trajectory\"", "\"[[A]]\""]),
@@ -67,12 +67,12 @@ const OF_BENCHMARKS: [(&str, &[&str]); 5] = [
     ("dose", &["\"old\"", "\"new\"", "\"lure\"", "\"no-update\"", "\"paraphrase\""]),
 ];
 
-/// The commands take what users type, such as `export --stale`.
+/// Commands are exempt: they take what users type, such as `export --stale`.
 #[test]
 fn nothing_outside_a_benchmarks_folder_knows_it() {
     for (module, path) in modules() {
         for (benchmark, words) in OF_BENCHMARKS {
-            // The rooms that build its histories, tell its effects and draw them.
+            // Rooms that build dose's histories, report its effects and draw them.
             let of_rooms = benchmark == "dose"
                 && matches!(room(&module).as_str(), "data/construct" | "analysis/dose" | "figures");
             let outside = module[0] != "palimpsest"
@@ -82,14 +82,14 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
                 continue;
             }
             for line in code(&path).lines() {
-                // Where benchmarks and rooms are registered.
+                // Registration of benchmarks and rooms.
                 let registers = [format!("mod {benchmark};"), format!("{benchmark}::")];
                 if (module.len() == 1 || module == ["palimpsest_data", "benchmarks"])
                     && registers.iter().any(|part| line.contains(part))
                 {
                     continue;
                 }
-                // Memories and values that are out of date are called stale, too: the word alone is no benchmark's name.
+                // Outdated memories and values are called stale too, so the word alone does not name the benchmark.
                 let names = match benchmark {
                     "stale" => vec!["stale::", "\"stale\""],
                     other => vec![other],
@@ -99,7 +99,7 @@ fn nothing_outside_a_benchmarks_folder_knows_it() {
                     || is_in(&module, &["palimpsest_run", "memory", "system"])
                     || is_in(&module, &["palimpsest_run", "memory", "cupmem"]);
                 let named = !is_protocol && names.iter().any(|name| line.contains(name));
-                // Two benchmarks may call a part the same.
+                // Two benchmarks may share a word.
                 let own = |word: &str| {
                     OF_BENCHMARKS.iter().any(|(other, theirs)| {
                         is_in(&module, &["palimpsest_data", "benchmarks", other]) && theirs.contains(&word)
@@ -116,7 +116,7 @@ fn is_in(module: &Module, folder: &[&str]) -> bool {
     module.len() >= folder.len() && module.iter().zip(folder).all(|(part, name)| part == name)
 }
 
-/// The code of a file, without comments and without its own tests.
+/// Code of a file, without comments and unit tests.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let mut kept = String::new();
@@ -126,7 +126,7 @@ fn code(path: &Path) -> String {
         if inline {
             let next = lines.next().unwrap_or_default();
             if next.contains("mod ") && next.trim_end().ends_with('{') {
-                // Tests stand at the end of a file.
+                // Unit tests are last in a file.
                 break;
             }
             continue;
@@ -138,7 +138,7 @@ fn code(path: &Path) -> String {
     kept
 }
 
-/// What a `use` list names, each as a path: `a::{b, c::{d, e}}` is three.
+/// Paths named by a `use` list: `a::{b, c::{d, e}}` is three.
 fn expand(prefix: &[String], rest: &str, out: &mut Vec<Module>) {
     let mut depth = 0;
     let mut start = 0;
@@ -170,7 +170,7 @@ fn expand(prefix: &[String], rest: &str, out: &mut Vec<Module>) {
     }
 }
 
-/// The room of a module: a folder or file at the root of its crate, as `crate/room`; the whole of a crate that is one room.
+/// Room of a module: a folder or file at the crate root, as `crate/room`, or the crate if it is one room.
 fn room(module: &Module) -> String {
     let name = short(&module[0]);
     match module.get(1) {
@@ -183,7 +183,7 @@ fn short(name: &str) -> &'static str {
     CRATES.iter().find(|(long, ..)| *long == name).map(|(_, short, _)| *short).unwrap()
 }
 
-/// All paths of a file that begin with `crate`, `super` or a crate's name, from the root of all crates.
+/// All absolute paths in a file that begin with `crate`, `super` or a crate name.
 fn paths(module: &Module, code: &str) -> Vec<Module> {
     let mut found = Vec::new();
     let names = CRATES.iter().map(|(name, ..)| format!("{name}::"));
@@ -194,7 +194,7 @@ fn paths(module: &Module, code: &str) -> Vec<Module> {
                 continue;
             }
             let rest = &code[at..];
-            // To the end of the path, or of the list that it ends with.
+            // Up to the end of the path, or of its list.
             let end =
                 rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(rest.len());
             let mut text = rest[..end].to_owned();
@@ -228,8 +228,8 @@ fn paths(module: &Module, code: &str) -> Vec<Module> {
     found
 }
 
-/// The files that each file imports. A name that a file re-exports counts as the file's that defines it; a folder that uses its child's
-/// items imports the child; a child imports its folder only for what the folder's own file defines.
+/// Files imported by each file. A re-exported name counts for the file that defines it; a folder that uses its child's items imports the
+/// child; a child imports its folder only for items defined in the folder's own file.
 fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
     let modules = modules();
     let code: BTreeMap<&Module, String> = modules.iter().map(|(m, path)| (m, code(path))).collect();
@@ -240,7 +240,7 @@ fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
         let mut to = BTreeSet::new();
         for mut path in paths(module, text) {
             let mut file = file_of(&modules, &path);
-            // Re-exports of re-exports; none here is deeper.
+            // Follows re-exports of re-exports; four levels are enough here.
             for _ in 0..4 {
                 let Some(definer) = path.get(file.len()).and_then(|item| exports.get(&file)?.get(item))
                 else {
@@ -263,7 +263,7 @@ fn imports() -> BTreeMap<Module, BTreeSet<Module>> {
     all
 }
 
-/// The longest beginning of a path that is a file, at least the crate's.
+/// The longest prefix of a path that is a file; at least the crate.
 fn file_of(modules: &BTreeMap<Module, PathBuf>, path: &[String]) -> Module {
     let mut path = path.to_vec();
     while path.len() > 1 && !modules.contains_key(&path) {
@@ -272,7 +272,7 @@ fn file_of(modules: &BTreeMap<Module, PathBuf>, path: &[String]) -> Module {
     path
 }
 
-/// Names that a file re-exports, with their paths where they come from.
+/// Re-exported names of a file, with their source paths.
 fn reexports(module: &Module, code: &str) -> BTreeMap<String, Module> {
     let mut found = BTreeMap::new();
     for path in code.split(';').filter_map(|part| part.rsplit_once("pub use ").map(|(_, path)| path.trim())) {
@@ -284,7 +284,7 @@ fn reexports(module: &Module, code: &str) -> BTreeMap<String, Module> {
     found
 }
 
-/// The names of the items that a file defines at its top level, submodules apart.
+/// Top-level items of a file, except submodules.
 fn defined(code: &str) -> BTreeSet<String> {
     let item = |line: &str| {
         let words: Vec<&str> = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
@@ -313,7 +313,7 @@ fn rooms_import_what_the_drawing_says_and_only_what_is_above_them() {
     for (module, imported) in imports().into_iter().filter(|(module, _)| module.len() > 1) {
         let (own, name) = (room(&module), short(&module[0]));
         let rooms = found.entry(own.clone()).or_default();
-        // Rooms of its own crate by name, other crates whole. The facade is every crate.
+        // Rooms of its own crate, and other crates as a whole. The facade counts as every crate.
         rooms.extend(imported.iter().filter(|to| to.len() > 1 && to[0] != "palimpsest").filter_map(|to| {
             let (to_room, to_crate) = (room(to), short(&to[0]));
             (to_room != own).then(|| if to_crate == name { to_room } else { to_crate.to_owned() })
@@ -358,7 +358,7 @@ fn no_files_import_each_other_in_a_circle() {
     assert_eq!(circles, BTreeSet::new());
 }
 
-/// Whether a parent's code names `child::`, other than to re-export from it.
+/// Does the parent use `child::` other than in a re-export?
 fn uses_child(code: &str, child: &str) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let start_of = |at: usize| code[..at].rfind([';', '{', '}']).map_or(0, |end| end + 1);

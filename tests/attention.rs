@@ -1,5 +1,3 @@
-//! What must hold for: attention.
-
 mod branches;
 mod cache_copies;
 mod delta;
@@ -15,7 +13,7 @@ pub mod store;
 use candle_core::{Device, Tensor};
 use palimpsest_core::attention::{AttentionKernel, Hole, Holes, Observer, Sinks, Site, Tail, run_after};
 
-/// Queries, keys and values of one call, with their shape.
+/// Queries, keys and values of one call.
 pub struct Inputs {
     pub l: usize,
     pub heads: usize,
@@ -30,7 +28,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Numbers of order 1, the same for the same shape; queries are twice as large, so that the softmax has peaks.
+    /// Values of order 1, determined by the shape; queries are twice as large, so that the softmax has peaks.
     pub fn new(l: usize, offset: usize, (heads, kv_heads): (usize, usize), d: usize) -> Self {
         let keys = offset + l;
         let mut state = (l * 31 + keys * 17 + heads * 7 + d) as u64;
@@ -64,7 +62,7 @@ impl Inputs {
         ]
     }
 
-    /// The definition: the softmax weights over all keys of query row `i` in head `h`, and the sink's, in f64.
+    /// Reference: softmax weights over all keys of query row `i` in head `h`, and the sink's weight, in f64.
     pub fn weights(&self, site: &Site, i: usize, h: usize) -> (Vec<f64>, f64) {
         let kv = h / (self.heads / self.kv_heads);
         let position = site.offset + i;
@@ -90,7 +88,7 @@ impl Inputs {
         (scores.iter().map(|s| (s - top).exp() / total).collect(), (sink - top).exp() / total)
     }
 
-    /// The definition of the output, (l, heads, d).
+    /// Reference output, (l, heads, d).
     pub fn output(&self, site: &Site) -> Vec<f64> {
         let mut out = Vec::with_capacity(self.l * self.heads * self.d);
         for i in 0..self.l {
@@ -126,7 +124,7 @@ pub fn site(offset: usize, d: usize) -> Site {
     }
 }
 
-/// One row for each of several tails behind a prefix, with holes and observers for none of them or for each.
+/// Decodes one row per tail after a shared prefix, with holes and observers for none or for each.
 pub fn run_branches(
     q: &Tensor,
     k: &Tensor,
@@ -146,7 +144,7 @@ pub fn run_branches(
     run_after(q, (k, v), &mut tails.collect::<Vec<_>>(), 1, site)
 }
 
-/// Sinks around the size of the scores.
+/// Sinks of the magnitude of the scores.
 pub fn sinks(heads: usize) -> Option<Sinks> {
     sinks_of((0..heads).map(|h| h as f32 * 0.7 - 1.0).collect())
 }
@@ -163,7 +161,7 @@ pub fn bits(tensor: &Tensor) -> Vec<u32> {
     numbers(tensor).into_iter().map(f32::to_bits).collect()
 }
 
-/// The largest absolute difference; NaN on either side counts as infinite.
+/// Maximum absolute difference; NaN on either side counts as infinite.
 pub fn apart(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     found

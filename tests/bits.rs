@@ -1,5 +1,5 @@
-//! The bits of answers, attention files and causes stay what they were, on processors with AVX-512, whose sums these digests are of:
-//! they were made by the version before the engine had one kind of request, whose prompts told when the question is put. Elsewhere the last bits differ, and the tests of parity hold.
+//! Answers, attention files and causes keep their bits on processors with AVX-512, for which the digests hold: they were made by the
+//! version before the engine had one kind of request. Elsewhere the last bits differ; the parity tests still hold.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli;
 use crate::parity::fixture;
 
-/// The same of runs over the sample, of each kind of layer, plain and with paths blocked.
+/// Same for runs over the sample, of each layer kind, plain and with paths blocked.
 const RUNS: [(&str, &[&str], &str, &str); 5] = [
     (
         "llama-tiny",
@@ -57,7 +57,7 @@ fn palimpsest(folder: &Path, args: &[&str]) {
     cli::done(cli::ended(command));
 }
 
-/// The digest of what answers say, whatever they cost.
+/// Digest of the answers without their costs.
 fn answers(run: &Path) -> String {
     let rows = std::fs::read_to_string(run.join("answers.jsonl")).unwrap();
     let fields = ["case", "probe", "condition", "answer", "stop", "prompt_tokens", "completion_tokens"];
@@ -68,7 +68,7 @@ fn answers(run: &Path) -> String {
     sha256(rows.lines().map(of).collect::<Vec<_>>().join("\n"))
 }
 
-/// The digest of all attention files.
+/// Digest of all attention files.
 fn attention(run: &Path) -> String {
     let files = std::fs::read_dir(run.join("attention")).unwrap();
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();

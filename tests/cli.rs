@@ -1,4 +1,4 @@
-//! What must hold for: the commands as typed, run as a user runs them, with a tiny random model.
+//! The commands as a user types them, with a tiny random model.
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -32,12 +32,11 @@ mod tour;
 mod truncation;
 mod why;
 
-/// The tiny model.
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny")
 }
 
-/// The command, as a user has it who asks for backtraces.
+/// A command with backtraces enabled.
 pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
     command.args(args).env("RUST_BACKTRACE", "1").env_remove("RUST_LOG").env_remove("RUST_LIB_BACKTRACE");
@@ -45,7 +44,7 @@ pub fn command<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     command
 }
 
-/// What a command came to.
+/// Exit code and output of a command.
 pub struct Ended {
     pub code: Option<i32>,
     pub out: String,
@@ -65,7 +64,7 @@ pub fn palimpsest<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Ended {
     ended(command(args))
 }
 
-/// A command that came to a good end.
+/// Asserts success.
 pub fn done(ended: Ended) -> Ended {
     assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
     ended
@@ -75,7 +74,7 @@ pub fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A short run of the sample into `out`, with further flags.
+/// A short run of the sample into `out`.
 fn run_command(out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample", "--sessions", "3", "--max-new-tokens", "8"]);
     command.arg("--model").arg(model()).arg("--out").arg(out).args(more);
@@ -86,7 +85,7 @@ fn run(out: &Path, more: &[&str]) -> Ended {
     ended(run_command(out, more))
 }
 
-/// Every file of a folder but the lock, by name.
+/// All files of a folder except the lock, by name.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![dir.to_owned()];
@@ -95,7 +94,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            // What was spent differs from run to run.
+            // Costs differ from run to run.
             } else if !["run.lock", "costs.jsonl"]
                 .map(|name| Some(OsStr::new(name)))
                 .contains(&path.file_name())
@@ -107,7 +106,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Fails with the names of the files that differ; their bytes would fill the screen.
+/// Fails with the names of the differing files, not their contents.
 fn assert_same_files(one: &Path, other: &Path) {
     let (one, other) = (files(one), files(other));
     let differ: Vec<_> =
@@ -147,7 +146,7 @@ fn stats_say_where_a_runs_time_went_and_change_no_byte_of_it() {
     let json = read();
     let answer = RunFolder::read(&at("timed")).unwrap().answers.remove(0);
     assert_eq!(json["tokens"].as_u64(), answer.prompt_tokens.map(|n| n as u64));
-    // Every token but the first is chosen after a step, and the last one is not read.
+    // Every token but the first is sampled after a decode step; the last one is not fed back.
     assert_eq!(json["calls"]["sampling"].as_u64(), json["decode_tokens"].as_u64().map(|n| n + 1));
     for part in ["load", "tokenise", "sampling", "io"] {
         assert!(json["calls"][part].as_u64().unwrap() > 0, "{part}: {json}");
@@ -199,7 +198,7 @@ fn a_run_of_one_probe_after_the_other_writes_the_same_files_as_one_of_all_togeth
     assert_eq!(run(&together, &settings).code, Some(0));
     assert_eq!(run(&alone, &[&settings[..], &["--batch-size", "1"]].concat()).code, Some(0));
     assert_same_files(&together, &alone);
-    // Not what a run is: half of one goes on as the other.
+    // Not part of the run's identity: a half-finished run resumes with the other setting.
     let row = std::fs::read_to_string(together.join("answers.jsonl")).unwrap();
     let rows: Vec<&str> = row.lines().collect();
     std::fs::write(together.join("answers.jsonl"), format!("{}\n", rows[..4].join("\n"))).unwrap();
@@ -305,7 +304,7 @@ fn a_reader_that_leaves_early_is_no_error() {
         [&["data", "sample"][..], &["model", "list"], &["data", "stats", "sample", "--model", fixture], &run]
     {
         let mut child = command(args).spawn().unwrap();
-        // Both ends are closed before anything is written.
+        // Close both pipes before anything is written.
         drop(child.stdout.take());
         drop(child.stderr.take());
         assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}");
@@ -323,7 +322,7 @@ fn an_estimate_says_tokens_time_bytes_and_memory_and_writes_nothing() {
     {
         assert!(estimate.out.contains(part), "{part}: {}", estimate.out);
     }
-    // All cases are in the sample, so tokens are exact: those of the run are its cost rows'.
+    // All cases are in the sample, so the token count is exact: the sum of the cost rows.
     assert_eq!(run(&dir, &["--limit", "3"]).code, Some(0));
     let costs = RunFolder::read(&dir).unwrap().costs;
     let sum =
@@ -339,7 +338,7 @@ fn an_estimate_says_tokens_time_bytes_and_memory_and_writes_nothing() {
         std::fs::read_dir(dir.join("attention")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
     let bytes = estimate.out.lines().find(|line| line.starts_with("bytes")).unwrap();
     let megabytes: f64 = bytes.split_whitespace().nth(1).unwrap().parse().unwrap();
-    // Without the headers of the files.
+    // Without the file headers.
     assert!(
         megabytes * 1e6 <= stored as f64 + 5e4 && megabytes * 1e6 > 0.3 * stored as f64,
         "{bytes}, {stored} bytes"
@@ -348,7 +347,7 @@ fn an_estimate_says_tokens_time_bytes_and_memory_and_writes_nothing() {
 
 #[test]
 fn an_estimate_for_an_endpoint_counts_tokens_and_their_price_and_sends_nothing() {
-    // Nobody listens there.
+    // A port without a listener.
     let args =
         ["run", "--data", "sample", "--limit", "2", "--model", "http://127.0.0.1:9/v1#m", "--estimate"];
     let plain = palimpsest(args);
@@ -359,7 +358,7 @@ fn an_estimate_for_an_endpoint_counts_tokens_and_their_price_and_sends_nothing()
         |line: &str| line.replace(',', "").split_whitespace().nth(2).unwrap().parse::<f64>().unwrap();
     let tokens = number(plain.out.lines().find(|line| line.starts_with("tokens in")).unwrap());
     let price = priced.out.lines().find(|line| line.starts_with("price")).unwrap();
-    // At one unit a token the price is the number of tokens.
+    // At one unit per token the price equals the number of tokens.
     assert_eq!(price.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap().round(), tokens, "{price}");
     let half = palimpsest(args.into_iter().chain(["--price-in", "1"]));
     assert!(half.code == Some(2) && half.err.contains("--price-out"), "{:?} {}", half.code, half.err);

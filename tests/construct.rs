@@ -1,4 +1,4 @@
-//! Building of updates by dose: lengths, twins, replays, specs that are refused.
+//! Construction of dose updates: lengths, twins, replays, rejected specs.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::cli::shown;
 use crate::data::command::palimpsest;
 use crate::left_out::few_or_all;
 
-/// Its table is a part of the program.
+/// Its vocabulary is built into the program.
 fn tokenizer() -> TokenCounter {
     TokenCounter::open("o200k_base").unwrap()
 }
@@ -24,7 +24,7 @@ fn preset(name: &str, items: usize) -> Spec {
     Spec { items, ..Spec::preset(name).unwrap().unwrap() }
 }
 
-/// The rows and the provenance of a build.
+/// Rows and provenance of a build.
 fn build(spec: &Spec, given: Option<&GivenFillers>) -> (Vec<DoseRow>, Vec<Value>, String) {
     let folder = tempfile::tempdir().unwrap();
     let TokenCounter { name, digest, tokens } = tokenizer();
@@ -37,7 +37,7 @@ fn build(spec: &Spec, given: Option<&GivenFillers>) -> (Vec<DoseRow>, Vec<Value>
     (rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), provenance, rows)
 }
 
-/// The case of a row, as its reader makes it.
+/// The row's case, as its reader builds it.
 fn case(row: &DoseRow) -> Case {
     let text = |level: &Value| level.as_str().map_or_else(|| level.to_string(), str::to_owned);
     let mut labels: BTreeMap<String, String> =
@@ -74,7 +74,7 @@ fn case(row: &DoseRow) -> Case {
     case
 }
 
-/// A session as the benchmark's template writes it, put together apart from the generator.
+/// A session as the benchmark's template renders it, written independently of the generator.
 fn written(place: usize, session: &palimpsest::benchmarks::dose::row::DoseSession) -> String {
     let mut lines = vec![format!("Session {place} ({})", session.time)];
     for turn in &session.turns {
@@ -87,7 +87,7 @@ fn written(place: usize, session: &palimpsest::benchmarks::dose::row::DoseSessio
     lines.join("\n") + "\n\n"
 }
 
-/// Tokens that each session adds to those before it, and of all together.
+/// Tokens added by each session, and the total.
 fn lengths(row: &DoseRow, tokenizer: &TokenCounter) -> (Vec<usize>, usize) {
     let mut text = String::new();
     let mut ends = vec![0];
@@ -202,7 +202,7 @@ fn the_same_seed_gives_the_same_bytes_and_more_items_change_no_row() {
     assert_ne!(build(&Spec { seed: 1, ..spec }, None).2, bytes);
 }
 
-/// A spec by chance, valid by construction.
+/// A random valid spec.
 fn random(draws: &mut Draws) -> Spec {
     let family = ["slots", "chains", "boxes", "streams", "implied"][draws.index(5)];
     let is_log = family == "streams";
@@ -258,12 +258,12 @@ fn random(draws: &mut Draws) -> Spec {
     Spec::parse("random", &text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The row with other gold: the current value and the first other one have changed places.
+/// The row with gold swapped: the current value and the first other one change places.
 fn flipped(mut row: DoseRow) -> DoseRow {
     for probe in &mut row.probes {
         let other = probe.stale.first_mut().unwrap_or(&mut probe.absent[0]);
         std::mem::swap(&mut probe.current, other);
-        // A value is expected where none is, and the other way round.
+        // Swaps "a value is expected" and "none is expected".
         if probe.stale.is_empty() && probe.expects == "none" {
             probe.expects = "current".to_owned();
         }
@@ -295,7 +295,7 @@ fn random_specs_build_and_replay() {
             rows += item.rows.len();
         }
     }
-    // A denial without an old value tells nothing, and has no twin without the old session.
+    // A denial without an old value is uninformative, and has no twin without the old session.
     missing.retain(|reason| !reason.contains("with EN a history without the old value"));
     assert!(rows > 8 * specs && missing.is_empty(), "{rows} rows, {missing:#?}");
 }
@@ -381,7 +381,7 @@ fn wrong_specs_are_refused_by_field_with_the_value() {
         }
     }
     assert!(matches!(Spec::parse("wrong", "family ="), Err(BuildError::Toml { .. })));
-    // Only the sets of values say how long a chain can be.
+    // Only the value sets limit a chain's length.
     let spec = Spec::parse("long", "family = \"implied\"\n[base]\nchain = 12\ndistance = 2000").unwrap();
     let error = Builder::new(&spec, tokenizer().tokens.as_ref(), None).err().unwrap().to_string();
     assert!(error.starts_with("base.chain: chain = 12 in the family implied"), "{error}");
@@ -407,7 +407,7 @@ fn the_users_fillers_are_used_with_their_licence_and_refused_by_line_and_field()
     assert!(rows.iter().flat_map(|row| &row.sessions).any(|s| s.turns[0].content.contains("soap bubbles")));
     let fillers = provenance[0]["fillers"].as_array().unwrap();
     assert!(!fillers.is_empty() && fillers.iter().all(|filler| filler["licence"] == "CC0-1.0"));
-    // None of those with a day: they would say a value of the item's set.
+    // No dated fillers: they would name a value of the item's set.
     replayed(&rows);
     assert!(!rows.iter().any(|row| serde_json::to_string(row).unwrap().contains("Is it Monday?")));
 

@@ -1,4 +1,4 @@
-//! What must hold for: contrasts of models whose contrasts are known by construction, and which values can be held against each other.
+//! Contrasts of models whose contrasts are known by construction, and which values can be compared.
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest::case::Contrasted;
@@ -15,7 +15,7 @@ fn values(current: &str, stale: &[&str], absent: &[&str]) -> Contrasted {
     Contrasted { current: current.to_owned(), stale: owned(stale), absent: owned(absent) }
 }
 
-/// The contrast of values of one token each after a prompt.
+/// Contrast of single-token values after a prompt.
 fn contrast(engine: &Engine, prompt: &[u32], current: u32, stale: u32) -> Contrast {
     let tokens = ContrastTokens::of(&values("current", &["stale"], &[]), &[vec![current], vec![stale]]);
     let tokens = tokens.unwrap().unwrap();
@@ -24,12 +24,12 @@ fn contrast(engine: &Engine, prompt: &[u32], current: u32, stale: u32) -> Contra
     tokens.of_scores(&measured.scores).unwrap()
 }
 
-/// The subject of an item and its two values.
+/// An item's subject and its two values.
 const SUBJECT: u32 = 13;
 const A: u32 = 14;
 const B: u32 = 22;
 
-/// Sessions of a subject and its value, with fillers, and a question that ends with the subject.
+/// Sessions of subject and value with fillers, then a question that ends with the subject.
 fn prompt(told: &[u32]) -> Vec<u32> {
     let mut tokens = vec![0, 5, 6, 7];
     for (nth, value) in (0u32..).zip(told) {
@@ -46,18 +46,18 @@ fn a_model_that_copies_holds_what_it_was_told_and_what_it_was_told_more_often() 
     let engine = engine(dir.path(), 64);
     let c = |told: &[u32], current: u32, stale: u32| contrast(&engine, &prompt(told), current, stale).value;
     for (a, b) in [(A, B), (B, A)] {
-        // No old value; no update; an update that is told twice, and one of a value that was told twice.
+        // No old value; no update; an update told twice; an update of a value told twice.
         assert!(c(&[b], b, a) > 3.0 && c(&[a], b, a) < -3.0, "{} {}", c(&[b], b, a), c(&[a], b, a));
         assert!(c(&[a, b, b], b, a) > 0.5, "{}", c(&[a, b, b], b, a));
         assert!(c(&[a, a, b], b, a) < -0.5, "{}", c(&[a, a, b], b, a));
     }
-    // The model has no priors and hardly sees places: the twins agree.
+    // The model has no priors and nearly ignores position: the twins agree.
     let (ab, ba) = (c(&[A, B, B], B, A), c(&[B, A, A], A, B));
     assert!((ab + ba) / 2.0 > 0.5 && ((ab - ba) / 2.0).abs() < 0.05, "{ab} {ba}");
 }
 
-/// A model whose logits are those of the tokens' priors after any prompt: nothing is written to the residual stream, and the output
-/// reads the dimension that is on in every embedding.
+/// A model whose logits are the token priors after any prompt: nothing is written to the residual stream, and the output reads the
+/// dimension that is on in every embedding.
 fn of_priors() -> Llama {
     let mut model = induction();
     for layer in 0..2 {
@@ -67,7 +67,7 @@ fn of_priors() -> Llama {
     }
     let embedding = &model.tensors["model.embed_tokens.weight"];
     let (vocabulary, hidden) = embedding.dims2().unwrap();
-    // Of all the rows of the embedding.
+    // Over all embedding rows.
     let on = (0..hidden)
         .find(|&at| {
             embedding
@@ -107,7 +107,7 @@ fn a_model_that_only_knows_priors_has_no_update_effect_at_all() {
 
 #[test]
 fn values_are_read_where_they_differ_from_the_current_one_and_named_where_they_do_not() {
-    // Those that begin like the current one are read behind what they share; the current one where the last stale value differs.
+    // Values that share a prefix with the current one are scored after it; the current one where the last stale value differs.
     let given = values("abc", &["xy", "abd"], &["ae", "z"]);
     let tokens = [vec![1, 2, 3], vec![7, 8], vec![1, 2, 4], vec![1, 5], vec![9]];
     let found = ContrastTokens::of(&given, &tokens).unwrap().unwrap();
@@ -125,10 +125,10 @@ fn values_are_read_where_they_differ_from_the_current_one_and_named_where_they_d
     assert_eq!(contrast.values().count(), 5);
     let pair = found.pair().unwrap();
     assert_eq!((pair.before(), pair.current(), pair.against), (&[1, 2][..], 3, 4));
-    // A score that is not there is no contrast.
+    // A missing score gives no contrast.
     assert!(found.of_scores(&[None; 7]).is_none());
 
-    // Without a stale value against the first absent one, and against nothing without either.
+    // Without a stale value: against the first absent one; without either, no contrast.
     let found =
         ContrastTokens::of(&values("a", &[], &["b", "c"]), &[vec![1], vec![2], vec![3]]).unwrap().unwrap();
     let contrast = found.of_scores(&[-1.0, -2.0, -4.0].map(Some)).unwrap();

@@ -1,8 +1,7 @@
-//! What must hold for every kind of 95% interval in tables and figures: that it covers what it is of, at 5, 20 and 100 units.
+//! Coverage of every kind of 95% interval in tables and figures, at 5, 20 and 100 units.
 //!
-//! Coverage of counts is summed exactly over all tables that can come out; that of other numbers is the share of simulated samples, from
-//! fixed seeds. The table in docs/numbers.md is printed by
-//! `cargo test --release --test main coverage:: -- --ignored --nocapture`.
+//! For counts, coverage is summed exactly over all possible tables; otherwise it is estimated from simulated samples with fixed seeds. The
+//! table in docs/numbers.md is printed by `cargo test --release --test main coverage:: -- --ignored --nocapture`.
 
 use palimpsest::statistics::bounded::{Stratum, adjusted_mean, of_shares};
 use palimpsest::statistics::{Interval, means, wilson};
@@ -14,7 +13,7 @@ use crate::left_out::unless_all;
 const SIZES: [usize; 3] = [5, 20, 100];
 const NOMINAL: f64 = 0.93;
 
-/// How often intervals of one kind cover, over distributions of a family.
+/// Coverage of one kind of interval over a family of distributions.
 struct Row {
     kind: &'static str,
     n: usize,
@@ -45,7 +44,7 @@ fn ln_factorials(n: usize) -> Vec<f64> {
     all
 }
 
-/// p^k as a logarithm, of p = 0 too.
+/// log(p^k), also for p = 0.
 fn ln_power(p: f64, k: usize) -> f64 {
     if k == 0 { 0.0 } else { k as f64 * p.max(1e-300).ln() }
 }
@@ -69,7 +68,7 @@ fn proportions() -> Vec<Row> {
 fn paired_differences() -> Vec<Row> {
     let of_size = |n: usize| {
         let ln = ln_factorials(n);
-        // By b and c, which are all that the interval depends on.
+        // The interval depends only on b and c.
         let tables: Vec<(usize, usize, Option<Interval>)> = (0..=n)
             .flat_map(|b| (0..=n - b).map(move |c| (b, c)))
             .map(|(b, c)| {
@@ -134,7 +133,7 @@ impl Draw {
         a / (a + b)
     }
 
-    /// How many of `trials` succeed that share a chance around `p`, whose outcomes correlate by `within`.
+    /// Successes of `trials` with a random shared chance around `p` and intra-class correlation `within`.
     fn together(&mut self, p: f64, trials: usize, within: f64) -> f64 {
         let chance = match within {
             0.0 => p,
@@ -145,7 +144,7 @@ impl Draw {
     }
 }
 
-/// The share of samples whose interval covers.
+/// Fraction of samples whose interval covers the truth.
 fn simulated(repetitions: usize, truth: f64, mut interval: impl FnMut(&mut Draw) -> Option<Interval>) -> f64 {
     let mut draw = Draw(ChaCha8Rng::seed_from_u64(20_260_101));
     (0..repetitions).filter(|_| covers(interval(&mut draw), truth)).count() as f64 / repetitions as f64
@@ -158,7 +157,7 @@ fn clustered(repetitions: usize) -> Vec<Row> {
     let of_size = |n: usize| {
         let mut coverage = Vec::new();
         for (p, within) in SHARES.iter().flat_map(|p| [0.0, 0.3, 0.7, 1.0].map(|within| (*p, within))) {
-            // The kinds differ, as far as there is room.
+            // The kinds differ as far as possible.
             let off = 0.5 * p.min(1.0 - p);
             let share = simulated(repetitions, p, |draw| {
                 let mut kind = |p: f64, cases: usize| {
@@ -203,7 +202,7 @@ const MASSES: [(&str, Numbers, f64); 7] = [
     ("beta(5, 3)", |draw| draw.beta(5.0, 3.0), 5.0 / 8.0),
 ];
 
-/// Further from normal than the numbers of any run that was looked at: told in the table, held to no bound.
+/// Further from normal than any observed run: in the table, but without a bound.
 const EXTREME: (&str, Numbers, f64) = ("log-normal, 1", |draw| draw.normal().exp(), 1.648_721_270_7);
 
 /// Losses of log-probability: of either sign, some with a long tail.
@@ -236,7 +235,7 @@ fn of_numbers(
 }
 
 fn ratios(repetitions: usize) -> Vec<Row> {
-    // Deviations of both logarithms and their correlation.
+    // Standard deviations of both logarithms, and their correlation.
     let all = [(0.3, 0.3, 0.0), (0.5, 0.5, 0.5), (0.75, 0.75, 0.0), (0.75, 0.5, 0.5), (0.5, 0.75, 0.5)];
     let of_size = |n: usize| {
         let of_one = |(above, below, correlation): (f64, f64, f64)| {
@@ -265,14 +264,14 @@ fn holds(rows: &[Row], least: impl Fn(usize) -> f64, tolerance: f64) {
     }
 }
 
-/// Three standard errors of a share of 93% in so many samples.
+/// Three standard errors of a share of 93% in `repetitions` samples.
 fn noise(repetitions: usize) -> f64 {
     3.0 * (NOMINAL * (1.0 - NOMINAL) / repetitions as f64).sqrt()
 }
 
 #[test]
 fn wilsons_interval_covers_shares_on_the_mean_and_nowhere_falls_far() {
-    // Counts are discrete, so that coverage jumps with p: of no interval this short is it 95% everywhere.
+    // Counts are discrete, so coverage jumps with p: no interval this short has 95% everywhere.
     holds(&proportions(), |n| if n == 5 { 0.88 } else { 0.91 }, 0.0);
 }
 
@@ -297,7 +296,7 @@ fn bands_of_masses_losses_and_ratios_cover() {
     }
     holds(&of_numbers("mean mass", means::positive, &MASSES, 3000), |_| 0.93, noise(3000));
     holds(&ratios(3000), |_| 0.93, noise(3000));
-    // An exponential tail at 5 units is the one that falls short.
+    // Only an exponential tail at 5 units falls short.
     holds(
         &of_numbers("mean loss", means::signed, &LOSSES, 3000),
         |n| if n == 5 { 0.905 } else { 0.93 },

@@ -1,4 +1,4 @@
-//! What must hold for: CUPMem, by transcripts (tests/fixtures/cupmem), in which a model's replies are given and everything else is checked.
+//! CUPMem by transcripts (tests/fixtures/cupmem): the model's replies are given, everything else is checked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -28,7 +28,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/cupmem")
 }
 
-/// The transcripts by file.
+/// Transcripts by file name.
 fn files() -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let texts = entries.filter(|path| path.extension().is_some_and(|end| end == "txt"));
@@ -39,7 +39,7 @@ fn files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The cases of a file, each from its title on.
+/// Cases of a file, each from its title on.
 fn cases(text: &str) -> Vec<&str> {
     let mut starts: Vec<usize> = text.match_indices("\n## ").map(|(at, _)| at + 1).collect();
     starts.insert(0, 0);
@@ -47,7 +47,7 @@ fn cases(text: &str) -> Vec<&str> {
     starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect()
 }
 
-/// The word behind a key at the head of a case.
+/// The word after a key at the head of a case.
 fn head<'a>(case: &'a str, key: &str) -> Option<&'a str> {
     case.lines().find_map(|line| line.strip_prefix(key))
 }
@@ -57,7 +57,7 @@ fn settings(case: &str) -> Settings {
     let (variant, without) = named.split_once('-').unwrap_or((named, ""));
     let mut words = vec![variant.to_owned()];
     let mut switch = String::new();
-    // Switches have two words each, all but the last.
+    // Switch names have two words, except the last.
     for word in without.split('-').filter(|word| !word.is_empty()) {
         match switch.is_empty() {
             true => switch = word.to_owned(),
@@ -67,7 +67,7 @@ fn settings(case: &str) -> Settings {
     Settings::parse(&words.join(",")).unwrap()
 }
 
-/// A model that gives the replies of a transcript, and notes what it is asked.
+/// Replays a transcript's replies and records its requests.
 #[derive(Clone, Default)]
 struct Replayed {
     replies: Arc<Mutex<VecDeque<(String, String)>>>,
@@ -104,7 +104,7 @@ impl StepModel for Replayed {
     }
 }
 
-/// The session of that number: the user speaks twice, the assistant once between.
+/// A session with two user turns and one assistant turn between them.
 fn session(text: &str) -> SessionInput {
     let Ok(at) = text.parse::<usize>() else { return serde_json::from_str(text).unwrap() };
     let turn = |(id, (role, content)): (usize, (&str, &str))| TurnInput {
@@ -120,7 +120,7 @@ fn session(text: &str) -> SessionInput {
     }
 }
 
-/// An operation's result in the transcript's lines.
+/// An operation's result in the transcript's format.
 fn told(done: Result<impl Serialize, SystemError>) -> String {
     match done.map(|done| serde_json::to_value(done).unwrap()) {
         Ok(Value::Array(all)) => all.iter().fold(String::new(), |text, one| format!("{text}= {one}\n")),
@@ -129,7 +129,7 @@ fn told(done: Result<impl Serialize, SystemError>) -> String {
     }
 }
 
-/// A case as it goes now. `reloads`: saved and loaded into another system after each session.
+/// Runs a case. `reloads`: save and load into another system after each session.
 fn replay(case: &str, shows: bool, reloads: bool) -> String {
     let settings = settings(case);
     let model = Replayed { shows, ..Replayed::default() };
@@ -199,7 +199,8 @@ fn replay(case: &str, shows: bool, reloads: bool) -> String {
     out
 }
 
-/// Invariants after every session: nothing is deleted, and an item ends only by something later, or in the code's variant by its own session.
+/// Invariants after every session: nothing is deleted, and an item is ended only by a later one, or in the code variant by its own
+/// session.
 fn hold(before: &Store, after: &Store, ended_by_own: bool) {
     let later = |end: usize, created: usize| end > created || (ended_by_own && end == created);
     assert_eq!(after.sessions.len(), before.sessions.len() + 1);
@@ -299,8 +300,8 @@ fn an_item_ends_only_by_something_later() {
     assert_eq!(store.items.len(), 1, "and it stays");
 }
 
-/// Six sessions, each of which writes a state of work and one of travel, affects the goals of the first, ends an older state of travel and weakens one
-/// of work; then three probes.
+/// Six sessions, each writing a work state and a travel state, affecting the first session's goals, ending an older travel state and
+/// weakening a work state; then three probes.
 #[test]
 fn the_estimate_of_a_fixed_script_is_what_it_takes() {
     let files = files();
@@ -317,12 +318,12 @@ fn the_estimate_of_a_fixed_script_is_what_it_takes() {
             spanning: 1.0,
             updating: 1.0,
             candidates: 13.0 / 6.0,
-            // The code's variant asks about the first session's too: three domains, one of them its goal's.
+            // The code variant also asks about the first session: three domains, one of them its goal's.
             direct_lanes: if settings.is_code() { 13.0 / 6.0 } else { 2.0 },
             affected_lanes: if settings.is_code() { 5.0 / 6.0 } else { 1.0 },
             first: 1.0,
             proposals: 2.0,
-            // Travel: the fresh one and all of its slot, four at most; work: the fresh one and two near ones.
+            // Travel: the new item and all of its slot, at most four; work: the new item and two neighbours.
             links: ((1.0 + 2.0 + 3.0 + 4.0 + 4.0) + (1.0 + 2.0 + 3.0 + 3.0 + 3.0)) / 5.0,
             lacking: match words.as_str() {
                 "code-no-verifier" => 0.0,
@@ -355,7 +356,7 @@ fn prompt_tokens_grow_with_sessions_and_fall_with_switches() {
     let more = tokens("code", 50, 4000.0) - whole;
     assert!((more - 50.0 * 250.0).abs() < 1e-6, "a quarter of a session is the user's: {more}");
     assert!((tokens("paper", 1, 4000.0) - tokens("paper", 1, 3000.0) - 1000.0).abs() < 1e-6);
-    // The paper's price comes to some 2.2 million prompt tokens an instance: far from it, a constant would be wrong.
+    // The paper's price corresponds to about 2.2 million prompt tokens per instance: a value far from it means a wrong constant.
     assert!((2e5..5e6).contains(&whole), "{whole}");
 }
 
@@ -382,7 +383,7 @@ fn a_command_line_names_settings_and_the_request_models() {
     let hello = system.hello().unwrap();
     assert_eq!(hello.version, "1 paper by bm25");
     assert_eq!(system.dump("none").unwrap_err().system, "cup", "errors name the system as the run does");
-    // The address changes from run to run, the identity does not.
+    // The address may change between runs; the identity does not.
     request.llm = Some(ModelAddress { base_url: "http://127.0.0.1:2/v1".into(), ..address.clone() });
     assert_eq!(open("cup", "paper", &request).unwrap().hello().unwrap(), hello);
     request.embedder = Some(ModelAddress { model: "vectors".into(), ..address });

@@ -1,5 +1,3 @@
-//! What must hold for: data.
-
 mod checks;
 pub mod command;
 mod dataset;
@@ -18,7 +16,7 @@ use palimpsest::benchmarks::stale::{STALE, read_stale};
 use palimpsest::case::{Case, Evidence};
 use serde_json::{Value, json};
 
-/// A sound row of five sessions, old at 1 and new at 3.
+/// A valid row of five sessions, old at 1 and new at 3.
 fn row(uid: &str) -> Value {
     let session = |topic: &str| {
         json!([
@@ -41,12 +39,11 @@ fn row(uid: &str) -> Value {
     })
 }
 
-/// What is wrong with a file.
 fn check(text: impl BufRead) -> Report {
     STALE.check(read_stale(text, None), &mut |_| {})
 }
 
-/// The session that plays a part in a case.
+/// The session with this role.
 fn session_of(case: &Case, role: &str) -> usize {
     let of_role = |evidence: &&Evidence| evidence.role == role;
     case.evidence.iter().find(of_role).map(|evidence| evidence.place.segment).expect("the case has both")

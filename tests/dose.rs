@@ -1,4 +1,4 @@
-//! What must hold for: rows of `dose.jsonl`, everything that can be wrong with one, and prompts that begin the answer.
+//! Rows of `dose.jsonl`, every possible fault of one, and prompts that begin the answer.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ fn rows_become_cases_whose_labels_are_the_factors() {
         ["item", "twin", "sweep", "distance", "share", "marked", "fillers"].map(label),
         ["sample-day", "ab", "distance", "750", "0.5", "true", "none"]
     );
-    // Places are those of the file, whatever the dates; a role may be played twice.
+    // Order is that of the file, whatever the dates; a role may occur twice.
     let indices: Vec<usize> = case.history.segments.iter().map(|segment| segment.index).collect();
     assert_eq!(indices, [0, 1, 2, 3, 4]);
     assert!(case.history.segments[4].time < case.history.segments[0].time);
@@ -65,7 +65,7 @@ fn rows_become_cases_whose_labels_are_the_factors() {
     };
     assert_eq!((probe.prefix.as_str(), &probe.contrast), ("Your choir rehearses on", &Some(values)));
     assert_eq!(case.judge.of_probes["value"]["expects"], "current");
-    // No finding of times, copies or questions.
+    // No findings about times, copies or questions.
     let cases = read(&rows());
     let report = DOSE.check(Box::new(cases.into_iter().chain([Ok(case)])), &mut |_| {});
     assert!(report.is_sound() && report.findings.is_empty(), "{:?}", report.findings);
@@ -125,7 +125,7 @@ fn everything_wrong_with_a_row_is_named_by_its_field() {
         let error = read(&[row]).remove(0).unwrap_err();
         assert!(matches!(error, ReadError::Row(_)) && error.to_string().contains(said), "{said}: {error}");
     }
-    // Reading goes on behind a broken line, and an id stands for one row.
+    // Reading continues after a broken line; duplicate ids are rejected.
     let [first, second] = [rows().remove(0), rows().remove(1)];
     let text = format!("{first}\n\n{{\"id\": 3\n{first}\n{second}\n");
     let found = cases_in_memory(&DOSE, vec![(FILE.to_owned(), text.into_bytes())]);
@@ -174,9 +174,9 @@ fn the_prefix_is_the_prompts_end_and_no_part_of_its_messages() {
     );
     assert!(prompt.messages.iter().all(|message| message.role != MessageRole::Assistant));
     assert!(prompt.messages.iter().all(|message| !message.content.contains("Your choir rehearses on")));
-    // The sessions are in the file's order, with their dates.
+    // Sessions are in file order, with their dates.
     assert!(prompt.text.contains("Session 2 (2025-01-13 18:40)\nUser: My choir rehearses on Monday in the old school.\nAssistant: Noted"));
-    // Without a prefix it is the same up to there.
+    // Without a prefix the prompt is the same up to there.
     let mut bare = case.probes[0].clone();
     bare.prefix.clear();
     let without = builder.build(&case.history, &case.evidence, &bare).unwrap();

@@ -1,4 +1,4 @@
-//! What must hold for: the endpoint, against a scripted HTTP server on this machine.
+//! The endpoint client against a scripted local HTTP server.
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -24,18 +24,18 @@ mod replies;
 mod schemas;
 mod thoughts;
 
-/// A server that gives each connection the next of its scripted replies and keeps the requests.
+/// A server that gives each connection the next scripted reply and keeps the requests.
 pub struct Server {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 pub enum Scripted {
-    /// Status line, further headers, body.
+    /// Status line, extra headers, body.
     Reply(&'static str, &'static str, String),
-    /// Half of this body, by its length in the head or by none, and then the connection breaks.
+    /// Half of this body, with or without Content-Length, then the connection breaks.
     Half(String, bool),
-    /// Takes the request and never answers.
+    /// Accepts the request and never answers.
     Silence,
     /// Closes at once.
     Hangup,
@@ -89,7 +89,7 @@ pub fn serve(script: Vec<Scripted>) -> Server {
                 _ => open.push(stream),
             }
         }
-        // Whoever is kept waiting is kept waiting.
+        // Keeps the client waiting.
         loop {
             std::thread::park();
         }
@@ -151,7 +151,7 @@ fn hello() -> Vec<Message> {
     ]
 }
 
-/// The error of one call, which must never hold the key.
+/// The error of one call; it must never contain the key.
 fn refusal(server: &Server, retries: usize) -> String {
     let error = server.endpoint(retries).reply(&hello(), &SAMPLING).unwrap_err().to_string();
     assert!(!error.contains(KEY), "{error}");
@@ -234,7 +234,7 @@ fn an_answer_that_the_servers_filter_withheld_is_a_refusal() {
         assert_eq!(reply.stop, StopReason::Refused);
         assert!(reply.text.contains("content filter withheld"), "{}", reply.text);
     }
-    // What it let through is an answer.
+    // Text that the filter let through is an answer.
     let reply =
         serve(vec![ok("half of it", "content_filter")]).endpoint(0).reply(&hello(), &SAMPLING).unwrap();
     assert_eq!((reply.text.as_str(), reply.stop), ("half of it", StopReason::EndOfTurn));
@@ -322,7 +322,7 @@ fn a_silent_server_times_out() {
 
 #[test]
 fn a_port_that_refuses_is_one_clear_line() {
-    // Bound and closed again: nobody listens there.
+    // Bound and released: a port without a listener.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("http://127.0.0.1:{port}/v1#m");
     let mut endpoint = keyed(&address, KEY, patience(1)).unwrap();
@@ -331,7 +331,7 @@ fn a_port_that_refuses_is_one_clear_line() {
         assert!(error.contains("no connection") && error.contains("refused"), "{error}");
         assert!(error.contains("is the server running") && !error.contains('\n'), "{error}");
     }
-    // Whatever a server says, it is there.
+    // Any HTTP reply means that the server is reachable.
     let server = serve(vec![status("404 Not Found", "nothing here")]);
     assert!(server.endpoint(0).check_reachable().is_ok());
 }
@@ -403,7 +403,7 @@ fn an_endpoint_under_test_fills_a_run_and_stops_it_when_it_is_gone() {
     }
 }
 
-/// One of three lines to a model; none replies before all three are asked.
+/// One of three connections to a model; none replies before all three are used.
 struct Line(Arc<std::sync::Barrier>);
 
 impl ChatModel for Line {
@@ -441,7 +441,7 @@ fn questions_of_a_case_are_asked_at_once_and_their_rows_are_in_order() {
     assert_eq!(got, expected);
 }
 
-/// A prompt that is too long is an error of its own: the server is well, and the rest of the run goes on.
+/// An over-long prompt fails its own row; the rest of the run continues.
 #[test]
 fn prompts_that_are_too_long_for_a_server_do_not_stop_a_run() {
     let all = cases(2);

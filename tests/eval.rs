@@ -1,4 +1,3 @@
-//! What must hold for: eval.
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,11 +106,11 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
     RunHeader::new(identity, shard, Machine::here("cpu", 2))
 }
 
-/// Answers with a function of the case and the probe alone, as a deterministic model does.
+/// A deterministic model: the answer depends only on case and probe.
 struct Fake<'a> {
-    /// Which probes fail, by `case/probe`.
+    /// Failing probes, as `case/probe`.
     failing: &'a [&'a str],
-    /// Asks for a stop when so many more answers have been given.
+    /// Requests a stop after this many more answers.
     stop_after: Option<(usize, &'a AtomicBool)>,
     asked: Vec<String>,
 }
@@ -133,7 +132,7 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
     AttentionStore { case: case.to_owned(), probe: probe.to_owned(), ..store }
 }
 
-/// An answer and nothing else.
+/// An outcome with only an answer.
 pub fn outcome(answer: String) -> ProbeOutcome {
     ProbeOutcome {
         answer,
@@ -236,7 +235,7 @@ fn a_run_writes_rows_in_dataset_order_with_their_attention_and_what_was_shown() 
     }
     let shown = folder.shown("case-1").unwrap().unwrap();
     assert_eq!(shown.segments.iter().map(|s| s.index).collect::<Vec<_>>(), [0, 1, 3, 4, 5]);
-    // Behind the gap the prompt's numbers are not the file's.
+    // After the gap, prompt numbers differ from file numbers.
     let numbers: Vec<_> = shown.segments.iter().map(|s| s.number).collect();
     assert_eq!(numbers, [None, None, Some(3), Some(4), Some(5)]);
     assert_eq!(folder.plan[1].judge["explanation"], "because 1");
@@ -248,7 +247,7 @@ fn a_run_whose_cut_histories_have_the_numbers_of_the_first_version_is_not_gone_o
     let (_root, dir) = finished(2);
     let rows = bytes(&dir);
     let first = rows.split_inclusive(|b| *b == b'\n').next().unwrap();
-    // As that version wrote it, which counted no tokens of what was left out.
+    // As written by that version, which did not count dropped tokens.
     let first = String::from_utf8(first.to_vec())
         .unwrap()
         .replace(r#""dropped_tokens":30,"history_tokens":120,"#, "");
@@ -271,7 +270,7 @@ fn a_run_cut_off_at_any_byte_ends_with_the_same_bytes() {
     let (_root, dir) = finished(2);
     let whole = bytes(&dir);
     let last = whole.trim_ascii_end().iter().rposition(|b| *b == b'\n').unwrap();
-    // Every byte of the last row, and both sides of every border between rows.
+    // Every byte of the last row, and both sides of every row border.
     let borders = (0..last).filter(|i| whole[*i] == b'\n').flat_map(|i| [i, i + 1, i + 2]);
     for length in borders.chain([0, 1]).chain(last..=whole.len()) {
         std::fs::write(dir.join("answers.jsonl"), &whole[..length]).unwrap();
@@ -306,7 +305,7 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
     let whole = bytes(&dir);
     let shown = std::fs::read(dir.join("cases/case-1.json")).unwrap();
 
-    // An attention store without its row, and a temporary file of a writer that is no more.
+    // An attention store without its row, and a temporary file of a dead writer.
     let lines: Vec<&[u8]> = whole.split_inclusive(|b| *b == b'\n').collect();
     std::fs::write(dir.join("answers.jsonl"), lines[..5].concat()).unwrap();
     std::fs::write(dir.join("attention/.tmpAbC"), b"half").unwrap();
@@ -314,7 +313,7 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
     assert_eq!(bytes(&dir), whole);
     assert!(!dir.join("attention/.tmpAbC").exists());
 
-    // A row whose attention store is gone is done again.
+    // A row without its attention store is redone.
     std::fs::remove_file(dir.join(attention_file("case-0", "PR", ""))).unwrap();
     let mut subject = Fake::new();
     answer(&dir, &cases, &mut subject).unwrap();
@@ -322,12 +321,12 @@ fn a_kill_between_any_two_writes_ends_with_the_same_bytes() {
     assert_eq!(bytes(&dir), whole);
     assert!(dir.join(attention_file("case-0", "PR", "")).exists());
 
-    // The last row of a case is there, what was shown of it is not.
+    // The case's last row exists, its shown history does not.
     std::fs::remove_file(dir.join("cases/case-1.json")).unwrap();
     assert_eq!(answer(&dir, &cases, &mut Fake::new()).unwrap().done, 0);
     assert_eq!(std::fs::read(dir.join("cases/case-1.json")).unwrap(), shown);
 
-    // The folder, the plan and the lock, but no header yet.
+    // Folder, plan and lock, but no header yet.
     let fresh = tempfile::tempdir().unwrap();
     std::fs::write(fresh.path().join("run.lock"), b"").unwrap();
     std::fs::write(fresh.path().join("plan.jsonl"), b"{\"posi").unwrap();
@@ -369,7 +368,7 @@ fn a_run_killed_while_it_retries_errors_ends_with_the_same_bytes() {
     let mut subject = Fake { stop_after: Some((1, &stop)), ..Fake::new() };
     let summary = go(&mut open(&dir, &cases).unwrap(), &cases, &mut subject, &stop).unwrap();
     assert!(summary.stopped);
-    // The retried row stands at the end of the file for now; readers take it in place of the error.
+    // The retried row is at the end of the file for now; readers prefer it to the error.
     let folder = RunFolder::read(&dir).unwrap();
     assert_eq!((folder.answers[1].probe.as_str(), folder.answers[1].error.as_ref()), ("PR", None));
     assert_eq!(bytes(&dir).iter().filter(|b| **b == b'\n').count(), 7);
@@ -435,7 +434,7 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
     let stop = AtomicBool::new(false);
-    // The second condition of one probe fails, then is tried again alone.
+    // The second condition of one probe fails and is retried alone.
     let mut store = two_conditions(&dir, &cases);
     let first = go(&mut store, &cases, &mut Fake::failing(&["case-1/PR repeat-2"]), &stop).unwrap();
     assert_eq!((first.planned, first.done, first.errors), (12, 11, 1));
@@ -459,7 +458,7 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     assert!(second.answers.iter().all(|row| row.answer.as_ref().unwrap().contains("repeat-2")));
     let error = folder.condition("swapped").unwrap_err().to_string();
     assert!(error.contains("`swapped`") && error.contains("the plain one, repeat-2"), "{error}");
-    // Rows of a run without conditions have no such field.
+    // Rows of a run without conditions lack the field.
     assert!(!std::fs::read_to_string(dir.join("answers.jsonl")).unwrap().contains("\"condition\":\"\""));
 }
 
@@ -493,7 +492,7 @@ fn a_subject_hears_of_the_next_case_that_lacks_answers_before_it_is_asked_for_on
         [next(1), ids[0].into(), next(2), ids[1].into(), next(3), ids[2].into(), ids[3].to_owned()];
     assert_eq!(listener.0, expected);
 
-    // Cases that are answered already are not prepared.
+    // Answered cases are not prepared again.
     let root = tempfile::tempdir().unwrap();
     let of = |case: usize| ["SR", "PR", "IPA"].map(|probe| format!("{}/{probe}", ids[case]));
     let failing: Vec<String> = [of(1), of(3)].concat();
@@ -625,7 +624,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     let mut store = RunStore::open(&dir).unwrap();
     for row in store.answers() {
         let i: usize = row.case["case-".len()..].parse().unwrap();
-        // T1/SR all right, T2/SR half of the ten; one T1/PR errs, one T1/IPA was never judged; the rest is wrong.
+        // T1/SR all correct, T2/SR half of the ten; one T1/PR fails, one T1/IPA is unjudged; the rest is incorrect.
         let correct = match (row.probe.as_str(), i % 2) {
             ("SR", 0) => true,
             ("SR", _) => i < 10,
@@ -669,7 +668,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     let overall = &table.overall;
     assert_eq!((overall.accuracy, overall.complete, overall.cells), (Some(1.5 / 6.0), true, 6));
     assert_eq!((overall.correct, overall.judged, overall.expected), (15, 58, 60));
-    // Cases count with the mean of their three answers: all of T1 with 1/3, half of T2 with 1/3 and half with 0. Each type gets half a
+    // Each case counts with the mean of its three answers: all of T1 with 1/3, half of T2 with 1/3 and half with 0. Each type gets half a
     // case at 0 and half a one at 1; the interval is Student's t with 22 - 2 degrees of freedom.
     let interval = overall.interval.unwrap();
     let of_type = |thirds: [f64; 10]| {
@@ -688,7 +687,7 @@ fn the_table_counts_against_the_plan_and_averages_its_six_cells() {
     assert_eq!(table, table_of(&folder.verdicts));
     assert_eq!(all.len(), 20);
 
-    // Without any verdict everything counts as not correct, and nothing vanishes.
+    // Without verdicts everything counts as incorrect, and no row vanishes.
     let none = table_of(&[]);
     assert_eq!((none.overall.accuracy, none.overall.judged, none.overall.expected), (Some(0.0), 0, 60));
     assert_eq!(AccuracyTable::of(&Outcomes::of(&STALE, &[], "j"), "j").overall.accuracy, None);
@@ -701,7 +700,7 @@ fn a_folder_that_may_not_be_written_is_one_clear_line() {
     let root = tempfile::tempdir().unwrap();
     let mode = |mode| std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(mode)).unwrap();
     mode(0o555);
-    // Root may write anywhere; then there is nothing to see here.
+    // Root can write anywhere; then this test is moot.
     let refused = std::fs::write(root.path().join("probe"), b"").is_err();
     let outcome = open(&root.path().join("run"), &cases(1)).map(|_| ());
     mode(0o755);
@@ -723,14 +722,14 @@ fn every_answer_has_a_cost_row_in_a_file_of_its_own_that_a_resumed_run_appends_t
     let costs = RunFolder::read(&dir).unwrap().costs;
     assert_eq!(costs.len(), 5, "errors have none");
     assert!(costs.iter().all(|row| row.cost.tokens_computed == Some(100) && row.probes.len() == 1));
-    // The probe that failed, on top of the others.
+    // The failed probe, in addition to the others.
     answer(&dir, &cases(2), &mut Fake::new()).unwrap();
     let folder = RunFolder::read(&dir).unwrap();
     assert_eq!((folder.costs.len(), &folder.costs[..5]), (6, &costs[..]));
     let mean = MeanCost::of_answers(&folder.costs).unwrap();
     let tokens = [mean.tokens_computed, mean.tokens_generated].map(|amount| amount.known());
     assert_eq!((mean.cases, tokens), (2, [Some(300.0), Some(21.0)]));
-    // A run without the file is whole.
+    // A run without the file is complete.
     std::fs::remove_file(dir.join("costs.jsonl")).unwrap();
     assert!(RunFolder::read(&dir).unwrap().costs.is_empty());
 }

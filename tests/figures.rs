@@ -1,5 +1,3 @@
-//! What must hold for the figures and the report.
-
 use std::path::Path;
 
 use palimpsest::figures::{self, Figure, Origin};
@@ -40,7 +38,7 @@ fn find<'a>(made: &'a Made, name: &str) -> &'a Figure {
     made.figures.iter().find(|figure| figure.name == name).unwrap()
 }
 
-/// Shapes of a model and a run that pictures must stand: few and many layers, one case, no verdicts.
+/// Model and run shapes that figures must handle: few and many layers, one case, no verdicts.
 fn shapes() -> [Plan; 7] {
     [
         Plan::small(),
@@ -76,7 +74,7 @@ fn every_svg_is_valid_xml_that_refers_to_nothing_outside_itself() {
     }
 }
 
-/// A text with the box that it takes, in units of the picture.
+/// A text with its bounding box, in picture units.
 struct Set {
     text: String,
     left: f64,
@@ -85,7 +83,7 @@ struct Set {
     bottom: f64,
 }
 
-/// The texts of a picture with their boxes, by the widths of the figures' own font.
+/// Texts of a picture with their boxes, by the widths of the figures' font.
 fn set(figure: &Figure) -> Vec<Set> {
     let document = Document::parse(&figure.svg).unwrap();
     let nodes = document.descendants().filter(|node| node.tag_name().name() == "text");
@@ -99,7 +97,7 @@ fn set(figure: &Figure) -> Vec<Set> {
             "end" => (-width, 0.0),
             _ => (-width / 2.0, width / 2.0),
         };
-        // letters of words without accents: from a little below the line to the height of capitals
+        // from a little below the baseline to cap height; no accents
         let across = if node.attribute("dy") == Some("0.76em") { (0.1, 0.95) } else { (-0.35, 0.35) };
         let across = (across.0 * size, across.1 * size);
         match node.attribute("transform") {
@@ -114,7 +112,7 @@ fn set(figure: &Figure) -> Vec<Set> {
     nodes.map(one).filter(|set| !set.text.is_empty()).collect()
 }
 
-/// The size of a picture in its units.
+/// Picture size in its units.
 fn view(figure: &Figure) -> [f64; 2] {
     let document = Document::parse(&figure.svg).unwrap();
     let view = document.root_element().attribute("viewBox").unwrap();
@@ -122,7 +120,7 @@ fn view(figure: &Figure) -> [f64; 2] {
     [size[2], size[3]]
 }
 
-/// Every text of a figure lies within its picture.
+/// Every text lies within its picture.
 fn assert_within(figure: &Figure) {
     let [width, height] = view(figure);
     for Set { text, left, top, right, bottom } in set(figure) {
@@ -135,7 +133,7 @@ fn assert_within(figure: &Figure) {
     }
 }
 
-/// No text of a figure lies over another.
+/// No two texts overlap.
 fn assert_apart(figure: &Figure) {
     let texts = set(figure);
     for (at, one) in texts.iter().enumerate() {
@@ -159,7 +157,7 @@ fn every_text_lies_within_its_picture() {
     }
 }
 
-/// Draws by a look.
+/// Draws with a look.
 fn make_by(look: figures::Look, plan: &Plan) -> Vec<Figure> {
     let _look = look.enter();
     make(plan).figures
@@ -288,7 +286,7 @@ fn a_reader_sees_in_every_figure_which_layers_are_linear() {
             assert_eq!(figure.svg.matches(LEGEND).count(), 1, "{}", figure.name);
             assert_eq!(figure.caption.matches("At linear layers (").count(), 1, "{}", figure.caption);
         }
-        // beside the three panels' bands (two in each of the hybrid, one where all is linear) that of the legend
+        // the bands of three panels (two in each of the hybrid, one where all layers are linear) and of the legend
         let bands = find(&made, "curves-by-type-mass").svg.matches("fill=\"#ECECEC\"").count();
         assert_eq!(bands, 3 * if plan.softmax_every == 4 { 2 } else { 1 } + 1);
     }
@@ -321,7 +319,7 @@ fn the_page_keeps_means_over_softmax_and_linear_layers_apart() {
 
 #[test]
 fn a_group_without_members_is_left_out_and_named_in_the_caption() {
-    // cases 1 and 3 are T2, and right about SR
+    // cases 1 and 3 are T2, and correct for SR
     let made = make(&Plan { cases: 4, ..Plan::small() });
     for name in ["curves-by-split-mass", "ratio-of-means-mass", "mean-of-ratios-density"] {
         let figure = find(&made, name);
@@ -347,12 +345,12 @@ fn figures_take_the_probes_that_the_paper_takes_and_name_them() {
         assert!(figure.caption.contains(said), "{}", figure.caption);
         assert!(figure.svg.contains("T1 IPA") && !figure.svg.contains("T1 PR"), "{name}");
     }
-    // what is not split shows every probe
+    // an unsplit figure shows every probe
     let unjudged = make(&Plan { verdicts: false, ..Plan::small() });
     assert!(find(&unjudged, "ratio-of-means-mass").svg.contains("T1 PR"));
 }
 
-/// The texts of a picture.
+/// Texts of a picture.
 fn texts(figure: &Figure) -> Vec<String> {
     let document = Document::parse(&figure.svg).unwrap();
     let nodes = document.descendants().filter(|node| node.tag_name().name() == "text");
@@ -373,7 +371,7 @@ fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_a
     let of_type = find(&few, "curves-by-type-mass");
     assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (0, 0, 1));
     assert!(of_type.svg.contains("<circle"));
-    // one case is its curve
+    // a single case is its own curve
     let one = make(&Plan { cases: 1, ..Plan::small() });
     let of_type = find(&one, "curves-by-type-mass");
     assert_eq!(named(of_type, single), 0);
@@ -393,7 +391,7 @@ fn bands_that_go_beyond_the_axis_are_marked() {
         figures.into_iter().find(|figure| figure.name == "curves-by-type-mass").unwrap()
     };
     assert!(!texts(&drawn()).iter().any(|text| text == mark));
-    // one case of six pays all, the others next to nothing: a mean without it lies decades below
+    // one case of six has all the mass, the others almost none: a mean without it is decades lower
     for case in (0..12).step_by(2) {
         for probe in ["SR", "IPA"] {
             let path = dir.path().join(format!("attention/case-{case:03}-{probe}.safetensors"));
@@ -429,7 +427,7 @@ fn every_session_of_a_case_has_the_number_of_its_span_and_dropped_ones_leave_a_g
     assert!(table.lines().any(|line| line.contains(",SR,28,new,")));
 }
 
-/// Tokens of the first example's prompt.
+/// Prompt tokens of the first example.
 fn tokens(made: &Made) -> String {
     made.lens.examples[0].prompt_tokens.to_string()
 }
@@ -439,7 +437,7 @@ fn heat_maps_say_how_many_cases_each_place_has_and_what_their_shades_are() {
     let made = make(&Plan::small());
     let figure = find(&made, "strip-mean-mass");
     let said = texts(figure);
-    // nothing is between the first session and old's neighbour in any case; old and new are in all six
+    // no case has a session between the first one and old's neighbour; all six have old and new
     assert!(said.iter().filter(|text| *text == "6").count() >= 6, "{said:?}");
     assert!(said.iter().filter(|text| *text == "n").count() == 3, "one a map");
     assert!(figure.caption.contains(" Shades from ") && figure.caption.contains("the greatest"));
@@ -457,7 +455,7 @@ fn the_last_layer_has_a_tick_in_every_figure() {
     }
 }
 
-/// The figures of a run in whose masses of the query on the old session something is changed.
+/// Figures of a run with changed masses of the query on the old session.
 fn figures_of_changed(change: impl Fn(ndarray::ArrayViewMut2<f32>)) -> Vec<figures::Figure> {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &Plan { cases: 2, verdicts: false, ..Plan::small() });
@@ -489,13 +487,13 @@ fn layers_without_mass_are_named() {
 
 #[test]
 fn exact_zeros_are_marked_as_such_and_not_as_beyond_the_axis() {
-    // a knock-out: nothing of the query falls on the old session, at any layer
+    // a knock-out: the query's mass on the old session is zero at every layer
     let figures = figures_of_changed(|mut mass| mass.fill(0.0));
     let find = |name: &str| figures.iter().find(|figure| figure.name == name).unwrap();
     let curves = texts(find("curves-by-type-mass"));
     assert!(curves.iter().any(|text| text == "exactly 0") && curves.iter().any(|text| text == "0"));
     assert!(!curves.iter().any(|text| text == "goes on beyond the axis"), "{curves:?}");
-    // no example has a ratio: nothing is drawn over the title, and the caption says why there is nothing
+    // no example has a ratio: nothing is drawn over the title, and the caption explains it
     let ratios = find("mean-of-ratios-mass");
     assert_apart(ratios);
     assert!(ratios.caption.contains("Nothing is drawn"), "{}", ratios.caption);
@@ -555,7 +553,7 @@ fn two_models_are_drawn_side_by_side_on_one_value_axis() {
         captions.contains("layer axes of their own")
             && captions.contains("twenty-seven-b: At linear layers (")
     );
-    // one table of one run has no such column
+    // a table of one run has no such column
     assert!(!String::from_utf8(make(&Plan::small()).figures[0].csv.clone()).unwrap().contains("model"));
 }
 
@@ -592,7 +590,7 @@ fn written_figures_are_svg_pdf_png_and_csv_with_captions_beside_them() {
         assert_eq!(captions[&figure.name]["caption"], figure.caption.as_str());
         let png = std::fs::read(out.join(format!("{}.png", figure.name))).unwrap();
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{}", figure.name);
-        // twice the size that the SVG says
+        // twice the size of the SVG
         let size = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap());
         let document = Document::parse(&figure.svg).unwrap();
         let said = |name: &str| document.root_element().attribute(name).unwrap().parse::<u32>().unwrap();
@@ -601,7 +599,7 @@ fn written_figures_are_svg_pdf_png_and_csv_with_captions_beside_them() {
         assert!(pdf.starts_with(b"%PDF-"), "{}", figure.name);
         let pdf: Vec<u8> = pdf.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
         assert!(!holds(&pdf, b"/CreationDate"), "{}", figure.name);
-        // the letters that are used, in a font of the file's own, with what they stand for
+        // the used glyphs, embedded as a font with their Unicode mapping
         for word in ["/FontFile2", "/ToUnicode", "/BaseFont/PALIMP+Arimo"] {
             assert!(holds(&pdf, word.as_bytes()), "{} lacks {word}", figure.name);
         }
@@ -620,12 +618,12 @@ fn holds(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|part| part == wanted)
 }
 
-/// Pixels as points, as PDF writes them.
+/// Pixels to points, as PDF writes them.
 fn points(pixels: u32) -> f64 {
     f64::from(pixels) * 0.75
 }
 
-/// The page's tags, so that what a session says is not taken for markup.
+/// The page's tags; session text must not count as markup.
 fn tags(html: &str) -> Vec<&str> {
     html.split('<').skip(1).filter_map(|piece| piece.split_once('>')).map(|(tag, _)| tag).collect()
 }

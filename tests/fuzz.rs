@@ -1,6 +1,6 @@
-//! Whatever bytes come as a model's files, the readers say yes or no: they never panic and never allocate absurdly.
+//! Arbitrary bytes as model files: readers accept or reject them, never panic and never allocate excessively.
 //!
-//! `PALIMPSEST_FUZZ_CASES` sets the number of cases of each property; CONTRIBUTING.md records the long runs.
+//! `PALIMPSEST_FUZZ_CASES` sets the number of cases per property; CONTRIBUTING.md records the long runs.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -10,32 +10,32 @@ mod config;
 mod gguf;
 mod safetensors;
 
-/// Each property's cases: a few thousand, or as many as the environment says.
+/// Cases per property: a few thousand, or the environment's number.
 fn cases() -> ProptestConfig {
     let cases = std::env::var("PALIMPSEST_FUZZ_CASES").ok().and_then(|count| count.parse().ok());
     ProptestConfig { cases: cases.unwrap_or(2048), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// One change to a file. Places are relative to its length at that moment.
+/// One change to a file. Positions are relative to its current length.
 #[derive(Debug, Clone)]
 enum Edit {
-    /// One bit turned over.
+    /// Flips a bit.
     Flip(Index, u8),
-    /// One byte replaced.
+    /// Replaces a byte.
     Byte(Index, u8),
-    /// A little-endian number of 4 or 8 bytes written over what is there: a length, count or offset, where it lands on one.
+    /// Overwrites 4 or 8 bytes with a little-endian number, possibly a length, count or offset.
     Number(Index, u64, bool),
-    /// A digit of text, or what stands in its place, replaced by a run of digits.
+    /// Replaces a digit, or the byte in its place, with a run of digits.
     Digits(Index, u64),
-    /// A run cut out.
+    /// Removes a range.
     Cut(Index, usize),
-    /// A run copied to another place.
+    /// Copies a range to another position.
     Splice(Index, usize, Index),
-    /// Everything after a place dropped.
+    /// Drops everything after a position.
     Truncate(Index),
 }
 
-/// Numbers that lengths should not be, besides any others.
+/// Random numbers, with implausible lengths among them.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -58,7 +58,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A few changes, one after another.
+/// A sequence of a few changes.
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit(), 1..5)
 }
@@ -82,7 +82,7 @@ fn apply(bytes: &mut Vec<u8>, edits: &[Edit]) {
                 bytes[place].copy_from_slice(&number.to_le_bytes()[..size]);
             }
             Edit::Digits(at, number) => {
-                // The next digit after the place, so that numbers in text are hit often.
+                // The next digit after the position, so that numbers in text are hit often.
                 let at = at.index(length);
                 let at = bytes[at..].iter().position(u8::is_ascii_digit).map_or(at, |next| at + next);
                 bytes.splice(at..=at, number.to_string().into_bytes());

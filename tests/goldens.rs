@@ -1,9 +1,9 @@
-//! Holds what every command writes, and how each kind of request is answered, to what it was, on tiny models.
+//! Goldens of the files every command writes and of the replies to each kind of request, on tiny models.
 //!
-//! `goldens/steps.txt` lists the commands, `goldens/requests.jsonl` the requests; `goldens/{commands,requests,help}.txt` hold a line a file:
-//! the digest of its text without decimal fractions, the number of these, and two means of them. A change that is meant changes these
-//! lines in a commit of its own: run the tests with `PALIMPSEST_GOLDENS=write`. Where a line differs, the masked files are kept in
-//! `target/tmp/goldens`; those that another commit leaves there show the difference.
+//! `goldens/steps.txt` lists the commands, `goldens/requests.jsonl` the requests; `goldens/{commands,requests,help}.txt` have one line per
+//! file: the digest of its text without decimal fractions, their number, and two means of them. An intended change updates these lines in
+//! its own commit: run the tests with `PALIMPSEST_GOLDENS=write`. On a difference the masked files are kept in `target/tmp/goldens`;
+//! compare them with those of another commit.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -20,7 +20,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens")
 }
 
-/// Replaces what depends on the machine, the hour and the port.
+/// Replaces text that depends on machine, time or port.
 struct Masks(Vec<(Regex, &'static str)>);
 
 impl Masks {
@@ -41,7 +41,7 @@ impl Masks {
         ] {
             masks.push((pattern.to_owned(), with));
         }
-        // The digest of an endpoint's name is its address's.
+        // An endpoint's name holds the digest of its address.
         let of_endpoint = r#"(?s)"(identity_sha256|digest)": "[0-9a-f]{64}""#;
         masks.push((of_endpoint.to_owned(), "DIGEST"));
         Masks(masks.into_iter().map(|(pattern, with)| (Regex::new(&pattern).unwrap(), with)).collect())
@@ -58,7 +58,7 @@ impl Masks {
     }
 }
 
-/// Masked bytes by name: of a file, or of all files of one kind in a folder with many.
+/// Masked contents by name: one file, or all files of a kind in a large folder.
 type Found = BTreeMap<String, Vec<u8>>;
 
 fn add(found: &mut Found, name: String, bytes: &[u8], masks: &Masks) {
@@ -81,7 +81,7 @@ fn add_folder(found: &mut Found, home: &Path, masks: &Masks) {
     paths.sort();
     for path in paths {
         let (name, kind) = (path.file_name().unwrap(), path.extension().unwrap_or_default());
-        // Times, pictures made of the SVG, and the bits of sums, which tests/bits.rs and tests/parity.rs hold.
+        // Skips timings, pictures derived from the SVG, and float bits, which tests/bits.rs and tests/parity.rs check.
         let left_out = ["run.lock", "costs.jsonl"].iter().any(|left_out| name == *left_out)
             || ["pdf", "png", "safetensors"].iter().any(|left_out| kind == *left_out);
         if left_out {
@@ -98,13 +98,13 @@ fn add_folder(found: &mut Found, home: &Path, masks: &Masks) {
     }
 }
 
-/// A file without its decimal fractions, and these: sums differ in the last bits from processor to processor.
+/// A file split into text and decimal fractions: sums differ in the last bits between processors.
 #[derive(Debug, Clone, PartialEq)]
 struct Golden {
     /// Digest of the text with each fraction replaced by `#`.
     digest: String,
     fractions: usize,
-    /// Their mean magnitude, and their mean weighted by place, which tells an exchange.
+    /// Mean magnitude of the fractions, and their mean weighted by position, which detects swaps.
     magnitude: f64,
     weighted: f64,
 }
@@ -142,7 +142,7 @@ impl Golden {
         format!("{} {} {:.6e} {:.6e} {name}\n", self.digest, self.fractions, self.magnitude, self.weighted)
     }
 
-    /// The same but for the last bits of sums: fractions within a thousandth of their magnitude.
+    /// Equal up to the last bits of sums: fractions within a thousandth of their magnitude.
     fn is(&self, other: &Golden) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * self.magnitude + 1e-9;
         self.digest == other.digest
@@ -152,7 +152,7 @@ impl Golden {
     }
 }
 
-/// Holds what was found against the goldens of this part, or writes them.
+/// Compares with the goldens of this part, or writes them.
 fn hold(part: &str, found: &Found) {
     let path = folder().join(format!("{part}.txt"));
     let fraction = Regex::new(r"-?[0-9]+\.[0-9]+(e[+-]?[0-9]+)?|-?[0-9]+e-[0-9]+").unwrap();
@@ -211,7 +211,7 @@ fn commands_write_what_they_wrote() {
     }
     endpoint.kill().unwrap();
     endpoint.wait().unwrap();
-    // Judges ask in parallel.
+    // Judge calls run in parallel.
     let requests = std::fs::read_to_string(home.path().join("requests.txt")).unwrap();
     let mut requests: Vec<&str> = requests.lines().collect();
     requests.sort_unstable();

@@ -1,4 +1,3 @@
-//! What must hold for: judge.
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 
@@ -37,17 +36,17 @@ fn exchanges() -> Vec<Exchange> {
         .to_vec()
 }
 
-/// The reply of a model that ended its turn by itself.
+/// Reply of a model that ended its turn.
 pub fn said(text: String) -> Reply {
     let stop = StopReason::EndOfTurn;
     Reply { text, thought: None, stop, prompt_tokens: None, completion_tokens: None }
 }
 
-/// Says what it was told to, in order, and keeps what it was asked.
+/// Gives scripted replies in order and records the requests.
 #[derive(Default)]
 struct Scripted {
     replies: VecDeque<Result<String, String>>,
-    /// Why each reply ended; the turn, where there are no more.
+    /// Stop reason of each reply; end of turn after the last one.
     stops: VecDeque<StopReason>,
     scores: VecDeque<Vec<f64>>,
     reasons: VecDeque<String>,
@@ -89,7 +88,7 @@ impl ScoringModel for Scripted {
     }
 }
 
-/// A judge by scoring that finds everything right, `calls` times.
+/// A scoring judge that finds everything correct, for `calls` calls.
 fn agreeable(calls: usize) -> Scripted {
     Scripted {
         scores: vec![vec![-0.5, -1.5]; 3 * calls].into(),
@@ -157,7 +156,7 @@ fn no_verdict_by_scoring_is_conditioned_on_another_and_a_reason_stands_where_it_
             r#"{"IPA": {"correct": true, "reason": ""#,
         ]
     );
-    // Another verdict on the first probe changes nothing that the others are conditioned on.
+    // Another verdict on the first probe does not change the prefixes of the others.
     assert_eq!(prefixes(Reasons::Last, vec![-3.0, -1.0])[2..], last[2..]);
     assert_eq!(
         prefixes(Reasons::First, vec![-1.0, -3.0]),
@@ -209,7 +208,7 @@ fn scores_that_are_no_numbers_or_too_few_are_an_error_not_a_verdict() {
         let mut model = Scripted { scores: vec![scores].into(), ..Scripted::default() };
         assert!(judge_by_scoring(&mut model, &[], &exchanges(), &stale()).is_err());
     }
-    // One impossible word leaves no doubt.
+    // An impossible word has probability 0.
     let mut model = Scripted {
         scores: vec![vec![f64::NEG_INFINITY, -1.0]].into(),
         reasons: vec![String::new()].into(),
@@ -245,7 +244,7 @@ fn a_judge_by_scoring_weighs_every_word_that_it_may_say() {
         (judged.verdicts[0].clone().unwrap(), judged.replies)
     };
     let (verdict, replies) = first(VerdictKind::Score { most: 3, grades: &[] });
-    // Of equal ones the first; its probability is the softmax of all.
+    // Ties go to the first; its probability is the softmax over all.
     assert_eq!(verdict.said, Said::Score(1.0));
     let total: f64 = [-3.0_f64, -1.0, -1.0, -2.0].iter().map(|x| x.exp()).sum();
     assert!((verdict.probability.unwrap() - (-1.0_f64).exp() / total).abs() < 1e-12);
@@ -271,7 +270,7 @@ fn verdicts_by_another_rubric_are_not_taken_for_this_one_and_stay() {
     let summary = judge(&mut RunStore::open(&dir).unwrap(), &mut agreeable(1)).unwrap();
     assert_eq!((summary.skipped, summary.done), (0, 3), "the same judge judges again");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{unnamed}{by_digest}"));
-    // A word of the template, what a call covers and what it returns make another rubric.
+    // The template's text, a call's coverage and its return format each change the rubric.
     let other = Rubric { template: "Judge.", ..STALE.rubric() };
     let by_probe = Rubric { unit: JudgeUnit::Probe, ..STALE.rubric() };
     let scored = Rubric { verdict: VerdictKind::Score { most: 5, grades: &[] }, ..STALE.rubric() };
@@ -304,7 +303,7 @@ fn an_unreadable_reply_is_sent_back_once_and_then_an_error_for_the_probes_concer
         verdicts.iter().map(|v| v.as_ref().unwrap().said.clone()).collect::<Vec<_>>(),
         [true, true, false].map(Said::Correct)
     );
-    // A greedy judge would say the same again: the second call must differ.
+    // A greedy judge would repeat itself: the second call must differ.
     assert_eq!((model.asked[0].len(), model.asked[1].len()), (0, 2));
     assert_eq!(model.asked[1][0].content, "I would say so.");
 

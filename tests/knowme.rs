@@ -1,5 +1,3 @@
-//! What must hold for: KnowMe-Bench.
-
 mod agree;
 mod broken;
 mod checks;
@@ -17,7 +15,7 @@ use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::case::{Case, Evidence, Probe};
 use serde_json::{Value, json};
 
-/// The files of a folder.
+/// Files of a folder.
 type Folder = Vec<(String, Vec<u8>)>;
 
 fn sample() -> Folder {
@@ -28,7 +26,7 @@ fn read(folder: Folder) -> Vec<Result<Case, ReadError>> {
     cases_in_memory(&KNOWME, folder)
 }
 
-/// The one case of a sound folder.
+/// The single case of a valid folder.
 fn case(folder: Folder) -> Case {
     let mut cases: Vec<Case> = read(folder).into_iter().collect::<Result<_, _>>().unwrap();
     assert_eq!(cases.len(), 1);
@@ -39,13 +37,13 @@ fn probe<'a>(case: &'a Case, id: &str) -> &'a Probe {
     case.probes.iter().find(|probe| probe.id == id).unwrap_or_else(|| panic!("no {id}"))
 }
 
-/// The segments of a probe's whole-segment evidence in a role.
+/// Segments of a probe's whole-segment evidence with this role.
 fn segments(probe: &Probe, role: &str) -> Vec<usize> {
     let of_role = |e: &&Evidence| e.role == role && e.place.is_segment();
     probe.evidence.iter().filter(of_role).map(|e| e.place.segment).collect()
 }
 
-/// A small data set: six events and, by task, questions with their answers (`{"id", "question", "answer", ...}`).
+/// A small data set: six events and, by task, questions with answers (`{"id", "question", "answer", ...}`).
 fn small(name: &str, tasks: &[(&str, Value)]) -> Folder {
     let event = |id: u64, time: &str, action: Value, thought: Value| {
         json!({
@@ -86,7 +84,7 @@ fn text(value: &Value) -> Vec<u8> {
     serde_json::to_vec_pretty(value).unwrap()
 }
 
-/// Changes a file of a folder.
+/// Edits a file of a folder.
 fn edited(mut folder: Folder, name: &str, change: impl FnOnce(&mut Value)) -> Folder {
     let file = folder.iter_mut().find(|(other, _)| other.ends_with(name)).unwrap();
     let mut value: Value = serde_json::from_slice(&file.1).unwrap();

@@ -1,5 +1,4 @@
-//! What is left out unless `PALIMPSEST_TESTS=all` asks for it: tests of real models, which are fetched once into the model home, and
-//! tests that take minutes.
+//! Tests that are skipped unless `PALIMPSEST_TESTS=all`: those of real models, which are fetched once into the model home, and slow ones.
 
 use std::io::Write;
 
@@ -7,13 +6,13 @@ fn all() -> bool {
     std::env::var_os("PALIMPSEST_TESTS").is_some_and(|asked| asked == "all")
 }
 
-/// The models or cases of a test, or their number: a few, or all of them where `PALIMPSEST_TESTS=all` asks for it. Which few
-/// differs from test to test, so that every kind of model is in some.
+/// A test's models, cases or their number: a few, or all with `PALIMPSEST_TESTS=all`. The few differ between tests, so that together they
+/// cover every kind of model.
 pub fn few_or_all<T>(few: T, every: T) -> T {
     if all() { every } else { few }
 }
 
-/// Whether a test that needs this is left out, which it says past the capture of a test's output.
+/// True if a test with this need is skipped; says so past the test harness's output capture.
 pub fn unless_all(need: &str) -> bool {
     let left_out = !all();
     if left_out {

@@ -1,4 +1,4 @@
-//! What must hold for the lens: masses, baselines, densities, groups, ratios and bands, against plain definitions.
+//! Lens: masses, baselines, densities, groups, ratios and bands, against plain definitions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,14 +34,14 @@ fn store(dir: &Path, case: usize, probe: &str) -> AttentionStore {
     AttentionStore::load(&dir.join(format!("attention/case-{case:03}-{probe}.safetensors"))).unwrap()
 }
 
-/// The mean over heads of one entry of a stored array.
+/// Mean over heads of one entry of a stored array.
 fn over_heads(values: &Array4<f32>, layer: usize, row: usize, key: usize) -> f64 {
     let heads = values.dim().1;
     (0..heads).map(|h| f64::from(values[[layer, h, row, key]])).sum::<f64>() / heads as f64
 }
 
-/// From the row span at `row` to the key span at `key`, by decoder layer, read straight off the store: the head-averaged
-/// mass at softmax layers, the share averaged over value heads at linear ones.
+/// From row span `row` to key span `key`, by decoder layer, straight from the store: head-averaged mass at softmax layers, share averaged
+/// over value heads at linear ones.
 fn to_span(store: &AttentionStore, row: usize, key: usize) -> Vec<f64> {
     let linear = store.delta.as_ref().map_or(0, |delta| delta.layers.len());
     let at = |layer: usize| match store.layers.iter().position(|l| *l == layer) {
@@ -55,13 +55,13 @@ fn to_span(store: &AttentionStore, row: usize, key: usize) -> Vec<f64> {
     (0..store.layers.len() + linear).map(at).collect()
 }
 
-/// The same for the key span of a session.
+/// Same for a session's key span.
 fn mass(store: &AttentionStore, row: usize, session: usize) -> Option<Vec<f64>> {
     let key = store.keys.iter().position(|span| span.segment() == Some(session))?;
     Some(to_span(store, row, key))
 }
 
-/// The mass that attention spread evenly over all visible tokens pays, token by token.
+/// Mass under uniform attention over all visible tokens, token by token.
 fn uniform(store: &AttentionStore, row: usize, session: usize) -> f64 {
     let key = store.keys.iter().find(|span| span.segment() == Some(session)).unwrap();
     let rows = store.rows[row].range();
@@ -111,7 +111,7 @@ fn examples_follow_their_definitions(plan: &Plan) {
                 let density: Vec<f64> = signal.iter().map(|m| m / uniform(&store, row, target)).collect();
                 assert_close(example.curve(curve, Target::Signal, Scale::Density).unwrap(), &density, &what);
 
-                // on either side the nearest one by original index that is in the prompt, not evidence and not after the rows
+                // on either side the nearest session by original index that is in the prompt, is not evidence and not after the rows
                 let last = if row == NEW_ROW { new } else { plan.sessions };
                 let stands =
                     |i: &usize| *i != old && *i != new && *i < last && mass(&store, row, *i).is_some();
@@ -146,7 +146,7 @@ fn examples_follow_their_definitions(plan: &Plan) {
 fn a_dropped_neighbour_leaves_the_baseline_to_the_other_one() {
     let plan = Plan::small();
     let (dir, lens) = lens_of(&plan);
-    // session 0, on the left of case 0's old session 1, was dropped
+    // session 0, left of case 0's old session 1, was dropped
     let example = lens.examples.iter().find(|e| e.case == "case-000" && e.probe == "SR").unwrap();
     let right = mass(&store(dir.path(), 0, "SR"), QUERY_ROW, 2).unwrap();
     assert_close(example.curve(QUERY_TO_OLD, Target::Noise, Scale::Mass).unwrap(), &right, "right neighbour");
@@ -173,7 +173,7 @@ fn a_case_counts_once_in_a_group_over_probes() {
     let ours: Vec<f64> = series.points.iter().map(|p| p.value.unwrap()).collect();
     assert_close(&ours, &mean(&by_case), "mean over cases of means over probes");
 
-    // new to old is the same for every probe of a case, so pooling probes changes nothing but the missing example
+    // new to old is the same for every probe of a case, so pooling changes only the missing example
     let pooled = lens.series(&Group::all(), Statistic::Mean(NEW_TO_OLD, Target::Signal), Scale::Mass);
     let single = Group { probe: Some("SR".to_owned()), ..Group::all() };
     let single = lens.series(&single, Statistic::Mean(NEW_TO_OLD, Target::Signal), Scale::Mass);
@@ -191,7 +191,7 @@ fn a_curve_and_its_baseline_are_means_over_the_same_cases_and_who_is_left_out_is
 fn curves_and_baselines_are_over_the_same_cases(plan: &Plan) {
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), plan);
-    // Of the last case only the evidence is left, so that nothing can stand in for it.
+    // The last case keeps only its evidence, so it has no substitutes.
     let (old, new) = synthetic::evidence(7, plan.sessions);
     for probe in PROBES {
         let path = dir.path().join(format!("attention/case-007-{probe}.safetensors"));
@@ -240,12 +240,12 @@ fn curves_and_baselines_are_over_the_same_cases(plan: &Plan) {
             }
         }
     }
-    // The ratio divides no baseline: all eight have both of its curves.
+    // The ratio needs no baseline: all eight have both of its curves.
     assert_eq!(lens.series(&group, Statistic::RatioOfMeans, Scale::Mass).n, 8);
     // PR of case 1 is an error row.
     let premise = Group { probe: Some("PR".to_owned()), ..Group::all() };
     assert_eq!(lens.series(&premise, Statistic::Mean(QUERY_TO_OLD, Target::Signal), Scale::Mass).n, 6);
-    // A run without any baseline has its curves all the same.
+    // A run without any baseline still has its curves.
     for case in 0..plan.cases {
         let (old, new) = synthetic::evidence(case, plan.sessions);
         for probe in PROBES.iter().filter(|probe| (case, **probe) != (1, "PR")) {
@@ -352,7 +352,7 @@ fn bands_are_the_intervals_of_the_plain_definition() {
             let mean = values.iter().sum::<f64>() / n;
             let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
             let relative = deviation / n.sqrt() / mean;
-            // Student's quantile of 11 degrees of freedom.
+            // Student's quantile, 11 degrees of freedom.
             let factor = (2.200_985_160 * relative * (1.0 + 4.0 * relative * relative).sqrt()).exp();
             let (low, high) = point.band.unwrap();
             assert!(
@@ -424,7 +424,7 @@ fn lens_of_few_sessions(options: &Options) -> (tempfile::TempDir, Lens) {
     let plan = Plan { sessions: 12, ..Plan::small() };
     let dir = tempfile::tempdir().unwrap();
     synthetic::write(dir.path(), &plan);
-    // old is 1 and new is 10; of the others 4 and 5 were kept
+    // old is 1 and new is 10; of the others, 4 and 5 were kept
     for probe in PROBES {
         let path = dir.path().join(format!("attention/case-000-{probe}.safetensors"));
         synthetic::store(&plan, 0, probe, &[1, 4, 5, 10]).save(&path).unwrap();
@@ -440,7 +440,7 @@ fn where_neighbours_were_dropped_the_nearest_kept_sessions_stand_in_and_the_tabl
     let store = store(dir.path(), 0, "SR");
     let of = |row, session| mass(&store, row, session).unwrap();
     let noise = |example: &Example, curve| example.curve(curve, Target::Noise, Scale::Mass).unwrap().to_vec();
-    // nothing was kept before old, nothing after new
+    // nothing was kept before old or after new
     assert_close(&noise(example, QUERY_TO_OLD), &of(QUERY_ROW, 4), "old");
     assert_close(&noise(example, QUERY_TO_NEW), &of(QUERY_ROW, 5), "new");
     assert_close(&noise(example, NEW_TO_OLD), &of(NEW_ROW, 4), "as the new session sees it");
@@ -722,7 +722,7 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
         Span::new("query", 8..10).with_role("query"),
     ];
     let rows = vec![keys[3].clone()];
-    // Rows 8 and 9 see all before them at layer 0; at layer 1 they see 5..9 and 6..10.
+    // Rows 8 and 9 see everything before them at layer 0, and 5..9 and 6..10 at layer 1.
     let uniform = Uniform::new(vec![None, Some(4)], &rows, &keys);
     let share = |layer: usize, key: usize| f64::from(uniform.share[[layer, 0, key]]);
     for (key, expected) in [0.0, 0.125, 0.5, 0.375].into_iter().enumerate() {
@@ -749,7 +749,7 @@ fn density_respects_windows_and_means_over_layers_keep_windowed_layers_apart() {
     assert_eq!(example.mean_over(LayerKind::Softmax, session), Some(session.mass[0]));
     assert_eq!(example.mean_over(LayerKind::Windowed, session), Some(session.mass[1]));
 
-    // A file of version 0.1.0 does not say what the windows are: every layer counts as seeing the whole prompt.
+    // A file of version 0.1.0 lacks the windows: every layer counts as full attention.
     let before = AttentionStore { uniform: None, ..store };
     let example =
         Example::measure(Path::new("a.safetensors"), &before, &STALE, Baseline::Both, None).unwrap();

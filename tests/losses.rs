@@ -1,5 +1,3 @@
-//! What must hold for: the losses of memory systems, from the store to the answer.
-
 mod commands;
 mod paper;
 pub mod stores;

@@ -1,6 +1,6 @@
-//! The integration tests: one binary, one module a subject.
+//! The integration tests: one binary, one module per subject.
 #![allow(missing_docs)]
-// Helpers of tests are no tests to clippy.
+// clippy does not treat test helpers as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 mod adapters;
 mod architecture;

@@ -1,4 +1,4 @@
-//! What must hold for: which of a history's segments a probe is shown, under which condition, and what a run keeps of it.
+//! Segments of the history that a probe sees under each condition, and the run's record of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use palimpsest_core::text::{CharsPerToken, ChatTemplate};
 use crate::eval::{header, outcome};
 use crate::toy::LOGBOOK;
 
-/// The logbook, put in four ways.
+/// The logbook under four conditions.
 static FOUR_WAYS: Benchmark = Benchmark {
     name: "four-ways",
     title: "Four ways",
@@ -63,7 +63,7 @@ fn probe(id: &str, query: &str, about: &str, events: &[usize]) -> Probe {
     }
 }
 
-/// Five events; two probes with the same evidence, one with another, one without any.
+/// Five events; two probes share evidence, one has other evidence, one has none.
 fn case() -> Case {
     let texts =
         ["The whale sounded.", "Rain, and rain again.", "A white whale!", "The mate sang of rain.", "Calm."];
@@ -84,7 +84,7 @@ fn case() -> Case {
     }
 }
 
-/// Segments, probes, what truncation keeps first, and why nothing is shown.
+/// Segments, probes, what truncation keeps first, and the reason for an empty view.
 type Seen = (Vec<usize>, Vec<String>, Keep, Option<String>);
 
 fn views(name: &str) -> Vec<Seen> {
@@ -128,7 +128,7 @@ fn a_probe_is_shown_what_its_condition_says_and_probes_with_one_context_stay_tog
     assert_eq!(evidence_present(case().probes[0].evidence.iter().map(|e| e.place.segment), &[2]), (1, 2));
 }
 
-/// Okapi BM25 as it is defined, in f64.
+/// Okapi BM25 by definition, in f64.
 fn bm25(texts: &[&str], query: &str) -> Vec<f64> {
     let words = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -176,7 +176,7 @@ fn bm25_is_its_definition_and_equal_scores_keep_the_order_of_the_history() {
 
 #[test]
 fn e04_bm25_finds_the_evidence_in_languages_without_spaces() {
-    // Texts, then questions with the text that is found first.
+    // Texts, then questions with the index of the expected first hit.
     type Language = (&'static [&'static str], &'static [(&'static str, usize)]);
     let languages: [Language; 7] = [
         (
@@ -205,7 +205,7 @@ fn e04_bm25_finds_the_evidence_in_languages_without_spaces() {
             &["आज बारिश हुई।", "मैं दिल्ली में रहता हूँ।", "बहन सितार सीखती है।"],
             &[("दिल्ली", 1), ("सितार कौन बजाता", 2)],
         ),
-        // Decomposed where the text is composed, in capitals, with a soft hyphen.
+        // Decomposed vs. composed text, capitals, a soft hyphen.
         (
             &["Il pleut.", "J'habite à Orléans.", "Die Straße ist lang."],
             &[("ORLE\u{301}ANS", 1), ("STRAS\u{ad}SE", 2)],
@@ -226,7 +226,7 @@ fn a_retrieved_history_keeps_the_best_ranked_that_fit_evidence_or_not() {
     let history = case().history;
     let cut = truncate_ranked(&history, &[4, 1, 0], &[10, 60, 1, 1, 20], 30, 80).unwrap();
     let kept: Vec<usize> = cut.history.segments.iter().map(|segment| segment.index).collect();
-    // 30 + 20 of event 4, not 60 of event 1, and 10 of event 0; what is not ranked goes.
+    // 30 + 20 of event 4, not 60 of event 1, and 10 of event 0; unranked events are dropped.
     assert_eq!((kept, cut.dropped, cut.tokens), (vec![0, 4], vec![1, 2, 3], 60));
     let none = truncate_ranked(&history, &[0], &[1; 5], 81, 80);
     assert!(matches!(none, Err(TruncateError::DoesNotFit { fixed: 81, budget: 80, .. })));
@@ -255,11 +255,11 @@ fn where_the_evidence_of_all_probes_does_not_fit_they_are_parted_and_each_keeps_
         assert!(messages.iter().any(|message| message.content.contains(&format!("{at} word"))));
     }
     assert!(part_of(&parts, 8).is_none());
-    // Parting does not help where one piece of evidence is too long.
+    // Splitting does not help if one piece of evidence is too long.
     assert!(cut_messages(&builder, &tokens, &case, Cut::keeping_evidence(400, 0)).is_err());
 }
 
-/// Answers with what it is shown.
+/// Answers with its prompt.
 struct Echo {
     asked: usize,
     stop_after: usize,
@@ -308,7 +308,7 @@ fn rows_say_what_was_shown_and_an_interrupted_run_ends_with_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let whole = root.path().join("whole");
     let all = answer(&whole, &four_ways(2), &mut Echo { asked: 0, stop_after: usize::MAX });
-    // Four probes, four settings, twice; one has no evidence to be shown.
+    // Four probes, four settings, twice; one has no evidence to show.
     assert_eq!((all.planned, all.done, all.errors), (32, 30, 2));
     let folder = RunFolder::read(&whole).unwrap();
     let row = |probe: &str, condition: &str| {
@@ -360,7 +360,7 @@ fn a_limit_of_questions_takes_groups_by_turns_over_all_cases() {
         };
         selection.plan(&all).unwrap().into_iter().flat_map(of).collect()
     };
-    // Groups: whale (q1, q2) and rain (q3, q4) of either ship.
+    // Groups: whale (q1, q2) and rain (q3, q4) of each ship.
     assert_eq!(taken(1), ["pequod/q1"]);
     assert_eq!(taken(3), ["pequod/q1", "pequod/q2", "pequod/q3"]);
     assert_eq!(taken(5), ["pequod/q1", "pequod/q2", "pequod/q3", "pequod/q4", "rachel/q1"]);

@@ -1,4 +1,4 @@
-//! What must hold for: memory systems behind their protocol, good and bad ones, and what a run keeps of them.
+//! Memory systems behind their protocol, valid and faulty, and the run's record of them.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,7 +32,7 @@ const FACTS: [&str; 6] = [
     "Coffee is what I drink in the morning now.",
 ];
 
-/// A case of six sessions; the answer to its first probe is told in sessions 0 and 2.
+/// A case of six sessions; the answer to its first probe is in sessions 0 and 2.
 fn case(id: &str) -> Case {
     let segment = |(index, fact): (usize, &&str)| Segment {
         kind: "session".to_owned(),
@@ -106,13 +106,13 @@ fn sessions(run: &Path) -> Vec<SessionRow> {
     history(run).into_iter().filter_map(session).collect()
 }
 
-/// The failed sessions, with the kinds.
+/// Failed sessions, with the failure kinds.
 fn failures(run: &Path) -> Vec<(String, FailureKind)> {
     let failed = sessions(run).into_iter().filter_map(|row| Some((row.session, row.failed?.kind)));
     failed.collect()
 }
 
-/// The files that have to be the same however a run came about.
+/// Files that must not depend on how the run was executed.
 fn kept(run: &Path) -> BTreeMap<PathBuf, String> {
     let folder = case_folder(run, "scripted", "a case");
     let names = ["events.jsonl", "dump.jsonl", "searches.jsonl"];
@@ -157,7 +157,7 @@ fn sources_come_by_the_best_way_that_the_system_offers() {
         let run = tempfile::tempdir().unwrap();
         let rows = rows(run.path(), behaviour);
         assert_eq!(rows[0].provenance, way, "{behaviour}");
-        // Without events and without a dump nothing tells what a session changed.
+        // Without events and without a dump, a session's changes are unknown.
         let told = Some(behaviour != "no-sources");
         assert!(sessions(run.path()).iter().all(|row| row.told == told), "{behaviour}");
         let found = sources(&rows[0])[0].clone().map(|names| names[0].clone());
@@ -165,7 +165,7 @@ fn sources_come_by_the_best_way_that_the_system_offers() {
         let failed = rows[0].readback_failed.as_ref().map(|failure| failure.kind);
         match first {
             None => assert_eq!(failed, Some(FailureKind::Unsupported), "{behaviour}"),
-            // Without a dump nothing can be read back, whatever is known of sources.
+            // Without a dump nothing can be read back, even if sources are known.
             Some(_) if behaviour == "events" => assert_eq!(failed, Some(FailureKind::Unsupported)),
             Some(_) => {
                 let texts: Vec<&str> =
@@ -212,7 +212,7 @@ fn a_session_that_fails_is_a_row_and_costs_no_other() {
         assert!(failure.message.contains("memory system scripted: ingest: "), "{}", failure.message);
         assert!(rows.iter().all(|row| row.failed.is_none()), "{behaviour}: {:?}", rows[0].failed);
         assert_eq!(events(run.path()).len(), 5, "{behaviour}");
-        // Another process leaves it as it is.
+        // Another process leaves it unchanged.
         let before = kept(run.path());
         std::fs::remove_file(case_folder(run.path(), "scripted", "a case").join("searches.jsonl")).unwrap();
         self::rows(run.path(), behaviour);
@@ -321,7 +321,7 @@ fn a_run_that_was_stopped_anywhere_ends_with_the_same_bytes() {
             }));
             assert_eq!(stopped.is_err(), stop <= 6);
             drop(system);
-            // The last row is torn.
+            // The last row is truncated.
             let path = case_folder(run.path(), "scripted", "a case").join("events.jsonl");
             let text = std::fs::read(&path).unwrap();
             std::fs::write(&path, &text[..text.len().saturating_sub(stop * 9)]).unwrap();
@@ -367,7 +367,7 @@ fn cases_in_turn_share_a_system_and_keep_apart() {
     assert_eq!(std::fs::read_dir(run.path().join("memory/scripted")).unwrap().count(), 2);
 }
 
-/// A scripted model: repeats the message as JSON, but breaks it where it speaks of a cat. Counts its calls.
+/// A scripted model: repeats the message as JSON, malformed if it mentions a cat. Counts its calls.
 fn scripted_model(calls: &Arc<AtomicUsize>) -> HttpServer {
     let calls = Arc::clone(calls);
     let handler: Handler = Arc::new(move |request: Request| {
@@ -408,7 +408,7 @@ fn proxy(run: &Path, upstream: &str) -> Proxy {
     Proxy::start("scripted", Models { llm, embedder: None, decoding: Decoding::AsAsked }, run).unwrap()
 }
 
-/// The probes' rows of a system that asks a model about every session.
+/// Probe rows of a system that asks a model about every session.
 fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
     let proxy = proxy(run, upstream);
     let child =
@@ -443,11 +443,11 @@ fn calls_are_counted_by_operation_and_a_rerun_asks_no_model() {
             (Some(7), Some(4), Some(5))
         );
         assert_eq!((row.finish_reason.as_deref(), row.temperature), (Some("stop"), Some(0.0)));
-        // JSON was asked for; of the cat none came.
+        // JSON was requested; the cat's reply had none.
         assert_eq!(row.json, Some(row.about != "session[1]"));
         assert!(!row.replayed);
     }
-    // Without the model, and without all but the responses.
+    // Without the model, and with only the responses kept.
     drop(model);
     let before = kept(run.path());
     let folder = case_folder(run.path(), "scripted", "a case");
@@ -517,7 +517,7 @@ fn streams_and_embeddings_pass_and_a_stranger_does_not() {
     assert!(rows.iter().all(|row| row.phase == "between"));
 }
 
-/// The scripted adapter's messages, answered over HTTP by one that knows one memory.
+/// The scripted adapter's messages, answered over HTTP by a server with one memory.
 #[test]
 fn a_system_behind_an_address_answers_as_a_process_does() {
     let run = tempfile::tempdir().unwrap();
@@ -549,7 +549,7 @@ fn a_system_behind_an_address_answers_as_a_process_does() {
     let row = system.searched(&case, &case.probes[0], WANTED).unwrap();
     assert_eq!((row.memories[0].text.as_str(), row.provenance), ("tea", Provenance::Unknown));
     assert_eq!(failures(run.path()), [("session[3]".to_owned(), FailureKind::Input)]);
-    // Nothing of labels, evidence or other probes.
+    // Requests contain no labels, evidence or other probes.
     let sent = told.lock().unwrap().iter().map(Value::to_string).collect::<String>();
     assert!(
         !sent.contains("evidence") && !sent.contains("fact") && !sent.contains(&case.probes[1].query),

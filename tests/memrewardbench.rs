@@ -1,4 +1,4 @@
-//! What must hold for MemoryRewardBench: its files, its orders, its readings, its tables and its verdicts by scoring.
+//! MemoryRewardBench: files, orders, readings, tables and verdicts by scoring.
 
 mod arranged;
 mod commands;
@@ -17,7 +17,7 @@ use palimpsest::benchmarks::reading::ReadError;
 use palimpsest::case::Case;
 use parquet_file::Row;
 
-/// The pairs of the published data, by length (table 2).
+/// Pairs of the published data, by length (table 2).
 fn published(setting: Setting) -> [usize; 5] {
     match setting {
         Setting::SequentialNoise => [101, 44, 43, 36, 31],
@@ -33,7 +33,7 @@ fn published(setting: Setting) -> [usize; 5] {
     }
 }
 
-/// The cases of one file, sound or not.
+/// Cases of one file, valid or not.
 fn read(name: &str, bytes: impl Into<Vec<u8>>) -> Vec<Result<Case, ReadError>> {
     cases_in_memory(&BENCHMARK, vec![(name.to_owned(), bytes.into())])
 }
@@ -49,7 +49,7 @@ fn sample() -> Vec<Case> {
     read(&name, bytes).into_iter().map(Result::unwrap).collect()
 }
 
-/// A sound row.
+/// A valid row.
 fn row(index: i64) -> Row {
     Row {
         index,

@@ -1,4 +1,4 @@
-//! What must hold for: parity.
+//! Parity with Hugging Face transformers, and of the engine with itself.
 
 mod bad_models;
 mod batch;
@@ -30,7 +30,7 @@ use palimpsest_core::engine::thread::Limits;
 use palimpsest_core::engine::{Engine, Generate, Session, Task};
 use palimpsest_core::model::{Cache, OpenModel, Phase};
 
-/// The checkpoints that `tests/reference/hf_reference.py tiny` made, of every architecture and released layout.
+/// Checkpoints made by `tests/reference/hf_reference.py tiny`, of every architecture and released layout.
 pub const TINY: [&str; 18] = [
     "llama-tiny",
     "llama3-rope-tiny",
@@ -51,7 +51,7 @@ pub const TINY: [&str; 18] = [
     "gemma3-tiny",
     "gemma3-nested-tiny",
 ];
-/// Those of the llama architecture.
+/// The llama architecture.
 pub const LLAMA: [&str; 2] = [TINY[0], TINY[1]];
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -62,10 +62,10 @@ pub fn engine_in(path: &Path, chunk: usize, dtype: DType) -> Engine {
     engine_of(path, chunk, (dtype, None))
 }
 
-/// A dtype of weights and products, and one of keys and values where that is another.
+/// Dtype of weights and products, and of the KV cache if different.
 pub type Formats = (DType, Option<DType>);
 
-/// All pairs of them on the CPU whose products are f32's or bf16's.
+/// All CPU combinations with f32 or bf16 products.
 pub const FORMATS: [Formats; 5] = [
     (DType::F32, None),
     (DType::F32, Some(DType::BF16)),
@@ -74,7 +74,7 @@ pub const FORMATS: [Formats; 5] = [
     (DType::BF16, Some(DType::F32)),
 ];
 
-/// Models of every kind of layer and of weights, for tests in all formats.
+/// Every kind of layer and of weights, for tests in all formats.
 pub const OF_ALL_KINDS: [&str; 7] = [
     "llama-tiny",
     "gemma3-tiny",
@@ -85,7 +85,7 @@ pub const OF_ALL_KINDS: [&str; 7] = [
     "gguf-gpt-oss-mxfp4",
 ];
 
-/// Each model with the formats that it is tested in: all of [`OF_ALL_KINDS`], others in f32.
+/// Models with their formats: all formats for [`OF_ALL_KINDS`], f32 for the others.
 pub fn in_formats<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<(&'a str, Formats)> {
     let of = |name: &'a str| {
         let formats = if OF_ALL_KINDS.contains(&name) { &FORMATS[..] } else { &FORMATS[..1] };
@@ -103,14 +103,14 @@ pub fn engine(path: &Path, chunk: usize) -> Engine {
     engine_in(path, chunk, DType::F32)
 }
 
-/// The logits of the last `keep` positions, row by row, and the cache with room for 80 more tokens.
+/// Logits of the last `keep` positions, and the cache with room for 80 more tokens.
 pub fn prefill(engine: &Engine, tokens: &[u32], keep: usize) -> (Vec<f32>, Cache) {
     let mut cache = engine.decoder().cache(tokens.len() + 80).unwrap();
     let logits = engine.prefill(&mut cache, tokens, keep, &mut NoObserver, &mut |_| true).unwrap();
     (numbers(&logits), cache)
 }
 
-/// The logits after each of `tokens`, read one at a time as generated tokens are.
+/// Logits after each of `tokens`, decoded one at a time.
 pub fn decode(engine: &Engine, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
     let mut logits = Vec::new();
     for &token in tokens {
@@ -121,13 +121,13 @@ pub fn decode(engine: &Engine, cache: &mut Cache, tokens: &[u32]) -> Vec<f32> {
     logits
 }
 
-/// An engine with a cache of `context` tokens that generates `count` answers together, each of which may hold so many tokens.
+/// A session with a cache of `context` tokens that generates `count` answers of up to `tokens` tokens together.
 pub fn session(engine: &Engine, context: usize, (count, tokens): (usize, usize)) -> Session {
     let cache = engine.decoder().cache(context).unwrap();
     Session::new(engine.clone(), cache, Limits::of_branches(context, Branches { count, tokens }))
 }
 
-/// A greedy answer of at most `max_new_tokens` tokens, ended by those of `stop`.
+/// A greedy answer of at most `max_new_tokens` tokens that ends at a token of `stop`.
 pub fn answering(max_new_tokens: usize, stop: &[u32]) -> Task {
     Task::Generate(Box::new(Generate::new(greedy(max_new_tokens), stop.to_vec())))
 }
@@ -136,7 +136,7 @@ pub fn numbers(tensor: &Tensor) -> Vec<f32> {
     tensor.flatten_all().unwrap().to_vec1().unwrap()
 }
 
-/// The largest absolute difference; NaN on either side counts as infinite.
+/// Maximum absolute difference; NaN on either side counts as infinite.
 pub fn apart(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     let differences = a.iter().zip(b).map(|(a, b)| (a - b).abs());

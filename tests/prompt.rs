@@ -1,5 +1,3 @@
-//! What must hold for: prompt.
-
 mod borders;
 mod bpe;
 mod calls;
@@ -18,7 +16,7 @@ use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest_core::text::{ChatTemplate, GgufTokenizer, Tokenizer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-/// The format most instruction models share.
+/// The most common chat format.
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
 /// No system role, trimmed content, a beginning-of-sequence token.
@@ -26,8 +24,7 @@ const TRIMS_AND_RAISES: &str = "{{ bos_token }}{% if messages[0]['role'] == 'sys
     {% for message in messages %}{{ '<turn>' + message['role'] + '\\n' + message['content'] | trim + '<end>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<turn>model\\n' }}{% endif %}";
 
-/// A byte-level vocabulary with merges that would love to cross borders: blank lines, spaces before words, `.` and `:`
-/// with a newline.
+/// A byte-level vocabulary with merges that would cross borders: blank lines, spaces before words, `.` and `:` with a newline.
 fn metadata(pre: &str) -> GgufTokenizer {
     let mut tokens: Vec<String> =
         ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "<turn>", "<end>"].map(str::to_owned).to_vec();

@@ -1,6 +1,6 @@
-//! What must hold for: a real model, SmolLM2-135M-Instruct, whose wheel is fetched once into the model home.
+//! A real model, SmolLM2-135M-Instruct, whose wheel is fetched once into the model home.
 //!
-//! Without PALIMPSEST_TESTS=all these tests say that they were left out and pass.
+//! Without PALIMPSEST_TESTS=all these tests are skipped and say so.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +37,7 @@ use crate::parity::{apart, fixture, numbers};
 const CONTEXT: usize = 2560;
 const NEW_TOKENS: usize = 24;
 
-/// The model, loaded once for all tests, which use it one at a time.
+/// The model, loaded once for all tests, which take turns.
 fn model() -> Option<MutexGuard<'static, LocalModel>> {
     static MODEL: OnceLock<Mutex<LocalModel>> = OnceLock::new();
     if left_out::unless_all("SmolLM2-135M") {
@@ -47,7 +47,7 @@ fn model() -> Option<MutexGuard<'static, LocalModel>> {
         let options = LocalOptions { context: ContextLength::Exactly(CONTEXT), ..LocalOptions::default() };
         Mutex::new(palimpsest::models::open("smollm2-135m", &options).unwrap().model)
     };
-    // Another test's failure is no reason to fail this one: every use begins by rolling the cache back.
+    // Ignore another test's panic: every use first rolls the cache back.
     Some(MODEL.get_or_init(load).lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -61,7 +61,7 @@ fn sample() -> Vec<Case> {
 
 #[test]
 fn masses_and_logits_over_two_thousand_tokens_and_the_greedy_answer_are_those_of_transformers() {
-    // 1.2e-6 was measured.
+    // Measured: 1.2e-6.
     const MASSES: f32 = 1e-4;
     const LOGITS: f32 = 1e-3;
     let Some(model) = model() else { return };
@@ -187,7 +187,7 @@ fn truncation_keeps_the_evidence_and_its_neighbours_in_real_prompts() {
     assert!(truncated >= 2 * 16, "the sample's histories are longer than these budgets");
 }
 
-/// Asks `probes` of `case`.
+/// Runs `probes` of `case`.
 fn ask(
     model: &mut LocalModel,
     case: &Case,
@@ -196,7 +196,7 @@ fn ask(
 ) -> Vec<ProbeOutcome> {
     let builder = builder(model);
     let mut options = SubjectOptions {
-        // Sampled, so that the answers tell more of the logits than which is largest.
+        // Sampled, so that answers depend on more than the argmax.
         sampling: Sampling { temperature: 0.7, top_p: 0.9, seed: 11, max_new_tokens: NEW_TOKENS },
         attention: true,
         answer_rows: true,
@@ -255,8 +255,7 @@ fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and
     }
 }
 
-/// What must hold for the masses of one probe: labelled rows, and tiles that sum to 1. What generated tokens pay to each other
-/// is in no tile.
+/// Checks one probe's masses: labelled rows, and tiles that sum to 1. Mass between generated tokens is in no tile.
 fn check_store(store: &AttentionStore, length: usize) {
     assert_eq!(store.tokens.len(), length);
     let labels: Vec<&str> = store.rows.iter().map(|row| row.label.as_str()).collect();
@@ -277,7 +276,7 @@ fn check_store(store: &AttentionStore, length: usize) {
 #[test]
 fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherwise() {
     let Some(mut model) = model() else { return };
-    // A short history, of which nothing is dropped.
+    // A short history that fits.
     let case = &cases(SampleSpec { segments: Some(5), seed: 3 }).unwrap()[4];
     let all: Vec<&Probe> = case.probes.iter().collect();
     let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
@@ -345,7 +344,7 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     assert!(scores[2] < scores[0] && scores[3] < scores[2], "more tokens are less probable: {scores:?}");
     assert!(scores[0].exp() + scores[1].exp() < 1.0);
 
-    // The same by hand, from one prefill of the whole.
+    // By hand, from a single prefill.
     let text = model.template().render(&messages, true).unwrap() + "It is true, and";
     let tokens = model.tokenizer().encode(&text).unwrap();
     let engine = model.engine();
@@ -361,7 +360,7 @@ fn the_probabilities_of_all_next_tokens_sum_to_one_and_a_longer_choice_multiplie
     assert!(numbers(&rows).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
 }
 
-/// A prompt's tokens and the log-probabilities of its values after them, of `tests/reference/contrast_reference.py`.
+/// Prompt tokens and log-probabilities of its values after them, from `tests/reference/contrast_reference.py`.
 #[derive(Deserialize)]
 struct ContrastReference {
     case: String,

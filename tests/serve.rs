@@ -1,4 +1,4 @@
-//! What must hold for the server: over real connections, with tiny checkpoints.
+//! The server over real connections, with tiny checkpoints.
 
 mod access;
 mod answers;
@@ -44,14 +44,14 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// Few tokens a chunk, so that short prompts have several.
+/// Tokens per chunk; small, so that short prompts have several chunks.
 pub const CHUNK: usize = 16;
 
 pub fn open(path: &Path, context: usize, thinking: ThinkingOptions) -> LocalModel {
     open_in(path, context, thinking, Formats::default())
 }
 
-/// The dtype of weights and products, and of keys and values.
+/// Dtype of weights and products, and of the KV cache.
 pub type Formats = (Option<DType>, Option<DType>);
 
 pub fn open_in(path: &Path, context: usize, thinking: ThinkingOptions, formats: Formats) -> LocalModel {
@@ -61,7 +61,7 @@ pub fn open_in(path: &Path, context: usize, thinking: ThinkingOptions, formats: 
     LocalModel::open(&ModelFiles::at(path).unwrap(), &options).unwrap()
 }
 
-/// A server of a model, which ends when it is dropped.
+/// A server of a model; stops when dropped.
 pub struct Served {
     pub name: String,
     pub address: SocketAddr,
@@ -141,7 +141,7 @@ impl Drop for Served {
     }
 }
 
-/// A reply: its status and its JSON.
+/// Status and JSON of a reply.
 pub struct Reply {
     pub status: u16,
     pub json: Value,
@@ -157,13 +157,13 @@ impl Reply {
         Reply { status, json, retry_after }
     }
 
-    /// The answer of a request that was served.
+    /// JSON of a successful reply.
     pub fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.json);
         self.json
     }
 
-    /// The error of a refusal with this status.
+    /// Error of a rejected request with this status.
     pub fn refused(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", self.json);
         self.json["error"].clone()
@@ -201,7 +201,6 @@ impl Served {
         Reply::of(self.send(path, body, &[]))
     }
 
-    /// A request to this model.
     pub fn post(&self, path: &str, body: Value) -> Reply {
         self.post_as(path, &self.asked(body), &[])
     }
@@ -221,7 +220,7 @@ impl Served {
         self.post("/v1/completions", body)
     }
 
-    /// The frames of a stream as they come.
+    /// The frames of a stream as they arrive.
     pub fn stream(&self, path: &str, body: Value) -> impl Iterator<Item = Value> + use<> {
         let mut body = self.asked(body);
         body["stream"] = true.into();
@@ -235,14 +234,14 @@ impl Served {
         })
     }
 
-    /// The value of a metric.
+    /// Value of a metric.
     pub fn metric(&self, name: &str) -> f64 {
         let Value::String(text) = self.get("/metrics").ok() else { panic!("metrics are text") };
         let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         line.rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 
-    /// Ends the server and waits until it has.
+    /// Stops the server and waits for it.
     pub fn end(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -251,12 +250,12 @@ impl Served {
     }
 }
 
-/// One message of a user.
+/// A single user message.
 pub fn user(content: &str) -> Value {
     json!([{"role": "user", "content": content}])
 }
 
-/// What a stream's pieces join to, under `delta.KEY` or, in completions, `text`; and the last frame's `finish_reason`.
+/// Joined text of a stream, under `delta.KEY` or, for completions, `text`; and the last frame's `finish_reason`.
 pub fn joined(frames: &[Value], choice: usize, key: &str) -> (String, String) {
     assert_eq!(frames.last().unwrap(), "[DONE]");
     let (mut text, mut reason) = (String::new(), String::new());

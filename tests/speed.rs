@@ -1,4 +1,4 @@
-//! What must hold for: the speeds that docs/speed.md shows, and the raw runs that they come from.
+//! Speeds shown in docs/speed.md, and the raw runs behind them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The folders of `benches/runs`, oldest first: their names begin with the date.
+/// Folders of `benches/runs`, oldest first: names begin with the date.
 fn runs() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(root().join("benches/runs")) else { return Vec::new() };
     let mut folders: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! What must hold for: statistics, against established libraries and the published tables.
+//! Statistics against established libraries and the published tables.
 use palimpsest::ground::numbers::quantile;
 use palimpsest::lens::Numbers;
 use palimpsest::lens::band::{Estimate, of_means, of_ratios};
@@ -14,7 +14,7 @@ use palimpsest::statistics::spread::Spread;
 use palimpsest::statistics::{means, wilson};
 use serde_json::Value;
 
-/// Made by tests/reference/statistics_reference.py; the versions stand in it.
+/// Made by tests/reference/statistics_reference.py, which records the versions.
 fn reference() -> Value {
     serde_json::from_str(include_str!("fixtures/statistics.json")).unwrap()
 }
@@ -127,7 +127,7 @@ fn strata_are_summed_by_their_plain_definition_and_a_single_unit_has_no_interval
         Stratum { weight: 0.7, units: vec![0.0, 1.0, 0.5, 1.0] },
         Stratum { weight: 0.3, units: vec![1.0, 1.0] },
     ];
-    // A weight's share of a unit at 0 and of one at 1, as fractions of observations.
+    // A unit at 0 and one at 1, as weighted pseudo-observations.
     let (mut mean, mut variance) = (0.0, 0.0);
     for Stratum { weight, units } in &strata {
         let mut weighted: Vec<(f64, f64)> = units.iter().map(|x| (1.0, *x)).collect();
@@ -138,7 +138,7 @@ fn strata_are_summed_by_their_plain_definition_and_a_single_unit_has_no_interval
         mean += weight * own;
         variance += weight * weight * squares / (n - 1.0) / n;
     }
-    // Student's quantile of 6 + 2 - 2 degrees of freedom.
+    // Student's quantile, 6 + 2 - 2 degrees of freedom.
     let half = 2.446_911_851 * f64::sqrt(variance);
     let ours = adjusted_mean(&strata, (0.0, 1.0)).unwrap();
     assert!((ours.low - (mean - half)).abs() < 1e-8 && (ours.high - f64::min(mean + half, 1.0)).abs() < 1e-8);
@@ -158,12 +158,12 @@ fn differences_of_pairs_lie_by_the_published_intervals_and_agree_with_the_exact_
         let units = [vec![1.0; b], vec![-1.0; c], vec![0.0; n - b - c]].concat();
         adjusted_mean(&[Stratum { weight: 1.0, units }], (-1.0, 1.0)).unwrap()
     };
-    // Newcombe 1998 (method 10) and Tango 1998 on airway reactivity, b = 12 and c = 2 of 50, as they print them.
+    // Newcombe 1998 (method 10) and Tango 1998 on airway reactivity, b = 12 and c = 2 of 50, as printed.
     for (low, high) in [(0.0569, 0.3404), (0.0611, 0.3447)] {
         let ours = interval(12, 2, 50);
         assert!((ours.low - low).abs() < 0.02 && (ours.high - high).abs() < 0.02, "{ours:?}");
     }
-    // An interval that excludes 0 stands beside no p-value above 0.0655, of any counts.
+    // For all counts, an interval that excludes 0 has a p-value of at most 0.0655.
     for n in 2..=60 {
         for b in 0..=n {
             for c in 0..=b.min(n - b) {
@@ -188,7 +188,7 @@ fn exact_mcnemar_equals_statsmodels_and_scipy() {
         let [b, c] = ["b", "c"].map(|name| row[name].as_u64().unwrap() as usize);
         let ours = mcnemar(b, c);
         for other in ["p", "binomtest"] {
-            // Relative, so that small p-values are held to it too.
+            // Relative, so that small p-values are tested too.
             let expected = row[other].as_f64().unwrap();
             assert!((ours - expected).abs() < 1e-9 * expected, "{ours} against {other} of {row}");
         }
@@ -196,7 +196,7 @@ fn exact_mcnemar_equals_statsmodels_and_scipy() {
     // By hand: 2 (C(10,0) + C(10,1)) / 2^10, and 2 / 2^5.
     assert!((mcnemar(1, 9) - 22.0 / 1024.0).abs() < 1e-12 && (mcnemar(0, 5) - 2.0 / 32.0).abs() < 1e-12);
     assert_eq!((mcnemar(0, 0), mcnemar(5, 5)), (1.0, 1.0));
-    // Its definition, summed term by term in whole numbers.
+    // Its definition, summed term by term in integers.
     for (b, c) in (0..12_u64).flat_map(|b| (0..12_u64).map(move |c| (b, c))) {
         let n = b + c;
         let choose = |k: u64| (0..k).fold(1_u64, |product, i| product * (n - i) / (i + 1));
@@ -275,7 +275,7 @@ fn agreement_equals_scikit_learn() {
 
 #[test]
 fn table_7_follows_from_its_counts() {
-    // STALE, table 7: (TP, FP, FN, TN) as its percentages determine them, then what it prints.
+    // STALE, table 7: (TP, FP, FN, TN) determined by its percentages, then the printed values.
     #[rustfmt::skip]
     let rows = [
         ("Overall", [99, 2, 8, 131], ["240", "95.83", "0.9152", "98.02", "92.52", "95.19", "1.50", "7.48"]),
@@ -300,7 +300,7 @@ fn table_7_follows_from_its_counts() {
         ];
         assert_eq!(ours, printed.map(str::to_owned), "{name}");
     }
-    // The dimensions make up the whole, and so do the types.
+    // The dimensions add up to the whole, and so do the types.
     for parts in [&rows[1..4], &rows[4..6]] {
         for i in 0..4 {
             assert_eq!(parts.iter().map(|(_, counts, _)| counts[i]).sum::<usize>(), rows[0].1[i]);
@@ -315,7 +315,7 @@ fn agreement_is_absent_rather_than_nan() {
         (none.n(), none.agreement(), none.kappa(), none.precision(), none.f1()),
         (0, None, None, None, None)
     );
-    // Both always say yes: chance explains everything.
+    // Both always say yes: agreement is entirely by chance.
     let always = Agreement::count([(true, true), (true, true)]);
     assert_eq!((always.agreement(), always.kappa(), always.false_positive_rate()), (Some(1.0), None, None));
 }
@@ -330,7 +330,7 @@ fn rank_correlations_equal_scipys() {
         assert!((ours - row["rho"].as_f64().unwrap()).abs() < 1e-12, "{row}");
     }
     assert_eq!(ranks(&[5.0, 1.0, 5.0, 0.0]), [3.5, 2.0, 3.5, 1.0]);
-    // Of what does not vary, of two things, and of what is absent nothing is said.
+    // Undefined for constants, for two points, and for missing values.
     assert_eq!(spearman(&[1.0, 1.0, 1.0], &[1.0, 2.0, 3.0]), None);
     assert_eq!(spearman(&[1.0, 2.0], &[1.0, 2.0]), None);
     assert_eq!(spearman(&[1.0, 2.0, f64::NAN, 3.0], &[1.0, 2.0, 0.0, 3.0]), Some(1.0));

@@ -1,5 +1,3 @@
-//! What must hold for: SubtleMemory.
-
 mod checks;
 mod commands;
 mod counts;
@@ -18,19 +16,19 @@ use palimpsest::benchmarks::{SampleSpec, Share};
 use palimpsest::case::Case;
 use serde_json::Value;
 
-/// As the paper prints it.
+/// As printed in the paper.
 fn percent(count: usize, of: usize) -> String {
     Share { count, of }.percent(2)
 }
 
-/// The two files of a history, as JSON.
+/// A history's two files, as JSON.
 #[derive(Clone)]
 struct Folder {
     sessions: Value,
     instances: Value,
 }
 
-/// The built-in sample's.
+/// The built-in sample.
 fn sample() -> Folder {
     let files = (SUBTLEMEMORY.sample)(SampleSpec::default()).unwrap();
     let of = |name: &str| {
@@ -52,7 +50,7 @@ impl Folder {
         cases_in_memory(&SUBTLEMEMORY, self.files("persona_0/"))
     }
 
-    /// The sound case, and what is broken beside it.
+    /// The valid case and the broken parts.
     fn parts(&self) -> (Option<Case>, Vec<RowProblems>) {
         let (mut case, mut broken) = (None, Vec::new());
         for one in self.read() {

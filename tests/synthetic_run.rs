@@ -1,5 +1,5 @@
-//! A deterministic run folder without a model: random masses that sum to 1, with planted curves. Hybrid models have
-//! linear layers as well, with shares that sum to 1 and signed sums of any sign.
+//! A deterministic run folder without a model: random masses that sum to 1, with planted curves. Hybrid models also have linear layers,
+//! with shares that sum to 1 and signed sums of any sign.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,16 +20,15 @@ use crate::attention::store::of_masses;
 
 pub const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 pub const JUDGE: &str = "local:qwen3.5-27b";
-/// Markup that must come out as text.
+/// Markup that must be escaped.
 pub const HOSTILE: &str = "<script>alert('x')</script> & \"quotes\" <img src=x onerror=alert(1)> </details>";
 
-/// What a synthetic run holds.
+/// Shape of a synthetic run.
 pub struct Plan {
     pub cases: usize,
     pub layers: usize,
     pub heads: usize,
-    /// Every so many layers one has softmax attention, the last of each group; the others are linear. 1: all have it; 0:
-    /// none has.
+    /// The last layer of every group of this size has softmax attention, the others are linear. 1: all softmax; 0: none.
     pub softmax_every: usize,
     pub value_heads: usize,
     pub sessions: usize,
@@ -66,7 +65,7 @@ impl Plan {
     }
 }
 
-/// The examples of a run of the plain condition alone.
+/// Examples of a run with only the plain condition.
 pub fn lens(dir: &Path, options: &Options) -> Result<Lens, LensError> {
     let mut study = Study::open(dir, &[], options)?;
     Ok(study.conditions.remove(0).lens.unwrap())
@@ -79,7 +78,7 @@ pub fn page(study: &Study, figures: Vec<Figure>) -> String {
     std::fs::read_to_string(report::write_study(study, &sections, None, folder.path()).unwrap()).unwrap()
 }
 
-/// Whether the synthetic judge finds the answer right. Nothing of T2 PR is: that group is empty.
+/// The synthetic judge's verdict. T2 PR is never correct: that group is empty.
 pub fn correct(case: usize, probe: &str) -> bool {
     match (case % 2, probe) {
         (_, "SR") => case % 3 != 2,
@@ -89,13 +88,13 @@ pub fn correct(case: usize, probe: &str) -> bool {
     }
 }
 
-/// Original indices of the old and the new session of a case.
+/// Original indices of the old and the new session.
 pub fn evidence(case: usize, sessions: usize) -> (usize, usize) {
     (1 + case % 2, sessions - 2 - case % 2)
 }
 
-/// Writes the run. Case 1's second probe is an error row (when there are at least two cases); case 0 has dropped session
-/// 0, which is the left neighbour of its old session.
+/// Writes the run. Case 1's second probe is an error row (with at least two cases); case 0 drops session 0, the left neighbour of its old
+/// session.
 pub fn write(dir: &Path, plan: &Plan) {
     let line = |value: &serde_json::Value| format!("{value}\n");
     let (mut answers, mut verdicts, mut planned) = (String::new(), String::new(), String::new());
@@ -190,11 +189,11 @@ fn chat_text(i: usize) -> String {
     format!("Session about {topic}. ").repeat(3 + i % 4)
 }
 
-/// The attention of one probe: keys bos, preamble, the kept sessions, query and template; rows query and new.
+/// Attention of one probe: keys bos, preamble, the kept sessions, query and template; rows query and new.
 pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> AttentionStore {
     let place = PROBES.iter().position(|p| *p == probe).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64((case * 10 + place) as u64);
-    // the new session's rows lie before the query: they are the same for every probe of a case
+    // the new session's rows precede the query: they are the same for every probe of a case
     let mut shared = ChaCha8Rng::seed_from_u64(1000 + case as u64);
     let (old, new) = evidence(case, plan.sessions);
     let mut keys = vec![Span::new("bos", 0..1), Span::new("preamble", 1..6)];
@@ -216,7 +215,7 @@ pub fn store(plan: &Plan, case: usize, probe: &str, kept: &[usize]) -> Attention
     let of_new = keys.iter().find(|s| s.is("new")).unwrap().clone();
     let rows = vec![of_new, query];
     let (layers, linear): (Vec<usize>, Vec<usize>) = (0..plan.layers).partition(|&l| plan.is_softmax(l));
-    // a model without softmax layers has no heads of that kind either
+    // a model without softmax layers has no softmax heads
     let heads = if layers.is_empty() { 0 } else { plan.heads };
     let mut mass = Array4::zeros((layers.len(), heads, 2, keys.len()));
     let mut share = Array4::zeros((linear.len(), plan.value_heads, 2, keys.len()));

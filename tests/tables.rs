@@ -1,4 +1,4 @@
-//! What must hold for: tables of runs, against the published tables 2 and 6, as typed and in every format.
+//! Tables of runs, against the published tables 2 and 6, as typed and in every format.
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::toy::LOGBOOK;
 
 mod conditions;
 
-/// A probe that was answered after its whole history, without a verdict.
+/// A probe answered after its whole history, without a verdict.
 pub fn answered<'a>(
     labels: &'a BTreeMap<String, String>,
     facets: &'a BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub fn answered<'a>(
 
 const PROBES: [&str; 3] = ["SR", "PR", "IPA"];
 const JUDGE: &str = "http://host/v1#able-70b";
-/// As tables for people call it.
+/// Short name in tables for people.
 const SHORT: &str = "able-70b";
 
 /// STALE, table 2: a star, SR, PR, IPA of type I, then of type II, then the printed overall, in percent.
@@ -75,11 +75,11 @@ const TABLE_2: [(&str, bool, [f64; 6], f64); 15] = [
     ("CUPMem",                 false, [91.0, 78.0, 32.0, 89.0, 75.0, 43.0], 68.0),
 ];
 
-/// A model, a type, the printed cells (SR, PR, IPA, overall), and the right answers of each repetition by probe.
+/// A model, a type, the printed cells (SR, PR, IPA, overall), and the correct answers of each repetition by probe.
 type RowOfTable6 = (&'static str, &'static str, [&'static str; 4], [[usize; 5]; 3]);
 
-/// STALE, table 6: what is printed, and counts of 20 over five calls that give it, found by trying all. They are one
-/// solution of several: the printed digits leave 18, 8, 12 and 6 of them for the four rows, up to the order of calls.
+/// STALE, table 6: the printed values, and counts of 20 over five calls that give them, found by exhaustive search. They are one of
+/// several solutions: the printed digits leave 18, 8, 12 and 6 for the four rows, up to the order of calls.
 #[rustfmt::skip]
 const TABLE_6: [RowOfTable6; 4] = [
     ("Gemini-3.1-flash-lite", "T1", ["41.0±8.9", "0.0±0.0", "18.0±7.6", "19.7±2.2"], [[6, 7, 8, 10, 10], [0, 0, 0, 0, 0], [5, 4, 4, 1, 4]]),
@@ -88,12 +88,12 @@ const TABLE_6: [RowOfTable6; 4] = [
     ("Qwen3.5-9B",            "T2", ["13.0±2.7", "0.0±0.0", "12.0±4.5", "8.3±1.7"], [[2, 2, 3, 3, 3], [0, 0, 0, 0, 0], [2, 3, 3, 3, 1]]),
 ];
 
-/// A run: `cases` of each type, and of each condition how many are right by type and probe.
+/// A run: `cases` of each type, and the correct counts of each condition by type and probe.
 struct Run {
     model: String,
     cases: usize,
     truncated: bool,
-    /// By condition; the first cases are the right ones.
+    /// By condition; the first cases are the correct ones.
     right: Vec<[usize; 6]>,
     judge: Option<&'static str>,
     rubric: Option<&'static str>,
@@ -130,7 +130,7 @@ impl Run {
         (0..2 * self.cases).map(case).collect()
     }
 
-    /// The rows under one condition.
+    /// Rows under one condition.
     fn rows(&self, condition: usize) -> (Vec<AnswerRow>, Vec<VerdictRow>) {
         let name = &self.conditions()[condition].name;
         let (mut answers, mut verdicts) = (Vec::new(), Vec::new());
@@ -162,7 +162,7 @@ impl Run {
         (answers, verdicts)
     }
 
-    /// The folder, with rows changed by `change`.
+    /// Writes the folder, with rows modified by `change`.
     fn write_with(&self, dir: &Path, change: impl FnOnce(&mut Vec<AnswerRow>, &mut Vec<VerdictRow>)) {
         let identity = json!({
             "dataset": NameAndDigest { name: "file.json".to_owned(), digest: "d".repeat(64) },
@@ -199,7 +199,7 @@ impl Run {
     }
 }
 
-/// `palimpsest table` of folders of `root`.
+/// Runs `palimpsest table` on folders of `root`.
 fn table(root: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let of = |arg: &&str| {
         if root.join(arg).is_dir() { root.join(arg).display().to_string() } else { (*arg).to_owned() }
@@ -242,9 +242,9 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
     let with = |more: &[&str]| of(&dirs, more);
     let few = |more: &[&str]| of(&[dirs[0].clone(), dirs[14].clone()], more);
 
-    // What a reader sees: every printed cell, and the star. Half up gives every digit of the paper's table.
+    // Every printed cell, and the star. Rounding half up gives every digit of the paper's table.
     let markdown = with(&["--format", "md"]);
-    // Below it stands what the contexts of the two with a star held.
+    // Below it is the context coverage of the two with a star.
     let (first, below) = markdown.split_once("\n### ").unwrap();
     assert!(
         below.starts_with("What the contexts held") && below.matches("all but 1.0").count() == 2,
@@ -274,7 +274,7 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
         "{markdown}"
     );
 
-    // Unrounded: within the tolerance of the paper's rounding, and the counts that PROTOCOLS names.
+    // Unrounded: within the paper's rounding, and the counts that PROTOCOLS names.
     let json: Value = serde_json::from_str(&with(&["--format", "json"])).unwrap();
     for (row, (model, _, cells, overall)) in json["rows"].as_array().unwrap().iter().zip(&TABLE_2) {
         let table = &row["table"];
@@ -290,7 +290,7 @@ fn table_2_is_that_of_the_paper_to_the_printed_digit_in_every_format() {
     let correct = |at: usize| json["rows"][at]["table"]["overall"]["correct"].as_u64().unwrap();
     assert_eq!([correct(14), correct(9), correct(4)], [816, 213, 662]);
 
-    // A line a number for other tools.
+    // One number per line for other tools.
     let csv = few(&["--format", "csv"]);
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
@@ -328,7 +328,7 @@ fn a_broken_row_without_a_type_has_a_row_of_its_own_and_is_wrong_in_every_total_
     let root = tempfile::tempdir().unwrap();
     let whole = Run { rubric: None, ..Run::of("m", 3, vec![[1, 2, 0, 0, 1, 1], [1, 2, 3, 0, 1, 1]]) };
     whole.write(&root.path().join("run"));
-    // A seventh row, of which no type can be read.
+    // A seventh row without a readable type.
     let mut plan = whole.plan();
     plan.push(PlannedCase {
         position: 6,
@@ -341,7 +341,7 @@ fn a_broken_row_without_a_type_has_a_row_of_its_own_and_is_wrong_in_every_total_
     std::fs::write(root.path().join("run/plan.jsonl"), lines).unwrap();
 
     let text = done(root.path(), &["run", "--condition", "plain"]);
-    // 1 + 2 + 0 + 0 + 1 + 1 right of 3 x 7; the mean of the six cells is 5/18.
+    // 1 + 2 + 0 + 0 + 1 + 1 correct of 3 x 7; the mean of the six cells is 5/18.
     for part in
         ["5/21", "27.8", "0/1", "unreadable", "m (plain): 1 broken row has no readable `type` (unreadable)"]
     {
@@ -359,7 +359,7 @@ fn a_broken_row_without_a_type_has_a_row_of_its_own_and_is_wrong_in_every_total_
     assert_eq!(["correct", "expected", "missing"].map(|name| &*of("overall")[0][name]), ["5", "21", "3"]);
     assert!((of("overall")[0]["accuracy"].parse::<f64>().unwrap() - 5.0 / 18.0).abs() < 1e-12);
 
-    // The mean of cells, its interval and Holm's family are those of the readable rows alone.
+    // The mean of cells, its interval and Holm's family use the readable rows only.
     let outcomes = |plan: &'static [PlannedCase], condition: usize| {
         let (answers, verdicts) = whole.rows(condition);
         let (answers, verdicts) = (Vec::leak(answers), Vec::leak(verdicts));
@@ -407,7 +407,7 @@ fn table_6_is_that_of_the_paper_from_counts_of_five_calls() {
         let expected: Vec<&str> = [model, kind].into_iter().chain(printed).chain(["5", "0", "0"]).collect();
         assert!(lines.contains(&expected), "{expected:?} is not in\n{text}");
     }
-    // Without the flag a row a repetition.
+    // Without the flag, one row per repetition.
     let csv = done(root.path(), &["a", "--format", "csv"]);
     assert_eq!(csv.lines().count(), 1 + 5 * 7);
     assert!(csv.contains("Gemini-3.1-flash-lite (repeat-5),"), "{csv}");
@@ -435,7 +435,7 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     let at = |name: &str| root.path().join(name);
     let half = || vec![[5, 1, 3, 2, 0, 1]];
     Run::of("broken", 10, half()).write_with(&at("broken"), |answers, verdicts| {
-        // A right answer that broke when it was answered again, one that is missing, and two without a verdict.
+        // A correct answer that failed when repeated, a missing one, and two without a verdict.
         let right = answers.iter_mut().find(|row| row.case == "T1-000" && row.probe == "SR").unwrap();
         (right.answer, right.error) = (None, Some("no memory".to_owned()));
         answers.retain(|row| !(row.case == "T1-001" && row.probe == "SR"));
@@ -443,7 +443,7 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     });
     Run { judge: None, ..Run::of("unjudged", 10, half()) }.write(&at("unjudged"));
     Run { judge: Some("local:smollm2-135m"), ..Run::of("small", 10, half()) }.write(&at("small"));
-    // Nobody knows how able this one is.
+    // Its ability is unknown.
     Run { judge: Some("http://host/v1#judge"), ..Run::of("constant", 10, vec![[0; 6]]) }
         .write(&at("constant"));
     let text = done(root.path(), &["broken", "unjudged", "small", "constant"]);
@@ -476,7 +476,7 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
     assert_eq!(line("unjudged")[1..], ["-", "-", "-", "-", "-", "-", "-", "no", "verdicts", "0", "0", "0"]);
     assert!(text.contains("palimpsest judge ") && text.contains("about 135 million parameters"), "{text}");
     assert_eq!(line("small")[3..], ["-", "-", "-", "-", "-", "-", "no", "result", "0", "0", "0"]);
-    // That all answers are wrong is a result, with what is known of the judge beside it.
+    // All answers wrong is a result, shown with the judge's known ability.
     assert_eq!(line("constant")[3..], ["0.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.0!", "0", "0", "0"]);
     assert!(
         text.contains("! constant: http://host/v1#judge calls all 60 answers wrong, and its name"),
@@ -494,7 +494,7 @@ fn errors_count_as_wrong_and_are_shown_and_what_is_no_result_has_no_percentages(
         )
     };
     assert!(records.len() == 7 && records.iter().all(|record| of(record) == (true, true, true)), "{csv}");
-    // Two of them are compared as any others.
+    // Two of them are compared like any others.
     Run { judge: Some("http://host/v1#judge"), ..Run::of("other", 10, half()) }.write(&at("other"));
     let compared = done(root.path(), &["constant", "other", "--compare"]);
     assert!(compared.contains("first: constant; second: other"), "{compared}");
@@ -517,7 +517,7 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
             .unwrap();
     let comparison = &json["comparison"];
     assert_eq!((&comparison["first"], &comparison["second"]), (&json!("first"), &json!("second")));
-    // The first cases are the right ones, so the smaller set lies in the larger.
+    // The first cases are the correct ones, so the smaller set is a subset of the larger.
     let cells = comparison["cells"].as_array().unwrap();
     let tests: Vec<_> =
         cells.iter().map(|c| (c["test"]["b"].as_u64().unwrap(), c["test"]["c"].as_u64().unwrap())).collect();
@@ -539,7 +539,7 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     assert!((overall["test"]["p"].as_f64().unwrap() - 1976.0 / 262_144.0).abs() < 1e-9);
     assert!((overall["difference"].as_f64().unwrap() - 0.1).abs() < 1e-9);
     assert!(overall["test"]["p_holm"].is_null());
-    // T1 SR differs in 9 of 20 cases, always by one; with one more difference either way the mean is 9/22 and the squares 11.
+    // T1 SR differs in 9 of 20 cases, always by one; with one more difference either way the mean is 9/22 and the sum of squares 11.
     let interval = |of: &Value| ["low", "high"].map(|end| of["interval"][end].as_f64().unwrap());
     let [low, high] = interval(&cells[0]);
     let adjusted = |sum: f64, squares: f64| {
@@ -548,11 +548,11 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     };
     let (mean, half) = adjusted(9.0, 11.0);
     assert!((low - (mean - half)).abs() < 1e-9 && (high - (mean + half)).abs() < 1e-9, "{low} {high}");
-    // No case differs, which does not mean that none would.
+    // No case differs, which does not prove that none would.
     let (_, half) = adjusted(0.0, 2.0);
     let [low, high] = interval(&cells[1]);
     assert!((low + half).abs() < 1e-9 && (high - half).abs() < 1e-9 && high > 0.1, "{low} {high}");
-    // The other way round everything changes its sign.
+    // Swapping the runs flips every sign.
     let text = done(root.path(), &["second", "first", "--compare"]);
     let line = |name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>()
@@ -562,7 +562,7 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     assert_eq!(line("overall ")[1..5], ["120", "24.2", "34.2", "-10.0"]);
     assert!(text.contains("exact McNemar") && text.contains("Holm over the cells"), "{text}");
 
-    // A run of fewer cases.
+    // A run with fewer cases.
     Run::of("short", 19, vec![[6, 2, 12, 4, 0, 5]]).write(&at("short"));
     let differs = refused(root.path(), &["first", "short", "--compare"]);
     assert!(
@@ -577,7 +577,7 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
         "{common}"
     );
 
-    // What cannot be compared is refused by name.
+    // Incomparable runs are rejected by name.
     Run { judge: Some("http://host/v1#other"), ..Run::of("other", 20, vec![[6, 2, 12, 4, 0, 5]]) }
         .write(&at("other"));
     Run { rubric: None, ..Run::of("old", 20, vec![[6, 2, 12, 4, 0, 5]]) }.write(&at("old"));
@@ -605,13 +605,13 @@ fn two_runs_are_compared_on_the_same_questions_alone() {
     // Two conditions of one run are two rows.
     let two = done(root.path(), &["five", "--compare"]);
     assert!(two.contains("first: five (plain); second: five (repeat-2)"), "{two}");
-    // Rows of like name say where they are from.
+    // Rows with equal names show their folder.
     Run::of("first", 20, vec![[6, 2, 12, 4, 0, 5]]).write(&at("again"));
     let text = done(root.path(), &["first", "again"]);
     assert!(text.contains("first [") && text.contains("/again]"), "{text}");
 }
 
-/// Answers that their limit ended, and thoughts: in every form of every table.
+/// Truncated answers and thoughts appear in every format of every table.
 #[test]
 fn answers_that_were_cut_are_counted_in_every_table() {
     use palimpsest::chat::StopReason;
@@ -645,13 +645,13 @@ fn answers_that_were_cut_are_counted_in_every_table() {
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
     let records: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     assert!(records.iter().all(|record| record["cut"] == "10"), "{csv}");
-    // Over repetitions, too.
+    // Over repetitions too.
     Run::of("five", 10, vec![[5, 1, 3, 2, 0, 1]; 2]).write_with(&at("five"), |answers, _| cut(answers));
     let text = done(root.path(), &["five", "--repeats"]);
     assert!(text.contains("five: 20 of 119 answers were cut"), "{text}");
 }
 
-/// Nothing of it is of one benchmark: scores, dimensions that are facets, an overall number over all probes.
+/// Not specific to one benchmark: scores, dimensions that are facets, an overall number over all probes.
 #[test]
 fn tables_of_any_benchmark_are_made_by_its_trait() {
     let probe = |id: &str, about: &str| PlannedProbe {
@@ -744,7 +744,7 @@ fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed
     let twenty = ids(&sample(20, 0), &plan);
     assert_eq!(twenty.iter().filter(|id| id.starts_with("T1")).count(), 20);
     assert_eq!(twenty.len(), 40);
-    // In the file's order, and spread over it.
+    // In file order, and spread over the file.
     assert!(twenty.is_sorted());
     assert!(plan[..20].iter().zip(&twenty).any(|(case, drawn)| case.case != *drawn), "{twenty:?}");
     let mut reversed = plan.clone();
@@ -752,17 +752,17 @@ fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed
     let mut other_way = ids(&sample(20, 0), &reversed);
     other_way.reverse();
     assert_eq!(other_way, twenty);
-    // A smaller one is part of it, another seed gives another one.
+    // A smaller sample is a subset; another seed gives another one.
     assert!(ids(&sample(5, 0), &plan).iter().all(|id| twenty.contains(id)));
     assert_ne!(ids(&sample(20, 1), &plan), twenty);
-    // Filters and shards choose among the drawn cases.
+    // Filters and shards apply to the sampled cases.
     let only = Selection { only: Some("T1/PR".to_owned()), ..sample(20, 0) };
     assert_eq!(ids(&only, &plan), twenty[..20]);
     let shards: Vec<String> = (0..3)
         .flat_map(|index| ids(&Selection { shard: Some(Shard { index, count: 3 }), ..sample(20, 0) }, &plan))
         .collect();
     assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 40);
-    // More than there are.
+    // More than exist.
     let error = sample(201, 0).of(plan).unwrap_err();
     assert!(matches!(&error, PlanError::Sample { found: 200, .. }), "{error}");
     assert_eq!(error.to_string(), "--sample 201: type T1 has 200 cases in this dataset; give at most 200");

@@ -1,4 +1,4 @@
-//! What must hold for models that think before they answer.
+//! Models that think before they answer.
 
 mod families;
 mod judge;
@@ -19,7 +19,7 @@ fn user(content: &str) -> Vec<Message> {
     vec![Message { role: MessageRole::User, content: content.to_owned() }]
 }
 
-/// What comes after the user's message.
+/// The text after the user's message.
 fn tail(template: &ChatTemplate) -> String {
     let text = template.render(&user("MARK"), true).unwrap();
     text.rsplit_once("MARK").unwrap().1.to_owned()
@@ -43,12 +43,12 @@ fn what_a_template_can_is_found_by_rendering_it() {
             "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<think>' if thinking else '</think>' }}",
             Thinking { format: tags, switch: Some("thinking"), effort: false },
         ),
-        // It opens no thought itself; of one in an earlier answer it leaves the answer alone.
+        // It opens no thought itself, and strips thoughts from earlier answers.
         (
             "{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}",
             Thinking { format: tags, ..Thinking::default() },
         ),
-        // A variable of that name that has nothing to do with thoughts.
+        // A variable of that name unrelated to thinking.
         (
             "{{ enable_thinking }}{% for m in messages %}{{ m.content }}{% endfor %}{{ enable_thinking }}",
             Thinking::default(),
@@ -59,9 +59,9 @@ fn what_a_template_can_is_found_by_rendering_it() {
     assert_eq!(*ChatTemplate::plain(None).unwrap().thinking(), Thinking::default());
 }
 
-/// The expected texts are transformers' with the published templates of llama.cpp's repository (Qwen-Qwen3-0.6B, Qwen3.5-4B,
-/// GLM-4.6, MiniMax-M2, openai-gpt-oss-120b): `_compile_jinja_template(source).render(messages, add_generation_prompt=True,
-/// enable_thinking=...)`, after the user's message.
+/// The expected texts are transformers' with the published templates of llama.cpp's repository (Qwen-Qwen3-0.6B, Qwen3.5-4B, GLM-4.6,
+/// MiniMax-M2, openai-gpt-oss-120b): `_compile_jinja_template(source).render(messages, add_generation_prompt=True, enable_thinking=...)`,
+/// after the user's message.
 #[test]
 fn thoughts_are_switched_as_transformers_switches_them() {
     let off = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";

@@ -1,4 +1,4 @@
-//! What must hold for: how prompts are cut to a context, in every way that a benchmark has.
+//! Truncation of prompts to a context, under every policy of every benchmark.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ use crate::tables::answered;
 
 const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// A template that knows no system message: it goes to the front of the user's.
+/// A template without a system role: the system message is prepended to the user's.
 const NO_SYSTEM: &str = "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}\
     {% for message in messages %}{{ '<turn>' + message['content'] + '<end>' }}{% endfor %}";
 
@@ -41,7 +41,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_file(&fixture("tokenizers/smollm").join("tokenizer.json")).unwrap()
 }
 
-/// The way of a benchmark by its word.
+/// A benchmark's policy by name.
 fn way(benchmark: &Benchmark, name: &str) -> Truncation {
     *benchmark.truncations.iter().find(|way| way.name() == name).unwrap()
 }
@@ -99,7 +99,7 @@ fn a_prompt_without_its_middle_is_the_rest_of_it_in_spans_and_messages() {
             };
             let at = |label: &str| prompt.spans.iter().find(|span| span.label == label).unwrap();
             let (first, third) = (at("session[0]"), at("session[2]"));
-            // From inside the first session to inside the third; the second is gone.
+            // From inside the first session to inside the third; the second is removed.
             let bytes = first.start + 30..third.start + 40;
             let cut = prompt.without(bytes.clone());
             assert_eq!(cut.text, format!("{}{}", &prompt.text[..bytes.start], &prompt.text[bytes.end..]));
@@ -117,7 +117,7 @@ fn a_prompt_without_its_middle_is_the_rest_of_it_in_spans_and_messages() {
             assert_eq!(reached, cut.text.len());
             assert!(cut.text.contains(user(&cut.messages)));
             assert_eq!(user(&prompt.messages).len() - user(&cut.messages).len(), bytes.len());
-            // Of what is no history nothing goes.
+            // Only the history is cut.
             let most = prompt.without(0..prompt.text.len());
             assert!(most.spans.iter().all(|span| span.segment().is_none()));
             assert_eq!(text_of(&most, "query"), text_of(&prompt, "query"));
@@ -125,7 +125,7 @@ fn a_prompt_without_its_middle_is_the_rest_of_it_in_spans_and_messages() {
             assert_eq!(prompt.without(5..5), prompt);
         }
     }
-    // Of a character all goes or nothing.
+    // Characters are never split.
     let mut odd = case.clone();
     odd.history.segments[0].turns[0].content = "ääääääääää".to_owned();
     let prompt = builder(&STALE, CHATML).build_all(&odd, &odd.history).unwrap().remove(0);
@@ -147,7 +147,7 @@ fn what_lies_between_two_ends_is_counted_in_tokens() {
         let ends = [exact.decode(&ids[..first], false), exact.decode(&ids[ids.len() - last..], false)];
         let [begins, ends] = ends.map(Result::unwrap);
         assert_eq!((&text[..bytes.start], &text[bytes.end..]), (&*begins, &*ends));
-        // A counter that knows no places finds the same ends where tokens do not depend on what follows them.
+        // A counter without offsets finds the same ends if tokens do not depend on later text.
         let bytes = encoding.between(&text, first, last).unwrap();
         let begins = table.decode(&in_encoding[..first]).unwrap();
         assert!(text[..bytes.start].starts_with(&begins), "{first}: {}", &text[..bytes.start]);
@@ -183,8 +183,8 @@ fn the_middle_of_a_pair_is_cut_out_as_by_the_authors() {
         assert_eq!(part.dropped.tokens, n - tokens.len());
         let history: usize = builder.segment_costs(&case.history, &tokenizer).unwrap().iter().sum();
         assert_eq!(part.dropped.of, history);
-        // Their way: so many tokens from the beginning and the end, as text, tokenised again. Ours is the same text where that has no
-        // more tokens than before, and nothing is cut but the history.
+        // The authors' policy: this many tokens from the beginning and the end, as text, tokenised again. Ours gives the same text if that
+        // adds no tokens, and cuts only the history.
         let last = budget * 65_531 / 131_067;
         let first = budget - last;
         let theirs = [&ids[..first], &ids[n - last..]].map(|ids| tokenizer.decode(ids, false).unwrap());
@@ -195,20 +195,20 @@ fn the_middle_of_a_pair_is_cut_out_as_by_the_authors() {
             assert_eq!(tokenizer.decode(tokens, false).unwrap(), theirs);
             equal += 1;
         }
-        // The evidence-preserving way refuses what does not fit.
+        // The evidence-preserving policy rejects prompts that do not fit.
         let refused = of(budget, Truncation::Evidence).err().unwrap();
         assert!(matches!(refused, BudgetError::Truncate(TruncateError::DoesNotFit { .. })), "{refused}");
         let nothing = of(60, by).err().unwrap();
         assert!(nothing.to_string().contains("nothing of it is left"), "{nothing}");
-        // Tables count both as what does not fit.
+        // Tables count both as not fitting.
         assert!(refused.is_too_long() && nothing.is_too_long());
 
-        // A prompt of the length at which theirs cut is cut whatever the context.
+        // A prompt of the length at which the authors truncate is cut whatever the context.
         let always = Truncation::Middle(Middle { from: n, first, last });
         let [cut] = &of(1_000_000, always).unwrap()[..] else { panic!("one part") };
         assert!(cut.dropped.tokens > 0 && cut.prompts[0].tokens.len() < n);
 
-        // An endpoint is sent the two ends of the same message.
+        // An endpoint gets both ends of the same message.
         let budget = budget + 256;
         let parts = cut_messages(&builder, &tokenizer, &case, Cut { budget, by, seed: 0 }).unwrap();
         let [BudgetedCase { prompts, .. }] = &parts[..] else { panic!("one part") };
@@ -250,7 +250,7 @@ fn in_phases_each_probe_has_a_cut_of_its_own_and_the_evidence_stays() {
             let behind = gone.iter().filter(|&&gone| gone > new).count();
             let (head, tail) = (old.min(2), (23 - new).min(2));
             assert!(before <= head && behind <= tail, "{gone:?}");
-            // Between the two something goes only after both ends.
+            // Text between the two is cut only after both ends.
             assert!(gone.len() == before + behind || (before, behind) == (head, tail), "{gone:?}");
         }
         let again = of(budget, 0).unwrap();
@@ -288,7 +288,7 @@ fn a_full_history_is_cut_plainly_for_all_its_questions_at_once() {
         assert!(evidence.clone().any(|e| gone.contains(&e.place.segment)), "evidence goes too");
         assert_eq!(part.dropped.tokens, gone.iter().map(|&i| costs[i]).sum::<usize>());
         assert_eq!(part.dropped.of, costs.iter().sum::<usize>());
-        // What holds evidence alone is refused where it does not fit, whatever the run's way.
+        // Evidence-only contexts are rejected if they do not fit, whatever the run's policy.
         let oracle = Case { keep: Keep::Evidence, ..case.clone() };
         let mut one = oracle.clone();
         one.probes.truncate(1);
@@ -314,7 +314,7 @@ fn answer(condition: &'static str, probe: usize, group: &'static str, dropped: O
     Answer { condition, probe, group, right: probe.is_multiple_of(2), answered: true, dropped }
 }
 
-/// The tables of a benchmark. Groups are what its tables split questions by.
+/// Tables of a benchmark. Groups split the questions in its tables.
 fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
     let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -348,7 +348,7 @@ fn tables(benchmark: &Benchmark, answers: &[Answer]) -> Vec<Table> {
     (benchmark.counts)(&graded).tables
 }
 
-/// The first lines of a row's cells, by the column: of the row whose setting or condition begins so.
+/// First lines of a row's cells by column; the row's setting or condition begins with `setting`.
 fn row(tables: &[Table], key: &str, setting: &str) -> (BTreeMap<String, String>, Vec<String>) {
     let sheet = &tables.iter().find(|table| table.key == key).unwrap().sheet;
     let at = sheet.columns.iter().position(|c| ["setting", "condition"].contains(&&*c.name)).unwrap();
@@ -404,7 +404,7 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
         notes.iter().any(|note| note.contains("model full: 2 of 4 answers") && note.contains("25.0%")),
         "{notes:?}"
     );
-    // What is a difference to a cut base rests on it.
+    // A difference to a truncated base carries its note.
     let (added, _) = row(&found, "d", "rag");
     assert_eq!((&*added["T1"], &*added["T2"]), (&*format!("+0.0{mark}"), "+0.0"));
 

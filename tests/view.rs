@@ -1,4 +1,4 @@
-//! What must hold for: the page over run folders: its numbers are the files', it follows a folder that grows, and it lets nobody else in.
+//! The page over run folders: its numbers match the files, it follows a growing folder, and it is served to this machine only.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ fn get(runs: &Runs, path: &str, query: &str) -> Value {
     serde_json::from_str(&text(runs, path, query)).unwrap()
 }
 
-/// A column of the table, as words; empty where a row has none.
+/// A column of the table as text; empty where a row has no value.
 fn column(table: &Table, name: &str) -> Vec<String> {
     let column = table.column(name).unwrap_or_else(|| panic!("no column {name}"));
     (0..table.n).map(|row| column.values.cell(row)).collect()
@@ -133,7 +133,7 @@ fn sessions_of_a_map_are_those_of_the_table_of_the_first_case() {
         }
     }
     assert!(compared > 100, "{compared}");
-    // The picture is of these numbers, and its texts are no markup.
+    // The picture shows these numbers, and its texts are escaped.
     let svg = text(&runs, "/api/figure.svg", "row=0&figure=map&measure=density");
     assert!(svg.starts_with("<svg") && svg.contains("density from query"), "{}", &svg[..200]);
     let svg = text(&runs, "/api/figure.svg", "row=0&figure=strip&measure=mass.query");
@@ -185,7 +185,7 @@ fn a_folder_that_grows_is_followed_and_keeps_its_row_numbers() {
     let after = Table::of(&runs);
     assert_eq!((count(&after, "answered"), count(&after, "error"), count(&after, "not yet")), (17, 1, 0));
     assert_eq!(column(&before, "case"), column(&after, "case"));
-    // Written anew by rename, as a run does at its end: nothing is counted twice.
+    // Rewritten by rename, as a run does at its end: nothing is counted twice.
     palimpsest_core::files::write_atomically(&dir.join("answers.jsonl"), whole.as_bytes()).unwrap();
     std::thread::sleep(Duration::from_millis(450));
     runs.refresh();
@@ -265,7 +265,7 @@ fn a_run_of_each_benchmark_has_its_cases_roles_and_maps() {
         let done = palimpsest(&arguments);
         assert!([Some(0), Some(3)].contains(&done.code), "{data}: {}", done.err);
     }
-    // All of them are one page.
+    // All of them on one page.
     let runs = runs(root.path());
     let known = get(&runs, "/api/runs", "");
     assert_eq!(known["runs"].as_array().unwrap().len(), 5, "{known}");
@@ -294,7 +294,7 @@ fn a_run_of_each_benchmark_has_its_cases_roles_and_maps() {
     }
 }
 
-/// A page that is served, until it is dropped.
+/// A served page; stops when dropped.
 struct Served {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -315,7 +315,7 @@ fn served(dir: &Path, asker: Option<Asker>) -> Served {
     Served { address, stop }
 }
 
-/// Status, head and body of a request.
+/// Status, head and body of a reply.
 fn ask(served: &Served, request: &str, host: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(served.address).unwrap();
     let length = body.len();
@@ -492,7 +492,7 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
             }
         }
     };
-    // Numbers of `causes`, by each way.
+    // Values of `causes`, by each method.
     let mut compared = 0;
     for (way, effect, field) in
         [("direct", "effect", "block"), ("total", "total", "remove"), ("replaced", "replaced", "replace")]
@@ -516,7 +516,7 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
         }
     }
     assert!(compared >= 8, "{compared}");
-    // A path that the question takes is what blocking blocks, and one layer of it is less.
+    // Blocking the question's path gives the direct effect; blocking a single layer gives another.
     let session = case["causes"]["direct"][0]["span"].as_str().unwrap();
     let path = serde_json::json!([{"from": "question", "to": session}]);
     let by_path = trial(serde_json::json!({"row": 0, "paths": path}));
@@ -535,7 +535,7 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
         let failed = trial(wrong.clone());
         assert_eq!(failed["state"], "failed", "{wrong}: {failed}");
     }
-    // Each token is looked at with the masses of the store.
+    // Each token view uses the store's masses.
     let look = trial(serde_json::json!({"row": 0, "look": {"from": "question"}}));
     let tokens = look["look"]["tokens"].as_array().unwrap();
     let strip = case["strip"].as_array().unwrap().iter().find(|one| one["key"] == "mass.query").unwrap();
@@ -546,7 +546,7 @@ fn a_trial_is_what_causes_measure_and_is_kept_in_the_folder() {
         let sum: f64 = own.map(|token| token["mass"].as_f64().unwrap()).sum();
         assert!((sum - expected.as_f64().unwrap()).abs() < 1e-4, "session {nth}: {sum}, not {expected}");
     }
-    // What was asked is in the folder, in the case, and in the tables.
+    // The trial is stored in the folder, shown in the case, and listed in the tables.
     let kept = std::fs::read_to_string(dir.join("trials.jsonl")).unwrap();
     assert_eq!(kept.lines().count(), compared + 2, "looks and failures are not kept");
     let runs = runs(&dir);
@@ -567,7 +567,7 @@ fn a_server_answers_anew_what_a_model_here_answers_with_the_same_sessions_hidden
     run.extend(["--max-new-tokens", "8", "--dtype", "f32", "--model", name, "--out", dir.to_str().unwrap()]);
     let done = palimpsest(&run);
     assert_eq!(done.code, Some(0), "{}", done.err);
-    // A server of the same model, which ends with its standard input.
+    // A server of the same model that stops when its stdin closes.
     let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_palimpsest"));
     serve.args([
         "serve",
@@ -679,7 +679,7 @@ fn stages_of_facts_in_memory_systems_are_those_of_the_losses() {
                 .unwrap();
             let expected = fact.stages.map(|known| format!("{known:?}").to_lowercase());
             if stages[0][row].is_empty() {
-                // Without an answer nothing was looked at.
+                // Without an answer nothing was measured.
                 assert_ne!(column(&table, "state")[row], "answered");
                 continue;
             }

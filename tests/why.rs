@@ -1,8 +1,8 @@
-//! What must hold for: labels of answers of models whose causes are known by construction.
+//! `why` labels on models whose causes are known by construction.
 //!
-//! The induction model copies what followed the question's last token: it is overridden where the older value is told twice, and reads
-//! nothing of an update about another subject. A second model (`carrier`) has a session that copies the older value, and a question that
-//! reads that session alone.
+//! The induction model copies the token after the question's last token: it is overridden if the older value is told twice, and ignores an
+//! update about another subject. A second model (`carrier`) has a session that copies the older value, and a question that attends to that
+//! session only.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -33,11 +33,11 @@ const SUBJECT: u32 = 13;
 const OTHER: u32 = 12;
 const OLD: u32 = 14;
 const NEW: u32 = 22;
-/// Of the carrier: a session that begins with it takes over what followed the subject; the question; what the new value follows.
+/// Of the carrier: a session that begins with it copies the token after the subject; the question; the token before the new value.
 const ECHO: u32 = 18;
 const ASK: u32 = 19;
 const UPDATE: u32 = 20;
-/// Tokens without a part.
+/// Filler tokens.
 const FILLERS: Range<u64> = 0..8;
 
 /// Sessions by role, and a question.
@@ -47,7 +47,7 @@ struct Story {
 }
 
 impl Story {
-    /// Sessions in this order at random places among fillers.
+    /// These sessions in order, at random positions among fillers.
     fn among_fillers(told: &[(&'static str, Vec<u32>)], question: &[u32], draws: &mut Draws) -> Self {
         let filler = |draws: &mut Draws| {
             let length = 3 + draws.index(4);
@@ -106,8 +106,8 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> WhyR
     investigate(&mut reader, &context, facts, settings).unwrap()
 }
 
-/// Three layers. The first says which token was before. In the second an echo and the question look for what they copy: an echo what
-/// followed the subject, the question what followed the update. In the third the question copies what an echo said.
+/// Three layers. The first writes the previous token. In the second an echo and the question attend to what they copy: an echo to the
+/// token after the subject, the question to the token after the update. In the third the question copies the echo's token.
 fn carrier() -> Llama {
     let Llama { mut config, mut tensors } = induction();
     config["num_hidden_layers"] = json!(3);
@@ -132,8 +132,8 @@ fn carrier() -> Llama {
 
 const SEEDS: u64 = 200;
 
-/// Labels constructions of stories: at most the stated share, with three standard deviations of room for the draw, has another label.
-/// `right` looks at the others.
+/// Labels random stories: at most the stated share, plus three standard deviations of sampling noise, may have another label. `right`
+/// checks the others.
 fn check(
     (model, layers): (&Llama, usize),
     (purpose, wanted): (&str, Label),
@@ -165,7 +165,7 @@ fn a_model_that_copies_is_overridden_by_what_is_told_more_often() {
         Story::among_fillers(&told, &[30, 31, SUBJECT], draws)
     };
     check((&induction(), 2), ("overridden", Label::Overridden), story, |_, found| {
-        // Both old sessions and no other, or one where that is enough to turn it.
+        // Both old sessions and no other, or one if that suffices to flip it.
         let certificate = found.certificate.as_ref().unwrap();
         let olds: Vec<&String> = found.older.iter().flat_map(|side| &side.sessions).collect();
         assert!(certificate.sessions.iter().all(|label| olds.contains(&label)), "{found:?}");

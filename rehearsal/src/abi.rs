@@ -1,40 +1,36 @@
-//! What a translated kernel and the runtime tell each other: the mirror of `kernel/abi.h`. Change both.
-//!
-//! The translator's output is compiled against the header; [`crate::schedule`] and [`crate::runtime`] use
-//! these types. The field order and the numbers of the enums are the contract, so nothing here may be
-//! reordered.
+//! ABI between translated kernels and the runtime: the mirror of `kernel/abi.h`. Change both. The field order and the enum values are the
+//! contract; do not reorder.
 
 use std::ffi::{c_char, c_void};
 
 /// One block of a launch.
 #[repr(C)]
 pub struct Block {
-    /// The kernel's parameters as PTX lays them out, [`PARAM_BYTES`] long.
+    /// Kernel parameters in PTX layout, [`PARAM_BYTES`] long.
     pub params: *mut u8,
     /// Static shared memory, then dynamic.
     pub shared: *mut u8,
-    /// Bytes at `shared`.
+    /// Size of `shared`.
     pub shared_bytes: u32,
-    /// Of these, bytes of static shared memory.
+    /// Static part of `shared_bytes`.
     pub shared_static: u32,
-    /// Threads of a block, blocks of the grid, and which block this is.
+    /// Threads per block.
     pub ntid: [u32; 3],
     /// Blocks of the grid.
     pub nctaid: [u32; 3],
-    /// Which block this is.
+    /// Index of this block.
     pub ctaid: [u32; 3],
-    /// [`Kernel::accesses`] of them, one a memory instruction. Each worker thread has its own array and makes
-    /// it all zero when a launch begins.
+    /// [`Kernel::accesses`] entries, one per memory instruction. Each worker thread has its own array and zeroes it at launch.
     pub seen: *mut Seen,
-    /// One a byte of shared memory, or null: races are not looked for.
+    /// One per byte of shared memory; null if race detection is off.
     pub traces: *mut Trace,
-    /// How many barriers the block has passed, from 1 on.
+    /// Barriers passed by the block, counted from 1.
     pub barriers: u32,
-    /// Where uses of global memory are noted, or null: they are not.
+    /// Global memory uses; null if race detection is off.
     pub uses: *mut c_void,
 }
 
-/// The last uses of a byte of shared memory: see `kernel/race.h`. Zero: none.
+/// Last uses of one byte of shared memory: see `kernel/race.h`. Zero: none.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -44,78 +40,78 @@ pub struct Trace {
     pub read: u32,
 }
 
-/// One thread; the kernel's own registers follow it in memory.
+/// One thread; the kernel's registers follow it in memory.
 #[repr(C)]
 pub struct Thread {
     /// The thread's block.
     pub block: *mut Block,
     /// Local memory, or null.
     pub local: *mut u8,
-    /// Bytes at `local`.
+    /// Size of `local`.
     pub local_bytes: u32,
-    /// The thread's place in its block.
+    /// Index in the block.
     pub tid: [u32; 3],
-    /// The thread's number in its block.
+    /// Linear index in the block.
     pub linear: u32,
-    /// Where the kernel goes on; 0 is its beginning.
+    /// Resume point; 0 is the entry.
     pub resume: i32,
     /// One of [`waits`].
     pub waits: i32,
-    /// What a warp operation is given: one of [`warp_op`] ...
+    /// Warp operation: one of [`warp_op`].
     pub op: i32,
-    /// ... the lanes that take part ...
+    /// Mask of participating lanes.
     pub mask: u32,
-    /// ... this lane's value ...
+    /// This lane's operand.
     pub value: u32,
-    /// ... a shuffle's lane or distance ...
+    /// Shuffle lane or distance.
     pub lane: u32,
-    /// ... a shuffle's clamp and segment mask, packed as PTX packs them.
+    /// Shuffle clamp and segment mask, packed as in PTX.
     pub clamp: u32,
-    /// What it gives back.
+    /// Result of the operation.
     pub result: u32,
-    /// A vote's or a shuffle's predicate.
+    /// Result predicate of a vote or shuffle.
     pub predicate: i32,
-    /// The instruction, for messages.
+    /// The instruction text, for messages.
     pub at: *const c_char,
-    /// This lane's registers of an operation on matrices: what it is given, then what it gives back.
+    /// Registers of a matrix operation: operands, then results.
     pub fragment: [u32; FRAGMENT],
 }
 
-/// What is done to memory, `enum Uses`, of those that are told apart in global memory.
+/// Kinds of global memory use: `enum Uses`.
 pub mod uses {
-    /// It is read.
+    /// Read.
     pub const READS: i32 = 0;
-    /// It is written.
+    /// Write.
     pub const WRITES: i32 = 1;
-    /// Both at once, as atomic operations do.
+    /// Read and write, as atomic operations do.
     pub const UPDATES: i32 = 2;
-    /// Nothing: earlier and later uses are ordered.
+    /// Fence: orders earlier and later uses.
     pub const FENCES: i32 = 5;
-    /// The bits of the above.
+    /// Mask of the kind bits.
     pub const KINDS: i32 = 7;
 }
 
-/// Beside a use, what other blocks may rely on: `enum Orders`.
+/// Memory-order flags beside a use: `enum Orders`.
 pub mod orders {
-    /// Other blocks may use the place at the same time.
+    /// Strong operation: other blocks may access the byte concurrently.
     pub const STRONG: i32 = 8;
-    /// What it reads is acted on.
+    /// The value read may synchronise with a release.
     pub const OBSERVES: i32 = 16;
-    /// Later uses come after it.
+    /// Acquire.
     pub const ACQUIRES: i32 = 32;
-    /// Earlier uses come before it.
+    /// Release.
     pub const RELEASES: i32 = 64;
 }
 
-/// What a thread waits for: `enum Waits`.
+/// Thread states: `enum Waits`.
 pub mod waits {
-    /// It can go on.
+    /// Runnable.
     pub const RUNS: i32 = 0;
-    /// It waits for its block.
+    /// Waits at the block's barrier.
     pub const AT_BARRIER: i32 = 1;
-    /// It waits for the other lanes of its warp.
+    /// Waits for the other lanes of its warp.
     pub const AT_WARP_OP: i32 = 2;
-    /// It has ended.
+    /// Finished.
     pub const DONE: i32 = 3;
 }
 
@@ -150,73 +146,72 @@ pub const FRAGMENT: usize = 10;
 /// Bytes of every kernel's parameter space.
 pub const PARAM_BYTES: usize = 4096;
 
-/// Runs one thread until it ends or waits; returns one of [`waits`] other than `RUNS`.
+/// Runs one thread until it ends or waits; returns one of [`waits`] except `RUNS`.
 pub type Run = unsafe extern "C" fn(*mut Thread) -> i32;
 
-/// What a translated kernel's library exports under the name `kernel`.
+/// Description of a kernel, exported by its library as `kernel`.
 #[repr(C)]
 pub struct Kernel {
-    /// The PTX entry.
+    /// Name of the PTX entry.
     pub name: *const c_char,
-    /// Whether it has barriers or warp operations.
+    /// Nonzero if it has barriers or warp operations.
     pub waits: i32,
-    /// Whether its blocks tell each other something: they must not run side by side.
+    /// Nonzero if its blocks communicate: they must run one after the other.
     pub atomics: i32,
-    /// Bytes of [`Thread`] and the registers behind it.
+    /// Bytes of [`Thread`] and the registers after it.
     pub thread_bytes: u32,
-    /// Bytes of a thread's local memory.
+    /// Local memory per thread, in bytes.
     pub local_bytes: u32,
     /// Bytes of static shared memory.
     pub shared_static: u32,
-    /// Most threads of a block that it was compiled for, or 0.
+    /// Maximum threads per block (`.maxntid`), or 0.
     pub max_threads: u32,
-    /// How many memory instructions need a [`Seen`].
+    /// Number of memory instructions that need a [`Seen`].
     pub accesses: u32,
-    /// How many parameters, with the place and the size of each.
+    /// Number of parameters.
     pub params: u32,
-    /// Each parameter's place.
+    /// Offset of each parameter.
     pub param_at: *const u32,
-    /// Each parameter's size.
+    /// Size of each parameter.
     pub param_bytes: *const u32,
-    /// Its code.
+    /// Entry point.
     pub run: Run,
 }
 
-// SAFETY: it describes code and constants of a loaded library that is never unloaded.
+// SAFETY: it describes code and constants of a library that is never unloaded.
 unsafe impl Sync for Kernel {}
 // SAFETY: as above.
 unsafe impl Send for Kernel {}
 
-/// The bounds of the allocation that a memory instruction last touched; all zero where nothing is known yet.
+/// Bounds of the allocation that a memory instruction last touched; all zero if unknown.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// Its first address.
+    /// First address.
     pub from: u64,
-    /// One past its last address.
+    /// One past the last address.
     pub to: u64,
 }
 
-/// What the runtime provides to a kernel's library, through its `kernel_init`.
+/// Runtime callbacks passed to a kernel's library by `kernel_init`.
 #[repr(C)]
 pub struct Runtime {
-    /// Checks an access to global (or generic) memory and notes the bounds; does not return if the access is
-    /// wrong.
+    /// Checks an access to global (or generic) memory and records the bounds; does not return on a bad access.
     pub access: unsafe extern "C" fn(*mut Thread, u64, u32, i32, *const c_char, *mut Seen),
-    /// Notes a use of device memory, or a fence, for the search for races.
+    /// Records a use of device memory, or a fence, for race detection.
     pub note: unsafe extern "C" fn(*mut Thread, u64, u32, i32, *const c_char),
-    /// Stops the program: what is wrong, and the instruction. Does not return.
+    /// Stops the program with a message and the instruction. Does not return.
     pub stop: unsafe extern "C" fn(*const c_char, *const c_char) -> !,
 }
 
-/// One range of memory that a stand-in's work uses: `Use` of `kernel/standin.h`.
+/// One memory range used by a stand-in: `Use` of `kernel/standin.h`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Use {
-    /// Where it begins.
+    /// First address.
     pub at: *const c_void,
-    /// Its bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Whether it is written; else it is only read.
+    /// Nonzero for a write.
     pub write: i32,
 }

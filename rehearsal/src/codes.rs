@@ -1,12 +1,12 @@
-//! The error codes of CUDA, cuBLAS and cuRAND that the rehearsal answers with, and [`Refusal`], the way a
-//! call says no. A code must be one that the caller's bindings know: they are enums there.
+//! Error codes of CUDA, cuBLAS and cuRAND, and [`Refusal`], the error of a call. Use only codes that the caller's bindings know: they are
+//! enums there.
 
 use std::ffi::CStr;
 
-/// A code with its name, and its name and meaning for C.
+/// A code with its name, and its name and description as C strings.
 pub type Code = (i32, &'static str, &'static CStr, &'static CStr);
 
-/// A literal for C; it ends in its only zero byte, or the crate does not compile.
+/// A C string literal; compilation fails unless its only zero byte is the last.
 const fn c_text(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -14,11 +14,10 @@ const fn c_text(text: &'static str) -> &'static CStr {
     }
 }
 
-/// The codes of one library, by name.
 macro_rules! codes {
     ($($name:ident = $value:literal, $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $name: i32 = $value;)*
-        /// Every code with its name and meaning.
+        /// All codes.
         pub const ALL: &[super::Code] = &[$((
             $value,
             stringify!($name),
@@ -92,7 +91,7 @@ pub mod curand {
     }
 }
 
-/// A library of the toolkit, as far as its errors go.
+/// A CUDA library with its own error codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
     /// The driver.
@@ -104,7 +103,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// The library that has a function of this name.
+    /// The library that exports this function.
     pub fn of(call: &str) -> Self {
         match call {
             _ if call.starts_with("cublas") => Self::Cublas,
@@ -113,7 +112,7 @@ impl Library {
         }
     }
 
-    /// Its codes with their names and meanings.
+    /// All codes of the library.
     pub fn codes(self) -> &'static [Code] {
         match self {
             Self::Cuda => cuda::ALL,
@@ -127,7 +126,7 @@ impl Library {
         self.codes().iter().find(|entry| entry.0 == code).map_or("an unknown code", |entry| entry.1)
     }
 
-    /// What this library answers once the device has failed for good.
+    /// The error that this library returns after a device failure.
     pub fn after_failure(self, code: i32) -> i32 {
         match self {
             Self::Cuda => code,
@@ -137,7 +136,7 @@ impl Library {
     }
 }
 
-/// Whether the device is lost after this CUDA error, so that every later call answers it too.
+/// True if the device is lost after this CUDA error, so that every later call returns it too.
 pub fn is_sticky(code: i32) -> bool {
     use cuda::*;
     [
@@ -150,24 +149,23 @@ pub fn is_sticky(code: i32) -> bool {
     .contains(&code)
 }
 
-/// A call's no: the code for the caller, and a line for the person.
+/// The error of a call: a code and a message.
 pub struct Refusal {
-    /// What the caller gets.
+    /// Code returned to the caller.
     pub code: i32,
-    /// Why.
+    /// Message.
     pub why: String,
-    /// Whether programs are expected to meet it (memory runs out, an event is not ready), so that it is only
-    /// traced.
+    /// True for errors that correct programs handle (out of memory, event not ready): traced, not reported.
     pub expected: bool,
 }
 
 impl Refusal {
-    /// A no that a correct program does not meet.
+    /// An error that a correct program never causes.
     pub fn new(code: i32, why: impl Into<String>) -> Self {
         Self { code, why: why.into(), expected: false }
     }
 
-    /// A no that correct programs meet too.
+    /// An error that correct programs handle.
     pub fn expected(code: i32, why: impl Into<String>) -> Self {
         Self { code, why: why.into(), expected: true }
     }

@@ -1,6 +1,5 @@
-//! PTX text and the name of a kernel in, the kernel's code out: translated, compiled by `cc`, loaded. Called
-//! when a kernel is first launched; compiled libraries are kept in a folder, under the hash of all that they
-//! are made from, so that the next program finds them. Loaded libraries stay loaded.
+//! Compiles a kernel: translates its PTX to C, runs `cc`, loads the library. Called at a kernel's first launch. Libraries are cached in a
+//! folder under the hash of all their inputs and are never unloaded.
 
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
@@ -16,8 +15,8 @@ use crate::ptx::{self, ParseError};
 use crate::runtime;
 use crate::translate::translate;
 
-/// What the compiler is told. Nothing may be contracted to `fma` or reordered, integers wrap, and any memory
-/// may be anything: that is PTX. `-O1` halves the time of `-O2`, which the code does not gain back.
+/// PTX semantics: no contraction to `fma`, no reordering, wrapping integers, any aliasing. `-O1` halves the compile time of `-O2`; the
+/// faster code does not make up for it.
 const FLAGS: &[&str] = &[
     "-O1",
     "-w",
@@ -40,7 +39,6 @@ macro_rules! texts {
     ($($path:literal),* $(,)?) => { &[$(($path, include_str!($path))),*] };
 }
 
-/// The headers of translated kernels.
 const HEADERS: &[(&str, &str)] = texts![
     "../kernel/abi.h",
     "../kernel/bits.h",
@@ -55,7 +53,6 @@ const HEADERS: &[(&str, &str)] = texts![
     "../kernel/runtime.h",
 ];
 
-/// The translator itself: a library compiled from another translation is not to be found.
 const TRANSLATOR: &[(&str, &str)] = texts![
     "ptx/lexer.rs",
     "ptx/mod.rs",
@@ -82,20 +79,20 @@ const TRANSLATOR: &[(&str, &str)] = texts![
     "translate/warp.rs",
 ];
 
-/// Why a kernel has no code.
+/// Compilation errors.
 #[derive(Debug)]
 pub enum CompileError {
-    /// The text is no module.
+    /// The PTX cannot be parsed.
     Ptx(ParseError),
-    /// The module has no kernel of that name.
+    /// The module has no such kernel.
     NoKernel(String),
-    /// A file of the cache could not be read or written.
+    /// Cannot read or write a cache file.
     Cache(PathBuf, std::io::Error),
-    /// `cc` could not be started.
+    /// Cannot start `cc`.
     NoCompiler(std::io::Error),
-    /// `cc` refused the translation, which is a fault of the translator.
+    /// `cc` failed: a bug in the translator.
     Compiler(String, String),
-    /// The library could not be loaded.
+    /// Cannot load the library.
     Load(PathBuf, String),
 }
 
@@ -116,7 +113,7 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// A kernel of a module, compiled and loaded; `cache` is the folder of compiled libraries.
+/// Compiles and loads a kernel of a module; `cache` is the folder of compiled libraries.
 pub fn kernel(ptx: &str, entry: &str, cache: &Path) -> Result<&'static Kernel, CompileError> {
     static RUNTIME: Runtime = Runtime {
         access: runtime::rehearsal_access,
@@ -126,7 +123,7 @@ pub fn kernel(ptx: &str, entry: &str, cache: &Path) -> Result<&'static Kernel, C
     kernel_with(&RUNTIME, ptx, entry, cache)
 }
 
-/// The same for another runtime than the crate's.
+/// Same, with another runtime.
 pub fn kernel_with(
     runtime: &'static Runtime,
     ptx: &str,
@@ -151,15 +148,14 @@ fn key(ptx: &str, entry: &str) -> u64 {
     hasher.finish()
 }
 
-/// A name that no other thread and no other process uses.
+/// A file name unique across threads and processes.
 fn temporary(beside: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     beside.with_extension(format!("{}-{count}.tmp", std::process::id()))
 }
 
-/// Several programs may compile the same kernel at once: each writes a file of its own, and renaming is
-/// atomic.
+/// Several processes may compile the same kernel at once: each writes its own file and renames it atomically.
 fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), CompileError> {
     let module = ptx::parse(ptx).map_err(CompileError::Ptx)?;
     let translation = translate(&module, entry).ok_or_else(|| CompileError::NoKernel(entry.to_owned()))?;
@@ -174,13 +170,13 @@ fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), Com
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // The compiler is not to run on the library that stands in for CUDA.
+        // Do not preload the CUDA stand-in into the compiler.
         .env_remove("LD_PRELOAD")
         .env_remove("LD_LIBRARY_PATH")
         .spawn()
         .map_err(CompileError::NoCompiler)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A compiler that stops reading says why itself.
+        // A write error means that the compiler failed; it reports why.
         let _ = stdin.write_all(translation.as_bytes());
     }
     let output = child.wait_with_output().map_err(CompileError::NoCompiler)?;
@@ -193,7 +189,6 @@ fn build(ptx: &str, entry: &str, cache: &Path, library: &Path) -> Result<(), Com
     std::fs::rename(&made, library).map_err(|error| CompileError::Cache(library.to_owned(), error))
 }
 
-/// The folder of the headers, written if it is not there.
 fn headers(cache: &Path) -> Result<PathBuf, CompileError> {
     let mut hasher = DefaultHasher::new();
     HEADERS.hash(&mut hasher);
@@ -217,8 +212,8 @@ fn load(runtime: &'static Runtime, library: &Path) -> Result<&'static Kernel, Co
         .to_str()
         .and_then(|path| CString::new(path).ok())
         .ok_or_else(|| failed("the path is no text"))?;
-    // SAFETY: the library was made by `build`: loading it runs nothing, and its two symbols have the types of
-    // `abi.h`. It is never unloaded, so what it holds lives as long as the program.
+    // SAFETY: the library was made by `build`: loading it runs nothing, and its two symbols have the types of `abi.h`. It is never
+    // unloaded, so its contents live as long as the program.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
         if handle.is_null() {

@@ -1,15 +1,15 @@
-//! Counts of launches, products and copies, and the time that kernels and products took.
+//! Counts of launches, products and copies, and the time of kernels and products.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Calls of one kind with the bytes they moved.
+/// Calls of one kind and their bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Moved {
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Bytes of all of them.
+    /// Total bytes.
     pub bytes: u64,
 }
 
@@ -21,42 +21,42 @@ impl Moved {
     }
 }
 
-/// Launches of a kernel, or products of a type.
+/// Launches of a kernel, or products of a dtype.
 #[derive(Clone, Copy, Default)]
 pub struct Count {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Floating-point operations, of products.
+    /// Floating-point operations; products only.
     pub flops: u64,
 }
 
-/// What the driver counts besides calls by name and what [`crate::order`] and [`crate::memory`] count.
+/// Counters of the driver. [`crate::order`] and [`crate::memory`] keep their own.
 #[derive(Default)]
 pub struct Counts {
     /// By kernel.
     pub launches: BTreeMap<&'static str, Count>,
-    /// By type of the operands.
+    /// By operand dtype.
     pub products: BTreeMap<&'static str, Count>,
-    /// Copies from the host.
+    /// Host to device.
     pub to_device: Moved,
-    /// Copies to the host.
+    /// Device to host.
     pub to_host: Moved,
-    /// Copies on a card.
+    /// Within a device.
     pub on_device: Moved,
-    /// Copies between cards.
+    /// Between devices.
     pub between: Moved,
-    /// Fills.
+    /// Memsets.
     pub fills: Moved,
 }
 
 static SPENT: LazyLock<Mutex<BTreeMap<&'static str, Duration>>> = LazyLock::new(Mutex::default);
 
-/// Counts the time that a kernel or a product took here; it says nothing about a card.
+/// Adds to the time of a kernel or product. Says nothing about a real GPU.
 pub fn spent(name: &'static str, time: Duration) {
     *SPENT.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default() += time;
 }
 
-/// The seconds that it took.
+/// Total seconds of a kernel or product.
 pub fn seconds(name: &str) -> f64 {
     SPENT.lock().unwrap_or_else(PoisonError::into_inner).get(name).map_or(0.0, Duration::as_secs_f64)
 }

@@ -1,16 +1,15 @@
-//! Calls that are made to fail: `REHEARSAL_FAIL=cuMemAllocAsync:3` lets the third such call answer an error
-//! instead of doing its work. [`crate::driver::call`] asks [`Faults::due`] before every call; the counts it
-//! keeps are those of the report, so that a script can learn from one run which calls there are to fail in
-//! the next.
+//! Fault injection: `REHEARSAL_FAIL=cuMemAllocAsync:3` makes the third such call return an error instead of running.
+//! [`crate::driver::call`] asks [`Faults::due`] before every call. The report prints its call counts, so a script can learn from one run
+//! which calls to fail in the next.
 
 use std::collections::BTreeMap;
 
 use crate::codes::{self, Library};
 
-/// A kernel that is compiled with another text than its module has, as a wrong compiler would.
+/// Replaces text in a kernel's PTX, to simulate a wrong compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alteration {
-    /// The kernel's name.
+    /// Kernel name.
     pub kernel: String,
     old: String,
     new: String,
@@ -25,7 +24,7 @@ impl Alteration {
         (!kernel.is_empty() && !old.is_empty()).then_some(Self { kernel, old, new })
     }
 
-    /// A module's text with the change wherever the kernel has the old text. The error says that it does not.
+    /// Applies the replacement to a module's text. Returns an error if the kernel lacks the old text.
     pub fn of(&self, module: &str) -> Result<String, String> {
         let from = module.find(&format!(".entry {}(", self.kernel)).unwrap_or(module.len());
         let to = module[from..].find(".visible .entry").map_or(module.len(), |length| from + length);
@@ -37,7 +36,7 @@ impl Alteration {
     }
 }
 
-/// One call that is to fail.
+/// One call that must fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     call: String,
@@ -76,7 +75,7 @@ impl Plan {
     }
 }
 
-/// The error that a card most often gives for a call.
+/// The most common error of a call on a real GPU.
 fn usual(call: &str) -> i32 {
     use codes::{cublas::*, cuda::*, curand::*};
     match call {
@@ -95,28 +94,28 @@ fn usual(call: &str) -> i32 {
         _ if call.contains("Alloc") => CUDA_ERROR_OUT_OF_MEMORY,
         _ if call.starts_with("cuDevice") => CUDA_ERROR_INVALID_DEVICE,
         _ if call.starts_with("cuCtx") && !call.contains("Synchronize") => CUDA_ERROR_INVALID_CONTEXT,
-        // Copies, fills, frees and whatever waits: an earlier kernel's crash shows up there.
+        // Copies, memsets, frees and waits report an earlier kernel's crash.
         _ => CUDA_ERROR_ILLEGAL_ADDRESS,
     }
 }
 
-/// How often each call was made, and what is still to fail.
+/// Call counts and pending failures.
 #[derive(Default)]
 pub struct Faults {
     plans: Vec<Plan>,
-    /// Calls by name.
+    /// Call counts by name.
     pub calls: BTreeMap<&'static str, u64>,
-    /// The failures that were made, in order.
+    /// Injected failures, in order.
     pub made: Vec<String>,
 }
 
 impl Faults {
-    /// The plans to follow.
+    /// With these plans.
     pub fn new(plans: Vec<Plan>) -> Self {
         Self { plans, ..Self::default() }
     }
 
-    /// Counts a call; the error it is to fail with, if it is to fail.
+    /// Counts a call; returns the error it must fail with, if any.
     pub fn due(&mut self, call: &'static str) -> Option<i32> {
         let count = self.calls.entry(call).or_default();
         *count += 1;
@@ -126,7 +125,7 @@ impl Faults {
         Some(plan.code)
     }
 
-    /// The plans that named a call which was never made often enough.
+    /// Plans whose call was not made often enough.
     pub fn unmet(&self) -> Vec<String> {
         let made = |plan: &&Plan| self.calls.get(plan.call.as_str()).is_none_or(|count| *count < plan.nth);
         self.plans.iter().filter(made).map(|plan| format!("{}:{}", plan.call, plan.nth)).collect()

@@ -1,23 +1,17 @@
-//! A pretend CUDA device: one shared library in place of libcuda, libcublas, libcublasLt, libcurand, libnvrtc
-//! and libcudart, with which a Candle program built for CUDA runs on a machine without a card, kernels and
-//! all.
+//! A pretend CUDA device: one shared library in place of libcuda, libcublas, libcublasLt, libcurand, libnvrtc and libcudart, on which a
+//! CUDA build of a Candle program runs without a GPU, kernels included. A call passes through, in order:
 //!
-//! A call goes from the top of this list to the bottom:
-//!
-//! - [`driver`]: the driver API under its own names. Checks what a driver checks, counts, and hands work to a
-//!   stream.
+//! - [`driver`]: the driver API. Checks arguments, counts calls, and submits work to a stream.
 //! - [`products`], [`random`]: cuBLAS and cuRAND, on the same streams.
-//! - [`order`]: streams and events; what comes before what, and when it runs.
+//! - [`order`]: streams and events: ordering of work, and when it runs.
 //! - [`schedule`]: blocks, warps and barriers of one launch.
-//! - [`runtime`]: callbacks of running kernels; [`standin`]: functions that libraries of kernels call.
+//! - [`runtime`]: callbacks of running kernels; [`standin`]: functions called by kernel libraries.
 //! - [`memory`]: allocations; every access is checked there.
 //!
-//! Kernels are Candle's own: a PTX module is read ([`ptx`]), a kernel of it becomes C ([`translate`]) and a
-//! library ([`compile`]) when it is first launched. [`abi`] is what the two sides agree on.
-//!
-//! Beside these, [`settings`] reads the environment, [`faults`] makes calls fail, [`codes`] names errors,
-//! [`counts`] are what [`report`] prints, [`stop`] ends a program because of a fault, and [`console`] is the one
-//! place that prints and exits. The README says how it is used, and what it does not model.
+//! Kernels are Candle's own: at first launch the PTX module is parsed ([`ptx`]) and the kernel translated to C ([`translate`]) and
+//! compiled ([`compile`]). [`abi`] is the interface of both sides. [`settings`] reads the environment, [`faults`] injects failures,
+//! [`codes`] names errors, [`report`] prints [`counts`], [`stop`] ends a faulty program, and only [`console`] prints and exits. Usage and
+//! limits: README.
 
 pub mod abi;
 pub mod codes;

@@ -1,14 +1,13 @@
-//! Streams and events: what comes before what, and when it runs. [`Order`] belongs to the driver; calls
-//! resolve a stream's handle, [`Order::begin`] an operation on it, and [`Order::submit`] its work.
+//! Streams and events. [`Order`] belongs to the driver; calls resolve a stream's handle, [`Order::begin`] an operation on it and
+//! [`Order::submit`] its work.
 //!
-//! Order is kept as vector clocks. Each stream counts its operations; an [`Op`] carries, for every stream,
-//! the last operation that is certainly over when it runs. It inherits that from the operation before it on
-//! its stream, from events its stream waited for, from what the host waited for before it made the call, and
-//! from the rules of the legacy stream. Two uses of an allocation of which neither knows the other are
-//! unordered: [`crate::memory`] finds them.
+//! Order is kept as vector clocks. Each stream counts its operations. An [`Op`] carries, for every stream, the last operation that has
+//! certainly finished before it runs. It inherits this from the previous operation on its stream, from events its stream waited for, from
+//! the host's waits before the call, and from the rules of the legacy stream. Two uses of an allocation are unordered if neither knows the
+//! other: [`crate::memory`] detects them.
 //!
-//! By default work runs as soon as it is submitted. In asynchronous mode it waits in its stream's queue until
-//! the host waits for it or another stream's work that runs needs it: the latest moment CUDA allows.
+//! By default work runs when submitted. In asynchronous mode it stays queued until the host waits for it or running work of another stream
+//! needs it: the latest moment CUDA allows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +16,7 @@ use std::time::Instant;
 
 use crate::codes::{Refusal, cuda};
 
-/// By stream, how many of its operations are over.
+/// Finished operations of each stream.
 type Clock = Vec<u64>;
 
 fn merge(into: &mut Clock, from: &Clock) {
@@ -32,31 +31,31 @@ fn merge(into: &mut Clock, from: &Clock) {
 /// An operation on a stream.
 #[derive(Clone)]
 pub struct Op {
-    /// The call or the kernel.
+    /// Name of the call or kernel.
     pub what: &'static str,
-    /// The stream's number.
+    /// Stream number.
     pub stream: usize,
     time: u64,
     clock: Clock,
 }
 
-/// An operation, without what it knows of others.
+/// An operation without its clock.
 #[derive(Clone, Copy)]
 pub struct Stamp {
-    /// The call or the kernel.
+    /// Name of the call or kernel.
     pub what: &'static str,
-    /// The stream's number.
+    /// Stream number.
     pub stream: usize,
     time: u64,
 }
 
 impl Op {
-    /// The operation, without what it knows of others.
+    /// The operation without its clock.
     pub fn stamp(&self) -> Stamp {
         Stamp { what: self.what, stream: self.stream, time: self.time }
     }
 
-    /// Whether another operation is certainly over when this one runs.
+    /// True if `other` has certainly finished when this operation runs.
     pub fn follows(&self, other: &Stamp) -> bool {
         other.stream == HOST
             || self.stream == other.stream
@@ -64,7 +63,7 @@ impl Op {
     }
 }
 
-/// What kind of stream it is: which others it is ordered with without being told.
+/// Stream kind: sets the implicit ordering.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Handle 0: ordered with all but the non-blocking streams of its context.
@@ -78,16 +77,15 @@ enum Kind {
 struct Stream {
     device: usize,
     kind: Kind,
-    /// Whether it can still be used.
     open: bool,
     clock: Clock,
     queue: VecDeque<Work>,
-    /// How many pieces of work were queued, and how many of them are over.
+    /// Work items submitted and finished.
     sent: u64,
     done: u64,
 }
 
-/// Work in a queue, and what must be over before: so many pieces of work of other streams.
+/// Queued work, and the work of other streams that it needs.
 struct Work {
     after: Vec<(usize, u64)>,
     run: Option<Box<dyn FnOnce() + Send>>,
@@ -107,44 +105,44 @@ struct Recorded {
     when: Instant,
 }
 
-/// How many times the host and streams waited.
+/// Counts of waits and events.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
-    /// Streams and contexts that the host waited for.
+    /// Host waits for streams and contexts.
     pub synchronisations: u64,
-    /// Events recorded.
+    /// Event records.
     pub records: u64,
-    /// Events that a stream was told to wait for.
+    /// Stream waits for events.
     pub waits: u64,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 pub struct Order {
     asynchronous: bool,
     streams: Vec<Stream>,
     legacy: HashMap<usize, usize>,
     per_thread: HashMap<(usize, ThreadId), usize>,
-    /// What the host knows to be over.
+    /// Operations the host knows to be finished.
     host: Clock,
     events: HashMap<usize, Event>,
     next_event: usize,
-    /// For the report.
+    /// Counters for the report.
     pub counts: Counts,
 }
 
-/// A created stream's handle is this and sixteen times its number: no address, and neither 0, 1 nor 2.
+/// Handle of a created stream: this plus 16 × its number. Not an address, and not 0, 1 or 2.
 const STREAM: usize = 0x5745_0000;
 const EVENT: usize = 0xE7E0_0000;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// The number in place of a stream's for what the host does itself, at once.
+/// Stream number of operations by the host itself.
 const HOST: usize = usize::MAX;
 
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// What a stream is called in messages.
+/// Stream name in messages.
 pub fn stream_name(stream: usize) -> String {
     if stream == HOST {
         return "the host".into();
@@ -182,14 +180,14 @@ impl Order {
         number
     }
 
-    /// Makes a stream; gives its handle.
+    /// Creates a stream; returns its handle.
     pub fn create_stream(&mut self, device: usize, non_blocking: bool) -> usize {
         let kind = if non_blocking { Kind::NonBlocking } else { Kind::Blocking };
         let name = format!("stream {}", self.streams.len());
         STREAM + 16 * self.open(device, kind, name)
     }
 
-    /// The stream that a handle means for a thread whose current context is `here`'s.
+    /// Resolves a handle for a thread whose current context is on device `here`.
     pub fn stream(&mut self, handle: usize, here: usize) -> Result<usize, Refusal> {
         match handle {
             0 | LEGACY => match self.legacy.get(&here) {
@@ -231,7 +229,7 @@ impl Order {
         self.streams[stream].device
     }
 
-    /// Closes a stream; what is queued in it still runs.
+    /// Closes a stream; queued work still runs.
     pub fn destroy_stream(&mut self, handle: usize, here: usize) -> Result<(), Refusal> {
         if handle <= PER_THREAD {
             return Err(Refusal::new(
@@ -244,7 +242,7 @@ impl Order {
         Ok(())
     }
 
-    /// The streams that work on this one waits for without being told.
+    /// Streams that work on this one implicitly waits for.
     fn implied(&self, stream: usize) -> Vec<usize> {
         let Stream { device, kind, .. } = self.streams[stream];
         match kind {
@@ -257,7 +255,7 @@ impl Order {
         }
     }
 
-    /// Begins an operation on a stream: all that is before it is fixed now, whenever its work runs.
+    /// Begins an operation; its order is fixed now, whenever its work runs.
     pub fn begin(&mut self, stream: usize, what: &'static str) -> Op {
         let mut clock = std::mem::take(&mut self.streams[stream].clock);
         merge(&mut clock, &self.host);
@@ -273,12 +271,12 @@ impl Order {
         Op { what, stream, time, clock }
     }
 
-    /// An operation of the host itself, over when the call returns.
+    /// An operation of the host itself, finished when the call returns.
     pub fn on_host(&self, what: &'static str) -> Op {
         Op { what, stream: HOST, time: 0, clock: self.host.clone() }
     }
 
-    /// Hands in an operation's work.
+    /// Submits an operation's work.
     pub fn submit(&mut self, op: &Op, run: impl FnOnce() + Send + 'static) {
         if self.asynchronous { self.queue(op.stream, Vec::new(), Some(Box::new(run))) } else { run() }
     }
@@ -294,8 +292,7 @@ impl Order {
         stream.sent += 1;
     }
 
-    /// Runs a stream's work up to a piece, and what that needs of other streams. What a piece needs was
-    /// queued before it, so this ends.
+    /// Runs a stream's work up to item `upto`, and the work of other streams it needs. Needed work was queued earlier, so this terminates.
     fn drain(&mut self, stream: usize, upto: u64) {
         while self.streams[stream].done < upto {
             let Some(Work { after, run }) = self.streams[stream].queue.pop_front() else { return };
@@ -324,12 +321,12 @@ impl Order {
         }
     }
 
-    /// Runs all that is queued.
+    /// Runs all queued work.
     pub fn finish_all(&mut self) {
         (0..self.streams.len()).for_each(|stream| self.finish(stream));
     }
 
-    /// Makes an event; gives its handle.
+    /// Creates an event; returns its handle.
     pub fn create_event(&mut self, device: usize, timed: bool) -> usize {
         self.next_event += 1;
         let handle = EVENT + 16 * self.next_event;
@@ -337,7 +334,7 @@ impl Order {
         handle
     }
 
-    /// Forgets an event; waits for it that were told before still hold.
+    /// Destroys an event; earlier waits for it still hold.
     pub fn destroy_event(&mut self, handle: usize) -> Result<(), Refusal> {
         self.event(handle)?;
         self.events.remove(&handle);
@@ -353,7 +350,7 @@ impl Order {
         })
     }
 
-    /// Records an event on a stream of its own device.
+    /// Records an event on a stream of its device.
     pub fn record(&mut self, handle: usize, stream: usize) -> Result<(), Refusal> {
         let device = self.event(handle)?.device;
         if device != self.device(stream) {
@@ -370,7 +367,7 @@ impl Order {
         Ok(())
     }
 
-    /// A stream waits for an event's latest record; an event that was never recorded is waited for by nobody.
+    /// A stream waits for an event's latest record; no-op for an event never recorded.
     pub fn wait(&mut self, stream: usize, handle: usize) -> Result<(), Refusal> {
         self.counts.waits += 1;
         let Some(recorded) = self.event(handle)?.recorded.clone() else { return Ok(()) };
@@ -389,8 +386,7 @@ impl Order {
         Ok(())
     }
 
-    /// Whether an event is over. One that is not is brought about, so that who asks again and again comes to
-    /// an end.
+    /// Has the event completed? Runs the work of a pending event, so that polling terminates.
     pub fn query(&mut self, handle: usize) -> Result<bool, Refusal> {
         let over = match &self.event(handle)?.recorded {
             Some(Recorded { stream, upto, .. }) => (*stream, *upto),
@@ -405,7 +401,7 @@ impl Order {
         Ok(ready)
     }
 
-    /// Milliseconds between two records, as the host saw them.
+    /// Milliseconds between two records, in host time.
     pub fn elapsed(&mut self, start: usize, end: usize) -> Result<f32, Refusal> {
         let mut when = |handle| {
             let event = self.event(handle)?;

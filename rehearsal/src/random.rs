@@ -1,6 +1,5 @@
-//! cuRAND: uniform and normal numbers on a generator's stream. The numbers are good but not cuRAND's: a
-//! program whose output depends on them gives another one on a card. Each number depends on the seed and its
-//! place in the sequence alone.
+//! cuRAND: uniform and normal numbers on a generator's stream. Good numbers, but not cuRAND's: output that depends on them differs on a
+//! GPU. Each number depends only on the seed and its index in the sequence.
 #![allow(non_snake_case, reason = "the functions' names are cuRAND's")]
 
 use std::ffi::{c_int, c_ulonglong};
@@ -9,7 +8,7 @@ use crate::codes::{Refusal, curand};
 use crate::driver::{Answer, Driver, Generator, ask_memory, export, give};
 use crate::settings::settings;
 
-/// The bits of a place in a seed's sequence: the finaliser of SplitMix64.
+/// Random bits at an index: the finaliser of SplitMix64.
 fn bits(seed: u64, place: u64) -> u64 {
     let mut x = seed.wrapping_add((place + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -17,12 +16,12 @@ fn bits(seed: u64, place: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Above 0 and at most 1, as cuRAND's are, in steps that f32 holds.
+/// In (0, 1], like cuRAND's, in steps that f32 holds.
 fn uniform(seed: u64, place: u64) -> f64 {
     ((bits(seed, place) >> 40) + 1) as f64 / f64::from(1 << 24)
 }
 
-/// Mean 0, deviation 1: Box and Muller's, one of a pair.
+/// Standard normal by Box-Muller, using one of each pair.
 fn normal(seed: u64, place: u64) -> f64 {
     let (radius, angle) = (uniform(seed, place & !1), uniform(seed, place | 1) * std::f64::consts::TAU);
     (-2.0 * radius.ln()).sqrt() * if place & 1 == 0 { angle.cos() } else { angle.sin() }
@@ -34,7 +33,6 @@ fn generator(driver: &mut Driver, handle: usize) -> Result<&mut Generator, Refus
     })
 }
 
-/// Fills `count` numbers of `T` on the generator's stream.
 fn fill<T: 'static>(
     driver: &mut Driver,
     handle: usize,
@@ -64,7 +62,7 @@ fn fill<T: 'static>(
     Ok(())
 }
 
-/// Normal numbers come in pairs, in cuRAND too.
+/// cuRAND generates normal numbers in pairs, so counts must be even.
 fn even(count: usize) -> Answer {
     if count.is_multiple_of(2) {
         return Ok(());
@@ -74,51 +72,46 @@ fn even(count: usize) -> Answer {
 }
 
 export! {
-    /// Makes a generator; all kinds are the same here.
+    /// Creates a generator; all kinds are the same here.
     fn curandCreateGenerator(to: *mut usize, _kind: c_int) Context |driver| {
         let handle = driver.new_handle();
         driver.generators.insert(handle, Generator::default());
         give(to, handle)
     }
 
-    /// Ends a generator.
     fn curandDestroyGenerator(handle: usize) Context |driver| {
         generator(driver, handle)?;
         driver.generators.remove(&handle);
         Ok(())
     }
 
-    /// Sets a generator's stream.
     fn curandSetStream(handle: usize, stream: usize) Context |driver| {
         driver.order.stream(stream, driver.here)?;
         generator(driver, handle)?.stream = stream;
         Ok(())
     }
 
-    /// Sets a generator's seed and begins anew.
+    /// Sets a generator's seed and restarts its sequence.
     fn curandSetPseudoRandomGeneratorSeed(handle: usize, seed: c_ulonglong) Context |driver| {
         let generator = generator(driver, handle)?;
         (generator.seed, generator.made) = (seed, 0);
         Ok(())
     }
 
-    /// Sets where in its sequence a generator goes on.
+    /// Sets a generator's offset in its sequence.
     fn curandSetGeneratorOffset(handle: usize, offset: c_ulonglong) Context |driver| {
         generator(driver, handle)?.made = offset;
         Ok(())
     }
 
-    /// Uniform numbers in f32.
     fn curandGenerateUniform(handle: usize, to: *mut f32, count: usize) Context |driver| {
         fill(driver, handle, to, count, "curandGenerateUniform", |seed, place| uniform(seed, place) as f32)
     }
 
-    /// Uniform numbers in f64.
     fn curandGenerateUniformDouble(handle: usize, to: *mut f64, count: usize) Context |driver| {
         fill(driver, handle, to, count, "curandGenerateUniformDouble", uniform)
     }
 
-    /// Normal numbers in f32.
     fn curandGenerateNormal(handle: usize, to: *mut f32, count: usize, mean: f32, deviation: f32)
         Context |driver|
     {
@@ -128,7 +121,6 @@ export! {
         })
     }
 
-    /// Normal numbers in f64.
     fn curandGenerateNormalDouble(handle: usize, to: *mut f64, count: usize, mean: f64, deviation: f64)
         Context |driver|
     {

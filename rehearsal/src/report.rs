@@ -1,4 +1,4 @@
-//! The counts of a profiler, as a table (`REHEARSAL_STATS`) and as JSON (`REHEARSAL_REPORT`).
+//! Profile counters, as a table (`REHEARSAL_STATS`) and as JSON (`REHEARSAL_REPORT`).
 
 use std::fmt::Write;
 
@@ -7,17 +7,17 @@ use crate::faults::Faults;
 use crate::memory::Usage;
 use crate::order;
 
-/// The contents of a report.
+/// Contents of a report.
 pub struct Report<'a> {
     /// Launches, products and copies.
     pub counts: &'a Counts,
     /// Synchronisations and events.
     pub waits: order::Counts,
-    /// Calls, and those that were made to fail.
+    /// Call counts and injected failures.
     pub faults: &'a Faults,
-    /// The memory of each card.
+    /// Memory of each device.
     pub devices: &'a [Usage],
-    /// Uses of memory that nothing orders.
+    /// Number of unordered memory uses.
     pub unordered: u64,
 }
 
@@ -31,7 +31,7 @@ fn moves(counts: &Counts) -> [(&'static str, Moved); 5] {
     ]
 }
 
-/// The table.
+/// As a table.
 pub fn table(report: &Report) -> String {
     let mut out = String::from("counts\n");
     let mut line = |text: String| {
@@ -69,7 +69,7 @@ pub fn table(report: &Report) -> String {
     out
 }
 
-/// The JSON.
+/// As JSON.
 pub fn json(report: &Report) -> String {
     let object = |fields: Vec<(String, String)>| {
         let fields: Vec<_> =
@@ -130,7 +130,7 @@ pub fn json(report: &Report) -> String {
     format!("{{\n{}\n}}\n", fields.join(",\n"))
 }
 
-/// A JSON string. Kernels' names come from PTX and need little.
+/// A JSON string. Kernel names come from PTX and need little escaping.
 fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {

@@ -7,18 +7,18 @@ use crate::memory::{Place, memory};
 use crate::schedule::{self, stop_kernel};
 use crate::stop;
 
-/// A text of a kernel.
+/// Reads a text of a kernel.
 ///
 /// # Safety
-/// It is one.
+/// `at` is a C string.
 pub(crate) unsafe fn text(at: *const c_char) -> String {
     if at.is_null() { String::new() } else { unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned() }
 }
 
-/// Checks an access to global or generic memory; does not return if it is wrong.
+/// Checks an access to global or generic memory; does not return on a bad one.
 ///
 /// # Safety
-/// `thread` and its block are those that run, and `seen` is the instruction's own.
+/// `thread` and its block are running, and `seen` belongs to the instruction.
 pub unsafe extern "C" fn rehearsal_access(
     thread: *mut Thread,
     address: u64,
@@ -64,17 +64,17 @@ pub unsafe extern "C" fn rehearsal_access(
         bounds
     };
     match bounds {
-        // The line names the kernel already. SAFETY: as above.
+        // The message already names the kernel. SAFETY: as above.
         Err(why) => stop::fault(&format!("{why}{}", schedule::place(&unsafe { text(at) }))),
-        // SAFETY: `seen` is the instruction's own, and this thread of the host's.
+        // SAFETY: `seen` belongs to the instruction and to this host thread.
         Ok((from, to)) => unsafe { seen.write(Seen { from, to }) },
     }
 }
 
-/// Notes a use of global memory, or a fence; does not return if it races with another.
+/// Records a use of global memory, or a fence; does not return on a race.
 ///
 /// # Safety
-/// `thread` and its block are those that run, alone of their launch.
+/// `thread` and its block are running, alone in their launch.
 pub unsafe extern "C" fn rehearsal_note(
     thread: *mut Thread,
     address: u64,
@@ -91,10 +91,10 @@ pub unsafe extern "C" fn rehearsal_note(
     }
 }
 
-/// Stops the program: what is wrong, and the instruction.
+/// Stops the program with a message and the instruction.
 ///
 /// # Safety
-/// Both are texts.
+/// Both are C strings.
 pub unsafe extern "C" fn rehearsal_stop(what: *const c_char, at: *const c_char) -> ! {
     // SAFETY: the caller vouches for them.
     let (what, at) = unsafe { (text(what), text(at)) };

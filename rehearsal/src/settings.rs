@@ -1,13 +1,12 @@
-//! The settings, all from the environment, read once at the first call. Everything else asks [`settings`]; a
-//! value that is not understood ends the program before anything runs, for a rehearsal under other settings
-//! than meant proves nothing.
+//! Settings from the environment, read once at the first call through [`settings`]. An invalid value ends the program before anything
+//! runs: a rehearsal under unintended settings proves nothing.
 
 use std::sync::OnceLock;
 
 use crate::console;
 use crate::faults::{Alteration, Plan};
 
-/// Every variable with its values and meaning; the README's table says the same.
+/// Every variable with its values and meaning; the README's table repeats it.
 pub const VARIABLES: [(&str, &str); 16] = [
     ("REHEARSAL_DEVICES", "1 to 8: how many cards there are (1)"),
     ("REHEARSAL_MEMORY", "bytes of each card: 80GiB, 8GB, 500000000 (80GiB)"),
@@ -33,54 +32,53 @@ pub const VARIABLES: [(&str, &str); 16] = [
     ),
 ];
 
-/// The most cards there can be.
+/// Maximum number of devices.
 pub const MOST_DEVICES: usize = 8;
-/// The most memory that a card can have.
+/// Maximum memory of a device, in bytes.
 pub const MOST_MEMORY: u64 = 2 << 40;
 
-/// Everything that can be set.
+/// All settings.
 pub struct Settings {
-    /// How many cards there are.
+    /// Number of devices.
     pub devices: usize,
-    /// Bytes of each.
+    /// Memory per device, in bytes.
     pub memory: u64,
     /// Compute capability, major and minor.
     pub compute_cap: (i32, i32),
-    /// Whether work waits in its stream until something needs it.
+    /// Keep work queued until something needs it.
     pub asynchronous: bool,
-    /// Whether races are looked for.
+    /// Detect races.
     pub races: bool,
-    /// Whether anything is computed.
+    /// Run kernels and products.
     pub arithmetic: bool,
-    /// Threads that share the blocks of a kernel and the tiles of a product.
+    /// Host threads for kernels and products.
     pub threads: usize,
     /// Folder of compiled kernels.
     pub cache: std::path::PathBuf,
-    /// File that gets the counts as JSON.
+    /// Output file of the JSON report.
     pub report: Option<std::path::PathBuf>,
-    /// Whether the counts are printed.
+    /// Print the counts.
     pub stats: bool,
-    /// Whether every call is printed.
+    /// Print every call.
     pub trace: bool,
-    /// Whether complaints come with the caller's backtrace.
+    /// Print the caller's backtrace with each fault.
     pub backtrace: bool,
-    /// Whether the first unordered use ends the program.
+    /// End the program at the first unordered use.
     pub stop_at_unordered: bool,
-    /// The calls that are to fail.
+    /// Calls to fail.
     pub fail: Vec<Plan>,
-    /// The kernel that is to be compiled wrongly.
+    /// Kernel to compile wrongly.
     pub alter: Option<Alteration>,
 }
 
-/// The settings of this process.
+/// Settings of this process.
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS
         .get_or_init(|| read(&|name| std::env::var(name).ok()).unwrap_or_else(|why| console::refuse(&why)))
 }
 
-/// Reads the settings through `var`, the environment or a test's stand-in for it. The error is a line for the
-/// person.
+/// Reads the settings through `var`, the environment or a test's replacement. The error is a message for the user.
 fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.filter(|name| name.starts_with("REHEARSAL_")) {
@@ -148,7 +146,7 @@ fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Settings, String> {
     })
 }
 
-/// `8GB`, `8GiB`, `8000000000`: powers of ten and of two, as disks and memory are labelled.
+/// `8GB`, `8GiB`, `8000000000`: decimal and binary units.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

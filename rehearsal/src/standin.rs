@@ -1,5 +1,5 @@
-//! Functions that libraries of kernels call: `rehearsal_enqueue` of `kernel/standin.h`, for their stand-ins; and cudart's
-//! registration of static kernels, which happens before `main` in every program that links some, even if it launches none.
+//! Functions called by kernel libraries: `rehearsal_enqueue` of `kernel/standin.h` for their stand-ins, and cudart's registration of
+//! static kernels, which runs before `main` in every program that links some.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn rehearsal_enqueue(
         }
         let op = driver.order.begin(stream, what);
         driver.counts.launches.entry(name).or_default().calls += 1;
-        // In units of 16 bytes, so that whatever the data is stays aligned.
+        // In 16-byte units, to keep any data aligned.
         let mut data_copy = vec![0_u128; data_bytes.div_ceil(16)];
         // SAFETY: the copy is at least as long.
         unsafe {
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn rehearsal_enqueue(
                 Ok(())
             });
             if settings().arithmetic {
-                // SAFETY: the caller vouches for its function, which is given a copy of its own data.
+                // SAFETY: the caller vouches for its function, which gets a copy of its own data.
                 driver::execute(then, name, here, || unsafe { work(data_copy.as_mut_ptr().cast()) });
             }
         });
@@ -65,18 +65,18 @@ pub unsafe extern "C" fn rehearsal_enqueue(
     })
 }
 
-/// Registers static kernels; they are launched by nobody, so a place to point at is enough.
+/// Registers static kernels. Nothing launches them, so any valid address serves as the handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFatBinary(_binary: *const c_void) -> *mut *mut c_void {
     static PLACE: AtomicU64 = AtomicU64::new(0);
     PLACE.as_ptr().cast()
 }
 
-/// Ends the registration.
+/// Ends a registration.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFatBinaryEnd(_place: *mut *mut c_void) {}
 
-/// Takes it back, at exit.
+/// Unregisters, at exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaUnregisterFatBinary(_place: *mut *mut c_void) {}
 
@@ -110,11 +110,11 @@ pub extern "C" fn __cudaRegisterVar(
 ) {
 }
 
-/// The functions of cudart that the launchers of static kernels name. Nobody calls those launchers, for such
-/// kernels cannot run here; if somebody does, the program ends with the function's name.
+/// cudart functions used by the launchers of static kernels. Such kernels cannot run here; a call ends the program with the function's
+/// name.
 macro_rules! absent {
     ($($name:ident)*) => {$(
-        /// Not there: ends the program.
+        /// Not implemented: ends the program.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> ! {
             stop::fault(concat!(

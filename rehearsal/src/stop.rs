@@ -1,15 +1,15 @@
-//! Faults of the program under rehearsal: one line on stderr, with the caller's backtrace if the settings ask for it,
-//! and the exit status [`FAULT`], which no other end of a program has by accident.
+//! Faults of the program under rehearsal: one line on stderr, optionally with the caller's backtrace, and the distinctive exit status
+//! [`FAULT`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::console::{exit, say};
 use crate::settings::settings;
 
-/// The exit status of a program in which the rehearsal found a fault.
+/// Exit status after a fault.
 pub const FAULT: i32 = 86;
 
-/// Prints one line, and the caller's backtrace if the settings ask for it.
+/// Prints one line, with the caller's backtrace if enabled.
 pub fn complain(line: &str) {
     say(line);
     if settings().backtrace {
@@ -17,11 +17,11 @@ pub fn complain(line: &str) {
     }
 }
 
-/// Ends the program because of a fault in it. There is no report: the call that found the fault never ends.
+/// Ends the program because of a fault. Writes no report: the faulting call never returns.
 pub fn fault(line: &str) -> ! {
     static STOPPING: AtomicBool = AtomicBool::new(false);
     if STOPPING.swap(true, Ordering::SeqCst) {
-        // Another thread is already ending the program; its fault is the one to be read.
+        // Another thread is already reporting its fault; let it finish.
         loop {
             std::thread::park();
         }

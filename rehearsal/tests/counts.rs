@@ -1,5 +1,4 @@
-//! What the rehearsal counts, the calls it makes fail, and its settings, as a program and its environment see
-//! them.
+//! Counters, injected failures and settings, as a program and its environment see them.
 
 mod card;
 
@@ -7,12 +6,11 @@ use std::ffi::c_void;
 
 use card::*;
 
-/// A file of this test's own for the report.
 fn report(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("rehearsal-{name}-{}.json", std::process::id()))
 }
 
-/// A number of the report, by the line it stands in and its name there. The report has a field a line.
+/// A value of the report, by its line and field name. The report has one field per line.
 fn number(json: &str, line: &str, name: &str) -> u64 {
     let line = json.lines().find(|text| text.trim_start().starts_with(&format!("\"{line}\":"))).unwrap_or("");
     let after = line.split(&format!("\"{name}\": ")).nth(1).unwrap_or("");
@@ -27,7 +25,7 @@ fn everything_is_counted() {
         let card = Card::new(0);
         let first = card.upload(&[1_u8; 1000], 0);
         let second = card.upload(&[1_u8; 24], 0);
-        // SAFETY: no pointers of the host, and those of live values.
+        // SAFETY: no host pointers except those of live values.
         unsafe {
             ok(cuMemcpyDtoDAsync_v2(first, second, 24, 0));
             ok(cuMemsetD8Async(first, 0, 10, 0));
@@ -53,7 +51,7 @@ fn everything_is_counted() {
     assert!(json.contains("\"on_device\": {\"calls\": 1, \"bytes\": 24}"), "{json}");
     assert!(json.contains("\"fills\": {\"calls\": 1, \"bytes\": 10}"), "{json}");
     assert!(json.contains("\"gemm f32\": {\"calls\": 1, \"flops\": 24"), "{json}");
-    // 1000 bytes hold two granules of 512, 24 and 48 bytes one each.
+    // 1000 bytes take two granules of 512; 24 and 48 bytes take one each.
     assert_eq!((of("devices", "peak_bytes"), of("devices", "peak_asked_bytes")), (2048, 1072));
     assert_eq!((of("devices", "live_bytes"), of("devices", "allocations")), (48, 3));
     assert_eq!((of("synchronisations", "synchronisations"), of("event_records", "event_records")), (1, 1));
@@ -75,14 +73,14 @@ fn a_call_can_be_made_to_fail_and_some_failures_last() {
             assert_eq!(cuMemAllocAsync(&raw mut other, 8, 0), OUT_OF_MEMORY);
             ok(cuMemAllocAsync(&raw mut other, 8, 0));
             assert_eq!(cuStreamSynchronize(0), LAUNCH_FAILED);
-            // The device is lost: every call answers so from now on, cuBLAS in its own way.
+            // The device is lost: every later call returns this error, cuBLAS its own.
             assert_eq!(cuStreamSynchronize(0), LAUNCH_FAILED);
             assert_eq!(cuMemFreeAsync(at, 0), LAUNCH_FAILED);
             let mut handle = 0;
             assert_eq!(cublasCreate_v2(&raw mut handle), 13);
         }
     });
-    // A plan that came to nothing is said, or a test of failures could pass by testing none.
+    // An unused plan is reported, so that a failure test cannot pass without failing anything.
     end.says(&["cuMemAlloc_v2:1 was never called so often"]);
 }
 
@@ -149,7 +147,7 @@ fn without_arithmetic_memory_is_counted_and_not_used() {
     let end = rehearse("without_arithmetic_memory_is_counted_and_not_used", &settings, || {
         let card = Card::new(0);
         let all: Vec<u64> = (0..6).map(|_| card.alloc(100 << 30, 0)).collect();
-        // SAFETY: no pointers of the host.
+        // SAFETY: no host pointers.
         unsafe { ok(cuMemsetD8Async(all[0], 1, 100 << 30, 0)) };
         assert_eq!(card.download::<u8>(all[5], 16, 0), [0; 16]);
         card.free(all[0], 0);

@@ -1,13 +1,11 @@
-//! Faults planted on purpose, each of which a card lets pass or answers with something unhelpful: the
-//! rehearsal finds them and says what and where. Beside each stands the same program without the fault, which
-//! must pass.
+//! Planted faults that a GPU lets pass or reports unhelpfully: the rehearsal finds them and says what and where. Beside each is the same
+//! program without the fault, which must pass.
 
 mod card;
 
 use card::*;
 
-/// Kernels of one line each. `copy`: `to[i] = from[i]` for i below n. `half_barrier`: only even threads come
-/// to the barrier.
+/// Small kernels. `copy`: `to[i] = from[i]` for i below n. `half_barrier`: only even threads reach the barrier.
 const PTX: &str = r"
 .version 7.0
 .target sm_80
@@ -112,7 +110,7 @@ fn a_write_one_past_the_end_is_found() {
 #[test]
 fn the_allocation_behind_is_not_reached_by_accident() {
     for bytes in ["512", "65536", "1048576"] {
-        // The size reaches the process as a setting that changes nothing else.
+        // The size reaches the process through an otherwise unused setting.
         let size: usize = bytes.parse().unwrap_or_default();
         let cap = format!("{size}.0");
         let settings = [("REHEARSAL_COMPUTE_CAP", cap.as_str())];
@@ -166,7 +164,7 @@ fn many_blocks_are_shared_by_threads_of_the_host() {
 #[test]
 fn a_misaligned_access_and_a_null_pointer_are_found() {
     let name = "a_misaligned_access_and_a_null_pointer_are_found";
-    // The process tells the two cases apart by a setting that changes nothing else.
+    // An otherwise unused setting selects the case in the process.
     for (threads, part) in [("1", "misaligned"), ("2", "neither device memory nor the block's own")] {
         let end = rehearse(name, &[("REHEARSAL_THREADS", threads)], || {
             let misaligned = std::env::var("REHEARSAL_THREADS").is_ok_and(|threads| threads == "1");
@@ -390,7 +388,7 @@ fn a_kernel_is_compiled_with_another_text_where_that_is_asked() {
         })
     };
     altered("copy: ld.global.f32 %f1, [%rd6]; => mov.f32 %f1, 0f40800000;").is_clean();
-    // What another kernel has is not its own.
+    // Text of another kernel is not this kernel's.
     let end = altered("copy: shfl.sync.idx.b32 => shfl.sync.up.b32");
     assert_eq!(end.status, Some(2), "{}", end.stderr);
     assert!(end.stderr.contains("REHEARSAL_ALTER: copy has no `shfl.sync.idx.b32`"), "{}", end.stderr);

@@ -1,5 +1,5 @@
-//! Streams, events and the two cards: what nothing orders is found, what is ordered is not complained of, and
-//! asynchronous mode runs work as late as CUDA may.
+//! Streams, events and two devices: unordered uses are detected, ordered ones are not reported, and asynchronous mode runs work as late as
+//! CUDA allows.
 
 mod card;
 
@@ -11,7 +11,7 @@ const BOTH: [&[(&str, &str)]; 2] = [&[], &[ASYNC]];
 const BYTES: usize = 64;
 
 fn fill(at: u64, value: u8, stream: usize) {
-    // SAFETY: no pointer of the host.
+    // SAFETY: no host pointers.
     unsafe { ok(cuMemsetD8Async(at, value, BYTES, stream)) }
 }
 
@@ -135,8 +135,8 @@ fn the_per_thread_stream_is_the_current_contexts_and_the_threads_own() {
         fill(there, 1, 2);
         let zero = Card::new(0);
         let here = zero.alloc(BYTES, 2);
-        // The handle is the same and the stream is another: device 0's.
-        // SAFETY: no pointers of the host.
+        // The same handle is another stream here: device 0's.
+        // SAFETY: no host pointers.
         unsafe { ok(cuMemcpyPeerAsync(here, zero.context, there, one.context, BYTES, 2)) };
     });
     end.is_fault(&["unordered streams: cuMemcpyPeerAsync", "of device 0 reads", "of device 1 writes"]);
@@ -188,7 +188,7 @@ fn queued_work_waits_for_whoever_needs_it() {
         let at = card.alloc(BYTES, a);
         card.synchronise(a);
         fill(at, 1, a);
-        // Nothing makes a's work happen before b reads: b sees memory that nobody wrote.
+        // Nothing forces a's work before b's read: b sees uninitialised memory.
         assert_eq!(card.download::<u8>(at, BYTES, b), [0xFF; BYTES]);
         card.synchronise(a);
         assert_eq!(card.download::<u8>(at, BYTES, b), [1; BYTES]);
@@ -232,7 +232,7 @@ fn an_event_is_ready_when_its_work_has_run() {
         // SAFETY: handles only.
         unsafe {
             assert_eq!(cuEventQuery(event), NOT_READY);
-            // Who asks again and again is not left waiting.
+            // Polling terminates.
             assert_eq!(cuEventQuery(event), 0);
         }
     });

@@ -1,4 +1,4 @@
-//! The door for branches: what it refuses, and that branches do not touch each other.
+//! Attention over branches: rejected calls, and independence of the branches.
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{NoObserver, SPLIT_K, Site, run};
@@ -14,7 +14,7 @@ fn some(seed: f32, shape: (usize, usize, usize)) -> Tensor {
     Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
 }
 
-/// Queries, shared keys and values, and tails of these lengths.
+/// Queries, shared keys and values, and per-branch tails of these lengths.
 fn call(base: usize, tails: &[usize]) -> (Tensor, Tensor, Tensor, Vec<(Tensor, Tensor)>) {
     let own = |(i, &l): (usize, &usize)| {
         let seed = 100.0 * i as f32;
@@ -38,7 +38,7 @@ fn a_branch_sees_the_shared_keys_and_its_own_as_one_sequence() {
         for (first_key, window) in [(0, None), (0, Some(30)), (11, Some(base + 400))] {
             let (q, k, v, own) = call(base, &tails);
             let site = Site { first_key, window, ..site(first_key + base, D) };
-            // Keys that begin late are only for what sees no earlier ones.
+            // A late `first_key` is valid only if no row sees earlier keys.
             if first_key > 0 && base + tails.iter().min().unwrap() < base + 400 {
                 assert!(run_branches(&q, &k, &v, &own, &site, &[], &mut []).is_err());
                 continue;

@@ -1,5 +1,5 @@
-//! Decoding copies neither the cache nor a weight: no allocation is that large. Of a card the table of docs/gpu.md says the same, by
-//! the kernels and copies of a generated token.
+//! Decoding copies neither the KV cache nor a weight: no allocation is that large. docs/gpu.md has the CUDA counterpart, the kernels and
+//! copies per generated token.
 
 use candle_core::{DType, Device};
 use palimpsest_core::attention::NoObserver;
@@ -17,7 +17,7 @@ fn a_token_is_decoded_without_a_copy_of_the_cache_or_of_a_weight() {
         let decoder = OpenModel::open(&[fixture(name)]).unwrap().load(&Device::Cpu, DType::F32).unwrap();
         let mut cache = decoder.cache(tokens.len()).unwrap();
         decoder.fill_cache(&tokens[..before], &mut cache, &mut NoObserver).unwrap();
-        // The first one finds tables and buffers to be made once.
+        // The first token creates tables and buffers.
         let mut decode = |token| decoder.forward(&[token], 1, &mut cache, Phase::Decode, &mut NoObserver);
         decode(tokens[before]).unwrap();
         let (hidden, largest) = largest_of(|| decode(tokens[before + 1]));
@@ -26,7 +26,7 @@ fn a_token_is_decoded_without_a_copy_of_the_cache_or_of_a_weight() {
         for attention in attentions.filter(|a| a.window.is_none()) {
             let keys = attention.kv_heads * before * attention.head_dim * DType::F32.size_in_bytes();
             assert!(largest < keys / 2, "{name}: {largest} bytes at once, keys are {keys}");
-            // A score for each head and key is the most that there is.
+            // The largest buffer: one score per head and key.
             let scores = attention.heads * (before + 2) * DType::F32.size_in_bytes();
             assert!(largest <= scores, "{name}: {largest} bytes at once, scores are {scores}");
         }

@@ -1,4 +1,4 @@
-//! The implicit attention of the gated delta rule against its definition.
+//! Implicit attention of the gated delta rule against its definition.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ const KEY_HEADS: usize = 2;
 const VALUE_HEADS: usize = 6;
 const KEY_DIM: usize = 12;
 
-/// What a chunk of a linear-attention layer shows an observer.
+/// Inputs that a linear-attention layer passes to an observer.
 struct Layer {
-    /// (l, key_heads, key_dim), not normalised.
+    /// (l, key_heads, key_dim), unnormalised
     q: Tensor,
     k: Tensor,
     /// (l, value_heads)
@@ -25,11 +25,11 @@ struct Layer {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    /// Decays and strengths as models have them.
+    /// Realistic decays and strengths.
     Plain,
-    /// Nothing is forgotten, everything is written, and three tokens in four have the same key.
+    /// No decay, full writes, and three tokens in four share a key.
     RepeatedKeys,
-    /// Log decays of -30, -1e-6 and in between, strengths of almost 0 and 1.
+    /// Log decays from -30 to -1e-6, strengths near 0 and near 1.
     Extreme,
 }
 
@@ -37,7 +37,7 @@ const KINDS: [Kind; 3] = [Kind::Plain, Kind::RepeatedKeys, Kind::Extreme];
 
 impl Layer {
     fn new(kind: Kind, l: usize) -> Self {
-        // The attention inputs' numbers serve as well: q is (l, heads, d) there, too.
+        // Reuses the attention inputs: their q is (l, heads, d) as well.
         let qk = Inputs::new(l, 0, (2 * KEY_HEADS, 1), KEY_DIM);
         let gb = Inputs::new(l, 7, (2 * VALUE_HEADS, 1), 1);
         let width = KEY_HEADS * KEY_DIM;
@@ -47,7 +47,7 @@ impl Layer {
             let repeated = kind == Kind::RepeatedKeys && k.len() / width % 4 != 3;
             k.extend(if repeated { &qk.q[width..2 * width] } else { &row[width..] });
         }
-        // From -1 to 1.
+        // In [-1, 1].
         let (mut g, mut beta) = (Vec::<f32>::new(), Vec::<f32>::new());
         for row in gb.q.chunks_exact(2 * VALUE_HEADS) {
             g.extend(row[..VALUE_HEADS].iter().map(|x| x / 3.0));
@@ -75,7 +75,7 @@ impl Layer {
         }
     }
 
-    /// Shows the observer the tokens `tokens`, cut into chunks of `chunk`, if it wants them.
+    /// Shows the observer `tokens` in chunks of `chunk`, if it wants the layer.
     fn show(&self, layer: usize, chunk: usize, observer: &mut MassObserver, tokens: Range<usize>) {
         for start in tokens.clone().step_by(chunk) {
             let part = |x: &Tensor| x.narrow(0, start, chunk.min(tokens.end - start)).unwrap();
@@ -87,7 +87,7 @@ impl Layer {
         }
     }
 
-    /// The definition: for each value head and each row of `rows`, the weights a_ts for s = 0..=t, in f64.
+    /// Reference: per value head and row of `rows`, the weights a_ts for s = 0..=t, in f64.
     fn weights(&self, rows: &Span) -> Vec<Vec<Vec<f64>>> {
         let unit = |x: &Tensor| -> Vec<Vec<f64>> {
             let unit = |x: &[f32]| {
@@ -115,7 +115,7 @@ impl Layer {
         (0..VALUE_HEADS).map(|h| rows.range().map(|t| row(h, t)).collect()).collect()
     }
 
-    /// The definition of signed sums and shares, [heads][rows][keys] each.
+    /// Reference signed sums and shares, each [heads][rows][keys].
     fn defined(&self, rows: &[Span], keys: &[Span]) -> (Vec<f64>, Vec<f64>) {
         let (mut signed, mut shares) = (Vec::new(), Vec::new());
         let of_all: Vec<_> = rows.iter().map(|row| self.weights(row)).collect();
@@ -149,7 +149,7 @@ fn spans(ranges: &[(&str, Range<usize>)]) -> Vec<Span> {
     ranges.iter().map(|(label, range)| Span::new(*label, range.clone())).collect()
 }
 
-/// Key spans that tile, overlap, leave a gap, hold one token or none, over 300 tokens.
+/// Key spans that tile, overlap, leave a gap, hold one token or are empty, over 300 tokens.
 fn keys() -> Vec<Span> {
     spans(&[
         ("bos", 0..1),
@@ -162,7 +162,7 @@ fn keys() -> Vec<Span> {
     ])
 }
 
-/// Row spans that overlap, cross chunk and block borders, begin at the first token, and one of a single row.
+/// Row spans that overlap, cross chunk and block borders, start at the first token, and one single row.
 fn rows() -> Vec<Span> {
     spans(&[("first", 0..5), ("new", 90..200), ("within", 120..131), ("one", 192..193), ("query", 280..300)])
 }
@@ -206,7 +206,7 @@ fn the_cut_into_chunks_changes_no_bit() {
 
 #[test]
 fn many_rows_and_many_keys_are_walked_in_parts_that_make_the_whole() {
-    // More rows and more keys than go together.
+    // More rows and keys than one block holds.
     let layer = Layer::new(Kind::Plain, 1700);
     let rows = spans(&[("rows", 1020..1690)]);
     let keys = spans(&[("a", 0..600), ("b", 600..1100), ("c", 1100..1700)]);
@@ -281,10 +281,10 @@ fn keys_of_half_precision_models_are_kept_without_loss() {
     }
 }
 
-/// The rows and keys of an observer.
+/// Row spans and key spans of an observer.
 type RowsAndKeys = (Vec<Span>, Vec<Span>);
 
-/// Two continuations of one prefix of 200 tokens: spans and rows of each, and the rows that both have before.
+/// Two continuations of one prefix of 200 tokens: key spans, rows of each, and rows shared in the prefix.
 fn continuations() -> (Vec<Span>, [RowsAndKeys; 2]) {
     let before = spans(&[("bos", 0..1), ("old", 1..120), ("new", 120..190)]);
     let new = before[2].clone().with_role("new");
@@ -335,7 +335,7 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
     let nothing_after = MassObserver::new(before, keys, 300).unwrap();
     assert_eq!(shared.fork(&nothing_after, 200).unwrap().finish().unwrap(), shared.finish().unwrap());
 
-    // An observer that begins in the middle of a prompt says so.
+    // An observer that starts in the middle of a prompt reports it.
     let mut late = after;
     let part = |x: &Tensor| x.narrow(0, 64, 64).unwrap();
     let site = DeltaSite { layer: 3, offset: 64, ..DeltaSite::default() };
@@ -353,7 +353,7 @@ fn nothing_is_wanted_after_the_last_row_and_what_is_wanted_ends_there() {
     assert!(wants(&observer, 0) && wants(&observer, 9) && !wants(&observer, 10));
     assert!(wants(&observer.keeping(20), 19));
     assert!(!wants(&MassObserver::new(vec![], vec![], 300).unwrap(), 0));
-    // A chunk may go on after the last row.
+    // A chunk may extend past the last row.
     let mut whole = MassObserver::new(rows()[..2].to_vec(), keys(), 300).unwrap();
     let mut cut = whole.clone();
     let layer = Layer::new(Kind::Plain, 300);

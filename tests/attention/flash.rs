@@ -1,28 +1,28 @@
-//! FlashAttention on CUDA against the definition: on a card, or on the rehearsal with `scripts/flash_check.sh --run`, where
-//! a plain implementation stands behind the C function, so that what is tested is how it is called.
+//! FlashAttention on CUDA against the definition: on a GPU, or on the rehearsal with `scripts/flash_check.sh --run`, where a plain
+//! implementation replaces the C function, so that only the call is tested.
 
 use candle_core::{DType, Device, Result, Tensor};
 use palimpsest_core::attention::{NoObserver, Site, run};
 
 use super::{Inputs, apart, bits, numbers, site};
 
-/// The widths that the released models have, and 80 and 96, which the kernels pad.
+/// Head dims of the released models, and 80 and 96, which the kernels pad.
 const WIDTHS: [usize; 5] = [64, 80, 96, 128, 256];
 
-/// The largest relative error of one rounding.
+/// Largest relative rounding error.
 fn rounding(dtype: DType) -> f64 {
     if dtype == DType::BF16 { 2f64.powi(-9) } else { 2f64.powi(-12) }
 }
 
-/// Weights and results are rounded once each, relative to values that are at most 1.7; sums are in f32. Weights below 6e-5
-/// are subnormal in f16, where 1,000 of them round by 3e-5 together.
+/// Weights and results are rounded once each, relative to values of at most 1.7; sums are in f32. Weights below 6e-5 are subnormal in f16,
+/// where 1,000 of them round by 3e-5 together.
 fn tolerance(dtype: DType) -> f64 {
     2.0 * 1.7 * rounding(dtype) + 1e-4
 }
 
-/// Inputs that are numbers of `dtype`, and the same as tensors on the device.
+/// Inputs rounded to `dtype`, also as tensors on the device.
 fn on_device(inputs: &mut Inputs, dtype: DType) -> Result<[Tensor; 3]> {
-    // The program's own way to open a card: a stream that is ordered with no other.
+    // Opens the device as the program does: with a non-blocking stream.
     let device = &Device::new_cuda_with_stream(0)?;
     let [q, k, v] = inputs.tensors().map(|tensor| tensor.to_dtype(dtype).unwrap());
     let rounded = |tensor: &Tensor| numbers(&tensor.to_dtype(DType::F32).unwrap());
@@ -79,7 +79,7 @@ fn the_scale_is_the_sites_own() -> Result<()> {
     check(20, 30, (4, 2), 128, |site| site.scale = 0.3)
 }
 
-/// `tensor` (kv_heads, n, d) as rows `from..` of a cache of `capacity` rows a head, the rest of which is NaN.
+/// `tensor` (kv_heads, n, d) as rows `from..` of a cache with `capacity` rows per head; the rest is NaN.
 fn in_cache(tensor: &Tensor, capacity: usize, from: usize) -> Result<Tensor> {
     let (kv_heads, n, d) = tensor.dims3()?;
     let cache = (Tensor::ones((kv_heads, capacity, d), tensor.dtype(), tensor.device())? * f64::NAN)?;
@@ -109,7 +109,7 @@ fn a_layer_that_dropped_the_keys_outside_its_window_gives_the_same() -> Result<(
     site.first_key = offset + 1 - window;
     let kept = |tensor: &Tensor| tensor.narrow(1, site.first_key, l + window - 1);
     let some = run(&q, &kept(&k)?, &kept(&v)?, &site, &mut NoObserver)?;
-    // The kernels cut keys into blocks from the first on, so the sums may be taken in another order.
+    // The kernels block keys from the first one, so the summation order may differ.
     let difference = apart(
         &numbers(&on_host(&some)?),
         &numbers(&on_host(&all)?).into_iter().map(f64::from).collect::<Vec<_>>(),
@@ -124,7 +124,7 @@ fn queries_may_be_views_too() -> Result<()> {
     let [q, k, v] = on_device(&mut Inputs::new(l, offset, (heads, 2), d), DType::F16)?;
     let site = site(offset, d);
     let own = bits(&on_host(&run(&q, &k, &v, &site, &mut NoObserver)?)?);
-    // Rows of a wider projection; heads before rows; and numbers of a head that do not lie side by side.
+    // Strided inputs: rows of a wider projection, heads before rows, and a non-contiguous head dim.
     let wide = Tensor::cat(&[&q, &q, &q], 1)?.narrow(1, heads, heads)?;
     let heads_first = q.transpose(0, 1)?.contiguous()?.transpose(0, 1)?;
     let apart = q.transpose(1, 2)?.contiguous()?.transpose(1, 2)?;

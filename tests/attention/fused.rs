@@ -1,5 +1,5 @@
-//! Our own attention kernels on CUDA behind the door: on a card, or on the pretend device with `scripts/kernels_check.sh`, where
-//! kernels can be compiled wrongly on purpose too.
+//! Our CUDA attention kernels through the dispatcher: on a GPU, or on the pretend device with `scripts/kernels_check.sh`, which can also
+//! compile kernels wrongly on purpose.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,15 +9,15 @@ use palimpsest_core::attention::{AttentionKernel, Event, Observer, Point, Sinks,
 
 use super::{Inputs, apart, numbers, run_branches, sinks, site};
 
-/// Weights and results are rounded once each, relative to values that are at most 1.7; sums are in f32.
+/// Weights and results are rounded once each, relative to values of at most 1.7; sums are in f32.
 fn tolerance(dtype: DType) -> f64 {
     2.0 * 1.7 * if dtype == DType::BF16 { 2f64.powi(-9) } else { 2f64.powi(-12) } + 1e-4
 }
 
-/// Weights are never rounded to the dtype before they are summed.
+/// Weights are not rounded to the dtype before they are summed.
 const MASSES: f64 = 2e-5;
 
-/// Asks for the sums of a branch between borders, and keeps them.
+/// Requests the sums of a branch between borders, and keeps them.
 struct Asks {
     borders: Option<Vec<usize>>,
     /// (heads, 1 + segments)
@@ -36,8 +36,7 @@ impl Observer for Asks {
     }
 }
 
-/// One query each of branches with tails of these lengths behind `base` shared keys, all numbers of `dtype`: as the definition
-/// has them, a sequence a branch.
+/// One query per branch, with tails of these lengths after `base` shared keys, rounded to `dtype`; one reference sequence per branch.
 fn branches(base: usize, tails: &[usize], heads: (usize, usize), d: usize, dtype: DType) -> Vec<Inputs> {
     let rounded =
         |numbers_of: &Tensor| numbers(&numbers_of.to_dtype(dtype).unwrap().to_dtype(DType::F32).unwrap());
@@ -100,7 +99,7 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
             let sinks =
                 at(base).sinks.map(|sinks| Sinks::new(sinks.logits().to_vec(), device)).transpose()?;
             let place = Site { sinks, kernel: AttentionKernel::Fused, ..at(base) };
-            // The second branch is not asked; borders are before, within and behind the window, and in the tail.
+            // The second branch requests nothing; borders lie before, within and after the window, and in the tail.
             let asks = |row: usize| Asks {
                 borders: (row != 1).then(|| {
                     let end = base + tails[row];
@@ -139,7 +138,7 @@ fn branches_with_borders_and_windows_equal_the_definition() -> Result<()> {
     Ok(())
 }
 
-/// Of a run of `trace` on the card: what it wrote, and its log.
+/// Output and log of a `trace` run on the device.
 fn traced(model: &str, kernel: &str, alter: Option<&str>, name: &str) -> (Vec<u8>, String) {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(model);
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fused-{name}.safetensors"));
@@ -176,7 +175,7 @@ fn a_wrong_kernel_is_found_before_it_is_used() {
         "rows_many_f16: ex2.approx.ftz.f32 => neg.ftz.f32",
         "rows_few_f16: ex2.approx.ftz.f32 => neg.ftz.f32",
         "rows_shares: ex2.approx.ftz.f32 => neg.ftz.f32",
-        // One constant: the sinks' log2(e) is 1.
+        // Replaces log2(e) in the sinks' term with 1.
         "attention_prefill_f16_64: 0f3FB8AA3B => 0f3F800000",
         "attention_join_f16: 0f3FB8AA3B => 0f3F800000",
     ] {
@@ -184,7 +183,7 @@ fn a_wrong_kernel_is_found_before_it_is_used() {
         assert!(log.contains(DISAGREE), "{alter}: {log}");
         assert!(found == right, "{alter}: other results than by products");
     }
-    // What is not checked is used as it is: the fault is one.
+    // The unchecked kernel is used as it is, so the fault shows.
     let (found, _) =
         traced(model, "fused", Some("attention_prefill_f16_64: 0f3FB8AA3B => 0f3F800000"), "unchecked");
     assert!(found != right);

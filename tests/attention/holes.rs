@@ -1,4 +1,4 @@
-//! Keys that are hidden from rows: every kernel leaves them out, and nothing else.
+//! Hidden keys: every kernel leaves out exactly these.
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{
@@ -12,8 +12,8 @@ use super::{Inputs, apart, bits, numbers, run_branches, sinks, site};
 
 const TOLERANCE: f64 = 1e-5;
 
-/// Holes of every kind for rows `offset..offset + l`: of some rows, of all to come, over whole blocks of keys and over parts of them,
-/// overlapping, without effect. The first key is left to all.
+/// Holes of every kind for rows `offset..offset + l`: for some rows, for all later rows, over whole and partial key blocks, overlapping,
+/// without effect. The first key stays visible.
 fn holes(l: usize, offset: usize) -> Vec<Hole> {
     let end = offset + l;
     vec![
@@ -30,8 +30,7 @@ fn tensor(values: &[f32], shape: (usize, usize, usize)) -> Tensor {
     Tensor::from_slice(values, shape, &Device::Cpu).unwrap()
 }
 
-/// The output, the sums over spans by the observer of a prompt, and for one row also those of the kernel that decodes, against
-/// the definition.
+/// Checks the output, the prefill observer's sums over spans, and for one row also the decode kernel's, against the definition.
 fn check(l: usize, offset: usize, heads: (usize, usize), d: usize, change: impl FnOnce(&mut Site)) {
     let inputs = Inputs::new(l, offset, heads, d);
     let (mut site, end) = (site(offset, d), offset + l);
@@ -82,7 +81,7 @@ fn hidden_keys_are_left_out_for_every_length_grouping_and_head_width() {
 fn windows_soft_caps_and_sinks_hold_for_what_is_not_hidden() {
     for (l, offset) in [(5, 40), (193, 60), (1, 1300), (64, 1000)] {
         let holes = || Holes::new(holes(l, offset));
-        // A window leaves some rows nothing but hidden keys, so these have a sink.
+        // A window may leave a row with hidden keys only, so these cases have a sink.
         for window in [None, Some(9), Some(300)] {
             check(l, offset, (8, 2), 12, |site| {
                 (site.holes, site.sinks, site.window) = (holes(), sinks(8), window);
@@ -147,7 +146,7 @@ fn half_precision_leaves_hidden_keys_out_too() {
     }
 }
 
-/// Takes the sums of one row's weights.
+/// Keeps the sums of one row's weights.
 struct Sums(Vec<usize>, Option<Vec<f64>>);
 
 impl Observer for Sums {
@@ -171,7 +170,7 @@ fn a_decoded_rows_sums_and_each_branchs_leave_out_what_is_hidden_from_it() {
             [(0, vec![3, 1, 9]), (SPLIT_K, vec![1, 40, 300]), (3 * SPLIT_K, vec![257, 2, 30])]
         {
             for (window, with_sinks) in [(None, false), (Some(290), true), (None, true)] {
-                // One sequence a branch, all of which begin alike.
+                // One sequence per branch; all share a prefix.
                 let longest = base + 300;
                 let mut all = Inputs::new(tails.len(), longest, (heads, kv_heads), d);
                 let round = |x: &mut Vec<f32>| {
@@ -184,7 +183,7 @@ fn a_decoded_rows_sums_and_each_branchs_leave_out_what_is_hidden_from_it() {
                 let of_branch = |nth: usize, l: usize| {
                     let position = base + l - 1;
                     Holes::new(match nth {
-                        // Across the border between what is shared and its own; nothing; several, itself among them.
+                        // A hole across the border of shared and own keys; none; several, one over the row itself.
                         0 => vec![Hole { rows: position..usize::MAX, keys: 1..base + l / 2 }],
                         1 => vec![Hole { rows: 0..position, keys: 0..9 }],
                         _ => vec![
@@ -193,7 +192,7 @@ fn a_decoded_rows_sums_and_each_branchs_leave_out_what_is_hidden_from_it() {
                         ],
                     })
                 };
-                // (kv_heads, from..to, d) of the whole; a branch's own are different ones for each.
+                // Part (kv_heads, from..to, d) of the whole; each branch has its own values after the prefix.
                 let part = |x: &[f32], from: usize, l: usize| -> Vec<f32> {
                     let keys = longest + tails.len();
                     (0..kv_heads).flat_map(|h| x[(h * keys + from) * d..][..l * d].to_vec()).collect()

@@ -1,4 +1,4 @@
-//! The kernels behind the door against the definition.
+//! CPU kernels against the definition.
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest_core::attention::{Hole, Holes, MassObserver, Masses, NoObserver, Site, run};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{Inputs, apart, bits, numbers, sinks, sinks_of, site};
 
-/// Values are of order 1: 16 f32 roundings of them.
+/// 16 f32 roundings of values of order 1.
 const TOLERANCE: f64 = 1e-5;
 
 fn check(l: usize, offset: usize, heads: (usize, usize), d: usize, change: impl FnOnce(&mut Site)) {
@@ -80,7 +80,7 @@ fn a_sink_far_above_or_below_all_scores_takes_all_or_nothing() {
 
 #[test]
 fn scores_of_thousands_do_not_overflow() {
-    // Scores are up to about 2,000, where an f32 rounding is 1e-4, and that moves a weight by as much.
+    // Scores are up to about 2,000, where f32 rounds by 1e-4, which changes a weight by as much.
     check_within(1e-3, 70, 600, (3, 1), 64, |site| site.scale = 40.0);
 }
 
@@ -117,7 +117,7 @@ fn half_precision_is_within_its_own_rounding() {
             site.sinks = sinks(9);
             let out = run(&q, &k, &v, &site, &mut NoObserver).unwrap();
             assert_eq!(out.dtype(), dtype);
-            // The definition is applied to the numbers as the kernel got them.
+            // The definition gets the same rounded inputs as the kernel.
             let rounded = |t: &Tensor| numbers(&t.to_dtype(DType::F32).unwrap());
             (inputs.q, inputs.k, inputs.v) = (rounded(&q), rounded(&k), rounded(&v));
             let difference = apart(&rounded(&out), &inputs.output(&site));
@@ -171,7 +171,7 @@ fn nan_in_queries_or_keys_reaches_every_row_that_sees_it_and_no_other() {
     let (l, offset, heads, d) = (70, 1100, 4, 8);
     for at in [offset + 3, 513, 0] {
         let mut inputs = Inputs::new(l, offset, (heads, 2), d);
-        // Key `at` of the second key/value head, which heads 2 and 3 read.
+        // Key `at` of the second KV head, which heads 2 and 3 read.
         inputs.k[(offset + l + at) * d] = f32::NAN;
         let [q, k, v] = inputs.tensors();
         let out = numbers(&run(&q, &k, &v, &site(offset, d), &mut NoObserver).unwrap());

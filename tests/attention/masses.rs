@@ -1,5 +1,3 @@
-//! Masses against the definition.
-
 use std::ops::Range;
 
 use candle_core::{DType, Tensor};
@@ -11,7 +9,7 @@ use super::{Inputs, apart, sinks, site};
 
 const TOLERANCE: f64 = 1e-5;
 
-/// Key spans that tile, overlap, leave a gap, hold one token or none, over 700 tokens.
+/// Key spans that tile, overlap, leave a gap, hold one token or are empty, over 700 tokens.
 fn keys() -> Vec<Span> {
     [
         ("bos", 0..1),
@@ -33,7 +31,7 @@ fn rows() -> Vec<Span> {
         .to_vec()
 }
 
-/// Shows the observer the query rows `rows`, cut into chunks of `chunk`.
+/// Shows the observer the query rows `rows` in chunks of `chunk`.
 fn observe(
     inputs: &Inputs,
     whole: &Site,
@@ -60,7 +58,7 @@ fn measured(inputs: &Inputs, site: &Site, chunk: usize) -> (Array4<f32>, Option<
     (mass, sink)
 }
 
-/// The definition: [heads][rows][keys], and the sinks' share [heads][rows].
+/// Reference: [heads][rows][keys], and the sinks' share [heads][rows].
 fn defined(inputs: &Inputs, site: &Site) -> (Vec<f64>, Vec<f64>) {
     let (mut masses, mut shares) = (Vec::new(), Vec::new());
     for h in 0..inputs.heads {
@@ -151,7 +149,7 @@ fn masses_of_half_precision_inputs_equal_the_definition_on_those_inputs() {
 
 #[test]
 fn a_fork_after_a_shared_prefix_equals_an_observer_that_saw_everything() {
-    // Two continuations of one prefix of 500 tokens, with other spans after it and another number of them.
+    // Two continuations of one prefix of 500 tokens, with different spans after it.
     let inputs = Inputs::new(700, 0, (9, 3), 12);
     let site = Site { sinks: sinks(9), ..site(0, 12) };
     let before = [Span::new("bos", 0..1), Span::new("old", 1..120), Span::new("new", 120..480)];
@@ -177,7 +175,7 @@ fn a_fork_after_a_shared_prefix_equals_an_observer_that_saw_everything() {
     }
 }
 
-/// Forks that ask for some of the rows that were measured, over some of the spans, get what observers of these alone measure.
+/// Forks that request a subset of the measured rows and spans get the same values as observers of that subset alone.
 #[test]
 fn a_fork_takes_its_own_rows_and_spans_out_of_a_union() {
     let inputs = Inputs::new(400, 0, (6, 2), 12);
@@ -220,7 +218,7 @@ fn a_fork_is_refused_where_the_shared_part_was_not_measured_the_same_way() {
         "a row span straddles the border"
     );
     assert!(shared.fork(&observer(&[(10, 21), (60, 90)], &keys), 50).is_none(), "another row span before it");
-    // What is not asked for is let fall.
+    // Unrequested rows are dropped.
     assert!(shared.fork(&observer(&[(60, 90)], &keys), 50).is_some(), "a measured row span is not asked for");
     assert!(shared.fork(&observer(&[(60, 90)], &[(0, 40), (40, 100)]), 50).is_some(), "wider key spans");
     let other = [(0, 11), (11, 40), (40, 100)];

@@ -1,4 +1,4 @@
-//! The attention store comes back as it was saved, and a file that is none is refused.
+//! The attention store round-trips; an invalid file is rejected.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use ndarray::{Array3, Array4};
 use palimpsest_core::attention::{AttentionStore, DeltaMasses, StoreError, Uniform, Values, write_tensors};
 use palimpsest_core::span::Span;
 
-/// A store of these masses, [layers, heads, rows, keys], and of nothing else: layers from 0 on, a token a position.
+/// A store with only these masses, [layers, heads, rows, keys]; layers from 0, one token per position.
 pub fn of_masses(mass: Array4<f32>, rows: Vec<Span>, keys: Vec<Span>) -> AttentionStore {
     let tokens = rows.iter().chain(&keys).map(|span| span.end as u32).max().unwrap_or(0);
     AttentionStore {
@@ -91,7 +91,7 @@ fn a_store_that_cannot_be_written_names_its_path_and_leaves_the_old_one() {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
 }
 
-/// Writes a store's file with changed parts and returns the reason that reading gives.
+/// Writes a modified store file; returns the read error.
 fn refusal(change: impl FnOnce(&mut Vec<(&str, Values, Vec<usize>)>, &mut Vec<(&str, String)>)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.safetensors");

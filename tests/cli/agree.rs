@@ -1,4 +1,4 @@
-//! Human agreement: what is drawn, what raters see, and what their ratings come to.
+//! Human agreement: the drawn items, the raters' page, the scores.
 use palimpsest::agreement::key::Key;
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::judge::Instructions;
@@ -12,12 +12,12 @@ use crate::eval::{cases, header};
 
 pub const JUDGE: &str = "http://127.0.0.1:8000/v1#judge-70b";
 
-/// A run of `model` that answered `count` cases, half of each type. Not every answer is plain text.
+/// A run of `model` with `count` answered cases, half of each type. Some answers are not plain text.
 pub fn answered(dir: &Path, model: &str, count: usize) {
     answered_under(dir, model, count, &[]);
 }
 
-/// The same under conditions of these stored names; under the plain one where there are none.
+/// Same under these conditions; under the plain one if empty.
 pub fn answered_under(dir: &Path, model: &str, count: usize, conditions: &[&str]) {
     let cases = cases(count);
     let mut identity = header(None).identity;
@@ -53,7 +53,7 @@ pub fn answered_under(dir: &Path, model: &str, count: usize, conditions: &[&str]
     std::fs::write(dir.join("answers.jsonl"), rows).unwrap();
 }
 
-/// A verdict by the rubric of today.
+/// A verdict by the current rubric.
 pub fn verdict(case: &str, probe: &str, correct: Option<bool>) -> VerdictRow {
     VerdictRow {
         case: case.to_owned(),
@@ -80,7 +80,7 @@ fn read_csv(path: &Path) -> (csv::StringRecord, Vec<csv::StringRecord>) {
     (reader.headers().unwrap().clone(), reader.records().map(Result::unwrap).collect())
 }
 
-/// A folder of two runs and a sheet of `per_cell`.
+/// A folder with two runs and a sheet of `per_cell` items per cell.
 struct Desk {
     root: tempfile::TempDir,
 }
@@ -119,7 +119,7 @@ impl Desk {
         ended(command)
     }
 
-    /// Gives every drawn answer a verdict.
+    /// Writes a verdict for every drawn answer.
     fn judge(&self, verdict_of: impl Fn(usize, &palimpsest::agreement::key::KeyItem) -> Option<bool>) {
         let key = self.key();
         for (run, name) in ["gemini", "gpt"].iter().enumerate() {
@@ -131,7 +131,7 @@ impl Desk {
         }
     }
 
-    /// The filled-in sheet.
+    /// Writes a rated sheet.
     fn rate(&self, name: &str, rating_of: impl Fn(usize) -> &'static str) {
         let key = self.key();
         let rows =
@@ -156,7 +156,7 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
         assert_eq!(cases.len(), 4, "{cell:?}");
         assert!(cases.values().all(|probes| probes.len() == 3), "{cell:?}: {cases:?}");
     }
-    // The items of a case are spread, and so are the runs.
+    // Items are shuffled across cases and runs.
     assert!(key.items.windows(3).any(|w| w[0].run != w[1].run && w[0].case != w[1].case));
 
     let (head, rows) = read_csv(&desk.at("sheet/sheet.csv"));
@@ -178,7 +178,7 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
         let number = item.case.strip_prefix("case-").unwrap();
         assert_eq!((&row[0], &row[1], &row[2]), (item.item.as_str(), "", ""));
         assert_eq!(&row[3], format!("{} question {number}?", item.probe));
-        // A spreadsheet would compute a text that begins with a hyphen.
+        // A spreadsheet would evaluate a text that begins with a hyphen.
         assert_eq!(&row[4], format!("'- </script> \"é\" of {}/{}, said:\nline two", item.case, item.probe));
         assert_eq!(&row[5], format!("old {number}"));
         assert!(row[8].contains(&row[3]) && row[8].contains(&row[5]) && row[8].contains("You judge"));
@@ -190,7 +190,7 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
             assert!(!text.contains(secret), "{secret}");
         }
     }
-    // What an answer says stays in its place, and the page asks nothing of the network.
+    // Answers cannot escape their element, and the page makes no network requests.
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(page.contains("default-src 'none'") && !page.contains("http://") && !page.contains("https://"));
     let data = page.split_once("type=\"application/json\">").unwrap().1.split_once("</script>").unwrap().0;
@@ -198,7 +198,7 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
     assert_eq!(data["items"][0]["item"], key.items[0].item.as_str());
     assert_eq!(data["items"][0]["notes"][0][0], "old");
 
-    // The same seed draws the same, another one something else; a sheet is never written over.
+    // The same seed draws the same items, another seed other ones; existing sheets are not overwritten.
     assert_eq!((desk.draw("again", 4, 0).code, desk.draw("other", 4, 1).code), (Some(0), Some(0)));
     assert_same_files(&desk.at("sheet"), &desk.at("again"));
     let other = Key::read(&desk.at("other")).unwrap();
@@ -211,15 +211,15 @@ fn a_sheet_has_each_case_whole_and_names_neither_model_nor_verdict() {
     assert!(refused.code == Some(1) && refused.err.contains("holds a sheet already"), "{}", refused.err);
 }
 
-/// (TP, FP, FN, TN) of each model, type and probe, twenty answers each: one solution of the sums that table 7 prints, found
-/// with `scipy.optimize.milp` over the margins of PROTOCOLS: by probe (51, 1, 0, 28), (13, 1, 1, 65), (35, 0, 7, 38), by type
-/// (56, 1, 3, 60), (43, 1, 5, 71), by model (79, 1, 3, 37), (20, 1, 5, 94).
+/// (TP, FP, FN, TN) of each model, type and probe, twenty answers each: one solution of the sums printed in table 7, found with
+/// `scipy.optimize.milp` over the margins of PROTOCOLS: by probe (51, 1, 0, 28), (13, 1, 1, 65), (35, 0, 7, 38), by type (56, 1, 3, 60),
+/// (43, 1, 5, 71), by model (79, 1, 3, 37), (20, 1, 5, 94).
 const TABLE_7: [[[[usize; 4]; 3]; 2]; 2] = [
     [[[19, 1, 0, 0], [6, 0, 0, 14], [18, 0, 0, 2]], [[19, 0, 0, 1], [0, 0, 0, 20], [17, 0, 3, 0]]],
     [[[13, 0, 0, 7], [0, 0, 1, 19], [0, 0, 2, 18]], [[0, 0, 0, 20], [7, 1, 0, 12], [0, 0, 2, 18]]],
 ];
 
-/// Rater and judge of each item so that the counts are those of table 7.
+/// Rater and judge labels of each item that give the counts of table 7.
 fn table_7(key: &Key) -> Vec<(bool, bool)> {
     let mut left = TABLE_7;
     let place = |of: &[&str], name: &str| of.iter().position(|own| *own == name).unwrap();
@@ -244,7 +244,7 @@ fn a_draw_of_two_models_rated_and_judged_as_in_the_paper_prints_its_table_7() {
     desk.rate("ratings.csv", |at| if pairs[at].0 { "Correct" } else { "i" });
     let scored = desk.score(&["ratings.csv"], &["--judge", JUDGE]);
     assert_eq!(scored.code, Some(0), "{}", scored.err);
-    // Table 7 as printed; the models' rows print agreement and kappa in the text of E.3, and follow from the counts else.
+    // Table 7 as printed; agreement and kappa of the models' rows are from the text of E.3, the rest follows from the counts.
     let printed = "\
 subset            N  agree.   kappa   prec.  recall     F1   FPR    FNR
 Overall         240   95.83  0.9152   98.02   92.52  95.19  1.50   7.48
@@ -261,7 +261,6 @@ GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
     );
     assert_eq!(scored.out, expected);
 
-    // The same numbers in every format.
     let json = desk.score(&["ratings.csv"], &["--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     let overall = &json["raters"][0]["subsets"][0];
@@ -287,7 +286,7 @@ GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
 fn what_is_not_rated_or_not_judged_is_counted_and_left_out() {
     let desk = Desk::new(10, 5);
     desk.judge(|at, _| (at > 0).then_some(at % 2 == 0));
-    // Items 1 and 2 are unsure, 3, 4 and 5 not rated; of the rest every sixth is rated otherwise than judged.
+    // Items 1 and 2 are unsure, 3, 4 and 5 unrated; every sixth of the rest disagrees with the judge.
     let agrees = |at: usize| if at.is_multiple_of(6) { at % 2 == 1 } else { at.is_multiple_of(2) };
     desk.rate("a.csv", |at| match at {
         1 | 2 => "unsure",
@@ -301,11 +300,11 @@ fn what_is_not_rated_or_not_judged_is_counted_and_left_out() {
     let out = &scored.out;
     assert!(out.contains("1 of 60 items have no verdict of this judge and are left out"), "{out}");
     assert!(out.contains("a.csv against the judge (2 unsure and 3 not rated are left out)"), "{out}");
-    // Of 60 items one has no verdict and five no rating: 54 are left, of which those of 6, 12, ..., 54 differ.
+    // 60 items: one has no verdict, five have no rating; of the remaining 54, items 6, 12, ..., 54 disagree.
     let overall: Vec<&str> =
         out.lines().find(|line| line.starts_with("Overall")).unwrap().split_whitespace().collect();
     assert_eq!(overall[1..3], ["54", "83.33"]);
-    // 60 - 5 are rated by both; 0 and the nine differ.
+    // 60 - 5 are rated by both; item 0 and the nine differ.
     assert!(out.contains("a.csv and b.csv: agreement 81.82%, kappa") && out.contains("on 55 items"), "{out}");
     assert!(out.contains("\nb.csv against the judge; in %"), "{out}");
 }
@@ -410,7 +409,7 @@ fn a_draw_refuses_small_cells_and_one_run_given_twice() {
     let out = desk.at("twice").display().to_string();
     let twice = palimpsest(["agree", "draw", &dir, &dir, "--per-cell", "1", "--out", &out]);
     assert!(twice.code == Some(1) && twice.err.contains("hold the same run"), "{}", twice.err);
-    // A case that lacks an answer cannot be drawn.
+    // A case with a missing answer cannot be drawn.
     let path = desk.at("gpt").join("answers.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.lines().skip(1).flat_map(|line| [line, "\n"]).collect::<String>()).unwrap();
@@ -419,7 +418,7 @@ fn a_draw_refuses_small_cells_and_one_run_given_twice() {
     assert!(!desk.at("more").exists() && !desk.at("twice").exists());
 }
 
-/// One condition a sheet: what has no plain one is rated under its first, and every place that a rater or reader sees says which.
+/// One condition per sheet: without a plain condition the first one is rated, and every output names it.
 #[test]
 fn a_sheet_is_of_one_condition_and_names_it() {
     let root = tempfile::tempdir().unwrap();
@@ -438,7 +437,7 @@ fn a_sheet_is_of_one_condition_and_names_it() {
     let drawn = draw("run", "blocked", &["--condition", "knockout-query-old"]);
     assert!(drawn.out.contains("under knockout-query-old, by"), "{}{}", drawn.out, drawn.err);
     assert!(draw("without", "first", &[]).out.contains("under full, by"));
-    // `plain` is asked for by name, and nothing stands in for it.
+    // `plain` requested by name has no fallback.
     let refused = draw("without", "none", &["--condition", "plain"]);
     assert!(
         refused.code == Some(1)
@@ -456,7 +455,7 @@ fn a_sheet_is_of_one_condition_and_names_it() {
     let page = std::fs::read_to_string(at("blocked/sheet.html")).unwrap();
     assert!(page.contains("condition knockout-query-old"));
 
-    // Verdicts are those of the sheet's condition, whatever was judged elsewhere.
+    // Verdicts of other conditions are ignored.
     let key = Key::read(&at("blocked")).unwrap();
     let under = |condition: &str, right: bool| {
         let row = |item: &palimpsest::agreement::key::KeyItem| VerdictRow {

@@ -1,7 +1,7 @@
-//! Bad input: one clear line, exit code 1 or 2, nothing left in place of something good.
+//! Bad input: one clear line, exit code 1 or 2, and no good file overwritten.
 use super::*;
 
-/// The one line that a refused command wrote.
+/// The single error line of a rejected command.
 fn refusal(ended: &Ended, code: i32) -> &str {
     assert_eq!(ended.code, Some(code), "{}{}", ended.out, ended.err);
     let line = ended.err.trim_end_matches('\n');
@@ -9,13 +9,13 @@ fn refusal(ended: &Ended, code: i32) -> &str {
     line
 }
 
-/// A copy of the tiny model, spoilt by `spoil`.
+/// A copy of the tiny model, damaged by `spoil`.
 fn spoilt(root: &Path, spoil: impl FnOnce(&Path)) -> PathBuf {
     let folder = root.join("model");
     std::fs::create_dir(&folder).unwrap();
     for entry in std::fs::read_dir(model()).unwrap() {
         let entry = entry.unwrap();
-        // Reference outputs lie beside the model; as a safetensors file they would be taken for weights.
+        // Reference outputs are stored beside the model; as safetensors they would be read as weights.
         if !entry.file_name().to_string_lossy().starts_with("reference") {
             std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
         }
@@ -54,7 +54,7 @@ fn flags_that_make_no_sense_are_refused_before_any_work() {
         let refused = run(&dir, flags);
         assert!(refusal(&refused, 2).contains(said), "{flags:?}: {}", refused.err);
     }
-    // The last of two --model counts for none: clap refuses them, so the endpoint's flags are typed out.
+    // clap rejects a second --model, so the endpoint's flags are spelled out.
     for flags in [
         &["--context", "900"][..],
         &["--context", "400", "--chars-per-token", "3"],
@@ -174,7 +174,7 @@ fn a_model_folder_that_is_incomplete_or_damaged_is_refused_by_name() {
 fn a_gguf_file_that_is_cut_short_or_no_gguf_file_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("m.gguf");
-    // Version 3, one tensor, one metadata value, and then nothing of them.
+    // GGUF version 3 that declares one tensor and one metadata value, then ends.
     let header = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0";
     for length in 0..=header.len() {
         std::fs::write(&path, &header[..length]).unwrap();
@@ -253,7 +253,7 @@ fn sessions_without_numbers_need_a_template_that_does_without() {
     assert_eq!(done.code, Some(0), "{}", done.err);
     let header = std::fs::read_to_string(dir.join("run.json")).unwrap();
     assert!(header.contains("\"session_numbers\": \"none\""), "{header}");
-    // Another fault of the template is not blamed on the numbers.
+    // Another template error is not blamed on the numbers.
     std::fs::write(prompts.join("session.j2"), "{{ nubmer }}").unwrap();
     let refused = run(&root.path().join("other"), &flags);
     assert!(!refusal(&refused, 1).contains("--session-numbers"), "{}", refused.err);

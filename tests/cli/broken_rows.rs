@@ -1,16 +1,16 @@
-//! Files with broken rows: run all the same, counted as errors, through every command that comes after.
+//! Data with broken rows: the run succeeds, and every later command counts them as errors.
 use serde_json::{Value, json};
 
 use super::endpoints::server;
 use super::*;
 
-/// The rows of a small sample: T1 and T2 take turns.
+/// Rows of a small sample, T1 and T2 alternating.
 fn sample() -> Vec<Value> {
     let written = palimpsest(["data", "sample", "--sessions", "3"]);
     serde_json::from_str(&written.out).unwrap()
 }
 
-/// Two sound rows, and four that are broken, each in a way of its own.
+/// Two valid rows and four broken ones, each broken differently.
 fn damaged() -> Vec<Value> {
     let all = sample();
     let (one, two) = (all[0].clone(), all[1].clone());
@@ -35,7 +35,7 @@ fn run_file(data: &Path, out: &Path, more: &[&str]) -> Ended {
     ended(command)
 }
 
-/// The lines of a run's answers, by case.
+/// A run's error rows, by case.
 fn errors(folder: &RunFolder) -> BTreeMap<&str, Vec<&str>> {
     let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in folder.answers.iter().filter(|row| row.error.is_some()) {
@@ -64,7 +64,7 @@ fn broken_rows_are_errors_in_their_cells_and_strict_refuses_them() {
     assert!(done.out.contains("6 of 18 answers (0 from before, 6 new, 12 errors)"), "{}", done.out);
     let folder = RunFolder::read(&dir).unwrap();
     let uid = |row: usize| rows[row]["uid"].as_str().unwrap();
-    // Its uid is another row's, or none can be read.
+    // Duplicate uid, or no readable uid.
     let ids: Vec<&str> = folder.plan.iter().map(|case| case.case.as_str()).collect();
     assert_eq!(ids, [uid(0), uid(1), uid(2), "row-3", "row-4", uid(5)]);
     let types: Vec<_> =
@@ -79,13 +79,13 @@ fn broken_rows_are_errors_in_their_cells_and_strict_refuses_them() {
         "{said}"
     );
 
-    // Started again it changes nothing, and tries nothing that cannot succeed.
+    // A rerun changes nothing and retries nothing that cannot succeed.
     let before = files(&dir);
     let again = run_file(&data, &dir, &[]);
     assert!(again.out.contains("6 of 18 answers (6 from before, 0 new, 12 errors)"), "{}", again.out);
     assert!(files(&dir) == before);
 
-    // A filter finds them by what can be read of them.
+    // A filter matches them by their readable fields.
     let only = root.path().join("only");
     assert_eq!(run_file(&data, &only, &["--only", "t1/sr"]).code, Some(0));
     let only = RunFolder::read(&only).unwrap();
@@ -129,7 +129,7 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
         assert_eq!(done.code, Some(0), "{drawing}: {}", done.err);
     }
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-    // One of three T1 rows and one of two T2 rows is sound and judged right; the sixth row's type is not known.
+    // One of three T1 rows and one of two T2 rows is valid and judged correct; the sixth row's type is unknown.
     for words in [
         "4 of 6, not asked, counted as errors",
         "33.3%",
@@ -143,7 +143,7 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
     assert!(page.contains("mean of the 6 cells"), "a row of no type makes no cell");
 
     assert!(page.contains("1 broken row has no readable `type`"), "but it is told");
-    // SR and IPA of two sound rows are right, of six rows with three questions each.
+    // SR and IPA are correct for two valid rows, out of six rows with three questions each.
     let table = palimpsest(["table", name]);
     for words in ["4/18", "unreadable", "1 broken row has no readable `type`"] {
         assert!(table.out.contains(words), "{words}: {}", table.out);

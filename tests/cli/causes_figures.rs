@@ -1,4 +1,4 @@
-//! Whether the mass tells the cause: what is drawn and said of a run's causes, against plain definitions.
+//! Does attention mass predict causal effect? Figures, tables and printed text of a run's causes against plain definitions.
 use std::collections::BTreeMap;
 
 use palimpsest::runs::causes::control_pool::Pools;
@@ -12,10 +12,10 @@ use serde_json::json;
 use super::knockouts::{fixture, think};
 use super::*;
 
-/// Windows beside layers that see everything, a gate and linear layers, sinks.
+/// Sliding windows beside full attention, a gate and linear layers, sinks.
 const MODELS: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
-/// A run of some cases of the sample by a tiny model, its causes measured.
+/// A run of some sample cases by a tiny model, with causes measured.
 pub(super) fn caused(name: &str, cases: usize, dir: &Path, more: &[&str]) {
     caused_within("4096", name, cases, dir, more);
 }
@@ -24,7 +24,7 @@ fn caused_within(context: &str, name: &str, cases: usize, dir: &Path, more: &[&s
     caused_behind(0, context, name, cases, dir, more);
 }
 
-/// With so many tokens of a thought before each answer.
+/// Same, with `thought` thought tokens before each answer.
 fn caused_behind(thought: usize, context: &str, name: &str, cases: usize, dir: &Path, more: &[&str]) {
     let mut run = command(["run", "--data", "sample", "--context", context, "--max-new-tokens", "6"]);
     run.args(["--allow-longer", "--limit", &cases.to_string(), "--model"]).arg(fixture(name));
@@ -59,7 +59,7 @@ pub(super) fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
 #[test]
 fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
     let root = tempfile::tempdir().unwrap();
-    // The answer's rows and targets are those behind a thought, which has a row of its own.
+    // The answer's rows and targets come after a thought, which has its own row.
     let models = crate::left_out::few_or_all(&MODELS[3..], &MODELS);
     let thinking = models.iter().map(|&name| (name, 0)).chain([("llama-tiny", 2)]);
     for (name, thought) in thinking {
@@ -77,7 +77,7 @@ fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
         }
         let query = store.keys.iter().find(|span| span.is("query")).unwrap();
         spans.insert("the question".to_owned(), json!([query.start, query.end]));
-        // The last position of the prompt is in no other span: it is where the answer's rows begin.
+        // The last prompt position is in no other span: the answer's rows begin there.
         assert!(query.end < n, "{name}");
         let first = n - 1 + thought;
         spans.insert("the answer".to_owned(), json!([first, all.len()]));
@@ -101,7 +101,7 @@ fn what_is_read_of_each_session_is_what_the_raw_instrument_says() {
         let expected = candle_core::safetensors::load(&out, &candle_core::Device::Cpu).unwrap();
         let numbers = |key: &str| expected[key].flatten_all().unwrap().to_vec1::<f32>().unwrap();
         let (layers, heads, rows, sessions) = found.mass.dim();
-        // The trace has the rows' spans too, and attribution one more: what is in none.
+        // The trace has the row spans too; attribution has one more span for the remaining tokens.
         let places: Vec<String> = spans.keys().cloned().collect();
         let place = |session: usize| places.iter().position(|label| *label == found.spans[session]).unwrap();
         let close = |what: &str, a: f32, b: f32| {
@@ -156,7 +156,7 @@ fn measures_of_the_older_format_are_refused_and_made_anew() {
     assert!(std::fs::read(&path).unwrap() == whole);
 }
 
-/// Spearman's correlation of numbers without ties, by its textbook form.
+/// Textbook Spearman correlation of values without ties.
 fn textbook(first: &[f64], second: &[f64]) -> f64 {
     let rank = |all: &[f64], x: f64| all.iter().filter(|other| **other < x).count() as f64;
     let n = first.len() as f64;
@@ -176,7 +176,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     });
     assert_eq!(drawn.code, Some(0), "{}", drawn.err);
 
-    // A point a session: its effect is what was measured, its mass the mean over layers and heads.
+    // One point per session: the measured effect, and the mass averaged over layers and heads.
     let causes = CauseRows::read(&dir).unwrap().blocked;
     let points = rows(&dir, "causes-points");
     assert_eq!(points.len(), causes.len());
@@ -214,7 +214,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
             };
             let mean = (0..layers).map(of_layer).sum::<f64>() / layers as f64;
             assert!((number("mass") - mean).abs() < 1e-9);
-            // Of a norm the mean over layers of the session's part of what the layer reads of all sessions.
+            // For norms, the mean over layers of the session's share of the norm of all sessions.
             for (column, norm) in
                 [("value_norm", &measured.value_norm), ("output_norm", &measured.output_norm)]
             {
@@ -255,7 +255,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     };
     let expected = over_cases(&|(effects, _, overall, _)| textbook(overall, effects));
     assert!((rank("mass from the question")["value"].parse::<f64>().unwrap() - expected).abs() < 1e-9);
-    // Eight cases are enough for a fit on four and a look at the other four.
+    // Eight cases: fit on four, evaluate on the other four.
     assert_eq!(rank("ridge over heads (held out)")["n"], "8");
 
     let first_three = |values: &[f64], old: &[bool]| {
@@ -274,7 +274,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let chance = over_cases(&|(effects, ..)| 3.0 / effects.len() as f64);
     assert!((line("effect itself")["mark"].parse::<f64>().unwrap() - chance).abs() < 1e-9);
 
-    // Means by role, beside the controls of the same sessions at their lengths, over cases that have one.
+    // Means by role, beside length-matched controls of the same sessions, over cases that have one.
     let by_role = |role: &str, of: &dyn Fn(&CauseRow) -> Option<f64>| {
         let mut cases: BTreeMap<&str, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
         for row in causes.iter().filter(|row| row.role.as_deref().unwrap_or("others") == role) {
@@ -316,7 +316,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
         }
     }
 
-    // The sessions with the largest effects, by name.
+    // Sessions with the largest effects, by name.
     let mut largest: Vec<&CauseRow> = causes.iter().collect();
     largest.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
     let drawn = rows(&dir, "causes-largest");
@@ -332,7 +332,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let svg = std::fs::read_to_string(dir.join("figures/causes-largest.svg")).unwrap();
     assert!(svg.contains(&named), "{named}");
 
-    // The page says it, with its caveat.
+    // The report shows it with its caveat.
     let report = |dir: &Path| {
         let mut report = command(["report"]);
         report.arg(dir);
@@ -352,7 +352,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
         assert!(page.contains(words), "{words}");
     }
 
-    // The layers through which most is lost are chosen on one half of the eight cases and measured on the other.
+    // The layers with the largest loss are chosen on half of the eight cases and measured on the other half.
     let mut windows = command(["causes", "--windows", "1", "--controls", "0"]);
     windows.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     assert_eq!(ended(windows).code, Some(0));
@@ -361,7 +361,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     let chosen = "By windows of 1 layer, chosen on one half of the cases and measured on the other, both ways, an answer loses most";
     assert!(page.contains(&format!("{chosen} without the old session at layer ")), "{page}");
 
-    // A damaged file is named with its remedy.
+    // The error on a damaged file names it and the remedy.
     let file = measures_path(&dir, Measure::LogP, AnswerKey::of_store(&stores[0]));
     std::fs::write(&file, b"nothing").unwrap();
     let refused = report(&dir);
@@ -400,7 +400,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     assert!(drawn.iter().any(|row| row["line"] == "new"));
     assert!(!dir.join("figures/causes-points.svg").exists(), "no session was blocked at all layers");
 
-    // Of each answer, its sessions in the history's order with their effects at a layer.
+    // Per answer: sessions in history order with their effects at a layer.
     type Sessions<'a> = Vec<(usize, &'a str, Option<&'a str>, f64)>;
     let sessions = |layer: usize| {
         let mut answers: BTreeMap<(&str, &str), Sessions<'_>> = BTreeMap::new();
@@ -412,7 +412,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         answers.values_mut().for_each(|sessions| sessions.sort_by_key(|session| session.0));
         answers
     };
-    // One case session by session, and the mean over cases at places of the history.
+    // One case by session, and the mean over cases by position in the history.
     let of_case = rows(&dir, "causes-map-case");
     let case = of_case[0]["case"].clone();
     assert!(of_case.iter().all(|row| row["case"] == case));
@@ -460,11 +460,11 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     assert_eq!(ended(page).code, Some(0));
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     assert!(page.contains("Effects of one history by layers"));
-    // Two cases are too few for a choice, and the page says so instead of naming the largest mean.
+    // Two cases are too few to choose layers, and the report says so.
     assert!(page.contains("Windows of 2 layers were blocked for 2 cases: with fewer than 8"), "{page}");
     let captions = std::fs::read_to_string(dir.join("figures/captions.json")).unwrap();
     assert!(captions.contains("blocked at 2 layers at a time"));
-    // Columns have the numbers of the spans: sessions were dropped to fit the context.
+    // Columns use the span numbers: some sessions were dropped to fit the context.
     let spans: std::collections::BTreeSet<&str> = of_case.iter().map(|row| row["session"].as_str()).collect();
     let svg = std::fs::read_to_string(dir.join("figures/causes-map-case.svg")).unwrap();
     let numbers: Vec<&str> =
@@ -474,7 +474,7 @@ fn windows_of_layers_have_a_figure_of_their_own() {
         assert!(svg.lines().any(|line| line.trim() == number), "session[{number}] has no column");
     }
 
-    // Windows of another width take their place.
+    // Windows of another width replace them.
     let mut wider = command(["causes", "--windows", "3", "--controls", "0"]);
     wider.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     let done = ended(wider);
@@ -491,13 +491,13 @@ fn windows_of_layers_have_a_figure_of_their_own() {
     }
 }
 
-/// Layers of a window.
+/// Number of layers in a window.
 fn width(layers: Option<[usize; 2]>) -> usize {
     layers.map_or(0, |[start, end]| end - start)
 }
 
-/// The control of a session by its definition: the median effect of the five stretches nearest in log length, and of those as near as the
-/// fifth, that do not touch it.
+/// Reference control of a session: the median effect of the five non-overlapping controls nearest in log length, and of those as near as
+/// the fifth.
 fn control_of(row: &CauseRow, controls: &[CauseRow]) -> Option<f64> {
     let log = |[start, end]: [usize; 2]| ((end - start) as f64).ln();
     let far = |control: &CauseRow| (log(control.tokens) - log(row.tokens)).abs();
@@ -520,7 +520,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let root = tempfile::tempdir().unwrap();
     let measured = |controls: &str| {
         let dir = root.path().join(controls);
-        // Room for stretches as long as the evidence.
+        // Leaves room for controls as long as the evidence.
         caused_within("16384", "llama-tiny", 1, &dir, &["--controls", controls]);
         (CauseRows::read(&dir).unwrap().blocked, CauseRows::read(&dir).unwrap().controls, dir)
     };
@@ -537,7 +537,7 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
         assert!((found - expected.unwrap()).abs() < 1e-12, "{row:?}");
     }
     assert_eq!(Pools::new(&none).control(&rows[0], |e| e.log_p_drop), None);
-    // What is printed: means beside controls of equal length, every stretch counted once, and the largest by name.
+    // Printed: means beside length-matched controls, each control counted once, and the largest effects by name.
     let again = || {
         let mut again = command(["causes"]);
         again.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
@@ -574,13 +574,13 @@ fn sessions_are_compared_with_a_pool_of_stretches_at_equal_length() {
     let numbers = [format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")];
     assert_eq!((&first[2], &first[4..7]), (&largest.span, &numbers[..]));
     assert!(out.contains(&format!("the 8 largest of {} effects", rows.len())), "{out}");
-    // More stretches are drawn and measured beside those that are there; the sessions are not measured again.
+    // A larger `--controls` adds controls; sessions are not measured again.
     let mut more = command(["causes", "--controls", "5"]);
     more.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
     assert_eq!(ended(more).code, Some(0));
     assert_eq!(CauseRows::read(&dir).unwrap().blocked, rows);
     assert!(CauseRows::read(&dir).unwrap().controls.len() > controls.len());
-    // The words of before are refused with what is to be given.
+    // Values of older versions are rejected with their replacement.
     for word in ["all", "evidence", "none"] {
         let mut refused = command(["causes", "--controls", word]);
         let refused = ended({
@@ -622,7 +622,7 @@ fn causes_of_the_older_format_are_refused_with_the_remedy_and_left_as_they_are()
     );
     let whole = std::fs::read_to_string(&file).unwrap();
     for old in [blocked, total, subset, fit] {
-        // Also as the last line, which a crash may have torn.
+        // Also as the last line, which a crash may have truncated.
         for text in [format!("{old}\n"), format!("{whole}{old}\n")] {
             std::fs::write(&file, &text).unwrap();
             let mut commands = [command(["causes"]), command(["causes", "--total"]), command(["figures"])];

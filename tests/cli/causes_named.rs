@@ -1,4 +1,4 @@
-//! Figures and page name what they show of a run's causes: kinds of interventions, layers that were left open, thoughts.
+//! Figures and report name the kind of intervention, the layers left open, and thoughts.
 use std::collections::BTreeMap;
 
 use palimpsest::runs::causes::rows::CauseRows;
@@ -47,7 +47,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
     let of_group = |wanted: &str| -> Vec<&str> {
         ranked.iter().filter(|(group, _)| group == wanted).map(|(_, line)| line.as_str()).collect()
     };
-    // Sparse fits to a few subsets may have no session but 0, which ranks nothing: those have no line.
+    // Sparse fits on few subsets may have only zero weights, which rank nothing: they have no line.
     assert!(of_group(&other).iter().all(|line| expected.contains(line)), "{ranked:?}");
     assert!(of_group(&other).contains(&expected[0]), "{ranked:?}");
     assert!(of_group("measures of one reading").contains(&"output norm"), "{ranked:?}");
@@ -55,7 +55,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
     for label in expected {
         assert!(found.iter().any(|line| line == label), "{label}: {found:?}");
     }
-    // Each column has the weights of its own rows: of two seeds of one kind those of the last.
+    // Each column has the weights of its own rows; with two seeds of one kind, the last one.
     let surrogates = CauseRows::read(&dir).unwrap().surrogates;
     let points = rows(&dir, "causes-points");
     for (column, ablation, subsets, seed) in [
@@ -71,7 +71,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
             let weight = own.unwrap().weights.iter().find(|one| one.span == point["session"]).unwrap().weight;
             let found: f64 = point[column].parse().unwrap();
             assert!((found - weight).abs() < 1e-9, "{column}: {point:?}");
-            // Sparse fits leave rounding where a weight is 0; sessions without a weight are tied all the same.
+            // Sparse fits leave rounding noise for zero weights; such sessions are still ties.
             assert!(point[column] == "0" || found.abs() >= 1e-9, "{column}: {point:?}");
         }
     }
@@ -160,7 +160,7 @@ fn effects_on_thoughts_have_names_of_their_own() {
     figures();
     let after = rows(&dir, "causes-points");
     for (before, after) in before.iter().zip(&after) {
-        // The answer's numbers are those of the answer alone.
+        // The answer's values exclude the thought.
         assert_eq!((&before["effect"], &before["kl_answer"]), (&after["effect"], &after["kl_answer"]));
     }
     let of_rows: BTreeMap<_, _> = (CauseRows::read(&dir).unwrap().blocked.into_iter())

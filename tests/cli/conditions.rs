@@ -1,4 +1,4 @@
-//! Every benchmark's sample, as a user runs it: written, checked, put under conditions, killed and gone on with.
+//! Every benchmark's sample: export, check, run under conditions, kill and resume.
 use super::resume::{interrupt, signal};
 use super::*;
 
@@ -23,7 +23,7 @@ fn every_benchmarks_sample_is_written_recognised_and_sound() {
         let checked = palimpsest(["data", "check", at]);
         assert_eq!(checked.code, Some(0), "{benchmark}: {}{}", checked.out, checked.err);
         assert!(checked.out.contains("no problems"), "{benchmark}: {}", checked.out);
-        // What was written is what `sample:NAME` is, but for the sessions of the first one's cases.
+        // The exported file equals `sample:NAME`, except for the sessions of the first case.
         let dir = root.path().join(format!("run-{benchmark}"));
         let run = ended(sample_command(benchmark, &dir, &["--limit-probes", "1", "--no-attention"]));
         assert_eq!(run.code, Some(0), "{benchmark}: {}", run.err);
@@ -55,7 +55,7 @@ fn wrong_conditions_are_refused_with_those_that_there_are() {
     refused("subtlememory", "oracle,nothing", "\n  oracle: ");
     refused("memrewardbench", "chosen-first,chosen-first", "twice");
     refused("stale", "whole", "\n  none: the question alone");
-    // Its answers are read by the order of the two, which the general ones do not say.
+    // Its answers are read by the order of the two, which generic conditions do not give.
     refused("memrewardbench", "full", "which MemoryRewardBench does not have");
 }
 
@@ -96,7 +96,7 @@ fn a_run_under_conditions_killed_and_started_again_ends_with_the_same_files() {
             let bytes = std::fs::read(&answers).unwrap_or_default();
             bytes.iter().filter(|byte| **byte == b'\n').count()
         };
-        // Several answers are decoded as one batch, so they are written one after the other at once.
+        // Several answers are decoded as one batch, so their rows are written almost at once.
         for reached in [1, 2] {
             let killed =
                 interrupt(sample_command(benchmark, &dir, more), || lines() >= reached, signal("-KILL"));

@@ -1,4 +1,4 @@
-//! Contrasts of a run and their causes, held against whole passes of the raw instrument: as typed.
+//! Contrasts of a run and their causes against full passes of `trace`.
 use palimpsest::case::Contrasted;
 use palimpsest::runs::causes::contrast_rows::{
     AblationKind, CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes,
@@ -31,7 +31,7 @@ fn opened(name: &str, context: usize) -> LocalModel {
     LocalModel::open(&ModelFiles::at(&fixture(name)).unwrap(), &options).unwrap()
 }
 
-/// The tokens of a contrast's values behind the prompt, the current one's first.
+/// Tokens of a contrast's values after the prompt, the current value first.
 fn tokens_of(name: &str, contrast: &Contrast, prefix: &str) -> Vec<(String, Vec<u32>)> {
     let model = opened(name, 256);
     let texts: Vec<String> = contrast.values().map(|value| value.text.clone()).collect();
@@ -39,14 +39,14 @@ fn tokens_of(name: &str, contrast: &Contrast, prefix: &str) -> Vec<(String, Vec<
     texts.into_iter().zip(tokens).collect()
 }
 
-/// What a whole pass over the stored tokens gives for `token` behind them and `before`.
+/// Log-probability of `token` after the stored tokens and `before`, from a full pass.
 fn log_p(name: &str, store: &AttentionStore, before: &[u32], token: u32, knockouts: Json) -> f64 {
     let store = AttentionStore { generated: [before, &[token]].concat(), ..store.clone() };
     let logits = traced(name, &store, knockouts).0.pop().unwrap();
     f64::from(logits[token as usize]) - log_sum_exp(&logits)
 }
 
-/// The tokens before the one in which a value differs from the current one, and that one.
+/// The shared tokens before the one where a value differs from the current one, and that token.
 fn split<'a>(tokens: &'a [(String, Vec<u32>)], text: &str) -> (&'a [u32], u32) {
     let own = &tokens[0].1;
     let other = &tokens.iter().find(|(other, _)| other == text).unwrap().1;
@@ -102,7 +102,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
             close(contrast.value, contrast.current.log_p - stale.log_p, "contrast");
         }
 
-        // 2. Causes: blocked, removed, and gone on with.
+        // 2. Causes: blocked, removed, resumed.
         let ways = [
             &["--contrast", "--controls", "2"][..],
             &["--contrast", "--total"],
@@ -135,7 +135,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
                 AblationKind::Removed => {
                     let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
                     if span.is("new") {
-                        // The tracing of these tests wants one.
+                        // `traced` needs the span `new`.
                         continue;
                     }
                     (without(&store, &[span]), json!([]))
@@ -150,7 +150,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
                     let mut knockouts = vec![json!({"rows": "blocked", "range": row.tokens})];
                     match store.keys.iter().find(|span| span.label == carrier) {
                         Some(_) => knockouts.push(json!({"rows": carrier, "range": row.tokens})),
-                        // The other ones are held against traces of answers.
+                        // The others are checked against traces of answers.
                         None => continue,
                     }
                     (store.clone(), json!(knockouts))
@@ -171,7 +171,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), rows.len());
 
-        // 3. What the position that predicts the values reads: of values of one differing token the prompt's last.
+        // 3. Rows that predict the values: with a single differing token, the prompt's last row.
         let path = measures_path(&dir, Measure::Contrast, AnswerKey::of_store(&store));
         let measures = SessionMeasures::open(&path).unwrap();
         assert_eq!(
@@ -184,7 +184,7 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         let apart = (measures.mass[[0, 0, 0, 1]] - store.mass[[layer, 0, query, session]]).abs();
         assert!(apart < 1e-5, "{name}: {apart}");
 
-        // 4. Attributed to the current value against the other: the other way round it is the opposite.
+        // 4. Attribution of the current value against the other: swapping them flips the sign.
         let values = Contrasted {
             current: stale.text.clone(),
             stale: vec![contrast.current.text.clone()],

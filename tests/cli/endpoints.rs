@@ -1,14 +1,14 @@
-//! Answers and verdicts of an endpoint, as the commands get them.
+//! Answers and verdicts from an endpoint.
 use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// A server on this machine that says the same to everyone. Its thread ends with the test process.
+/// A local server with one fixed reply. Its thread ends with the test process.
 pub(super) fn server(content: &str) -> String {
     listening_server(content).0
 }
 
-/// The same, with the bodies of the requests that it got.
+/// Same, and records the request bodies.
 fn listening_server(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let (seen, content) = (Arc::clone(&requests), content.to_owned());
@@ -19,7 +19,7 @@ fn listening_server(content: &str) -> (String, Arc<Mutex<Vec<String>>>) {
     (address, requests)
 }
 
-/// A server whose reply is a function of the request's body.
+/// A server whose reply is a function of the request body.
 pub(super) fn answering_server(content: impl Fn(String) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/v1#stub", listener.local_addr().unwrap());
@@ -41,7 +41,7 @@ pub(super) fn answering_server(content: impl Fn(String) -> String + Send + 'stat
     address
 }
 
-/// Reads a request to its end, as closing before that would reset the connection, and returns its body.
+/// Reads a whole request (closing earlier would reset the connection) and returns its body.
 fn read_request(stream: &mut impl Read) -> String {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
@@ -108,7 +108,7 @@ fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_al
         serde_json::from_slice(&std::fs::read(dir.join("run.json")).unwrap()).unwrap();
     assert_eq!(stored["identity"]["sample"], serde_json::json!({"cases": 2, "seed": 0}));
 
-    // By case, the bodies of its three calls.
+    // The bodies of its three calls, by case.
     let bodies: Vec<serde_json::Value> = (requests.lock().unwrap().iter())
         .filter(|body| !body.is_empty())
         .map(|body| serde_json::from_str(body).unwrap())
@@ -128,7 +128,7 @@ fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_al
         assert!(without[1..].iter().all(|body| *body == without[0]), "the context is held fixed");
     }
 
-    // The sample is part of what was run; the sampler's seed does not move it.
+    // The case sample is part of the run's identity; the sampling seed does not change it.
     let refused = repeated(&["--sample-seed", "1"]);
     assert!(
         refused.code == Some(1) && refused.err.contains("sample.seed: 0 in the folder"),
@@ -154,7 +154,7 @@ fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_al
         root.path().join("no").to_str().unwrap(),
     ]);
     assert!(too_many.code == Some(1) && too_many.err.contains("give at most 10"), "{}", too_many.err);
-    // Alone it means nothing; a local model that is greedy repeats itself.
+    // Rejected without sampling: a greedy local model repeats itself.
     let alone = palimpsest(["run", "--data", "sample", "--sample-seed", "1", "--out", "no"]);
     assert!(alone.code == Some(2) && alone.err.contains("--sample"), "{}", alone.err);
     let greedy = run(&root.path().join("greedy"), &["--repeat", "2"]);
@@ -165,7 +165,7 @@ fn repeated_calls_of_an_endpoint_need_no_temperature_and_differ_in_their_seed_al
 fn a_port_that_refuses_is_said_at_once_and_leaves_no_folder() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    // Bound and let go again: nobody listens there now.
+    // Bound and released: a port without a listener.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("http://127.0.0.1:{port}/v1#m");
     let mut answering = command(["run", "--data", "sample", "--model", &address, "--out"]);
@@ -177,7 +177,7 @@ fn a_port_that_refuses_is_said_at_once_and_leaves_no_folder() {
     assert!(!dir.exists());
 }
 
-/// A run of one case that a server answered.
+/// A run of one case answered by a server.
 fn answered(dir: &Path) {
     let mut answering = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1"]);
     answering.arg("--model").arg(server("fine")).arg("--out").arg(dir);
@@ -212,7 +212,7 @@ fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_
     assert!(unknown.err.contains("odl") && unknown.err.contains("explanation"), "{}", unknown.err);
     assert!(digests().is_empty());
     std::fs::write(prompts.join("judge.j2"), "Judge {{ old }}.").unwrap();
-    // The order of keys is the template's, and this one does not say it.
+    // The template defines the key order, and this one does not.
     let without_effect =
         judged(&[&with_prompts[..], &[OsStr::new("--reasons"), OsStr::new("none")]].concat());
     assert_eq!(without_effect.code, Some(2));
@@ -226,7 +226,7 @@ fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_
     assert_eq!(three.len(), 3, "{three:?}");
     assert!(judged(&[OsStr::new("--reasons"), OsStr::new("first")]).out.contains("(3 from before"));
 
-    // A run only says where the file is used.
+    // A run only prints where the file is used.
     let mut running = command(["run", "--data", "sample", "--sessions", "3", "--limit", "1", "--prompts"]);
     running.arg(&prompts).arg("--model").arg(server("fine")).arg("--out").arg(root.path().join("again"));
     let again = ended(running);
@@ -254,7 +254,7 @@ fn errors_among_rows_have_an_exit_code_of_their_own_and_a_judge_nobody_can_read_
         last.starts_with("error: 1 of 3 verdicts ended as errors") && last.contains("verdicts.jsonl"),
         "{last}"
     );
-    // No line a verdict, unless asked for.
+    // No progress line per verdict by default.
     assert!(!partly.err.contains("verdicts 1/3"), "{}", partly.err);
     let verbose = judged(r#"{"SR": true, "PR": false, "IPA": true}"#, &["--verbose", "--parallel", "1"]);
     assert_eq!(verbose.code, Some(0), "{}", verbose.err);
@@ -299,7 +299,7 @@ fn an_endpoint_is_sent_what_ends_an_answer() {
     assert_eq!(code, Some(2), "{err}");
 }
 
-/// The tokens of a request's messages, by transformers' tokeniser file.
+/// Tokens of a request's messages, by transformers' tokeniser file.
 fn tokens_sent(body: &str) -> usize {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     let tokenizer = palimpsest_core::text::Tokenizer::from_file(&model().join("tokenizer.json")).unwrap();
@@ -335,7 +335,7 @@ fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_
     assert_eq!((named.name.as_str(), named.digest.as_str()), ("tokenizer.json", digest.as_str()));
     assert_eq!(sent.len(), 3);
     for body in &sent {
-        // Most of the budget is used: no session that was left out would have fitted.
+        // Most of the budget is used: no dropped session would have fitted.
         let tokens = tokens_sent(body);
         assert!(tokens <= longest * 2 / 3 && tokens > longest / 3, "{tokens} of {longest}");
     }
@@ -358,7 +358,7 @@ fn an_endpoints_histories_are_cut_by_a_tokeniser_or_a_stated_bound_and_numbered_
         assert_eq!(shown, !original.answers[0].dropped_sessions.contains(&n), "session {}", n + 1);
     }
 
-    // The bound: characters of the messages over X, with the reserve, fit.
+    // The bound: message characters divided by X, plus the reserve, fit.
     let bound = ["--context", "4000", "--chars-per-token", "2.5"];
     let (folder, sent): (_, Vec<String>) = run(&root.path().join("bound"), &bound);
     assert_eq!(folder.header.identity.context.chars_per_token, Some(2.5));
@@ -387,7 +387,7 @@ fn a_proxy_of_the_environment_is_named_where_it_is_used() {
         assert!(!refused.err.contains("hunter2"), "{}", refused.err);
         refused.err
     };
-    // An address that no network leads to.
+    // An unroutable address.
     let nowhere = "255.255.255.255";
     let proxy = format!("http://me:hunter2@127.0.0.1:{closed}");
     for name in ["HTTP_PROXY", "https_proxy", "ALL_PROXY"] {
@@ -397,7 +397,7 @@ fn a_proxy_of_the_environment_is_named_where_it_is_used() {
     }
     assert!(!asked(nowhere, &[]).contains("proxy"));
     assert!(!asked(nowhere, &[("HTTP_PROXY", &proxy), ("NO_PROXY", nowhere)]).contains("proxy"));
-    // Addresses of this machine are asked directly.
+    // Local addresses bypass the proxy.
     assert!(!asked("127.0.0.2", &[("HTTP_PROXY", &proxy)]).contains("proxy"));
     for scheme in ["socks5", "socks5h"] {
         let error = asked(nowhere, &[("ALL_PROXY", &format!("{scheme}://127.0.0.1:{closed}"))]);

@@ -1,4 +1,4 @@
-//! Exports: what each format holds. Other tools' own readers are tried in tests/reference/check_exports.py.
+//! Exports: contents of each format. tests/reference/check_exports.py tries other tools' readers.
 use palimpsest::runs::rows::AnswerRow;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::agree::{answered, answered_under, verdict, write_rows};
 use super::*;
 
-/// Four cases, judged by two judges; one answer is an error, one verdict too.
+/// Four cases, judged by two judges; one answer and one verdict are errors.
 struct Exported {
     root: tempfile::TempDir,
 }
@@ -67,7 +67,7 @@ fn an_inspect_log_has_a_sample_an_answer_and_a_scorer_a_judge() {
     let samples = log["samples"].as_array().unwrap();
     assert_eq!((samples.len(), &log["results"]["total_samples"]), (12, &json!(12)));
     assert_eq!(log["results"]["completed_samples"], 11);
-    // Of twelve answers those at 0, 2, 4, ... are right; the error and the lost verdict count as not correct.
+    // Answers 0, 2, 4, ... of twelve are correct; the error and the missing verdict count as incorrect.
     let scores = log["results"]["scores"].as_array().unwrap();
     assert_eq!(scores.iter().map(|s| s["name"].as_str().unwrap()).collect::<Vec<_>>()[0], "first (released)");
     assert_eq!((&scores[1]["scored_samples"], &scores[1]["unscored_samples"]), (&json!(10), &json!(2)));
@@ -121,10 +121,10 @@ fn verdicts_that_are_no_result_are_exported_with_the_reason_and_without_an_accur
     assert_eq!(of(tiny)["metrics"], json!({}));
     let why = of(tiny)["metadata"]["no_result"].as_str().unwrap();
     assert!(why.contains("cannot judge"), "{why}");
-    // The judge that was first gave one verdict, which is no sameness.
+    // The first judge gave a single verdict, which is not flagged as constant.
     assert_eq!(log["eval"]["metadata"]["no_result"], json!({ labelled(tiny): why }));
     assert_eq!(log["eval"]["tags"], json!(["no result by local:smollm2-135m (released)"]));
-    // What it said stays with the samples.
+    // Its verdict stays with the samples.
     assert_eq!(log["samples"][0]["scores"][labelled(tiny)]["value"], "C");
 
     let done = made.export("parquet", &[]);
@@ -249,7 +249,7 @@ fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused
     }
     let unknown = made.export("inspect", &["--judge", "x"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("verdict of the judge `x`"), "{}", unknown.err);
-    // A question that was never asked is not an error row: what there is, is exported, and what is not is said.
+    // An unasked question is not an error row: available rows are exported, missing ones reported.
     let path = made.at("run").join("answers.jsonl");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.lines().skip(1).flat_map(|line| [line, "\n"]).collect::<String>()).unwrap();
@@ -261,7 +261,7 @@ fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused
     }
     let log: Value = serde_json::from_slice(&std::fs::read(made.at("inspect")).unwrap()).unwrap();
     assert_eq!((&log["status"], &log["eval"]["metadata"]["missing"]), (&json!("cancelled"), &json!(1)));
-    // Where a gap would be scored as a wrong answer it is refused, with both reasons told apart.
+    // Formats that would score a gap as wrong reject it and report both reasons.
     let refused = made.export("stale", &[]);
     let said = "2 questions have no answer: 1 were not asked yet, 1 ended in an error (case-0/SR, case-0/PR)";
     assert!(refused.code == Some(1) && refused.err.contains(said), "{}", refused.err);
@@ -273,7 +273,7 @@ fn the_authors_format_has_two_spellings_and_flags_that_make_no_sense_are_refused
     );
 }
 
-/// Two conditions never share a key, and no condition is left out unsaid.
+/// Two conditions never share a key, and omitted conditions are reported.
 #[test]
 fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     let root = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     let ids: std::collections::BTreeSet<&str> =
         log["samples"].as_array().unwrap().iter().map(|sample| sample["id"].as_str().unwrap()).collect();
     assert!(ids.len() == 12 && ids.contains("case-0_SR_full") && ids.contains("case-0_SR_rag"), "{ids:?}");
-    // One average over both would be 0.5, which is of neither.
+    // An average over both would be 0.5, correct for neither.
     let scores: Vec<(&str, f64)> = (log["results"]["scores"].as_array().unwrap().iter())
         .map(|score| {
             (score["name"].as_str().unwrap(), score["metrics"]["accuracy"]["value"].as_f64().unwrap())
@@ -319,7 +319,7 @@ fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     let tokens = json!({ "input_tokens": 100, "output_tokens": 9, "total_tokens": 109 });
     assert_eq!((&sample["model_usage"]["tiny"], &sample["output"]["usage"]), (&tokens, &tokens));
 
-    // One of them by name: the other is said to be left out.
+    // One selected by name: the other is reported as omitted.
     let done = export("parquet", Some("rag.parquet"), &["--condition", "rag"]);
     assert!(
         done.out.contains("6 rows under rag") && done.err.contains("answers under full are not exported"),
@@ -329,7 +329,7 @@ fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     let unknown = export("parquet", None, &["--condition", "plain"]);
     assert!(unknown.err.contains("no condition `plain`; its conditions are: full, rag"), "{}", unknown.err);
 
-    // One answer a question: a file each, or one by name.
+    // One answer per question: one file per condition, or one by name.
     let refused = export("longmemeval", None, &[]);
     assert!(refused.code == Some(2) && refused.err.contains("answers under full, rag"), "{}", refused.err);
     let done = export("longmemeval", Some("answers.jsonl"), &[]);
@@ -343,7 +343,7 @@ fn a_run_without_a_plain_condition_is_exported_under_all_that_it_has() {
     assert!(one.code == Some(0) && at("answers.json").exists(), "{}", one.err);
 }
 
-/// The sum of no numbers is -0.0, which is no accuracy.
+/// The sum of no numbers is -0.0, which is not an accuracy.
 #[test]
 fn of_no_samples_there_is_no_accuracy() {
     let made = Exported::new();
@@ -356,7 +356,7 @@ fn of_no_samples_there_is_no_accuracy() {
     assert_eq!(log["stats"]["model_usage"], json!({}));
 }
 
-/// Inspect has no word for unknown: a usage that holds a zero in its place, or a sum without it, would be taken for all that was spent.
+/// Inspect has no value for unknown usage: a zero or a partial sum would be read as the total.
 #[test]
 fn tokens_that_an_answer_does_not_tell_leave_no_usage() {
     let made = Exported::new();

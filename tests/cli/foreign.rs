@@ -1,4 +1,4 @@
-//! Text files as other programs save them, through the commands that take them.
+//! Text files as other programs save them.
 use super::*;
 
 fn utf16(text: &str) -> Vec<u8> {

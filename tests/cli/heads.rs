@@ -1,4 +1,4 @@
-//! Scores of heads, and a run's masses by them: as typed.
+//! Head scores, and a run's masses weighted by them.
 use ndarray::Array2;
 use palimpsest::heads::{HeadScores, Score};
 use palimpsest_core::attention::AttentionStore;
@@ -25,7 +25,7 @@ fn lens(dir: &Path, file: &Path, more: &[&str]) -> Ended {
     ended(command)
 }
 
-/// A column of a table, by the names of rows' other columns.
+/// A column of a table, for rows with the `wanted` values.
 fn column(csv: &Path, wanted: &[(&str, &str)], name: &str) -> Vec<f64> {
     let mut reader = csv::Reader::from_path(csv).unwrap();
     let head = reader.headers().unwrap().clone();
@@ -56,7 +56,7 @@ fn heads_are_scored_and_the_same_again_with_the_same_seed() {
         assert!(scores.needles.iter().all(|row| row.prompt_tokens <= 4996 && row.prompt_tokens > 2000));
         assert_ne!(scores.needles[0].session, scores.needles[1].session);
         let rows = column(&csv, &[("layer", &layers[0].to_string())], "qr");
-        // As the file has them: serde_json reads a number to within its last bit.
+        // Values as in the file: serde_json parses numbers to within the last bit.
         let text = std::fs::read_to_string(&one).unwrap();
         let first = text.split_once("\"qr\"").unwrap().1.split_once(']').unwrap().0;
         let numbers =
@@ -87,7 +87,7 @@ fn a_run_is_taken_by_the_weights_of_heads_and_files_of_other_models_are_refused(
         path
     };
 
-    // 1. Layer 0 by one head, layer 1 by two, layer 2 by none.
+    // 1. Layer 0 has one head, layer 1 two, layer 2 none.
     let weights = json!([[0, 0, 0.5, 0, -1, 0], [0.1, 0, 0, 0.3, 0, 0], [0, -0.1, 0, 0, 0, 0]]);
     let path = changed(&|json| json["retrieval"] = weights.clone());
     assert_eq!(HeadScores::load(&path).unwrap().ranked(Score::Retrieval)[0], (0, 2, 0.5));
@@ -117,7 +117,7 @@ fn a_run_is_taken_by_the_weights_of_heads_and_files_of_other_models_are_refused(
         assert!((mean - found).abs() < 1e-6, "layer {layer}: {found} is not {mean}");
     }
 
-    // 2. Equal weights are the plain mean.
+    // 2. Equal weights give the plain mean.
     let path = changed(&|json| json["qr"] = json!(vec![vec![0.2; 6]; 3]));
     assert_eq!(lens(&dir, &path, &["--head-score", "qr"]).code, Some(0));
     let mut plain = command(["lens"]);
@@ -127,7 +127,7 @@ fn a_run_is_taken_by_the_weights_of_heads_and_files_of_other_models_are_refused(
     let (a, b) = (of("lens-qr"), of("lens"));
     assert!(a.len() == 3 && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-9), "{a:?} {b:?}");
 
-    // 3. What does not fit is refused by name.
+    // 3. Invalid scores are rejected by name.
     let refused = |path: &Path, more: &[&str], parts: &[&str]| {
         let done = lens(&dir, path, more);
         assert!(done.code == Some(1) && parts.iter().all(|p| done.err.contains(p)), "{}", done.err);
@@ -160,7 +160,7 @@ fn scores_are_kept_with_the_model_and_a_server_takes_no_other_models() {
         command.arg(fixture("llama-tiny")).arg("--out").arg(&out).args(more).env("PALIMPSEST_HOME", &home);
         ended(command)
     };
-    // Neither a part of the needles nor what is not to be kept.
+    // Neither a subset of the needles nor an unsaved result.
     for more in [["--needles", "2"].as_slice(), &["--no-keep"]] {
         assert_eq!(probe(more).code, Some(0));
         assert!(!home.join("heads").exists(), "{more:?}");
@@ -172,7 +172,7 @@ fn scores_are_kept_with_the_model_and_a_server_takes_no_other_models() {
     assert!(kept.err.contains(file.to_str().unwrap()), "{}", kept.err);
     assert_eq!(std::fs::read(file).unwrap(), std::fs::read(&out).unwrap());
 
-    // They are no other model's.
+    // Scores of another model are rejected.
     let mut command = command(["serve", "--port", "0", "--context", "64"]);
     command.arg(fixture("gpt-oss-tiny")).arg("--heads").arg(&out).env("PALIMPSEST_HOME", &home);
     let refused = ended(command);

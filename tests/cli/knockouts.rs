@@ -1,4 +1,4 @@
-//! Runs with paths blocked, and what blocking tells of the answers of a run: as typed.
+//! Runs with blocked paths, and the effects of blocking on a run's answers.
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -15,7 +15,7 @@ pub(super) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// A run of one case of the sample by a tiny model.
+/// A run of one sample case by a tiny model.
 pub fn run_of(name: &str, out: &Path, more: &[&str]) -> Command {
     let mut command = command(["run", "--data", "sample", "--limit", "1", "--context", "8192"]);
     command.args(["--max-new-tokens", "6", "--allow-longer", "--model"]).arg(fixture(name));
@@ -32,7 +32,7 @@ pub fn stores(dir: &Path, condition: &str) -> Vec<AttentionStore> {
     rows.map(|row| folder.attention(row).unwrap().unwrap()).collect()
 }
 
-/// What `row` pays to the spans of role `role`, at each layer, over all heads.
+/// Mass from `row` to all spans of role `role`, per layer, over all heads.
 fn paid(store: &AttentionStore, row: &str, role: &str) -> Vec<f32> {
     let row = store.rows.iter().position(|span| span.label == row || span.is(row)).unwrap();
     let keys: Vec<usize> = (0..store.keys.len()).filter(|&k| store.keys[k].is(role)).collect();
@@ -48,9 +48,9 @@ fn paid(store: &AttentionStore, row: &str, role: &str) -> Vec<f32> {
 
 type Traced = (Vec<Vec<f32>>, candle_core::Tensor);
 
-/// What `palimpsest trace` gives for a prompt and an answer to it with these knock-outs: the logits that predict the answer, and the masses.
+/// Output of `palimpsest trace` for a prompt and its answer with these knock-outs: the logits that predict the answer, and the masses.
 pub fn traced(name: &str, store: &AttentionStore, knockouts: Json) -> Traced {
-    // Many rows are compared with the same pass: the plain one, or that of a session blocked alone.
+    // Caches passes: many rows compare with the plain pass or with one blocked session.
     static KNOWN: Mutex<BTreeMap<String, Traced>> = Mutex::new(BTreeMap::new());
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
@@ -97,7 +97,7 @@ pub fn traced(name: &str, store: &AttentionStore, knockouts: Json) -> Traced {
 #[test]
 fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the_plain_one_stays_as_it_is() {
     let root = tempfile::tempdir().unwrap();
-    // Layers that see everything, windows, and linear layers beside a softmax one.
+    // Full attention, sliding windows, and linear layers beside one softmax layer.
     let models = [("llama-tiny", 0..1), ("gemma3-tiny", 2..3), ("qwen35-text-tiny", 2..3)];
     for &(name, ref layers) in few_or_all(&models[1..2], &models) {
         let at = |part: &str| root.path().join(format!("{name}-{part}"));
@@ -126,7 +126,7 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
         for (plain, beside) in without.iter().zip(stores(&dir, "")) {
             assert_eq!((&plain.mass, &plain.generated), (&beside.mass, &beside.generated), "{name}");
         }
-        // Masses are of softmax layers, counted among themselves.
+        // Masses are indexed by softmax layer.
         let hit = without[0].layers.iter().position(|&layer| layer == layers.start).unwrap();
         for (nth, condition) in names.iter().enumerate() {
             let (together, alone) = (stores(&dir, condition), stores(&single, condition));
@@ -137,7 +137,7 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
                     (&alone.mass, &alone.generated),
                     "{name}, {condition}"
                 );
-                // Where the answer ends at once, there is no such row.
+                // An empty answer has no such row.
                 let said = if store.generated.is_empty() { "last" } else { "answer" };
                 for (row, hidden) in
                     [("query", nth < 2), ("last", nth < 2), (said, nth < 2), ("new", nth > 0)]
@@ -152,7 +152,7 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
                 }
                 let rows = store.rows.iter().filter(|row| row.label != "answer").count();
                 if nth == 0 {
-                    // What comes before the question is as it was, bit for bit.
+                    // Rows before the question are bit-identical.
                     let row = store.rows.iter().position(|span| span.is("new")).unwrap();
                     let of = |store: &AttentionStore| store.mass.index_axis(ndarray::Axis(2), row).to_owned();
                     assert_eq!(of(store), of(plain), "{name}");
@@ -160,7 +160,7 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
                 assert!(rows >= 3);
             }
         }
-        // What the raw instrument says of the same.
+        // The same from `trace`.
         for (condition, rows) in [(&names[0], "blocked"), (&names[1], "from new")] {
             for store in stores(&dir, condition).iter().filter(|store| !store.generated.is_empty()) {
                 let old: Vec<&Span> = store.keys.iter().filter(|span| span.is("old")).collect();
@@ -173,7 +173,7 @@ fn each_knockout_is_a_condition_whose_rows_pay_nothing_to_what_is_hidden_and_the
                 });
                 assert_eq!(best.collect::<Vec<_>>(), store.generated, "{name}, {condition}");
                 let row = store.rows.iter().position(|span| span.is("query")).unwrap();
-                // (layers, heads, 1, spans), of which the trace has two more.
+                // (layers, heads, 1, spans); the trace has two more spans.
                 let (layers, heads, _, spans) = mass.dims4().unwrap();
                 let mass: Vec<f32> = mass.flatten_all().unwrap().to_vec1().unwrap();
                 assert_eq!(
@@ -213,7 +213,7 @@ fn a_run_with_knockouts_killed_and_started_again_ends_with_the_same_files() {
         interrupt(run_of("llama-tiny", &dir, &flags), || lines() >= reached, signal("-KILL"));
         let resumed = ended(run_of("llama-tiny", &dir, &flags));
         assert_eq!(resumed.code, Some(0), "{}", resumed.err);
-        // The order of rows is that of being answered, which a kill may change.
+        // Rows are in answer order, which a kill may change.
         let sorted = |dir: &Path| {
             let mut rows: Vec<String> = std::fs::read_to_string(dir.join("answers.jsonl"))
                 .unwrap()
@@ -257,7 +257,7 @@ fn knockouts_that_cannot_be_are_refused_by_name() {
     endpoint.arg("--out").arg(root.path().join("endpoint"));
     let endpoint = ended(endpoint);
     assert!(endpoint.code == Some(2) && endpoint.err.contains("endpoint"), "{}", endpoint.err);
-    // What depends on a case is the error of its questions.
+    // A case-dependent failure is an error row of its questions.
     let out = root.path().join("blind");
     let run = ended(run_of("llama-tiny", &out, &["--knockout", "template[0]->template[0]"]));
     assert_eq!(run.code, Some(3), "{}", run.err);
@@ -273,12 +273,12 @@ fn knockouts_that_cannot_be_are_refused_by_name() {
     assert_eq!(rows.len(), 6);
 }
 
-/// A run of one case of so many sessions that there is room for controls.
+/// A run of one case with enough sessions for controls.
 fn run_for_causes(name: &str, out: &Path, more: &[&str]) -> Command {
     run_of(name, out, &[more, &["--sessions", "7"]].concat())
 }
 
-/// Makes the first tokens of what was generated a thought, as the attention files say it: the row `answer` begins behind them.
+/// Marks the first generated tokens as a thought in the attention files: the row `answer` starts after them.
 pub fn think(dir: &Path, thought: usize) {
     if thought == 0 {
         return;
@@ -302,7 +302,7 @@ pub fn causes(name: &str, dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// The answer's mean log-probability and the log-probabilities of its first token, and which tokens are the likeliest.
+/// Mean log-probability of the answer, log-probabilities of its first token, and the argmax flags.
 pub fn told(logits: &[Vec<f32>], generated: &[u32]) -> (f64, Vec<f64>, Vec<bool>) {
     let all: Vec<Vec<f64>> = logits
         .iter()
@@ -349,11 +349,11 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             let span = store.keys.iter().find(|span| span.label == row.span).unwrap();
             assert_eq!((row.tokens, &row.role), ([span.start, span.end], &span.role));
             assert_eq!((row.answer_tokens, row.thought_tokens), (store.generated.len(), 0));
-            // Rows keep which share of the layers was left open.
+            // Rows record the share of layers left open.
             let hybrid = name == "qwen35-text-tiny";
             assert_eq!((row.softmax_only, row.layers_open), (hybrid, hybrid.then_some(0.75)));
         }
-        // A pool a case: the same for its probes and windows, within the history, without evidence.
+        // One pool per case: shared by its probes and windows, within the history, without evidence.
         let pool: BTreeSet<(Option<usize>, [usize; 2])> =
             controls.iter().map(|row| (row.stretch, row.tokens)).collect();
         assert_eq!(pool.len(), 12, "{name}: {pool:?}");
@@ -378,12 +378,12 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             let (probe, tokens, at, log_p, effect) = row;
             let store = stores.iter().find(|store| store.probe == *probe).unwrap();
             assert!(windows.contains(&at), "{name}");
-            // Every thirteenth, since each is a whole pass.
+            // Every thirteenth only: each is a full pass.
             if i % 13 > 0 {
                 continue;
             }
             let blocked = |range: [usize; 2]| {
-                // Of hybrid models the softmax layers alone, of which this one has one.
+                // Hybrid models: softmax layers only; this one has a single one.
                 let layers = if name == "qwen35-text-tiny" { Some([2, 3]) } else { at };
                 let mut knockout = json!({"rows": "blocked", "range": range});
                 if let Some(layers) = layers {
@@ -400,11 +400,11 @@ fn causes_are_what_whole_passes_with_the_same_knockouts_give() {
             assert!((effect.kl - kl).abs() < 1e-4, "{name} {row:?}: {kl}");
             assert_eq!((effect.changed, effect.thought), (now != likeliest, None), "{name} {row:?}");
         }
-        // Different paths have different effects, and some have one.
+        // Different paths have different effects, and some are nonzero.
         let effects: BTreeSet<String> =
             rows.iter().map(|row| format!("{:.9}", row.effect.log_p_drop)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
-        // Nothing is left to do, and the same is shown.
+        // A rerun does nothing and prints the same.
         let again = ended(causes(name, &dir, more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
         assert_eq!(CauseRows::read(&dir).unwrap().blocked.len(), rows.len());
@@ -423,7 +423,7 @@ fn causes_killed_and_started_again_end_with_the_same_rows() {
     let file = dir.join(CAUSES);
     let lines = || std::fs::read(&file).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count());
     interrupt(causes("llama-tiny", &dir, &[]), || lines() >= 2, signal("-KILL"));
-    // A torn line is cut off.
+    // A truncated last line is removed.
     let kept = std::fs::read(&file).unwrap();
     std::fs::write(&file, [&kept[..], b"{\"case\":"].concat()).unwrap();
     let resumed = ended(causes("llama-tiny", &dir, &[]));
@@ -477,7 +477,7 @@ fn cases_that_lack_a_span_of_a_knock_out_are_told_by_name_and_left_out_and_one_t
     assert!(none.err.contains("no prompt has a span called `session[400]`"), "{}", none.err);
     assert!(!root.path().join("none").exists(), "before there is a run");
 
-    // Which sessions the cut leaves differs from case to case.
+    // Truncation keeps different sessions in each case.
     let plain = root.path().join("plain");
     assert_eq!(long(&plain, &[]).code, Some(0));
     let answers = RunFolder::read(&plain).unwrap().answers;
@@ -505,7 +505,7 @@ fn cases_that_lack_a_span_of_a_knock_out_are_told_by_name_and_left_out_and_one_t
     assert_eq!((blocked.plan.len(), blocked.answers.len()), (4 - cases.len(), 12 - n));
     assert!(blocked.plan.iter().all(|case| !cases.contains(case.case.as_str())));
     assert_eq!(folder.plan.len(), 4, "the plain condition asks all");
-    // Nothing is left to do.
+    // Nothing left to do.
     let again = long(&dir, &["--knockout", &knockout]);
     assert!(again.code == Some(0) && again.out.contains("0 new, 0 errors"), "{}{}", again.out, again.err);
 }

@@ -1,4 +1,4 @@
-//! Memory systems as conditions of a run, as a user asks for them.
+//! Memory systems as conditions of a run.
 use super::resume::{interrupt, signal};
 use super::*;
 
@@ -7,7 +7,7 @@ fn scripted(behaviour: &str) -> String {
     format!("kept=python3 '{}' {behaviour}", path.display())
 }
 
-/// A run of the sample's first cases with a memory system.
+/// A run of the first sample cases with a memory system.
 fn over_sample(out: &Path, cases: &str, system: &str) -> Command {
     let mut command = command(["run", "--max-new-tokens", "4", "--context", "4096", "--allow-longer"]);
     command.args(["--data", "sample", "--sessions", "6", "--limit", cases]).arg("--model").arg(model());
@@ -15,7 +15,7 @@ fn over_sample(out: &Path, cases: &str, system: &str) -> Command {
     command
 }
 
-/// A run of the sample's first case with the scripted system.
+/// A run of the first sample case with the scripted system.
 fn run_command(out: &Path, behaviour: &str, more: &[&str]) -> Command {
     let mut command = over_sample(out, "1", &scripted(behaviour));
     command.args(more);
@@ -44,7 +44,7 @@ fn memories_are_shown_by_rank_with_the_role_of_their_evidence() {
         assert_eq!(memories("memory-kept-k2", probe), four[..2], "cut from the same search");
         assert!(memories("none", probe).is_empty());
     }
-    // The store's spans: a memory each, with the roles that its sources have, and the query's masses over all of them.
+    // The store has one span per memory, with its sources' roles; the query's masses cover all of them.
     let planned = &folder.plan[0];
     let row = folder.answers.iter().find(|row| row.condition == "memory-kept-perfect" && row.probe == "SR");
     let store = folder.attention(row.unwrap()).unwrap().unwrap();
@@ -55,7 +55,7 @@ fn memories_are_shown_by_rank_with_the_role_of_their_evidence() {
     assert_eq!(roles.len(), memories("memory-kept-perfect", "SR").len());
     assert!(roles.contains(&Some("old")) && roles.contains(&Some("new")), "{roles:?}");
     assert!(roles.iter().all(Option::is_some), "perfect retrieval shows evidence alone: {roles:?}");
-    // The history was written once for all of it.
+    // The history was written once for all conditions.
     let case = out.join("memory/kept").join(&planned.case);
     let events = std::fs::read_to_string(case.join("events.jsonl")).unwrap();
     let ends = events.lines().filter(|line| line.contains("\"events\":")).count();
@@ -119,7 +119,7 @@ fn e16_a_search_that_takes_longer_is_given_the_time_by_a_flag() {
         error.contains("no reply within 0.5 s") && error.contains("--memory-timeout search=1 "),
         "{error}"
     );
-    // The limit is no part of the run's identity: the same folder goes on.
+    // The limit is not part of the run's identity: the same folder resumes.
     let whole = with("30");
     assert_eq!(whole.code, Some(0), "{}", whole.err);
     let last = RunFolder::read(&out).unwrap().answers;
@@ -134,7 +134,7 @@ fn e10_writes_that_are_not_told_are_not_measured() {
     let root = tempfile::tempdir().unwrap();
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mapping = root.path().join("mapping.json");
-    // A server that tells neither ids nor its store; its end is known to change nothing.
+    // A server that reports neither ids nor its store; ending it is known to change nothing.
     let of_server = serde_json::json!({
         "name": "odd", "command": ["{python}", manifest.join("tests/adapters/odd_mcp.py"), "script.json"], "unit": "turn",
         "add": {"tool": "add", "arguments": {"text": "{content}"}},
@@ -176,7 +176,7 @@ fn another_system_is_another_run() {
     let other = ended(run_command(&out, "no-save", &[]));
     assert_eq!(other.code, Some(1), "{}", other.err);
     assert!(other.err.contains("memory"), "{}", other.err);
-    // Nothing is asked twice: the system is started, and no history is written to it.
+    // A rerun starts the system but repeats no question and writes no history.
     let before = std::fs::read(out.join("answers.jsonl")).unwrap();
     let again = ended(run_command(&out, "", &[]));
     assert_eq!(again.code, Some(0), "{}", again.err);

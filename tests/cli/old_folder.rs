@@ -1,4 +1,4 @@
-//! A folder that 0.1.0 made (tests/fixtures/run-0.1.0): resumed, judged again, measured, drawn and reported.
+//! A folder made by 0.1.0 (tests/fixtures/run-0.1.0): resumed, judged again, measured, drawn and reported.
 use super::*;
 
 fn copied(to: &Path) {
@@ -20,7 +20,7 @@ fn made_by(dir: &Path) -> Command {
     command
 }
 
-/// Its spans have a token across a border where its first byte is; what is measured now has it elsewhere.
+/// Its spans assign a token across a border by its first byte; current spans do not.
 #[test]
 fn a_folder_of_the_first_version_is_not_gone_on_with_and_the_same_command_gives_the_same_answers() {
     let root = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn a_folder_of_the_first_version_is_judged_again_drawn_and_reported() {
         let done = palimpsest(&command);
         assert_eq!(done.code, Some(0), "{command:?}: {}", done.err);
     }
-    // The old judge's verdicts stand before the new one's.
+    // The old judge's verdicts come first.
     let now = std::fs::read_to_string(dir.join("verdicts.jsonl")).unwrap();
     assert!(now.starts_with(&old) && now.lines().count() == 12, "{now}");
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();

@@ -1,4 +1,4 @@
-//! What removing sessions tells of the answers of a run, and ContextCite's surrogate: as typed.
+//! Effects of removing sessions on a run's answers, and ContextCite's surrogate.
 use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest::lens::causes::residue::{Residues, Whole};
@@ -25,7 +25,7 @@ fn sessions(store: &AttentionStore) -> Vec<Span> {
     store.keys.iter().filter(|span| span.segment().is_some()).cloned().collect()
 }
 
-/// A store whose prompt lacks all tokens of these spans; spans behind them moved up.
+/// A store without the tokens of these spans; later spans are shifted.
 pub fn without(store: &AttentionStore, removed: &[&Span]) -> AttentionStore {
     let gone = |at: &usize| removed.iter().any(|span| span.range().contains(at));
     let moved = |at: usize| at - (0..at).filter(|at| gone(at)).count();
@@ -37,7 +37,7 @@ pub fn without(store: &AttentionStore, removed: &[&Span]) -> AttentionStore {
     store
 }
 
-/// The answer's mean log-probability, the first token's, and which tokens are the likeliest, after a whole pass of the raw instrument.
+/// Mean log-probability of the answer, that of its first token, and the argmax flags, from a full pass of `trace`.
 fn read_again(name: &str, store: &AttentionStore) -> (f64, Vec<f64>, Vec<bool>) {
     told(&traced(name, store, serde_json::json!([])).0, &store.generated)
 }
@@ -45,7 +45,7 @@ fn read_again(name: &str, store: &AttentionStore) -> (f64, Vec<f64>, Vec<bool>) 
 #[test]
 fn total_effects_are_what_whole_passes_without_the_session_give() {
     let root = tempfile::tempdir().unwrap();
-    // Layers that can be gone back in anywhere, windows, and linear layers.
+    // Layers that can be rewound anywhere, sliding windows, linear layers.
     for &name in few_or_all(&["llama-tiny"][..], &["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"]) {
         let dir = root.path().join(name);
         assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
@@ -86,7 +86,7 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         let effects: BTreeSet<String> =
             rows.iter().map(|row| format!("{:.9}", row.effect.log_p_drop)).collect();
         assert!(effects.len() > rows.len() / 2, "{effects:?}");
-        // Blocked paths stand beside them in the same file, and neither counts as the other.
+        // Blocked and removed rows share the file and do not mix.
         if name == "llama-tiny" {
             assert_eq!(CauseRows::read(&dir).unwrap().blocked, []);
             assert_eq!(ended(causes(name, &dir, &[])).code, Some(0));
@@ -94,7 +94,7 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
         }
         let again = ended(causes(name, &dir, &["--total"]));
         assert_eq!(again.code, Some(0), "{}", again.err);
-        // The remainder of a session is told once both effects are known.
+        // A session's remainder is printed once both effects are known.
         let told = again.out.strip_prefix(&done.out).unwrap();
         assert_eq!(told.contains("leaves"), name == "llama-tiny", "{told}");
         assert!(!again.err.contains("removals"), "{}", again.err);
@@ -102,14 +102,14 @@ fn total_effects_are_what_whole_passes_without_the_session_give() {
     }
 }
 
-/// The store with neutral text in the place of a span.
+/// The store with a span replaced by neutral text.
 pub fn replaced(name: &str, store: &AttentionStore, span: &Span) -> AttentionStore {
     let options =
         LocalOptions { context: ContextLength::Exactly(256), allow_longer: true, ..LocalOptions::default() };
     let model = LocalModel::open(&ModelFiles::at(&fixture(name)).unwrap(), &options).unwrap();
     let neutral = neutral(model.text()).unwrap();
     let mut store = store.clone();
-    // Its last token stays.
+    // The last token stays.
     for (nth, at) in (span.start..span.end - 1).enumerate() {
         store.tokens[at] = neutral[nth % neutral.len()];
     }
@@ -123,7 +123,7 @@ fn replaced_sessions_give_what_whole_passes_with_neutral_text_in_their_place_giv
         let dir = root.path().join(name);
         assert_eq!(ended(run_of(name, &dir, &["--sessions", "4"])).code, Some(0));
         let stores = answered(&dir);
-        // The evidence unless told otherwise, then the others too.
+        // The evidence by default, then the others.
         let with_roles = sessions(&stores[0]).iter().filter(|span| span.role.is_some()).count();
         for (more, each) in [(&["--replace"][..], with_roles), (&["--replace", "--sessions", "all"], 4)] {
             let done = ended(causes(name, &dir, more));
@@ -165,7 +165,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         assert_eq!(done.code, Some(0), "{name}: {}", done.err);
         assert!(done.err.contains("readings of carriers at most"), "{}", done.err);
         let rows = CauseRows::read(&dir).unwrap().carriers;
-        // All rows at once, every later session, and what stands before the question.
+        // All rows at once, every later session, and the tokens before the question.
         let of_span = |span: &Span, store: &AttentionStore| {
             2 + sessions(store).iter().filter(|later| later.start >= span.end).count()
         };
@@ -209,7 +209,7 @@ fn carriers_are_what_whole_passes_with_both_paths_knocked_out_give() {
         let again = ended(causes(name, &dir, more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
         assert_eq!(CauseRows::read(&dir).unwrap().carriers, rows);
-        // Single carriers are looked for only where all of them together hold something.
+        // Single carriers are searched only where all carriers together have an effect.
         let few = root.path().join(format!("{name}-few"));
         assert_eq!(ended(run_of(name, &few, &["--sessions", "5"])).code, Some(0));
         let more: Vec<&str> = more.iter().map(|flag| if *flag == "0" { "1000" } else { flag }).collect();
@@ -322,7 +322,7 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
             let expected = mean * store.generated.len() as f64;
             assert!((row.answer_log_p - expected).abs() < 1e-3, "{row:?}: {expected}");
         }
-        // The answers of a case get the same subsets, which differ from each other.
+        // The answers of a case share the same distinct subsets.
         let distinct: BTreeSet<&Vec<String>> = rows.iter().map(|row| &row.sessions).collect();
         assert!(distinct.len() > 3 && distinct.len() <= 6, "{distinct:?}");
 
@@ -351,7 +351,7 @@ fn surrogates_are_fitted_to_answers_after_random_subsets_removed_or_blocked() {
         let again = ended(causes(name, &dir, &more));
         assert_eq!((again.code, again.out), (Some(0), done.out));
     }
-    // More subsets of the same seed go on from those that are there.
+    // More subsets of the same seed extend the existing ones.
     let more = ended(causes(name, &dir, &["--contextcite", "8", "--seed", "3"]));
     assert!(
         more.code == Some(0) && more.err.contains(&format!("{} subsets", stores.len() * 2)),
@@ -433,7 +433,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     };
     let merged = merge("merged");
     assert_eq!(merged.code, Some(0), "{}", merged.err);
-    // Case by case, those of a case as they were measured, to the last digit.
+    // By case, a case's rows unchanged to the last digit.
     let text = |name: &str| std::fs::read_to_string(at(name).join(CAUSES)).unwrap();
     let whole = text("whole");
     let mut lines: Vec<(String, &str)> = read_lines(&at("whole"))
@@ -461,7 +461,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     let whole = ended(causes("llama-tiny", &at("whole"), &["--controls", "2"]));
     assert_eq!(again.out, whole.out);
 
-    // A shard that lacks some is named, and they can be measured in the whole.
+    // An incomplete shard is named; its rows can be measured after merging.
     assert_eq!(ended(causes("llama-tiny", &at("a"), &["--total"])).code, Some(0));
     let uneven = merge("uneven");
     let said = format!("without all causes that other shards have: {};", at("b").display());
@@ -469,7 +469,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).code, Some(0));
     let expected = ended(causes("llama-tiny", &at("whole"), &["--total"]));
     assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).out, expected.out);
-    // So is one without the causes of contrasts that another has.
+    // Likewise a shard without the contrast causes that another has.
     let row = r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"ablation":"blocked","contrast":1.0,"#;
     std::fs::write(
         at("b").join("contrast-causes.jsonl"),
@@ -481,7 +481,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
         format!("without all causes that other shards have: {}, {};", at("b").display(), at("a").display());
     assert!(contrasts.code == Some(0) && contrasts.out.contains(&said), "{}", contrasts.out);
     std::fs::remove_file(at("b").join("contrast-causes.jsonl")).unwrap();
-    // Causes of the older format are a reason not to merge.
+    // Causes of the older format prevent a merge.
     let old = r#"{"case":"c","probe":"SR","span":"session[0]","tokens":[3,9],"seed":0,"answer_tokens":2,"log_p":-1.0,"#;
     let old = format!("{old}{}\n", r#""effect":{"log_p":-0.5,"kl":0.1,"changed":true}}"#);
     std::fs::write(at("b").join(CAUSES), old).unwrap();

@@ -1,7 +1,7 @@
-//! Killed, stopped, torn, locked, changed: a run folder goes on or says why not.
+//! Killed, stopped, truncated, locked or changed: a run folder resumes or says why not.
 use super::*;
 
-/// Lines of a file, 0 where it is not there yet.
+/// Lines of a file; 0 if it does not exist.
 fn lines(path: &Path) -> usize {
     std::fs::read(path).map_or(0, |bytes| bytes.iter().filter(|b| **b == b'\n').count())
 }
@@ -10,12 +10,12 @@ fn entries(path: &Path) -> usize {
     std::fs::read_dir(path).map_or(0, |dir| dir.filter_map(Result::ok).filter(is_whole).count())
 }
 
-/// Not the temporary file of a write under way.
+/// Not the temporary file of a write in progress.
 fn is_whole(entry: &std::fs::DirEntry) -> bool {
     !entry.file_name().to_string_lossy().starts_with('.')
 }
 
-/// Starts a command and has `end` done to it as soon as `reached` holds. True if it was still under way.
+/// Starts a command and applies `end` once `reached` holds. True if it was still running.
 pub fn interrupt(
     mut command: Command,
     reached: impl Fn() -> bool,
@@ -34,7 +34,7 @@ pub fn interrupt(
     }
 }
 
-/// Sends a signal, as `kill` does.
+/// Sends a signal with `kill`.
 pub fn signal(name: &'static str) -> impl FnOnce(&std::process::Child) {
     move |child| {
         Command::new("kill").args([name, &child.id().to_string()]).status().unwrap();
@@ -96,7 +96,7 @@ fn ctrl_c_says_which_answers_were_under_way_and_they_are_asked_again() {
         command
     };
     let told = " of 3 answers of case sample-t1-01-suitcase were under way and will be asked again";
-    // On a busy machine the signal may come before the first question is put, when nothing is under way.
+    // On a busy machine the signal may arrive before the first question, when nothing is in progress.
     let said = (0..5).any(|_| {
         let _ = std::fs::remove_dir_all(&dir);
         let stopped = interrupt(command(), || dir.join("run.json").exists(), signal("-INT"));

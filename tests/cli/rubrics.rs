@@ -4,7 +4,7 @@ use super::agree::{answered, write_rows};
 use super::endpoints::server;
 use super::*;
 
-/// What the endpoint says of every case: the last key decides, so that order and reasons do not matter.
+/// The endpoint's reply for every case; only the last key counts, not the order or the reasons.
 const SAID: &str = r#"{"SR": {"reason": "it is", "correct": true}, "PR": {"reason": "no", "correct": false}, "IPA": {"reason": "yes", "correct": true}}"#;
 
 /// A run of four answered cases, and a judge.
@@ -43,7 +43,7 @@ impl Bench {
         done.out
     }
 
-    /// Draws a sheet into `out`, rates all of it correct, and scores it.
+    /// Draws a sheet into `out`, rates all items correct, and scores it.
     fn agreed(&self, out: &str, draw: &[&str], score: &[&str]) -> (Ended, Option<Ended>) {
         let (run, sheet) = (self.text("run"), self.text(out));
         let draw = [&["agree", "draw", &run, "--per-cell", "2", "--out", &sheet][..], draw].concat();
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// The lines of a table that begin with the model, whose histories were truncated.
+/// Table lines that begin with the model (histories were truncated).
 fn lines(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.starts_with("model* ")).collect()
 }
@@ -80,7 +80,7 @@ fn two_rubrics_of_one_judge_are_two_judges_in_rows_tables_reports_and_exports() 
     assert_eq!(names, [["released"; 12], ["strict"; 12]].concat());
     let [released, strict] =
         ["released", "strict"].map(|rubric| format!("{} ({rubric}, reasons first)", bench.judge));
-    // Tables for people leave the address out.
+    // Tables for people omit the address.
     let short = |label: &str| label.rsplit_once('#').unwrap().1.to_owned();
 
     let run = bench.text("run");
@@ -95,7 +95,7 @@ fn two_rubrics_of_one_judge_are_two_judges_in_rows_tables_reports_and_exports() 
         (["--rubric", "strict"], &strict),
         (["--judge", &strict], &strict),
         (["--judge", &released], &released),
-        // As people typed it before another judging came.
+        // The name as typed before a second judging existed.
         (["--judge", "stub (released)"], &released),
     ] {
         let text = bench.done(&[&["table", &run][..], &choice].concat());
@@ -103,7 +103,7 @@ fn two_rubrics_of_one_judge_are_two_judges_in_rows_tables_reports_and_exports() 
     }
     let csv = bench.done(&["table", &run, "--format", "csv"]);
     assert!(csv.contains(&format!("{},\"strict, reasons first\",", bench.judge)), "{csv}");
-    // The report and the figures take the one that came last, unless told otherwise.
+    // Report and figures use the latest by default.
     bench.done(&["report", &run]);
     let page = |run: &Path| std::fs::read_to_string(run.join("report.html")).unwrap().replace("&#x2f;", "/");
     assert!(page(&bench.at("run")).contains(&format!("Judged by {strict}")));
@@ -145,7 +145,7 @@ fn the_same_rubric_asked_in_two_ways_stands_in_two_rows_and_both_can_be_had() {
     assert_eq!(lines(&one).len(), 1, "{one}");
 }
 
-/// What a rater must share with the judge is the rubric: an endpoint is asked for its reasons first, a sheet for none.
+/// Raters and judge must share the rubric only: an endpoint gives reasons first, a sheet asks for none.
 #[test]
 fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
     let bench = Bench::new();
@@ -166,11 +166,11 @@ fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
         assert_eq!(drawn.code, Some(0), "{flags:?}: {}", drawn.err);
         let scored = scored.unwrap();
         assert_eq!(scored.code, Some(0), "{flags:?}: {}", scored.err);
-        // Two of three answers are right by the judge, all by the rater.
+        // The judge accepts two of three answers, the rater all.
         assert!(scored.out.contains("66.67"), "{}", scored.out);
         assert!(scored.out.starts_with("judge: stub ("), "{}", scored.out);
     }
-    // Raters read what the judge read: the template that it was given, which need not be there any more.
+    // Raters read the judge's template from the sheet; the file may be gone.
     std::fs::remove_file(bench.at("prompts/judge.j2")).unwrap();
     let sheet = |name: &str| std::fs::read_to_string(bench.at(name).join("sheet.csv")).unwrap();
     assert!(
@@ -182,13 +182,13 @@ fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
     let (drawn, scored) = bench.agreed("again", &["--rubric", &name], &[]);
     assert!(drawn.out.contains(&format!("by the rubric {name}")), "{}{}", drawn.out, drawn.err);
     assert_eq!(scored.unwrap().code, Some(0));
-    // Of several ways of asking by the rubric of the sheet the last, or the one that is named.
+    // With several variants of the sheet's rubric: the last one, or the named one.
     let (_, scored) = bench.agreed("named", &["--rubric", "released"], &[]);
     assert!(scored.unwrap().out.contains("(released, reasons first, thinking on)"));
     let plain = format!("{} (released, reasons none)", bench.judge);
     let (_, scored) = bench.agreed("plain", &["--rubric", "released"], &["--judge", &plain]);
     assert!(scored.unwrap().out.starts_with("judge: stub (released, reasons none)\ncondition: plain\n"));
-    // Another rubric than the raters' is still refused, and a name that nobody knows.
+    // A different rubric is still rejected, and so is an unknown name.
     let strict = format!("{} (strict)", bench.judge);
     let (_, scored) = bench.agreed("mixed", &["--rubric", "released"], &["--judge", &strict]);
     let scored = scored.unwrap();
@@ -205,7 +205,7 @@ fn what_an_endpoint_judged_is_drawn_rated_and_scored_however_it_was_asked() {
     );
 }
 
-/// Rows of versions without names: the digest says which rubric it was, or nobody knows.
+/// Rows without a rubric name: identified by digest, or unknown.
 #[test]
 fn verdicts_of_earlier_versions_are_read_and_named_by_their_digests() {
     let bench = Bench::new();
@@ -224,14 +224,14 @@ fn verdicts_of_earlier_versions_are_read_and_named_by_their_digests() {
         write_rows(&bench.at("run/verdicts.jsonl"), &rows);
         bench.done(&["table", &bench.text("run")])
     };
-    // Reasons first, as an endpoint of then was asked.
+    // Reasons first, as endpoints were asked then.
     let strict = "24a09b7cbc80363beb1fcbdb7ec294eb26b8672ab1977f8a056cb230c56bd067";
     let text = earlier(strict);
     assert!(text.contains("judge: stub (strict)"), "{text}");
     let (_, scored) = bench.agreed("sheet", &[], &[]);
     let scored = scored.unwrap();
     assert!(scored.out.contains("earlier wording"), "{}{}", scored.out, scored.err);
-    // A sheet of then, with reasons last in its key.
+    // An old sheet, with reasons last in its key.
     let path = bench.at("sheet/key.json");
     let mut key: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     key["format"] = "palimpsest agreement 1".into();

@@ -1,4 +1,4 @@
-//! The self-test and the trial of a model's shape, as typed.
+//! The self-test, and the trial run of a model's shape.
 use super::*;
 use serde_json::Value as Json;
 

@@ -41,7 +41,7 @@ fn control_tokens_of_a_session_are_read_as_such_or_as_text_and_spans_stay_exact(
     let ends = |store: &AttentionStore| store.tokens.iter().filter(|token| **token == end[0]).count();
     assert_eq!(ends(&control), ends(&text) + 1);
     for store in [&control, &text] {
-        // Spans tile the prompt, and the session's tokens say what the session says.
+        // Spans tile the prompt, and a session's tokens decode to its text.
         let sessions = store.keys.iter().find(|span| span.label == "session[0]").unwrap();
         let said = tokenizer.decode(&store.tokens[sessions.range()], false).unwrap();
         assert!(said.contains(" <|im_end|><|im_start|>assistant"), "{said}");

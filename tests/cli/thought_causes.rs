@@ -1,4 +1,4 @@
-//! Causes of answers behind a thought, and of what is nothing but a thought: as typed.
+//! Causes of answers after a thought, and of outputs that are only a thought.
 use palimpsest::runs::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
 use palimpsest::runs::causes::session_measures::measures_path;
 use palimpsest::runs::rows::{AnswerKey, AnswerRow};
@@ -12,7 +12,7 @@ use super::*;
 
 const NAME: &str = "llama-tiny";
 
-/// Tokens that are made a thought.
+/// Number of tokens marked as a thought.
 const THOUGHT: usize = 2;
 
 /// Natural-log probabilities by position.
@@ -24,7 +24,7 @@ fn log_probabilities(logits: &[Vec<f32>]) -> Vec<Vec<f64>> {
     logits.iter().map(of).collect()
 }
 
-/// The mean log-probability of some of the generated tokens.
+/// Mean log-probability of a range of the generated tokens.
 fn mean_of(all: &[Vec<f64>], store: &AttentionStore, part: std::ops::Range<usize>) -> f64 {
     let n = part.len() as f64;
     part.map(|at| all[at][store.generated[at] as usize]).sum::<f64>() / n
@@ -34,7 +34,7 @@ fn divergence(p: &[f64], q: &[f64]) -> f64 {
     p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
-/// An effect by whole passes: plain and changed log-probabilities by position.
+/// Checks an effect against full passes: plain and changed log-probabilities by position.
 fn check(effect: &Effect, store: &AttentionStore, plain: &[Vec<f64>], changed: &[Vec<f64>]) {
     let n = store.generated.len();
     let drop =
@@ -92,7 +92,7 @@ fn behind_a_thought_the_answer_alone_is_measured_and_the_thought_has_its_own_num
     assert_eq!(row.answer_tokens, n - THOUGHT);
     check(&row.effect, store, &plain, &pass(store, json!([{"rows": "blocked", "range": row.tokens}])));
 
-    // Removed sessions, and ContextCite: the same answer, the same sign.
+    // Removed sessions and ContextCite: the same answer, the same sign.
     let row = CauseRows::read(&dir)
         .unwrap()
         .removed
@@ -124,7 +124,7 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
     let answered = |row: &&AnswerRow| folder.attention(row).unwrap().is_some_and(|s| !s.generated.is_empty());
     let rows: Vec<_> = folder.answers.iter().filter(answered).collect();
     assert!(rows.len() > 1);
-    // The model ended its turn with its thought: no row of the attention file is of an answer.
+    // The model ended its turn in its thought: no attention row belongs to an answer.
     let mut store = folder.attention(rows[0]).unwrap().unwrap();
     let kept: Vec<usize> = (0..store.rows.len()).filter(|&row| store.rows[row].label != "answer").collect();
     assert_eq!(kept.len() + 1, store.rows.len());
@@ -133,7 +133,7 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
     store.uniform = None;
     store.save(&dir.join(rows[0].attention.as_deref().unwrap())).unwrap();
     assert_eq!(store.thought(), store.generated.len());
-    // An answer of one token is one: its row is the prompt's last position.
+    // A one-token answer counts: its row is the prompt's last position.
     let mut short = folder.attention(rows[1]).unwrap().unwrap();
     let last = short.tokens.len() - 1;
     short.generated.truncate(1);

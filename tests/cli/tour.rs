@@ -1,14 +1,14 @@
-//! The pages that people type from: commands and flags that exist, in lines that a phone shows.
+//! Documentation pages: commands and flags exist, and lines fit a phone screen.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::palimpsest;
 
-/// Pages whose blocks of code are commands, and the longest line of a block.
+/// Pages whose code blocks are commands, and the maximum line length.
 const PAGES: [(&str, usize); 4] =
     [("commands.md", 72), ("stale.md", 72), ("agreement.md", 72), ("exports.md", 72)];
-/// Commands that have commands of their own.
+/// Commands with subcommands.
 const NESTED: [&str; 3] = ["model", "data", "agree"];
 
 #[test]

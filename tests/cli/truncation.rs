@@ -1,4 +1,4 @@
-//! How histories are cut and how long answers may be, as typed and by the benchmark.
+//! Truncation of histories and answer length limits, by flag and by benchmark.
 use super::*;
 
 /// A run of a benchmark's sample without attention.
@@ -50,17 +50,17 @@ fn the_way_of_cutting_is_the_benchmarks_or_as_typed_and_part_of_the_run() {
             assert!(!row.dropped_sessions.is_empty() && tokens <= most - 2, "{row:?}");
             let shown = row.history_shown().unwrap();
             assert!(shown > 0.1 && shown < 0.999 && row.dropped_tokens < of, "{shown} of {of}");
-            // What is left of the history, and what is around it.
+            // Kept history, and the rest of the prompt.
             let left = of - row.dropped_tokens;
             assert!(tokens > left && longest - tokens <= row.dropped_tokens + longest / 10, "{row:?}");
         }
     }
-    // A gap in the middle for all questions.
+    // All questions share a gap in the middle.
     let gap = &plain.answers[0].dropped_sessions;
     assert_eq!(gap.last().unwrap() - gap[0] + 1, gap.len());
     assert!(plain.answers.iter().all(|row| row.dropped_sessions == *gap));
 
-    // Begun in one way it is not gone on with in another; in the same it is.
+    // A run resumes only with the same truncation.
     let refused = begin("stale", "kept", less, &["--sessions", "8", "--truncation", "plain"]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.err.contains("context.policy: \"evidence-preserving truncation\""), "{}", refused.err);
@@ -135,7 +135,7 @@ fn how_long_an_answer_may_be_is_the_benchmarks_and_a_context_that_cannot_hold_it
     }
     let given = begun("stale", &root.path().join("given"), &["--context", "600", "--max-new-tokens", "600"]);
     assert!(given.err.contains("beside --max-new-tokens 600; raise --context"), "{}", given.err);
-    // What the authors' way keeps free needs room too.
+    // The tokens that the authors' truncation reserves need room too.
     let flags = ["--context", "600", "--max-new-tokens", "100", "--truncation", "authors"];
     let kept = begun("stale", &root.path().join("kept"), &flags);
     assert!(kept.err.contains("and the 512 tokens that are kept free"), "{}", kept.err);

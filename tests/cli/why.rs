@@ -1,4 +1,4 @@
-//! Labels of a run's answers: rows, resuming, what is refused, and where labels are shown.
+//! `why` labels of a run's answers: rows, resume, rejected input, and where labels appear.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -16,7 +16,7 @@ fn why(name: &str, dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// A run of the sample of dose, read by its rules.
+/// A run of dose's sample, judged by its rules.
 fn judged(dir: &Path) {
     assert_eq!(ended(run_of_tiny(dir)).code, Some(0));
     let judged = palimpsest(["judge", dir.to_str().unwrap()]);
@@ -38,7 +38,7 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
     let rows = read_why(&dir).unwrap();
     assert_eq!(rows.len(), 8);
     for row in &rows {
-        // A reading with nothing changed is the run's.
+        // A reading without changes equals the run's.
         let folder = RunFolder::read(&dir).unwrap();
         let answer = folder.answers.iter().find(|answer| answer.key() == row.key()).unwrap();
         let (plain, contrast) = (row.plain.unwrap(), answer.contrast.as_ref().unwrap());
@@ -53,7 +53,7 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
         assert!(row.readings >= 1 + evidence + search.sessions + search.layers, "{row:?}");
     }
 
-    // A half and a torn line: what is lacking is labelled again, alike.
+    // A missing row and a truncated line: missing labels are made again, identically.
     let file = dir.join(WHY);
     let text = std::fs::read_to_string(&file).unwrap();
     let half: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
@@ -68,12 +68,12 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
     let keys = |rows: &[WhyRow]| rows.iter().map(key).collect::<Vec<_>>();
     assert_eq!(keys(&read_why(&dir).unwrap()), keys(&rows));
 
-    // Other settings and another judge are rows of their own; the last counts.
+    // Other settings and another judge add rows; the last one counts.
     let exact = ended(why("llama-tiny", &dir, &["--readings", "6", "--controls", "3", "--judge", "exact"]));
     assert_eq!(exact.code, Some(0), "{}", exact.err);
     let all = read_why(&dir).unwrap();
     assert_eq!(all.len(), 16);
-    // Three controls tell nothing from random text.
+    // Three controls cannot rule out random text.
     assert!(
         all[8..].iter().all(|row| ![Label::NotRead, Label::Overridden, Label::Carried].contains(&row.label))
     );
@@ -121,7 +121,7 @@ fn labels_need_verdicts_two_sides_attention_and_the_runs_model() {
     refused(why("llama-tiny", &other, &[]), 1, "has no such sides");
 }
 
-/// Right where the response to a question has an even number of characters: some knock-outs turn it, others do not.
+/// Correct if the response has an even number of characters: some knock-outs flip it.
 fn by_letters(request: &str) -> String {
     let request: Value = serde_json::from_str(request).unwrap_or_default();
     let text = request["messages"][0]["content"].as_str().unwrap_or_default().to_owned();
@@ -156,7 +156,7 @@ fn answers_generated_anew_are_put_to_the_endpoint_that_judged_them() {
     let judged = palimpsest(["judge", dir.to_str().unwrap(), "--judge", &judge]);
     assert_eq!(judged.code, Some(0), "{}", judged.err);
 
-    // A judge that says nothing leaves no label, and the same command asks again.
+    // A judge without a verdict leaves no label; a rerun asks again.
     mute.store(true, Ordering::SeqCst);
     let silent = ended(why("llama-tiny", &dir, &["--anew"]));
     assert!(silent.err.contains("3 answers have no label"), "{}", silent.err);

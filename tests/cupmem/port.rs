@@ -1,9 +1,9 @@
-//! The decisions of sessions, turned into a store by a plain account of the public code's rules that shares nothing with the product but the words of
-//! the decisions. [`super::port_sessions`] holds the product against it.
+//! An independent port of the public code's rules: turns session decisions into a store and shares only the decision words with the
+//! product. [`super::port_sessions`] compares the product with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Slots with their domains; those that hold one state.
+/// Slots with their domains; true for single-state slots.
 pub const SLOTS: [(&str, &str, bool); 5] = [
     ("location_and_living", "current_base_location", true),
     ("location_and_living", "location_linked_condition", false),
@@ -20,7 +20,7 @@ fn single(slot: &str) -> bool {
     SLOTS.iter().find(|(_, name, _)| *name == slot).unwrap().2
 }
 
-/// W2 and W3: a proposition, and what is decided on it.
+/// W2 and W3: a proposition and its decision.
 #[derive(Debug, Clone)]
 pub struct Said {
     pub slot: &'static str,
@@ -30,7 +30,7 @@ pub struct Said {
     pub target: Option<String>,
 }
 
-/// W5 and W6: a slot, with an item or without, and what is judged.
+/// W5 and W6: a slot, optionally an item, and the verdict.
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub slot: &'static str,
@@ -54,13 +54,13 @@ pub struct Known {
 pub struct Port {
     pub known: BTreeMap<String, Known>,
     pub written: usize,
-    /// Slots that are unknown, with the number of the session that said so last.
+    /// Unknown slots, with the last session that marked them.
     pub unknown: BTreeMap<&'static str, usize>,
-    /// The values of updates that W9 visits, session by session.
+    /// Values of the updates that W9 visits, per session.
     pub visited: Vec<BTreeSet<String>>,
 }
 
-/// An action, while it is weighed: is it a verdict, its place among its like, its word, target, slot, and how particular it is.
+/// An action during arbitration: kind, index, word, target, slot and specificity.
 #[derive(Clone)]
 struct Weighed {
     verdict: bool,
@@ -86,12 +86,12 @@ impl Port {
         ids
     }
 
-    /// The proposals that are judged, in order, with their hints as the lane knows them. They all stand in the lane of the first update's domain.
+    /// The proposals to judge, in order, with their lane's hints. All are in the lane of the first update's domain.
     pub fn chosen(&self, said: &[Said], judged: &[Judged]) -> Vec<Judged> {
         let Some(lane) = said.iter().find(|said| said.word != "NO_OP").map(|said| domain(said.slot)) else {
             return Vec::new();
         };
-        // Two of the same item, or of the same slot as such, are one; they are laid down in the order of their confidence.
+        // Proposals for the same item, or the same slot without an item, merge; ordered by confidence.
         let mut all: Vec<Judged> = Vec::new();
         for one in judged {
             let in_lane =
@@ -105,13 +105,13 @@ impl Port {
         let exact = |one: &Judged| one.hint.as_ref().is_some_and(|id| self.known[id].slot == one.slot);
         all.sort_by(|a, b| exact(b).cmp(&exact(a)).then(b.sure.total_cmp(&a.sure)));
         all.truncate(2);
-        // W6: a target of the slot stands; else the hint, if it is of the slot's domain; else none.
+        // W6: keep a target in the slot; otherwise the hint if it is in the slot's domain; otherwise none.
         for one in &mut all {
             let of_slot = |id: &String| self.known.get(id).is_some_and(|k| k.active && k.slot == one.slot);
             let near = |id: &String| self.known.get(id).is_some_and(|k| domain(k.slot) == domain(one.slot));
             one.target = one.target.take().filter(of_slot);
             let hint = one.hint.clone().filter(near);
-            // The named target may be the hint itself, of another slot of the domain: it falls back to the same.
+            // The named target may be the hint itself, in another slot of the domain; the fallback is the same.
             one.target = one.target.take().or(hint);
         }
         all
@@ -141,7 +141,7 @@ impl Port {
         of_said.chain(of_judged).collect()
     }
 
-    /// The actions that are left.
+    /// The remaining actions.
     fn left(mut all: Vec<Weighed>) -> Vec<Weighed> {
         let place = |w: &Weighed| (w.verdict, w.place);
         let mut out: BTreeSet<(bool, usize)> = BTreeSet::new();
@@ -206,7 +206,7 @@ impl Port {
         self.known.get_mut(id).unwrap().active = false;
     }
 
-    /// Does an update; whether it did anything.
+    /// Applies an update; true if it changed anything.
     fn update(&mut self, said: &Said, session: usize) -> bool {
         let target =
             said.target.clone().filter(|id| self.known[id].active && self.known[id].slot == said.slot);
@@ -250,7 +250,7 @@ impl Port {
         }
     }
 
-    /// Does a verdict; whether it did anything.
+    /// Applies a verdict; true if it changed anything.
     fn verdict(&mut self, judged: &Judged, session: usize) -> bool {
         let target = judged.target.clone().filter(|id| self.known[id].active);
         match (judged.word, target) {
@@ -290,7 +290,7 @@ impl Port {
         }
         for one in left.iter().filter(|w| w.verdict) {
             if self.verdict(&chosen[one.place], session) {
-                // A verdict rests on all that the session says and W3 does not dismiss.
+                // A verdict rests on everything the session says that W3 does not dismiss.
                 accepted.extend(said.iter().filter(|s| s.word != "NO_OP").map(|s| s.value.clone()));
             }
         }

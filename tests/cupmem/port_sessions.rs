@@ -1,4 +1,4 @@
-//! The product's store beside that of [`super::port`], over ten sessions by hand and over many by chance.
+//! The product's store against that of [`super::port`], over ten handwritten sessions and many random ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::port::{Judged, Port, SLOTS, Said};
 use super::{SCOPE, hold, session};
 
-/// A model that answers by step, from replies laid down beforehand, else with the least; and the updates that W9 asked it about.
+/// A model with scripted replies per step and minimal defaults; records the updates that W9 asks about.
 #[derive(Clone, Default)]
 struct Scripted {
     replies: Arc<Mutex<BTreeMap<Step, VecDeque<Value>>>>,
@@ -56,7 +56,7 @@ impl StepModel for Scripted {
     }
 }
 
-/// A CUPMem of the code's variant and its script.
+/// A CUPMem of the code variant and its script.
 struct World {
     system: CupMem,
     script: Scripted,
@@ -76,7 +76,7 @@ impl World {
     }
 }
 
-/// Lays a session down for the scripted model.
+/// Scripts a session.
 fn lay(world: &World, said: &[Said], judged: &[Judged]) {
     let first = world.store().updates.len();
     let span = json!({
@@ -108,11 +108,11 @@ fn lay(world: &World, said: &[Said], judged: &[Judged]) {
     }
 }
 
-/// One session in both; what it leaves is the same.
+/// Runs one session in both and compares the stores.
 fn step(world: &mut World, port: &mut Port, said: &[Said], judged: &[Judged], about: &str) {
     lay(world, said, judged);
     for one in port.chosen(said, judged) {
-        // What the model names, not what becomes of it.
+        // The model's named target, not the resolved one.
         let named = judged.iter().find(|j| j.sure == one.sure).unwrap();
         let reply = json!({ "decision": named.word, "target": named.target, "reason": "lost" });
         world.script.on(Step::Adjudicate, reply);
@@ -169,7 +169,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
             vec![],
         ),
         (vec![said(COMMUTE, "Cycles", 0.7, "ADD", None), said(WORK, "Tutors", 0.6, "ADD", None)], vec![]),
-        // Of two replacements of item-1 the surer stays; a verdict weakens the third.
+        // Of two replacements of item-1 the more confident wins; a verdict weakens the third.
         (
             vec![
                 said(WORK, "Works days", 0.9, "REPLACE", Some("item-1")),
@@ -177,7 +177,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
             ],
             vec![judged(WORK, Some("item-3"), 0.5, "WEAK_CHALLENGE", None)],
         ),
-        // Blocked by a surer home, which is then invalidated: the slot is unknown.
+        // Blocked by a more confident home, which is then invalidated: the slot is unknown.
         (
             vec![said(HOME, "Lives in Bergen", 0.9, "ADD", None)],
             vec![judged(HOME, Some("item-0"), 0.5, "INDIRECT_INVALIDATE", None)],
@@ -190,7 +190,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
             ],
             vec![],
         ),
-        // The slot is found again, and two ADDs of the same slot leave one.
+        // The slot becomes known again, and two ADDs of the same slot leave one.
         (
             vec![
                 said(HOME, "Lives in Bergen", 0.6, "ADD", None),
@@ -198,12 +198,12 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
             ],
             vec![],
         ),
-        // Unknown by its hint, in a slot of several.
+        // Unknown by its hint, in a multi-state slot.
         (
             vec![said(WORK, "Is on leave", 0.5, "ADD", None)],
             vec![judged(WORK, Some("item-4"), 0.9, "SET_UNKNOWN_CURRENT", None)],
         ),
-        // A slot as such: its one state goes, where it is older.
+        // A slot without an item: its single state goes if it is older.
         (
             vec![said(PLACE, "Far from the mill", 0.8, "ADD", None)],
             vec![
@@ -211,7 +211,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
                 judged(PLACE, None, 0.8, "SET_UNKNOWN_CURRENT", None),
             ],
         ),
-        // In a slot that the session writes to, that goes too.
+        // Also in a slot that the session writes to.
         (
             vec![said(PLACE, "Near the pier", 0.8, "ADD", None)],
             vec![
@@ -219,7 +219,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
                 judged(HOME, Some("item-5"), 0.3, "WEAK_CHALLENGE", None),
             ],
         ),
-        // A weak home gives way to a sure one.
+        // A low-confidence home yields to a confident one.
         (
             vec![said(HOME, "Lives in Oslo again", 0.86, "ADD", None)],
             vec![judged(PLACE, Some("item-7"), 0.4, "NO_OP", None)],
@@ -228,7 +228,7 @@ fn ten_sessions_leave_the_store_that_the_public_code_leaves() {
     for (n, (said, judged)) in history.iter().enumerate() {
         step(&mut world, &mut port, said, judged, &format!("session {n}"));
     }
-    // By hand.
+    // Handwritten expectations.
     let state = |id: &str| {
         let item = world.store().item(id).unwrap();
         (item.value.clone(), item.is_active(), item.strength == Strength::Weak)
@@ -266,7 +266,7 @@ fn whatever_is_decided_ten_sessions_leave_the_same_store() {
             let mut all = Vec::new();
             for n in 0..=pick(3) {
                 let slot = SLOTS[pick(SLOTS.len())].1;
-                // W3 and W6 show five items of a slot; which five is not what is tested here.
+                // W3 and W6 show five items of a slot; the choice of the five is not tested here.
                 let full = port.active(slot).len() >= 3;
                 let word = match full {
                     true => ["REFINE", "REPLACE", "NO_OP", "INVALIDATE"][pick(4)],
@@ -287,7 +287,7 @@ fn whatever_is_decided_ten_sessions_leave_the_same_store() {
                 let mut any =
                     || (!active.is_empty() && pick(4) > 0).then(|| active[pick(active.len())].clone());
                 let (hint, target) = (any(), any());
-                // Its item's slot more often than not.
+                // Prefers its item's slot.
                 let of_hint = hint.as_ref().map(|id| port.known[id].slot).filter(|_| pick(4) > 0);
                 let word = ["INDIRECT_INVALIDATE", "WEAK_CHALLENGE", "SET_UNKNOWN_CURRENT", "NO_OP"][pick(4)];
                 let sure = 0.1 + 0.2 * n as f64;

@@ -1,4 +1,4 @@
-//! What the checks of data find, each on rows in which one thing is wrong, and nothing in sound ones.
+//! Data checks: each finds its fault in rows with one fault, and nothing in valid rows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use palimpsest::case::finding::{Finding, Severity, by_check};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A row in which nothing is odd.
+/// A row without findings.
 pub(super) fn row(uid: &str) -> Value {
     let session = |user: &str, assistant: &str| json!([{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]);
     json!({
@@ -40,7 +40,7 @@ pub(super) fn row(uid: &str) -> Value {
     })
 }
 
-/// What is found in rows, all of which are sound.
+/// Findings of parseable rows.
 fn found(rows: &Value) -> Vec<Finding> {
     let cases = cases_in_memory(&STALE, vec![("rows.json".to_owned(), rows.to_string().into_bytes())]);
     let report = STALE.check(Box::new(cases.into_iter()), &mut |_| {});
@@ -151,7 +151,7 @@ fn each_fault_is_found_by_its_check_alone() {
         change(&mut row);
         assert_eq!(lines(&found(&json!([row]))), [format!("{check}: {expected}")]);
     }
-    // Neither a text that only has such a word nor options that are there.
+    // Neither a text that merely contains the word nor options that are present.
     for change in
         [content("Stop the dough when it has doubled; then continue."), content("The error is in the oven.")]
     {
@@ -170,7 +170,7 @@ fn copies_are_found_across_cases() {
         let found = found(&rows);
         by_check(&found).iter().map(|(check, of, _)| (check.name, of.len())).collect::<Vec<_>>()
     };
-    // The same history, under another uid: its three questions are asked again, and its evidence is not told apart.
+    // The same history under another uid: its three questions repeat, and its evidence is not reported separately.
     assert_eq!(names(json!([row("a"), row("b")])), [("same-question", 3), ("same-history", 1)]);
     let mut other = row("b");
     other["haystack_session"][0][0]["content"] = json!("Which tea suits a cold?");
@@ -203,14 +203,14 @@ fn findings_are_counted_by_check_and_probes_once_each() {
     assert_eq!((check.name, of.len(), probes), ("day-words", 2, 0));
 }
 
-/// Sets of few elements, so that many are alike.
+/// Small sets, so that many are similar.
 fn sets() -> impl Strategy<Value = Vec<Vec<u64>>> {
     let set = prop::collection::btree_set(0u64..12, 0..9).prop_map(|set| set.into_iter().collect::<Vec<_>>());
     prop::collection::vec(set, 0..14)
 }
 
 proptest! {
-    /// Held against the comparison of every pair.
+    /// Reference: comparison of every pair.
     #[test]
     fn pairs_alike_are_those_that_comparing_all_pairs_finds(sets in sets(), least in 1u32..=10) {
         let least = f64::from(least) / 10.0;
@@ -230,8 +230,8 @@ proptest! {
     }
 }
 
-/// What is found in the built-in samples, which people start from: nothing that is wrong. Words that both states of a case have, or that a
-/// request has, are warnings that stand: drawings and numbers are committed of these texts.
+/// The built-in samples, which people start from, have no errors. Known warnings remain (words that both states of a case, or a request,
+/// share): committed figures and numbers depend on these texts.
 #[test]
 fn the_samples_have_known_warnings_and_no_error() {
     let found = ALL.map(|benchmark| {
@@ -251,7 +251,7 @@ fn the_samples_have_known_warnings_and_no_error() {
         [
             "stale: shared-words 9, request-tells-state 6, marked-update 1",
             "subtlememory: fact-not-told 2",
-            // The memory of 1979 that comes up in 1988.
+            // A memory of 1979 that is mentioned in 1988.
             "knowme: time-order 1",
             "memrewardbench: ",
             "dose: ",
@@ -259,7 +259,7 @@ fn the_samples_have_known_warnings_and_no_error() {
     );
 }
 
-/// The names in `Check::error("…` and `Check::warning("…` of the source, with their severities.
+/// Names in `Check::error("…` and `Check::warning("…` of the source, with their severities.
 fn declared() -> BTreeSet<(String, &'static str)> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/data/src")];
     let mut found = BTreeSet::new();

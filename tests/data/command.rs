@@ -1,4 +1,4 @@
-//! `palimpsest data`, as typed.
+//! The command `palimpsest data`.
 
 use serde_json::json;
 
@@ -112,7 +112,7 @@ fn check_counts_findings_by_check_shows_the_first_and_gives_all_as_json() {
         (&json!(2), &json!(1), &json!(false))
     );
     assert_eq!(summary["checks"][1]["findings"], 3);
-    // A built-in sample is data, too.
+    // A built-in sample is valid data too.
     let (code, out, _) = palimpsest(&["data", "check", "sample", "--json"]);
     assert_eq!(code, 0);
     assert!(out.lines().last().unwrap().contains("\"benchmark\":\"stale\""), "{out}");
@@ -169,14 +169,14 @@ fn stats_need_no_model_and_put_the_paper_beside_what_was_measured() {
     for row in rows {
         assert_eq!(row["tokenizer"], "o200k_base");
         let mean = |form: &str| row[form]["mean"].as_f64().unwrap();
-        // JSON has all that the other forms have, and its own brackets.
+        // JSON has the same content as the other formats, and balanced brackets.
         assert!(mean("raw") > mean("formatted") && mean("formatted") > mean("content"), "{row:#}");
         assert_eq!(row["content_mean"], row["content"]["mean"]);
     }
     // Table 5 of the paper, last line.
     let paper = &rows[2]["paper"];
     assert_eq!((&paper["formatted"]["max"], &paper["content_mean"]), (&json!(164_919), &json!(149_562.0)));
-    // Without being asked, only of the published file.
+    // Off by default, except for the published file.
     let (_, out, _) = palimpsest(&["data", "stats", "sample", "--json"]);
     assert!(!out.contains("paper"), "{out}");
     let (code, out, _) =

@@ -1,4 +1,4 @@
-//! Files and the sample, opened the same way.
+//! Opening files and the sample.
 
 use std::io::Write;
 

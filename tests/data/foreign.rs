@@ -1,4 +1,4 @@
-//! Files as other programs write them: marks of byte order, other encodings, values that JSON does not have.
+//! Files as other programs write them: byte order marks, other encodings, values that JSON lacks.
 
 use palimpsest::benchmarks::dataset::{Dataset, cases_in_memory};
 use palimpsest::benchmarks::dose::DOSE;
@@ -40,7 +40,7 @@ fn a_byte_order_mark_changes_no_case_and_utf16_is_refused_by_name() {
         assert!(!plain.is_empty() && none.is_empty(), "{}", benchmark.name);
         assert_eq!(sound(cases_in_memory(benchmark, with_marks.clone())).0, plain, "{}", benchmark.name);
 
-        // From the disk: known by content, with a digest of all bytes.
+        // From disk: detected by content, with a digest of all bytes.
         let root = tempfile::tempdir().unwrap();
         let write = |files: &Files| {
             for (name, bytes) in files {
@@ -70,7 +70,7 @@ fn a_byte_order_mark_changes_no_case_and_utf16_is_refused_by_name() {
             write(&files.iter().map(|(name, bytes)| (name.clone(), in_utf16(bytes))).collect());
             let told = match Dataset::open(&path, SampleSpec::default(), |_| {}) {
                 Err(error) => chain(&error),
-                // Known by the names of its files.
+                // Detected by its file names.
                 Ok(opened) => {
                     let broken = opened.cases().unwrap().find_map(Result::err);
                     chain(&broken.unwrap())
@@ -87,10 +87,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 const HISTORY: &str = "persona_0/history_sessions.json";
-/// Stands in a value's place until it is written as text.
+/// Placeholder of a value until it is written as text.
 const HERE: &str = "@@HERE@@";
 
-/// A file of JSON, or of JSON lines, with a text in the place of a value of a row.
+/// JSON or JSON-lines bytes with the text in place of one value of a row.
 fn spoilt(bytes: &[u8], row: usize, pointer: &str, text: &[u8]) -> Vec<u8> {
     let put = |value: &mut Value| *value.pointer_mut(pointer).unwrap() = Value::from(HERE);
     let file = match serde_json::from_slice::<Value>(bytes) {
@@ -144,11 +144,11 @@ fn what_json_does_not_have_costs_its_row_and_is_told_by_file_row_and_field() {
             let (cases, problems) = sound(cases_in_memory(benchmark, files.iter().map(spoil).collect()));
             let of_row = |problem: &&Problem| problem.row == row && problem.field == field;
             let told: Vec<&Problem> = problems.iter().filter(of_row).collect();
-            // Before what its absence comes to.
+            // Reported before the consequences of its absence.
             assert_eq!(told.first().map(|told| told.found.as_str()), Some(found), "{}", benchmark.name);
             assert!(told[0].file.as_deref().is_none_or(|name| name == file) && !told[0].remedy.is_empty());
             assert!(problems.iter().all(|problem| problem.row == row), "{problems:?}");
-            // All else stays: cases, or the questions of the one case.
+            // The rest stays: cases, or the questions of the single case.
             let asked = |cases: &[Case]| cases.iter().map(|case| case.probes.len()).sum::<usize>();
             assert!(!cases.is_empty() && asked(&cases) < asked(&all), "{}", benchmark.name);
             let kept = cases.iter().all(|case| all.iter().any(|other| other.id == case.id));
@@ -163,7 +163,7 @@ fn a_session_with_half_a_character_is_told_by_its_row() {
     let history = files.iter_mut().find(|(name, _)| name == HISTORY).unwrap();
     history.1 = spoilt(&history.1, 2, "/history/0/content", br#""\ud83d""#);
     let (cases, problems) = sound(cases_in_memory(&SUBTLEMEMORY, files));
-    // Every question stands on all of the history.
+    // Every question depends on the whole history.
     assert!(cases.is_empty());
     assert_eq!((problems[0].row, problems[0].field.as_str()), (2, "history[0].content"));
     assert_eq!(problems[0].file.as_deref(), Some(HISTORY));

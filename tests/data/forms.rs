@@ -1,4 +1,4 @@
-//! The forms in which STALE's rows come: an array, an object around it, the construction's own rows.
+//! Formats of STALE's rows: an array, an object around it, the construction's own rows.
 
 use std::io::BufReader;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::row;
 
 fn read(text: &str) -> Vec<Result<Case, ReadError>> {
-    // A buffer of a few bytes, so that every piece crosses its border somewhere.
+    // A tiny buffer, so that every value crosses a border.
     read_stale(BufReader::with_capacity(7, text.as_bytes()), None).collect()
 }
 
@@ -101,7 +101,7 @@ fn sessions_without_a_turn_are_skipped_and_the_others_keep_their_places() {
             assert_eq!(*segment, whole.history.segments[segment.index]);
         }
         assert_eq!((&case.evidence, &case.probes), (&whole.evidence, &whole.probes));
-        // What is written of it is a row that is read.
+        // Written rows can be read back.
         let mut text = Vec::new();
         write_stale(&mut text, [&case]).unwrap();
         assert_eq!(cases(std::str::from_utf8(&text).unwrap())[0].history.segments.len(), 4);
@@ -135,7 +135,7 @@ fn rows_without_a_type_have_the_one_given_and_keep_gap_and_query_time() {
     assert_eq!(other[0].as_ref().unwrap().labels["type"], "T2");
     let said = other[1].as_ref().unwrap_err().to_string();
     assert!(said.contains("type: found \"T1\" where --type is T2; leave --type out"), "{said}");
-    // What is written is read back with its gap.
+    // Written rows keep their gap.
     let mut text = Vec::new();
     write_stale(&mut text, [first]).unwrap();
     assert_eq!(cases(std::str::from_utf8(&text).unwrap()), std::slice::from_ref(first));

@@ -53,7 +53,7 @@ fn what_seed_0_assembles_never_changes() {
     let case = assemble(&scenario("pinned", 40, 9), &pool(12), 0, 8).unwrap();
     let lines: Vec<String> =
         case.history.segments.iter().map(|s| format!("{} {}", s.time.unwrap(), s.turns[0].content)).collect();
-    // Worked out apart from this code, from the algorithm that the module describes.
+    // Computed independently from the algorithm in the module's documentation.
     assert_eq!(
         lines,
         [

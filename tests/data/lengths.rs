@@ -25,7 +25,7 @@ fn cases(types: &[&str]) -> Vec<Case> {
 
 #[test]
 fn percentiles_are_those_of_linear_interpolation_between_closest_ranks() {
-    // By hand: rank q (n - 1), between the two values around it.
+    // By hand: rank q (n - 1), interpolated.
     let values = [15.0, 20.0, 35.0, 40.0, 50.0];
     assert_eq!(quantile(&values, 0.5), 35.0);
     assert_eq!(quantile(&values, 0.4), 29.0); // rank 1.6: 20 + 0.6 * 15
@@ -38,7 +38,7 @@ fn percentiles_are_those_of_linear_interpolation_between_closest_ranks() {
 
 #[test]
 fn every_split_and_all_are_measured_over_the_given_format_and_count() {
-    // The formatted text of case i has 10 (i + 1) letters and a token is a byte, so every figure is known by hand.
+    // The formatted text of case i has 10 (i + 1) letters and a token is a byte, so every value is known by hand.
     let cases = cases(&["T2", "T1", "T2", "T2"]);
     let format = |case: &Case| {
         let i: usize = case.id.trim_start_matches("case-").parse().unwrap();
@@ -49,7 +49,7 @@ fn every_split_and_all_are_measured_over_the_given_format_and_count() {
     let splits: Vec<_> = rows.iter().map(|row| (row.split.as_str(), row.instances)).collect();
     assert_eq!(splits, [("T1", 1), ("T2", 3), ("all", 4)]);
     assert_eq!(rows[0].formatted, TokenCounts { mean: 20.0, median: 20.0, p95: 20.0, max: 20 });
-    // 10, 30, 40: the 95th percentile lies at rank 1.9.
+    // 10, 30, 40: the 95th percentile is at rank 1.9.
     let t2 = rows[1].formatted;
     assert!((t2.mean - 80.0 / 3.0).abs() < 1e-9 && (t2.p95 - 39.0).abs() < 1e-9, "{t2:?}");
     assert_eq!((t2.median, t2.max), (30.0, 40));

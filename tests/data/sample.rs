@@ -1,4 +1,4 @@
-//! The built-in sample's texts.
+//! Texts of the built-in sample.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ const CATEGORIES: [&str; 10] = [
     "Digital_Footprint",
 ];
 
-/// Ways to take something back in words. The benchmark's second axiom forbids them in a new session.
+/// Negations. The benchmark's second axiom forbids them in a new session.
 const NEGATING: [&str; 16] = [
     "no longer",
     "not anymore",
@@ -61,7 +61,7 @@ fn there_are_scenarios_of_both_types_over_all_categories() {
 
 #[test]
 fn the_first_eight_scenarios_are_half_t1_and_half_t2() {
-    // `quickstart` runs eight cases and draws both types.
+    // `quickstart` runs eight cases and plots both types.
     let first: Vec<&str> = scenarios().iter().take(8).map(|scenario| scenario.r#type.as_str()).collect();
     assert_eq!(first.iter().filter(|split| **split == "T1").count(), 4, "{first:?}");
 }
@@ -129,7 +129,7 @@ fn a_case_does_not_depend_on_the_other_scenarios() {
 
 #[test]
 fn a_default_history_about_fills_a_context_of_4096_tokens() {
-    // With dates, numbers and roles a word of these texts costs about 1.6 tokens of SmolLM2's tokeniser.
+    // With dates, numbers and roles a word costs about 1.6 tokens of SmolLM2's tokeniser.
     for case in cases(SampleSpec::default()).unwrap() {
         let n: usize = case.history.segments.iter().map(|session| words(&session.turns)).sum();
         assert!((2300..=2700).contains(&n), "{}: {n} words", case.id);

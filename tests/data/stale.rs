@@ -1,4 +1,4 @@
-//! The loader: what it accepts, each thing it refuses, that it streams, and that what is written is read back.
+//! The loader: accepted input, each rejected fault, streaming, and round trips.
 
 use std::cell::Cell;
 use std::io::{BufReader, Cursor, Read};
@@ -24,7 +24,7 @@ fn problems_of(row: &Value) -> Vec<Problem> {
     }
 }
 
-/// The row after a change must have exactly one problem: at `field`, with `found` in what was found.
+/// The changed row must have exactly one problem, at `field`, that mentions `found`.
 fn refused(change: impl FnOnce(&mut Value), field: &str, found: &str) {
     let mut row = row("case-1");
     change(&mut row);
@@ -372,7 +372,7 @@ fn check_counts_everything_and_keeps_the_first_twenty_problems() {
     assert_eq!(problems.iter().map(|p| p.row).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
 }
 
-/// A file of any number of rows that exists only as it is read, and counts how far that is.
+/// A generated file of any number of rows that counts the bytes read.
 struct Generated {
     row: usize,
     rows: usize,
@@ -404,7 +404,7 @@ fn a_file_of_20000_rows_is_read_no_further_than_the_row_asked_for() {
     let given = Rc::new(Cell::new(0));
     let file = Generated { row: 0, rows: ROWS, pending: Cursor::default(), given: Rc::clone(&given) };
     let mut reader = read_stale(BufReader::with_capacity(BUFFER, file), None);
-    // The longest uid makes the longest row; the comma is the one byte more.
+    // The longest uid gives the longest row; plus one byte for the comma.
     let longest = row("case-19999").to_string().len() + 1;
     let mut rows = 0;
     for item in reader.by_ref() {
@@ -482,7 +482,7 @@ fn a_case_that_is_no_row_is_not_written() {
     refused(|case| case.evidence.truncate(1), "1 evidence");
 }
 
-/// Any JSON value, small.
+/// Any small JSON value.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -501,7 +501,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Every place of a value, as JSON pointers.
+/// JSON pointers of all values.
 fn places(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {

@@ -1,4 +1,4 @@
-//! The ways to cut a history, each against its definition written down plainly.
+//! Truncation policies, each against a plain definition.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn a_history_that_fits_is_left_as_it_is() {
 
 #[test]
 fn evidence_and_neighbours_stay_and_the_rest_is_spread_over_the_time_line() {
-    // Room for three of the fourteen others: the two ends of the time line and the middle of the longest stretch.
+    // Room for three of the fourteen others: both ends of the time line and the middle of the longest stretch.
     let done = truncate(&history(20), &evidence(5, 12), &[10; 20], 0, 90, 0).unwrap();
     let kept = kept(&done);
     assert!([4, 5, 6, 11, 12, 13].iter().all(|i| kept.contains(i)), "{kept:?}");
@@ -80,7 +80,7 @@ fn neighbours_come_first_one_of_each_evidence_before_the_second_of_any_and_those
         assert_eq!(kept(&of(60)), [4, 5, 6, 11, 12, 13]);
         assert_eq!(of(60).dropped_neighbours, Vec::<usize>::new());
     }
-    // Which of the two neighbours it is, is drawn.
+    // Random choice between two neighbours.
     let first = |seed| kept(&truncate(&history(20), &evidence(5, 12), &[10; 20], 0, 30, seed).unwrap());
     let all: BTreeSet<Vec<usize>> = (0..40).map(first).collect();
     assert_eq!(all.len(), 4, "{all:?}");
@@ -88,7 +88,7 @@ fn neighbours_come_first_one_of_each_evidence_before_the_second_of_any_and_those
 
 #[test]
 fn one_long_segment_does_not_end_the_filling() {
-    // A neighbour and a distractor that can never fit.
+    // A neighbour and a distractor that never fit.
     let mut cost = [10; 20];
     (cost[4], cost[19]) = (500, 500);
     let done = truncate(&history(20), &evidence(5, 12), &cost, 0, 180, 0).unwrap();
@@ -98,7 +98,7 @@ fn one_long_segment_does_not_end_the_filling() {
 
 #[test]
 fn budgets_are_not_nested_where_costs_differ() {
-    // The larger budget has room for the long end of the time line, and then for nothing else.
+    // The larger budget fits the costly end of the time line, then nothing else.
     let cost = [10, 10, 10, 10, 10, 10, 100];
     let of = |budget| kept(&truncate(&history(7), &evidence(0, 1), &cost, 0, budget, 0).unwrap());
     assert_eq!((of(60), of(130)), (vec![0, 1, 2, 3, 4, 5], vec![0, 1, 2, 6]));
@@ -127,7 +127,7 @@ fn plain_truncation_cuts_one_gap_into_the_middle_whatever_is_evidence() {
     let cut = of(&[10; 10], 65).unwrap();
     assert_eq!((kept(&cut), cut.tokens), (vec![0, 1, 2, 7, 8, 9], 65));
     assert_eq!((cut.dropped, cut.dropped_neighbours), (vec![3, 4, 5, 6], vec![]));
-    // Half of the room is the beginning's; what it cannot use goes to the end, and the other way round.
+    // Half of the room is for the beginning; unused room goes to the end, and vice versa.
     assert_eq!(kept(&of(&[40, 10, 10, 10, 10, 10], 45).unwrap()), [2, 3, 4, 5]);
     assert_eq!(kept(&of(&[10, 10, 10, 10, 10, 40], 45).unwrap()), [0, 1, 2, 3]);
     assert_eq!(
@@ -166,13 +166,13 @@ fn in_phases_two_go_from_the_head_then_two_from_the_tail_then_some_between() {
     assert_eq!(of((4, 6), 75), Ok(vec![0, 1, 9]));
     assert_eq!(of((4, 6), 65), Ok(vec![0, 1, 8, 9]));
     assert_eq!(of((4, 6), 55), Ok(vec![0, 1, 5, 8, 9]));
-    // Never the evidence, and nothing else: what is before the one and behind the other stays.
+    // Nothing else can go: neither the evidence nor the sessions left before the first and after the last.
     let error = of((4, 6), 45).unwrap_err();
     assert_eq!(error, TruncateError::StillTooLong { tokens: 55, budget: 45 });
     assert!(error.to_string().contains("at least that many or give --truncation evidence"), "{error}");
     assert_eq!(of((0, 9), 95).map(|dropped| dropped.len()), Ok(1), "neither end can go");
     assert_eq!(of((1, 8), 85), Ok(vec![0, 9]));
-    // Of those between some are drawn, by the seed and the name.
+    // Some of those between are sampled, by seed and name.
     let drawn: BTreeSet<Vec<usize>> =
         (0..40).map(|seed| phases(&[10; 10], (1, 8), 75, seed).unwrap().dropped).collect();
     assert_eq!(drawn, (2..8).map(|between| vec![0, between, 9]).collect());
@@ -226,7 +226,7 @@ proptest! {
         let n = cost.len();
         let sum = |range: std::ops::Range<usize>| cost[range].iter().sum::<usize>();
         let Some(room) = budget.checked_sub(fixed) else { return Ok(()) };
-        // The longest beginning in half of the room; the longest end in what is left; the longest beginning in what that leaves.
+        // The longest beginning in half of the room; the longest end in the rest; the longest beginning in what remains.
         let half = (0..=n).rev().find(|&head| sum(0..head) <= room / 2).unwrap();
         let tail = (half..=n).find(|&tail| sum(0..half) + sum(tail..n) <= room).unwrap();
         let head = (0..=tail).rev().find(|&head| sum(0..head) + sum(tail..n) <= room).unwrap();
@@ -286,34 +286,34 @@ proptest! {
             return Ok(());
         };
         let kept = kept(&done);
-        // It fits, and the tokens are those of what is kept.
+        // It fits, and the token count is that of the kept sessions.
         prop_assert!(done.tokens <= budget);
         prop_assert_eq!(done.tokens, fixed + kept.iter().map(|&i| cost[i]).sum::<usize>());
-        // Evidence stays; kept and dropped partition the history, in order, sessions unchanged.
+        // Evidence stays; kept and dropped partition the history in order, sessions unchanged.
         prop_assert!(stays.iter().all(|i| kept.contains(i)));
         let mut all: Vec<usize> = kept.iter().chain(&done.dropped).copied().collect();
         prop_assert!(kept.is_sorted() && done.dropped.is_sorted());
         all.sort_unstable();
         prop_assert_eq!(all, (0..cost.len()).collect::<Vec<_>>());
         prop_assert!(done.history.segments.iter().all(|session| *session == whole.segments[session.index]));
-        // Nothing goes without need: nothing that was dropped fits beside what stays.
+        // Minimal: no dropped session fits beside the kept ones.
         prop_assert!(done.dropped.iter().all(|&i| done.tokens + cost[i] > budget));
-        // The neighbours that went are named.
+        // Dropped neighbours are named.
         let beside = |i: usize| !stays.contains(&i) && (i.abs_diff(old) == 1 || i.abs_diff(new) == 1);
         let gone: Vec<usize> = done.dropped.iter().copied().filter(|&i| beside(i)).collect();
         prop_assert_eq!(&done.dropped_neighbours, &gone);
-        // No other segment stays in a neighbour's place: without the others it would not fit either.
+        // No other segment replaces a neighbour: without the others it would not fit either.
         let only: Vec<usize> = kept.iter().copied().filter(|&i| stays.contains(&i) || beside(i)).collect();
         let near: usize = only.iter().map(|&i| cost[i]).sum();
         prop_assert!(gone.iter().all(|&i| fixed + near + cost[i] > budget));
-        // Where all cost the same, a larger budget keeps all that a smaller one keeps.
+        // With equal costs, a larger budget keeps a superset.
         let even = vec![100; cost.len()];
         let of = |budget| truncate(&whole, &evidence, &even, fixed, budget, seed);
         if let (Ok(narrow), Ok(wide)) = (of(budget), of(larger)) {
             let wide: BTreeSet<usize> = wide.history.segments.iter().map(|session| session.index).collect();
             prop_assert!(narrow.history.segments.iter().all(|session| wide.contains(&session.index)));
         }
-        // What fits once is left alone the second time, whatever room there is.
+        // Idempotent: a truncated history that fits is unchanged.
         let costs: Vec<usize> = kept.iter().map(|&i| cost[i]).collect();
         let again = truncate(&done.history, &evidence, &costs, fixed, budget, seed).unwrap();
         prop_assert_eq!(again.history, done.history);

@@ -1,4 +1,4 @@
-//! The command, the figures and the report, as typed.
+//! The command, the figures and the report.
 
 use super::made::{self, Made};
 use crate::cli::palimpsest;
@@ -85,7 +85,7 @@ fn rows_without_a_right_value_count_in_no_table_of_choices() {
     assert!(choice.contains(&format!("/{asked}")), "{choice}");
     assert!(choice.contains(&format!("{blind} probes have no right answer by this reading")), "{choice}");
     assert!(!choice.contains("have an answer and no verdict"), "{choice}");
-    // Beside each other, the choice has no number where a row is blind.
+    // In a combined table, the choice is empty where a row is blind.
     let both = palimpsest(["table", &run, "--format", "csv"]).out;
     let cells: Vec<Vec<&str>> = both.lines().map(|line| line.split(',').collect()).collect();
     let judges: Vec<&str> = cells.iter().filter(|row| row.contains(&"blind")).map(|row| row[4]).collect();

@@ -1,4 +1,4 @@
-//! A made run of dose whose update effects, priors, attention and effects follow from a few constants.
+//! A synthetic dose run whose update effects, priors, attention and causal effects follow from a few constants.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,11 +19,11 @@ pub(super) const DISTANCES: [usize; 4] = [256, 512, 1024, 2048];
 pub(super) const CHAINS: [usize; 3] = [1, 2, 4];
 pub(super) const LAYERS: usize = 3;
 
-/// A made model.
+/// A synthetic model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Made {
     pub items: usize,
-    /// It knows only which value it prefers.
+    /// It knows only its preferred value.
     pub prior_only: bool,
     pub benchmark: &'static str,
     pub contrasts: bool,
@@ -32,12 +32,12 @@ pub(super) struct Made {
 impl Made {
     pub const USUAL: Made = Made { items: 6, prior_only: false, benchmark: "dose", contrasts: true };
 
-    /// The preference of an item for its first value, in nats.
+    /// Preference for the item's first value, in nats.
     pub fn prior(self, item: usize) -> f64 {
         0.4 * (item as f64 - 2.0) + 0.1
     }
 
-    /// The update effect of an item: falls with the distance, and more of later items.
+    /// Update effect of an item: decreases with distance, faster for later items.
     pub fn effect(self, item: usize, factors: &Factors) -> f64 {
         if self.prior_only {
             return 0.0;
@@ -50,13 +50,13 @@ impl Made {
             + 0.05 * factors.tail as f64
     }
 
-    /// The lead of the value that held, without an update: item 0 gives it up.
+    /// Lead of the old value without an update: item 0 drops it.
     pub fn held(self, item: usize) -> f64 {
         if self.prior_only { 0.0 } else { item as f64 - 0.5 }
     }
 }
 
-/// Levels of the factors of a row.
+/// Factor levels of a row.
 #[derive(Debug, Clone)]
 pub(super) struct Factors {
     pub sweep: &'static str,
@@ -70,7 +70,7 @@ pub(super) struct Factors {
 const BASE: Factors =
     Factors { sweep: "base", distance: 256, tail: 0, chain: 1, order: "place", speaker: "user" };
 
-/// The rows of an item.
+/// Rows of an item.
 pub(super) fn rows() -> Vec<Factors> {
     let mut rows = vec![BASE];
     rows.extend(DISTANCES[1..].iter().map(|&distance| Factors { sweep: "distance", distance, ..BASE }));
@@ -106,11 +106,11 @@ fn value(text: &str, token: u32, log_p: f64) -> ValueLogP {
     ValueLogP { text: text.to_owned(), token, log_p }
 }
 
-/// log p of values never given.
+/// log p of values never mentioned.
 pub(super) const NEVER: [f64; 2] = [-6.0, -7.0];
 
-/// The contrast of an update: the current value by its effect and the prior over the one that it replaced; in chains the first is the
-/// likeliest of all.
+/// Contrast of an update: the current value leads the one it replaced by its effect and the prior; in chains the first is the likeliest of
+/// all.
 fn update(lead: f64, chain: usize) -> Contrast {
     let stale = -3.0;
     let earlier = (1..chain).map(|nth| value(" e", 20 + nth as u32, if nth == 1 { -1.0 } else { -4.0 }));
@@ -133,7 +133,7 @@ fn held(lead: f64) -> Contrast {
     }
 }
 
-/// Masses of a row on old and new, in halves by head: the question looks less at new the farther it is.
+/// Masses of a row on old and new, split over heads: the query attends less to new with distance.
 pub(super) fn mass(from: &str, to: &str, item: usize, factors: &Factors, layer: usize) -> f64 {
     let far = (factors.distance as f64 / 256.0).log2();
     let more = 1.0 + 0.1 * layer as f64 + 0.01 * item as f64;
@@ -182,7 +182,7 @@ fn store(case: &str, item: usize, factors: &Factors) -> AttentionStore {
     }
 }
 
-/// Value norms of two rows to the first three sessions: 1, 2 and 3 times the item's number and one, by half as much at the second head.
+/// Value norms of two rows to the first three sessions: 1, 2 and 3 times (item + 1); half as much at the second head.
 fn measures(item: usize) -> SessionMeasures {
     let shape = (LAYERS, 2, 2, 3);
     let norm = |head: usize, span: usize| {
@@ -201,7 +201,7 @@ fn measures(item: usize) -> SessionMeasures {
     }
 }
 
-/// Effects of blocking: old against, new for the current value, and three controls whose median is 0.02.
+/// Effects of blocking: old against, new for the current value, and three controls with median 0.02.
 fn causes(case: &str, item: usize) -> Vec<Value> {
     let row = |ablation, role: Option<&str>, drop: f64, stretch: Option<usize>, tokens| ContrastCauseRow {
         answer: AnswerKey::of(case, "value", "").owned(),

@@ -1,4 +1,4 @@
-//! Every number of a made run against a plain definition.
+//! Every value of a synthetic run against a plain definition.
 
 use palimpsest::dose::answer::Chosen;
 use palimpsest::dose::cell::{Cell, per_item};
@@ -81,7 +81,7 @@ fn a_trend_is_the_mean_over_items_of_slopes_and_ranks_within_items() {
     near(found.mean, mean(&slopes));
     let sd = (slopes.iter().map(|s| (s - mean(&slopes)).powi(2)).sum::<f64>() / 5.0).sqrt();
     near(found.sd.unwrap(), sd);
-    // Slopes are symmetrical about their mean, so that the interval is Student's.
+    // The slopes are symmetric about their mean, so the interval is Student's.
     let reach = T5 * sd / 6f64.sqrt();
     near(found.interval.unwrap().low, mean(&slopes) - reach);
     near(found.interval.unwrap().high, mean(&slopes) + reach);
@@ -93,7 +93,7 @@ fn a_trend_is_the_mean_over_items_of_slopes_and_ranks_within_items() {
     }
     let mass = sweep.by_item(&doses.cells, |cell| cell.number("mass_query_new"));
     near(sweep.together(&u, &mass).unwrap().mean, 1.0);
-    // A number that does not move with the level has no correlation with u.
+    // A value that is constant over the levels has no correlation with u.
     let back = sweep.by_item(&doses.cells, |cell| cell.number("mass_new_old"));
     assert!(sweep.together(&u, &back).is_none());
 }
@@ -129,7 +129,7 @@ fn grids_have_a_mean_a_pair_of_levels() {
     let grid = sweep.grid(&doses.cells, Cell::u);
     for (row, distance) in [256, 512].into_iter().enumerate() {
         for (column, tail) in [0, 1, 2].into_iter().enumerate() {
-            // At a tail of 0 the rows of the base level and of the distance alone stand in the grid.
+            // At a tail of 0 the rows of the base level and of the distance sweep are in the grid.
             let factors = made::rows().into_iter().find(|f| f.distance == distance && f.tail == tail);
             let expected =
                 factors.map(|f| mean(&(0..6).map(|i| Made::USUAL.effect(i, &f)).collect::<Vec<_>>()));
@@ -158,7 +158,7 @@ fn the_gate_needs_both_sessions_alone_to_be_right_in_both_orders() {
     }
     let (_dir, gated) = open(Made::USUAL, &DoseOptions { gated: true, ..DoseOptions::default() });
     assert_eq!(gated.items().len(), passed.len());
-    // Blind: the prior of items decides, and two values make chance one half.
+    // Blind: item priors decide, and with two values chance is one half.
     let (share, chance) = doses.blind.unwrap();
     near(chance, 0.5);
     near(share.mean, (0..6).filter(|item| Made::USUAL.prior(*item) >= 0.0).count() as f64 / 6.0);
@@ -182,7 +182,7 @@ fn chains_have_primacy_recency_and_errors_of_old_values() {
         let first = if chain == 1 { -3.0 } else { -1.0 };
         near(level.positions[0].mean, first - never);
         near(level.chance, 1.0 / (chain + 1 + 2) as f64);
-        // The choice by the definition: the current value where it is above all others.
+        // Reference choice: correct if the current value leads all others.
         let right = |item: usize| {
             let (u, b) = (Made::USUAL.effect(item, &factors), Made::USUAL.prior(item));
             let most = if chain == 1 { -3.0 } else { -1.0 };
@@ -197,7 +197,7 @@ fn chains_have_primacy_recency_and_errors_of_old_values() {
             near(old.mean, 1.0);
         }
     }
-    // The contrast falls by 0.4 for each update: least squares on the logarithms 0, 1 and 2 of drops 0, 0.4 and 1.2.
+    // The contrast falls by 0.4 per update: least squares on the logarithms 0, 1 and 2 of drops 0, 0.4 and 1.2.
     near(chains.contrast_slope.unwrap().mean, -0.6);
 }
 
@@ -220,7 +220,7 @@ fn attention_and_effects_are_means_over_heads_layers_and_orders() {
         }
         near(cell.number("value_norm_query_old").unwrap(), 0.75 * (item + 1) as f64);
         near(cell.number("value_norm_answer_new").unwrap(), 3.0 * 0.75 * (item + 1) as f64);
-        // Nothing looks ahead.
+        // Causal: no session attends to a later one.
         assert_eq!(cell.number("mass_new_new"), None);
         near(cell.number("blocked_new").unwrap(), 1.0 + item as f64 - 0.02);
         near(cell.number("blocked_old").unwrap(), -0.52);
@@ -243,7 +243,7 @@ fn estimates_are_students_and_slopes_least_squares() {
     // Wilson's interval of two of three begins at 0.208.
     assert!(Estimate::share(&[0.0, 1.0, 1.0]).unwrap().is_above(0.2));
     assert!(!Estimate::share(&[0.0, 1.0, 1.0]).unwrap().is_above(0.21));
-    // A mean of bounded numbers has an interval within the bounds, also where all are equal.
+    // The interval of a mean of bounded values stays within the bounds, even if all are equal.
     let within = Estimate::between(&[1.0, 1.0, 1.0], (-1.0, 1.0)).unwrap();
     assert!(within.mean == 1.0 && within.interval.unwrap().high <= 1.0 && within.interval.unwrap().low < 1.0);
     // By the other form of the normal equations.

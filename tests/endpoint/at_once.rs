@@ -1,4 +1,4 @@
-//! Several calls at once.
+//! Concurrent calls.
 
 use std::cell::Cell;
 use std::sync::Barrier;
@@ -9,7 +9,7 @@ use palimpsest::chat::parallel::in_order;
 
 #[test]
 fn results_come_in_order_and_calls_are_made_at_once() {
-    // Passes only where three calls are under way together.
+    // Passes only if three calls are in flight at once.
     let together = Barrier::new(3);
     let mut taken = Vec::new();
     let whole = in_order(

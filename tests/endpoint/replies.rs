@@ -1,5 +1,5 @@
-//! Replies of endpoints as servers and gateways have them: errors under status 200, answers that are broken off, JSON that is not strict,
-//! parameters that are refused, tokens that are not told.
+//! Replies of real servers and gateways: errors under status 200, truncated answers, non-strict JSON, rejected parameters, missing token
+//! counts.
 
 use palimpsest::runs::cost::MeanCost;
 use palimpsest::runs::store::RunFolder;
@@ -16,7 +16,7 @@ fn choice(choice: &Value) -> Scripted {
     body(&json!({ "choices": [choice] }))
 }
 
-/// The reply after these, or the error; and how many requests there were.
+/// The reply or error after these, and the number of requests.
 fn replied(script: Vec<Scripted>, retries: usize) -> (Result<Reply, String>, usize) {
     let server = serve(script);
     let reply = server.endpoint(retries).reply(&hello(), &SAMPLING).map_err(|error| error.to_string());
@@ -56,14 +56,14 @@ fn e05_an_answer_that_the_provider_broke_off_is_asked_for_again_and_then_an_erro
         let quoted = ["The user still", "disconnected", "upstream"].iter().any(|words| error.contains(words));
         assert!(quoted && asked == 2, "{half}: {error}");
     }
-    // A row of a run.
+    // As a row of a run.
     let (found, _) = rows((0..3).map(|_| choice(&half("error"))).collect(), 0);
     for row in found {
         assert!(
             row.get("answer").is_none() && row["error"].as_str().unwrap().contains("finish_reason error")
         );
     }
-    // A lasting error is not tried again.
+    // Permanent errors are not retried.
     let mut lasting = half("error");
     lasting["error"] = json!({"code": 400, "message": "no such image"});
     let (reply, asked) = replied(vec![choice(&lasting), ok("whole", "stop")], 1);
@@ -101,14 +101,14 @@ fn e06_an_error_in_the_body_of_a_reply_is_an_error_of_its_code() {
         let told = reply.unwrap_err();
         assert!(told.contains(code) && asked == 1, "{error}: {told}");
     }
-    // The wait that is asked for holds under every status.
+    // Retry-After applies under every status.
     let wait = json!({"error": {"code": 429}}).to_string();
     let server = serve(vec![Scripted::Reply("200 OK", "Retry-After: 1\r\n", wait), ok("Fine.", "stop")]);
     let patience = Patience { longest_delay: Duration::from_secs(5), ..patience(1) };
     let begun = std::time::Instant::now();
     let reply = keyed(&server.address(), KEY, patience).unwrap().reply(&hello(), &SAMPLING).unwrap();
     assert!(reply.text == "Fine." && begun.elapsed() >= Duration::from_secs(1));
-    // A prompt that is too long is one there, too.
+    // Also if the prompt is too long.
     let long = body(&json!({"error": {"message": "x", "code": "context_length_exceeded"}}));
     let server = serve(vec![long]);
     assert!(server.endpoint(0).reply(&hello(), &SAMPLING).unwrap_err().too_long);
@@ -123,17 +123,17 @@ fn everything_of_a_reply_but_its_text_is_optional() {
     };
     let with = |more: &str| format!("{{\"choices\":[{{\"message\":{{\"content\":\"Fine.\"}},{more}}}]}}");
     for (body, text, tokens) in [
-        // Half a surrogate pair, as a limit of tokens leaves it, and whole ones.
+        // Half a surrogate pair, as a token limit leaves it, and whole pairs.
         (r#"{"choices":[{"finish_reason":"length","message":{"content":"Enjoy \ud83d"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#.to_owned(), "Enjoy \u{fffd}", (Some(1), Some(2))),
         (r#"{"choices":[{"message":{"content":"\ude00 \ud83d\ude00 \\ud83d"}}]}"#.to_owned(), "\u{fffd} \u{1f600} \\ud83d", (None, None)),
         (r#"{"id":"\udfff","choices":[{"message":{"content":"Fine."}}]}"#.to_owned(), "Fine.", (None, None)),
-        // A byte order mark, blank lines, raw control characters, numbers that JSON does not have.
+        // A byte order mark, blank lines, raw control characters, numbers outside JSON.
         ("\u{feff}".to_owned() + &usage("10", "5"), "Fine.", (Some(10), Some(5))),
         ("\n\n  \n".to_owned() + &usage("10", "5"), "Fine.", (Some(10), Some(5))),
         ("{\"choices\":[{\"message\":{\"content\":\"a\nb\"}}]}".to_owned(), "a\nb", (None, None)),
         (with("\"logprobs\":{\"content\":[{\"logprob\":-Infinity},{\"logprob\":NaN}]}"), "Fine.", (None, None)),
         (format!("[{}]", usage("10", "5")), "Fine.", (Some(10), Some(5))),
-        // Tokens.
+        // Token counts.
         (usage("10.0", "5.0"), "Fine.", (Some(10), Some(5))),
         (usage("\"10\"", "5"), "Fine.", (Some(10), Some(5))),
         (usage("null", "null"), "Fine.", (None, None)),
@@ -141,7 +141,7 @@ fn everything_of_a_reply_but_its_text_is_optional() {
         (usage("{}", "7"), "Fine.", (None, Some(7))),
         (r#"{"choices":[{"message":{"content":"Fine."}}],"usage":"none"}"#.to_owned(), "Fine.", (None, None)),
         (r#"{"choices":[{"message":{"content":"Fine."}}],"usage":[],"error":null}"#.to_owned(), "Fine.", (None, None)),
-        // Fields of other types than usual.
+        // Fields of unusual types.
         (with("\"finish_reason\":{\"type\":\"stop\"}"), "Fine.", (None, None)),
         (with("\"finish_reason\":7,\"index\":\"0\",\"error\":{}"), "Fine.", (None, None)),
         (r#"{"choices":[{"message":{"content":"Fine.","refusal":false,"reasoning":{"a":1}}}]}"#.to_owned(), "Fine.", (None, None)),
@@ -152,7 +152,7 @@ fn everything_of_a_reply_but_its_text_is_optional() {
         let reply = reply.unwrap_or_else(|error| panic!("{body}: {error}"));
         assert_eq!((reply.text.as_str(), (reply.prompt_tokens, reply.completion_tokens)), (text, tokens), "{body}");
     }
-    // Ways to say that the limit cut it, and that a filter let none of it through.
+    // Finish reasons for the token limit and for a content filter.
     for (finish, content, stop) in [
         ("length", "Fi", StopReason::MaxNewTokens),
         ("max_tokens", "Fi", StopReason::MaxNewTokens),
@@ -168,7 +168,7 @@ fn everything_of_a_reply_but_its_text_is_optional() {
             replied(vec![choice(&json!({"message": {"content": content}, "finish_reason": finish}))], 0);
         assert_eq!(reply.unwrap().stop, stop, "{finish}");
     }
-    // Without a text it is none.
+    // Without text it is no answer.
     let call = json!([{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
     for (message, said) in [
         (json!({"content": "Let me look.", "tool_calls": call}), "call of a tool"),
@@ -182,7 +182,7 @@ fn everything_of_a_reply_but_its_text_is_optional() {
         let error = reply.unwrap_err();
         assert!(error.contains(said) && asked == 1, "{message}: {error}");
     }
-    // Lines that kept the connection open, and no reply after them.
+    // Keep-alive lines and no reply after them.
     let (reply, asked) = replied(vec![status("200 OK", "\n\n \n"), ok("whole", "stop")], 1);
     assert_eq!((reply.unwrap().text.as_str(), asked), ("whole", 2));
 }
@@ -191,7 +191,7 @@ const TEMPERATURE: &str = r#"{"error": {"message": "Unsupported value: 'temperat
 const MAX_TOKENS: &str = r#"{"error": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", "param": "max_tokens", "code": "unsupported_parameter"}}"#;
 const SEED: &str = r#"{"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": 3}]}"#;
 
-/// The body of a request.
+/// Body of a request.
 fn sent(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
@@ -224,7 +224,7 @@ fn e08_a_parameter_that_is_refused_by_name_is_left_out_from_then_on() {
     assert_eq!(seen[2], ["top_p", "seed", "max_completion_tokens"]);
     assert_eq!(seen[3..], [["top_p", "max_completion_tokens"]; 3].map(|keys| keys.map(str::to_owned)));
 
-    // Under status 200, without a code, by another server's words.
+    // Under status 200, without a code, in another server's words.
     for (refusal, left) in [
         (
             status(
@@ -242,7 +242,7 @@ fn e08_a_parameter_that_is_refused_by_name_is_left_out_from_then_on() {
         assert_eq!(endpoint.reply(&hello(), &SAMPLING).unwrap().text, "fine");
         assert_eq!(endpoint.refused_parameters(), [left]);
     }
-    // A value that is out of range is the caller's to change, and what helped nothing is not remembered.
+    // An out-of-range value is the caller's error; a change that did not help is not remembered.
     let hot = Sampling { temperature: 3.0, ..SAMPLING };
     let server = serve(vec![refused("Invalid 'temperature': expected a value <= 2, but got 3 instead.")]);
     let mut endpoint = server.endpoint(0);
@@ -253,7 +253,7 @@ fn e08_a_parameter_that_is_refused_by_name_is_left_out_from_then_on() {
     let mut endpoint = server.endpoint(0);
     assert!(endpoint.reply(&hello(), &SAMPLING).unwrap_err().to_string().contains("no such model"));
     assert!(endpoint.refused_parameters().is_empty());
-    // A server that does not end answers where it should has them cut here.
+    // Stop strings that the server ignores are applied here.
     let server = serve(vec![
         refused("Unsupported parameter: 'stop' is not supported."),
         ok("fine\n### User", "length"),
@@ -262,14 +262,14 @@ fn e08_a_parameter_that_is_refused_by_name_is_left_out_from_then_on() {
     let reply = endpoint.reply(&hello(), &SAMPLING).unwrap();
     assert_eq!((reply.text.as_str(), reply.stop), ("fine\n", StopReason::EndOfTurn));
 
-    // Rows of a run say so.
+    // Rows of a run record it.
     let script = vec![refused(TEMPERATURE), ok("a", "stop"), ok("b", "stop"), ok("c", "stop")];
     let (found, asked) = rows(script, 0);
     assert_eq!((found.len(), asked), (3, 4));
     assert!(found.iter().all(|row| row["refused_parameters"] == json!(["temperature"])));
 }
 
-/// The mean cost of a run of three questions, in words without the seconds.
+/// Mean cost of a run of three questions, in words, without the seconds.
 fn cost(usages: [Value; 3]) -> (String, String) {
     let all = cases(1);
     let root = tempfile::tempdir().unwrap();
@@ -303,7 +303,7 @@ fn e12_tokens_that_are_not_told_are_not_zero() {
         ([&Value::Null, &Value::Null, &Value::Null], "tokens not told"),
         ([&told, &null, &told], "at least 20 tokens prefilled, at least 10 generated"),
         ([&told, &told, &told], "30 tokens prefilled, 15 generated"),
-        // Servers that do not count fill in zeros.
+        // Servers that do not count report zeros.
         ([&zero, &zero, &zero], "tokens not told"),
         ([&half, &half, &half], "30 tokens prefilled, those generated not told"),
         ([&half, &told, &half], "30 tokens prefilled, at least 5 generated"),

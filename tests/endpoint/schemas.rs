@@ -1,4 +1,4 @@
-//! What must hold for: replies held to schemas, and embeddings.
+//! Replies constrained by schemas, and embeddings.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Endpoints that think, and those that fail: the rows exactly.
+//! Endpoints that think, and those that fail: exact rows.
 
 use palimpsest::chat::endpoint::EndpointThinking;
 use palimpsest_core::text::ReasoningEffort;
@@ -19,12 +19,12 @@ fn content(text: &str, finish: &str) -> Scripted {
     said(&json!({ "role": "assistant", "content": text }), finish)
 }
 
-/// The rows of a case's three probes, without what the case puts into them; and what the server was asked.
+/// Rows of a case's three probes without the case's own fields, and the requests.
 pub(super) fn rows(script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
     rows_told(EndpointThinking::default(), script, retries)
 }
 
-/// The same of an endpoint that was told this about thoughts.
+/// Same for an endpoint with this thinking setting.
 fn rows_told(told: EndpointThinking, script: Vec<Scripted>, retries: usize) -> (Vec<Value>, usize) {
     let all = cases(1);
     let root = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ fn rows_told(told: EndpointThinking, script: Vec<Scripted>, retries: usize) -> (
     let server = serve(script);
     let mut endpoint = server.endpoint(retries).thinking(told);
     let mut subject = ChatSubject::new(vec![&mut endpoint], SAMPLING, |_| Ok(()), shown);
-    // An endpoint that is gone ends the run; its rows are there.
+    // An unreachable endpoint ends the run; its rows are written.
     let _ = run(&mut store, all.into_iter().map(Ok), &mut Memory::new(&STALE, 0), &mut subject, &stop, false);
     drop(store);
     let text = std::fs::read_to_string(root.path().join("answers.jsonl")).unwrap();
@@ -81,7 +81,7 @@ fn an_endpoint_that_thinks_has_its_thoughts_kept_apart_from_its_answers() {
     let (found, _) = rows(
         vec![
             content("Rome?\n</think>\n\nIn Oslo.", "stop"),
-            // As it came: there is no thought in it.
+            // Unchanged: it contains no thought.
             content(" In <think>Oslo</think>. ", "stop"),
             said(&json!({ "content": "<think>b</think>c", "reasoning": "a" }), "stop"),
         ],
@@ -123,7 +123,7 @@ fn endpoints_that_die_slow_down_or_refuse_leave_exact_rows() {
         json!({ "choices": [{ "message": { "content": "In Oslo." }, "finish_reason": "stop" }] }).to_string();
     let error = |said: &str| json!({ "dropped_sessions": [], "error": format!("ENDPOINT: {said}") });
 
-    // 1. Half a JSON, and the next attempt is whole; then half of one twice.
+    // 1. Half a JSON, then a whole one; then half of one twice.
     let half = || Scripted::Half(body.clone(), true);
     let (found, asked) = rows(vec![half(), ok("fine", "stop"), half(), half(), ok("again", "stop")], 1);
     let said = found[1]["error"].as_str().unwrap().to_owned();
@@ -135,7 +135,7 @@ fn endpoints_that_die_slow_down_or_refuse_leave_exact_rows() {
     assert_eq!((&found[0], &found[2]), (&answer("fine", None), &answer("again", None)));
     assert_eq!(asked, 5);
 
-    // 2. A limit of requests that passes, and one that does not.
+    // 2. A temporary rate limit, and a permanent one.
     let limit = || Scripted::Reply("429 Too Many Requests", "Retry-After: 1\r\n", "slow down".to_owned());
     let (found, asked) = rows(vec![limit(), ok("fine", "stop"), limit(), limit(), ok("again", "stop")], 1);
     let limited = error(
@@ -144,7 +144,7 @@ fn endpoints_that_die_slow_down_or_refuse_leave_exact_rows() {
     assert_eq!(found, [answer("fine", None), limited, answer("again", None)]);
     assert_eq!(asked, 5);
 
-    // 3. One that refuses is not asked twice for the same, and the run ends after three.
+    // 3. A rejection is not retried, and the run ends after three.
     let (found, asked) = rows((0..4).map(|_| status("400 Bad Request", "too long")).collect(), 3);
     let refused = error(
         "status 400: too long; the server refuses this request: is the context too long for the model?",
@@ -170,14 +170,14 @@ fn what_is_said_about_thoughts_is_sent_and_nothing_where_nothing_is_said() {
     assert_eq!((&body["reasoning_effort"], &body["max_tokens"]), (&json!("low"), &json!(132)));
 }
 
-/// The server's template opened the thought, and the limit came before its end: no marker is in the reply.
+/// The server's template opened the thought and the token limit came before its end: the reply has no marker.
 #[test]
 fn a_reply_that_was_cut_without_a_marker_is_no_answer_where_the_model_was_told_to_think() {
     let told = |on: bool| EndpointThinking { on, ..EndpointThinking::default() };
     let script = || {
         vec![
             content("Rome was long ago, and then", "length"),
-            // What the server split itself, and what is marked, is known.
+            // Thoughts split by the server, and marked ones, are recognised.
             said(&json!({ "content": "In Os", "reasoning_content": "Rome?" }), "length"),
             content("Rome?</think>In Os", "length"),
         ]
@@ -189,16 +189,16 @@ fn a_reply_that_was_cut_without_a_marker_is_no_answer_where_the_model_was_told_t
     limited["stop"] = "max_new_tokens".into();
     assert_eq!(found, [cut, limited.clone(), limited]);
 
-    // A model that was told nothing answers, and was cut.
+    // A truncated reply of a model without a thinking setting is an answer.
     let (found, _) = rows_told(told(false), script(), 0);
     assert_eq!(
         (&found[0]["answer"], &found[0]["stop"]),
         (&json!("Rome was long ago, and then"), &json!("max_new_tokens"))
     );
-    // One that ended its turn answered without a thought.
+    // A reply that ended its turn is an answer without a thought.
     let (found, _) = rows_told(told(true), (0..3).map(|_| content("In Oslo.", "stop")).collect(), 0);
     assert_eq!(found, vec![answer("In Oslo.", None); 3]);
-    // An empty thought, as templates write it that switch thoughts off, is no part of the answer.
+    // Templates that disable thinking write an empty thought, which is not part of the answer.
     let (found, _) = rows((0..3).map(|_| content("<think>\n\n</think>\n\nIn Oslo.", "stop")).collect(), 0);
     assert_eq!(found, vec![answer("In Oslo.", None); 3]);
 }

@@ -1,4 +1,4 @@
-//! Names of conditions, and the words for them.
+//! Condition names and their labels.
 
 use palimpsest::runs::condition::{Condition, label, stored};
 

@@ -1,4 +1,4 @@
-//! Mean costs of cases, and rows of `costs.jsonl`.
+//! Mean costs per case, and rows of `costs.jsonl`.
 
 use palimpsest::runs::cost::{Amount, Cost, CostRow, MeanCost};
 
@@ -31,7 +31,7 @@ fn the_mean_is_over_cases_of_answers_or_of_judges() {
     assert_eq!(MeanCost::of_judges(&rows).unwrap().rows, 1);
 }
 
-/// An endpoint whose replies have `usage: null`, and one that has it in one reply of two.
+/// An endpoint with `usage: null` in every reply, and one with usage in one reply of two.
 #[test]
 fn tokens_that_are_not_told_are_not_zero() {
     let row = |computed, generated| CostRow {

@@ -1,8 +1,7 @@
-//! What must hold for: answers in the authors' format.
+//! Answers in the authors' format.
 
 use super::*;
 
-/// Answers in the format of STALE's authors.
 fn exported(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, ExchangeError> {
     export(folder, partial).map(format)
 }
@@ -75,7 +74,7 @@ fn foreign_answers_that_do_not_fit_the_dataset_are_refused() {
     assert_eq!(imported(&dir, format!("[{known}]").as_bytes(), &all, true).unwrap().answers, 2);
 }
 
-/// What a reasoning model wrote, as its authors' script stored it.
+/// Output of a reasoning model, as the authors' script stored it.
 #[test]
 fn imported_answers_pass_the_same_split_as_generated_ones() {
     let all = cases(2);
@@ -105,7 +104,7 @@ fn imported_answers_pass_the_same_split_as_generated_ones() {
         (Some("It was Oslo, then"), None),
         (Some("Oslo?"), Some("Bergen.")),
         (None, Some("Bergen.")),
-        // As it came: no thought begins it.
+        // Unchanged: it does not begin with a thought.
         (None, Some(texts[5])),
     ];
     assert_eq!(found, expected);
@@ -135,7 +134,7 @@ fn answers_in_an_object_are_read_and_failed_calls_are_errors() {
         [("list", rows.to_string()), ("object", serde_json::json!({"model": "x", "data": rows}).to_string())]
     {
         let dir = root.path().join(name);
-        // Nothing is missing: the call that failed is an error of its own, and is not asked for.
+        // Nothing is missing: the failed call is its own error row and is not requested.
         assert_eq!(imported(&dir, text.as_bytes(), &all, false).unwrap().answers, 5);
         let folder = RunFolder::read(&dir).unwrap();
         let errors: Vec<_> = folder.answers.iter().filter(|row| row.error.is_some()).collect();

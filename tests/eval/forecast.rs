@@ -1,4 +1,4 @@
-//! The time of a prefill from a shorter one.
+//! Prefill time predicted from a shorter prefill.
 
 use palimpsest::runs::forecast::{PrefillFit, rising};
 

@@ -14,7 +14,7 @@ fn a_header_says_what_computed_attention_and_one_without_it_still_reads() {
     let expected = serde_json::json!({"chosen": "auto", "forward": ["products", "fused"], "sums": ["fused"]});
     assert_eq!(value["attention_kernel"], expected);
     assert_eq!(serde_json::from_value::<Machine>(value).unwrap(), machine);
-    // Where there is nothing to choose nothing is written, as in runs of before.
+    // No choice of kernels, so nothing is written, as in older runs.
     let cpu = Machine::here("cpu", 2).attending_by(AttentionBy::of(Auto, std::iter::empty()));
     let old = serde_json::to_value(&cpu).unwrap();
     assert!(old.get("attention_kernel").is_none());

@@ -1,4 +1,4 @@
-//! Shards of a run, and what `merge` makes of them.
+//! Shards of a run, and `merge`.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn merged_shards_equal_the_unsplit_run_byte_for_byte() {
             "{file}"
         );
     }
-    // It is a run like any other: nothing is left to do.
+    // The merged run is complete.
     let mut subject = Fake::new();
     answer(&out, &all, &mut subject).unwrap();
     assert!(subject.asked.is_empty());
@@ -71,7 +71,7 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     let error = merge(&out, &dirs).unwrap_err().to_string();
     assert!(error.contains("lacks 4"), "{error}");
     assert!(error.contains("case-") && error.contains("start its command again"), "{error}");
-    // Conditions that differ are named, and not as JSON.
+    // Differing conditions are named, not printed as JSON.
     let header = std::fs::read(dirs[1].join("run.json")).unwrap();
     let mut other: RunHeader = serde_json::from_slice(&header).unwrap();
     other.identity.conditions = Condition::beside(&[Condition::PLAIN], &[], 2);

@@ -1,4 +1,4 @@
-//! The commands `lens`, `figures` and `report`: where they write, what they print and what they refuse.
+//! The commands `lens`, `figures` and `report`: paths, output and rejected input.
 
 use super::*;
 
@@ -53,10 +53,10 @@ fn the_printed_tables_are_aligned_and_no_wider_than_a_page() {
             .collect();
         assert!(!tables.is_empty(), "{text}");
         for table in tables {
-            // The last column is aligned to the right, under its head.
+            // The last column is right-aligned under its header.
             assert!(table.len() > 1 && table.iter().all(|line| line.len() == table[0].len()), "{text}");
         }
-        // Baselines stand where the heading promises them, and n beside every group.
+        // Baselines are in their column, and every group has n.
         let row = lines.iter().find(|line| line.starts_with("T1 SR ")).unwrap();
         assert!(
             text.contains("(noise baseline)") && row.contains('(') && text.contains("n: cases with a"),

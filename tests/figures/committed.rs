@@ -1,6 +1,5 @@
-//! The committed figures are of a model with softmax layers only: from their tables they must come out byte for byte, SVG and PNG, so
-//! that nothing that is drawn or written for other models changes them. Where one differs, the pictures drawn anew lie in the folder that the
-//! message names.
+//! The committed figures, all of a softmax-only model, must be redrawn byte for byte from their tables, SVG and PNG: changes for other
+//! models must not alter them. On a difference, the redrawn pictures are in the folder named by the message.
 
 use std::path::PathBuf;
 
@@ -14,7 +13,7 @@ use palimpsest::lens::{
 
 use super::{Plan, make};
 
-/// The probes of STALE that are averaged together, as tables write them.
+/// STALE probes that are averaged together, as named in tables.
 const POOLED: &str = "SR+IPA";
 
 fn committed(file: &str) -> String {
@@ -31,7 +30,7 @@ fn statistic(key: &str) -> Statistic {
     means.chain([Statistic::RatioOfMeans, Statistic::MeanOfRatios]).find(|s| s.key() == key).unwrap()
 }
 
-/// The series of a table, in its order.
+/// The series of a table, in order.
 fn series(name: &str) -> Vec<Series> {
     let text = committed(&format!("{name}.csv"));
     let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -68,12 +67,12 @@ fn series(name: &str) -> Vec<Series> {
     all
 }
 
-/// Where a committed picture says that its numbers come from.
+/// Data source named in a committed picture.
 fn origin(svg: &str) -> String {
     svg.lines().find(|line| line.contains(" · ")).unwrap().to_owned()
 }
 
-/// The value axis of curves.
+/// Value axis of curves.
 fn axis(scale: Scale) -> String {
     match scale {
         Scale::Mass => "attention mass (share of a row token's attention)".to_owned(),
@@ -149,7 +148,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
             let name = format!("{kind}-{}", scale.key());
             let svg = committed(&format!("{name}.svg"));
             let all = series(&name);
-            // the judge of this run cannot judge, so nothing is split
+            // the judge of this run is not usable, so nothing is split
             assert!(all.iter().all(|s| s.group.correctness == Correctness::All));
             let panel = |series: &Series| {
                 let stroke = Meaning::Query.stroke();
@@ -179,14 +178,14 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
 #[test]
 fn captions_of_softmax_models_are_as_committed() {
     let captions: serde_json::Value = serde_json::from_str(&committed("captions.json")).unwrap();
-    // the groups and places that were left out and the ends of the shades differ from run to run
+    // omitted groups and positions, and the range of the shading, differ from run to run
     let reading = |caption: &str| {
         let caption = caption.split(" Left out").next().unwrap();
         let caption = caption.split(" Shades from").next().unwrap();
         let sentences = caption.split_inclusive(". ");
         sentences.filter(|one| !one.starts_with("A place that has no")).collect::<String>()
     };
-    // that run's judge cannot judge, so nothing is split by verdict
+    // that run's judge is not usable, so nothing is split by verdict
     for figure in make(&Plan { verdicts: false, ..Plan::small() }).figures {
         let theirs = captions[&figure.name]["caption"].as_str().unwrap();
         assert_eq!(reading(&figure.caption), reading(theirs), "{}", figure.name);

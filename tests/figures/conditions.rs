@@ -1,4 +1,4 @@
-//! Conditions of one run: files of their own, side by side, against each other, and all of them on the page.
+//! Conditions of one run: separate files, side by side, compared, and all on the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,7 +22,7 @@ const MISSING: (&str, &str) = ("case-002", "SR");
 
 type Row = BTreeMap<String, String>;
 
-/// The synthetic run with a knock-out and a repetition beside the plain condition: blocked rows pay half as much to `old` at layers 1 and 2.
+/// A synthetic run with plain, knock-out and repetition conditions: blocked rows have half the mass on `old` at layers 1 and 2.
 fn write(dir: &Path) {
     synthetic::write(dir, &Plan::small());
     let header = dir.join("run.json");
@@ -32,7 +32,7 @@ fn write(dir: &Path) {
         { "name": "repeat-2", "repetition": 1 },
         { "name": BLOCKED, "knockout": "query->old@1..3" },
     ]);
-    // The header's digest is of its identity.
+    // The header holds the digest of its identity.
     let identity = serde_json::from_value(run["identity"].clone()).unwrap();
     let machine = serde_json::from_value(run["machine"].clone()).unwrap();
     let run = palimpsest::runs::header::RunHeader::new(identity, None, machine);
@@ -85,7 +85,7 @@ fn rows(table: &[u8]) -> Vec<Row> {
     csv::Reader::from_reader(table).deserialize().map(Result::unwrap).collect()
 }
 
-/// The files of a folder with what is in them.
+/// File contents of a folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     let named = |entry: std::fs::DirEntry| {
@@ -164,7 +164,7 @@ fn conditions_are_drawn_side_by_side_and_tables_tell_their_rows_apart() {
     assert!(!both.caption.contains("Panels of different models"), "{}", both.caption);
 }
 
-/// What the query pays to the session in a role, over heads, straight off the store.
+/// Mass from the query to the session with this role, averaged over heads, straight from the store.
 fn paid(dir: &Path, condition: &str, case: usize, probe: &str, role: &str, layer: usize) -> Option<f64> {
     let end = if condition.is_empty() { String::new() } else { format!("-{condition}") };
     let store =
@@ -189,7 +189,7 @@ fn a_difference_is_over_the_questions_measured_under_both_and_its_interval_is_of
             let row =
                 table.iter().find(|row| row["curve"] == curve && row["layer"] == layer.to_string()).unwrap();
             assert_eq!((&*row["condition_a"], &*row["condition_b"]), ("plain", BLOCKED));
-            // By case: SR and IPA are pooled; of case 2 IPA alone was measured under both.
+            // By case: SR and IPA are pooled; of case 2 only IPA was measured under both.
             let (mut means, mut pairs) = (Vec::new(), 0);
             for case in 0..Plan::small().cases {
                 let both: Vec<(f64, f64)> = ["SR", "IPA"]
@@ -224,7 +224,7 @@ fn a_difference_is_over_the_questions_measured_under_both_and_its_interval_is_of
                     near("low", low);
                     near("high", high);
                 }
-                // Nothing changes, in any case.
+                // No change in any case.
                 None => assert!(means.iter().all(|one| one[2] == means[0][2]) && row["low"].is_empty()),
             }
         }
@@ -305,7 +305,7 @@ fn plain_is_typed_like_any_other_name_and_unknown_ones_are_refused() {
     assert!(alone.contains("--difference needs two conditions") && alone.contains("--knockout"), "{alone}");
     let unknown = refused(&["figures", "--condition", "oracle"]);
     assert!(unknown.contains("`oracle`") && unknown.contains("plain, repeat-2"), "{unknown}");
-    // A run without a plain condition has none to choose.
+    // Without a plain condition there is no default.
     let bare = tempfile::tempdir().unwrap();
     synthetic::write(bare.path(), &Plan::small());
     let error = Study::open(bare.path(), &[BLOCKED.to_owned()], &options()).unwrap_err();

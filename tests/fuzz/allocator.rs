@@ -1,9 +1,8 @@
-//! The system allocator, watched: how much did a thread ask for at once?
+//! Wraps the system allocator to record the largest allocation per thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Remembers the largest single allocation of each thread.
 struct Largest;
 
 thread_local! {
@@ -11,11 +10,11 @@ thread_local! {
 }
 
 fn note(size: usize) {
-    // Fails only while the thread ends.
+    // Fails only during thread exit.
     let _ = LARGEST.try_with(|largest| largest.set(largest.get().max(size)));
 }
 
-// SAFETY: every call is handed to the system allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Largest {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size());
@@ -44,7 +43,7 @@ unsafe impl GlobalAlloc for Largest {
 #[global_allocator]
 static ALLOCATOR: Largest = Largest;
 
-/// What `run` gives, and the largest single allocation that it made on this thread, in bytes.
+/// The result of `run`, and its largest single allocation on this thread, in bytes.
 pub fn largest_of<T>(run: impl FnOnce() -> T) -> (T, usize) {
     LARGEST.set(0);
     let given = run();

@@ -1,4 +1,4 @@
-//! config.json, mutated as text and as values: of every model folder in tests/fixtures.
+//! config.json of every model folder in tests/fixtures, mutated as text and as values.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::allocator::largest_of;
 use super::{apply, cases, edits};
 
-/// A description lists its layers, whose number is bounded (`MAX_LAYERS`).
+/// A description lists its layers, whose number is bounded by `MAX_LAYERS`.
 const LARGEST: usize = 8 << 20;
 
 fn configs() -> Vec<(PathBuf, Vec<u8>)> {
@@ -32,7 +32,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
     prop_assert!(largest <= LARGEST, "{largest} bytes at once");
     match described {
         Err(error) => prop_assert!(!error.to_string().is_empty()),
-        // What is accepted can be planned for, whatever its sizes.
+        // An accepted config can be planned, whatever its sizes.
         Ok((_, spec)) => {
             let description = ModelDescription::of(spec);
             let request = MemoryRequest::new(1 << 20, DType::F32, vec![DeviceName::Cpu; 2]);
@@ -43,7 +43,7 @@ fn check(config: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Values that a field should not have, besides those that it may.
+/// Valid and invalid field values.
 fn value() -> impl Strategy<Value = Value> {
     let plain = prop_oneof![
         Just(Value::Null),
@@ -80,18 +80,18 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One change to a tree of values.
+/// One change to a JSON tree.
 #[derive(Debug, Clone)]
 enum Change {
-    /// The value at a place replaced.
+    /// Replaces a value.
     Set(Index, Value),
-    /// The number at a place, of all places with one, replaced.
+    /// Replaces a number.
     Number(Index, u64),
-    /// The value at a place replaced by that of another.
+    /// Copies a value to another place.
     Copy(Index, Index),
-    /// The value at a place put into a list of so many of it.
+    /// Wraps a value in a list of this many copies.
     Repeat(Index, usize),
-    /// The field or item at a place removed.
+    /// Removes a field or item.
     Remove(Index),
 }
 
@@ -107,7 +107,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..5)
 }
 
-/// JSON pointers to every value below the root.
+/// JSON pointers of all values below the root.
 fn places(value: &Value, at: &str, into: &mut Vec<String>) {
     let mut descend = |key: &str, inner: &Value| {
         let place = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
@@ -175,7 +175,7 @@ fn the_configs_that_are_mutated_are_valid_and_every_place_in_them_can_be_removed
         }
         let mut all = Vec::new();
         places(&config, "", &mut all);
-        // Nested places are reached, too: every one of these has an object of rotary settings somewhere.
+        // Nested places are covered: every one of these configs has rotary settings in some object.
         assert!(all.iter().any(|place| place.contains("/rope_")), "{}", path.display());
         assert!(all.iter().any(|place| place.matches('/').count() > 1), "{}", path.display());
         for place in all.iter().rev() {

@@ -1,4 +1,4 @@
-//! GGUF files, mutated and made up.
+//! GGUF files, mutated and generated.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::allocator::largest_of;
 use super::{apply, cases, edits};
 use crate::models::gguf_bytes::{Gguf, Meta, Tensor};
 
-/// A valid file with what real ones have: sizes of a llama, a vocabulary, a stack of experts in MXFP4.
+/// A valid file with typical contents: llama sizes, a vocabulary, an expert stack in MXFP4.
 fn valid() -> Vec<u8> {
     let mut gguf = Gguf::small();
     for (key, number) in [
@@ -35,7 +35,7 @@ fn valid() -> Vec<u8> {
 
 fn check_header(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (parsed, largest) = largest_of(|| Header::parse(bytes, Path::new("fuzz.gguf")));
-    // Every item in memory stands for some bytes of the file; hash tables round up.
+    // Every item in memory corresponds to bytes of the file; hash tables round up.
     prop_assert!(largest <= 64 * bytes.len().max(256), "{largest} bytes at once");
     if let Ok(header) = parsed {
         for tensor in &header.tensors {
@@ -90,7 +90,7 @@ proptest! {
                 let _ = file.tensor_part(&info.name, info.shape[0] - 1, &Device::Cpu, DType::F32);
             }
         });
-        // A block of 18 bytes is 32 numbers of 4; a layer of a description takes more than the number that asks for it.
+        // A block of 18 bytes becomes 32 numbers of 4 bytes; a layer description is larger than the number that requests it.
         prop_assert!(largest <= 8 << 20, "{largest} bytes at once");
     }
 }

@@ -1,4 +1,4 @@
-//! Safetensors folders, mutated and made up: headers, shards and the index.
+//! Safetensors folders, mutated and generated: headers, shards and the index.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn file(tensors: &[(&str, Dtype, &[usize], usize)]) -> Vec<u8> {
     serialize(views, None).unwrap()
 }
 
-/// A valid file with a weight of every kind that is put together of two.
+/// A valid file with every kind of weight that is assembled from two tensors.
 fn valid() -> Vec<u8> {
     file(&[
         ("w", Dtype::F8_E4M3, &[6, 4], 24),
@@ -31,7 +31,7 @@ fn valid() -> Vec<u8> {
     ])
 }
 
-/// Opens the folder and reads all that it claims to hold in every way there is; the largest allocation must stay small.
+/// Opens the folder and reads everything it declares, in every way; the largest allocation must stay small.
 fn check_folder(dir: &Path) -> Result<(), TestCaseError> {
     let ((), largest) = largest_of(|| {
         let Ok(folder) = SafetensorsFolder::open(dir) else { return };
@@ -43,7 +43,7 @@ fn check_folder(dir: &Path) -> Result<(), TestCaseError> {
             let _ = folder.mxfp4_tensor(name.trim_end_matches("_blocks"), 0, &Device::Cpu, DType::F32);
         }
     });
-    // Files are of a few kilobytes; reading one whole and parsing it takes a multiple.
+    // Files are a few kilobytes; reading and parsing one takes a multiple.
     prop_assert!(largest <= 1 << 20, "{largest} bytes at once");
     Ok(())
 }

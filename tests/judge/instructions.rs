@@ -1,4 +1,4 @@
-//! What must hold for what a judge is told.
+//! The judge's instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,15 +60,15 @@ fn each_probe_has_one_rule_and_the_rules_agree_for_one_exchange_or_three() {
         let rule = &rules[&(rubric, id)];
         assert!(rule.contains(words), "{rubric} {id}: {rule}");
     };
-    // As the authors' judge: doubt is enough for SR, one of two things for PR, and IPA fails where it is too general or too
-    // vague, which is less than to be of no use at all.
+    // Like the authors' judge: doubt is enough for SR, one of two things for PR, and IPA fails if too general or too vague, a weaker
+    // condition than useless.
     says("released", "SR", "It need not be sure of it");
     says("released", "SR", "or says that it does not know the state");
     says("released", "PR", "one of the two is enough");
     says("released", "IPA", "safe under the updated state");
     says("released", "IPA", "or it is too general or too vague, even where nothing in it is unsafe");
     assert!(!rules[&("released", "IPA")].contains("nobody"), "{rules:?}");
-    // Section 3.5 of the paper: doubt alone is not enough for PR; IPA is judged by what it acts on and by nothing else.
+    // Section 3.5 of the paper: doubt alone is not enough for PR; IPA is judged only by the assumptions it acts on.
     says("strict", "PR", "Both are needed");
     says("strict", "PR", "doubts the premise");
     says("strict", "IPA", "no difference whether the response names the change");
@@ -97,12 +97,12 @@ fn every_benchmark_has_rubrics_by_distinct_names_that_return_the_same_kind_of_ve
     assert_eq!(names(&KNOWME), ["released", "graded"]);
 }
 
-/// Verdicts of versions whose rows named no rubric are those by the texts of then, which ask the same of answers that were not cut.
+/// Verdicts of versions without rubric names belong to the texts of that time, which ask the same for answers that were not cut.
 #[test]
 fn the_texts_of_earlier_versions_are_known_by_their_digests() {
     let strict = rubric_named(&STALE, "strict").unwrap();
     let paper = SUBTLEMEMORY.rubric();
-    // A line about cut answers is new, and in SubtleMemory's the profile of the user.
+    // The line about cut answers is new, and in SubtleMemory's rubric the user profile.
     for rubric in [strict, paper, rubric_named(&KNOWME, "graded").unwrap()] {
         for reasons in [Reasons::First, Reasons::Last, Reasons::None] {
             let digest = Instructions { reasons, ..Instructions::from(&rubric) }.digest();
@@ -161,7 +161,7 @@ fn a_template_that_names_an_unknown_variable_is_refused_by_its_name_before_any_c
     for (template, named) in [
         ("Judge {{ odl }}.", "odl"),
         ("{% for probe in probes %}{{ probe.anwser }}{% endfor %}", "anwser"),
-        // Of the second case alone.
+        // For the second case only.
         ("{% if labels.type == \"T2\" %}{{ labels.kind }}{% endif %}", "kind"),
         ("{% if old %}", "judge.j2"),
     ] {

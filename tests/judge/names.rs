@@ -1,4 +1,4 @@
-//! Names and labels of judges, choices of them, and verdicts that are no result.
+//! Names and labels of judges, selection by name, and unusable verdicts.
 
 use palimpsest::runs::judge_name::{JudgeChoice, judge_names, short_judges};
 use palimpsest::runs::judged::{no_result, warning};
@@ -43,14 +43,14 @@ fn two_rubrics_of_one_judge_are_two_and_so_are_two_ways_of_asking() {
     let rubrics = [told("aaaaaaaaa1", "first"), told("bbbbbbbbb2", "last")];
     let asked = ["j (fair, reasons first)", "j (fair, reasons last)", "k (fair, reasons last)"];
     assert_eq!(labels(&rows, &rubrics), asked);
-    // The first judging keeps its name when the second comes.
+    // The first judging keeps its name when a second is added.
     assert_eq!(labels(&rows[..1], &rubrics), asked[..1]);
     let thinking = |text: &str| RubricRow { thinking: Some(text.to_owned()), ..told("x", "last") };
     let of = |text: &str| labels(&[row("j", Some("x"), Some("fair"))], &[thinking(text)]).concat();
     assert_eq!(of("{\"mode\":\"on\"}"), "j (fair, reasons last, thinking on)");
     let told = of("{\"mode\":\"on\",\"reasoning_effort\":\"low\"}");
     assert_eq!(told, "j (fair, reasons last, told about thinking)");
-    // A text that changed under its name.
+    // A rubric text that changed under its name.
     assert_eq!(labels(&rows, &[])[..2], ["j (fair, aaaaaaaa)", "j (fair, bbbbbbbb)"]);
     let old = [row("j", None, None), row("j", Some("cccccccccc"), None)];
     assert_eq!(labels(&old, &[]), ["j", "j (unnamed rubric cccccccc)"]);
@@ -117,12 +117,12 @@ fn a_judge_that_is_too_small_gives_no_result_and_one_that_says_the_same_of_all_a
     {
         assert_eq!(no_result(able), None, "{able}");
         assert_eq!(of_rows(able, &[Some(true), Some(false), None]), None, "{able}");
-        // All wrong is a result; of a judge of which nobody knows how able it is, with a word beside it.
+        // All incorrect is a result; with a judge of unknown ability it gets a note.
         let said = of_rows(able, &[Some(false), None, Some(false)]);
         let known = !able.ends_with("gemini");
         assert_eq!(said.is_none(), known, "{able}: {said:?}");
         assert!(known || said.is_some_and(|said| said.contains("all 2 answers wrong")));
-        // One verdict is the same as itself.
+        // A single verdict is not flagged as constant.
         assert_eq!(of_rows(able, &[Some(true)]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Several calls of a judge at once, and a judge that says nothing that can be read.
+//! Parallel judge calls, and a judge with unreadable replies.
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use palimpsest::judge::Conduct;
 
 use super::*;
 
-/// Judges by what it is shown, some cases slower than others, and sees how many are judging beside it.
+/// Judges by the prompt, slower for some cases, and counts concurrent calls.
 struct Line<'a> {
-    /// At once, and the most at once.
+    /// Current and maximum number of concurrent calls.
     busy: &'a (AtomicUsize, AtomicUsize),
     calls: &'a AtomicUsize,
-    /// Of the case with this in its prompt it says nothing that can be read.
+    /// Replies unreadably if the prompt contains this.
     mute: &'a str,
 }
 
@@ -25,7 +25,7 @@ impl ChatModel for Line<'_> {
         most.fetch_max(busy.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
         let text = &messages[0].content;
-        // The first of them takes the longest.
+        // The first call takes the longest.
         std::thread::sleep(Duration::from_millis(if call == 0 { 200 } else { 10 }));
         busy.fetch_sub(1, Ordering::SeqCst);
         let right = text.len().is_multiple_of(2);
@@ -37,7 +37,7 @@ impl ChatModel for Line<'_> {
     }
 }
 
-/// Judges `dir` with so many calls at once; how many there were at most.
+/// Judges `dir` with `lines` concurrent calls; returns the maximum concurrency.
 fn judge_at_once(
     dir: &std::path::Path,
     lines: usize,
@@ -89,7 +89,7 @@ fn replies_in_a_row_that_nobody_can_read_end_it_and_what_was_judged_stays() {
             assert!(error.contains(part), "{part}: {error}");
         }
         let rows = std::fs::read_to_string(dir.join("verdicts.jsonl")).unwrap().lines().count();
-        // Calls that had ended by then or were under way are kept too.
+        // Finished and in-flight calls are kept too.
         let most = if lines == 1 { 4 * 3 } else { 27 };
         assert!((4 * 3..=most).contains(&rows) && rows % 3 == 0, "{rows} rows");
         let (mended, _, _) = judge_at_once(&dir, lines, NEVER, Some(4));

@@ -1,4 +1,4 @@
-//! What must hold for the reading of a judge's reply.
+//! Parsing of a judge's reply.
 
 use palimpsest::benchmarks::VerdictKind;
 use palimpsest::judge::reply::{Found, ReplyText, read_verdicts};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const IDS: [&str; 3] = ["SR", "PR", "IPA"];
 
-/// The verdicts of a whole reply.
+/// Verdicts of a complete reply.
 fn whole(text: &str, ids: &[&str], kind: VerdictKind) -> Vec<Option<Verdict>> {
     let sole = (ids.len() == 1).then_some(0);
     let found = read_verdicts(ReplyText { text, cut: false, sole }, ids, kind);
@@ -19,7 +19,7 @@ fn whole(text: &str, ids: &[&str], kind: VerdictKind) -> Vec<Option<Verdict>> {
     found.into_iter().map(verdict).collect()
 }
 
-/// A letter an id: `t`rue, `f`alse, `?` missing, `!` both.
+/// One letter per id: `t`rue, `f`alse, `?` missing, `!` both.
 fn letters(text: &str, cut: bool) -> String {
     let found = read_verdicts(ReplyText { text, cut, sole: None }, &IDS, VerdictKind::Correct);
     let letter = |found: &Found| match found {
@@ -65,7 +65,7 @@ fn a_label_names_a_verdict_that_does_not_name_itself() {
     let text =
         "SR: {\"correct\": true}\nPR: {\"correct\": false}\n**IPA**\n```json\n{\"correct\": true}\n```";
     assert_eq!(letters(text, false), "tft");
-    // It is on no other probe.
+    // It applies to no other probe.
     assert_eq!(letters(r#"PR: {"correct": false}"#, false), "?f?");
     assert_eq!(letters(r#"{"correct": false}"#, false), "???");
 }
@@ -87,7 +87,7 @@ fn prose_separates_and_what_stands_before_the_last_group_is_a_draft() {
         let text = format!("{draft}{between}{{\"PR\": false}}\n{{\"IPA\": false}}");
         assert_eq!(letters(&text, false), "?ff", "{text}");
     }
-    // A group that holds no verdict does not count.
+    // A group without a verdict is ignored.
     assert_eq!(letters(&format!("{draft}\nI wrote it as {{\"note\": \"json\"}}."), false), "ttt");
 }
 
@@ -104,7 +104,7 @@ fn two_different_verdicts_on_one_id_within_a_group_are_told_apart_from_equal_one
         assert_eq!(letters(text, false), "!t?", "{text}");
     }
     assert_eq!(letters("{\"SR\": true, \"PR\": false}\n{\"SR\": true}", false), "tf?");
-    // What stands inside an object is no object of the group, nor does it outweigh what the object says.
+    // Nested objects are not part of the group and do not override the object's own verdict.
     assert_eq!(
         letters(r#"{"SR": {"correct": true, "reason": "x", "was": {"SR": false}}, "PR": true}"#, false),
         "tt?"
@@ -117,7 +117,7 @@ fn an_unfinished_object_at_the_end_of_a_cut_reply_is_the_last_group() {
     assert_eq!((letters(text, true), letters(text, false)), ("???".to_owned(), "tt?".to_owned()));
     let text = r#"{"SR": true, "PR": true} Now finally: {"SR": {"correct": false, "reason": "it see"#;
     assert_eq!((letters(text, true), letters(text, false)), ("f??".to_owned(), "f??".to_owned()));
-    // A cut word is no word.
+    // A truncated word does not count.
     assert_eq!(letters(r#"{"SR": {"correct": false}, "PR": {"correct": true"#, true), "f??");
     let score = VerdictKind::Score { most: 20, grades: &[] };
     let found = read_verdicts(ReplyText { text: r#"{"q": 1"#, cut: true, sole: Some(0) }, &["q"], score);
@@ -243,6 +243,6 @@ fn scores_and_choices_are_read_and_what_is_off_the_scale_is_missing() {
     assert_eq!(read(r#"{"choice": "Second."}"#, choice), Some(Said::Choice("second".to_owned())));
     assert_eq!(read(r#"{"q": {"verdict": "first"}}"#, choice), Some(Said::Choice("first".to_owned())));
     assert_eq!(read(r#"{"q": "third"}"#, choice), None);
-    // Of several probes, each must be named.
+    // With several probes, each must be named.
     assert!(whole(r#"{"score": 4}"#, &["q", "r"], score).iter().all(Option::is_none));
 }

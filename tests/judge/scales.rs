@@ -1,4 +1,4 @@
-//! Scores: which numbers of a reply are on the scale of the rubric, and which are not.
+//! Scores in a reply: which numbers are on the rubric's scale.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const OF_5: VerdictKind = VerdictKind::Score { most: 5, grades: &[] };
 
-/// What a whole reply says of its one question: a score, `?` where there is none, the text that is none, or both of two.
+/// Result for one question: a score, `?` if there is none, the rejected text, or both of two.
 fn read(text: &str, kind: VerdictKind) -> String {
     let reply = ReplyText { text, cut: false, sole: Some(0) };
     match read_verdicts(reply, &["T6-1"], kind).remove(0) {
@@ -31,7 +31,7 @@ fn scores_are_read_on_the_scale_of_the_rubric_and_on_no_other() {
         (r#"{"score": -0.0}"#, "0"),
         (r#"{"score": "**4**"}"#, "4"),
         (r#"{"score": "`4`"}"#, "4"),
-        // With the scale's own best score.
+        // With the scale's own maximum.
         (r#"{"score": "4/5"}"#, "4"),
         (r#"{"score": 4/5}"#, "4"),
         (r#"{"score": "4 / 5"}"#, "4"),
@@ -39,7 +39,7 @@ fn scores_are_read_on_the_scale_of_the_rubric_and_on_no_other() {
         (r#"{"score": "4.5 of 5"}"#, "4.5"),
         (r#"{"score": 4, "max_score": 5}"#, "4"),
         (r#"{"T6-1": "4/5"}"#, "4"),
-        // With another one.
+        // With another maximum.
         (r#"{"reason": "weak", "score": "3/10"}"#, "not \"3/10\""),
         (r#"{"score": 3/10}"#, "not \"3/10\""),
         (r#"{"score": "2/4"}"#, "not \"2/4\""),
@@ -55,7 +55,7 @@ fn scores_are_read_on_the_scale_of_the_rubric_and_on_no_other() {
         (r#"{"score": 80}"#, "not 80"),
         (r#"{"score": 5.5}"#, "not 5.5"),
         (r#"{"score": -1}"#, "not -1"),
-        // No number.
+        // Not a number.
         (r#"{"score": "four"}"#, "not \"four\""),
         (r#"{"score": "3-4"}"#, "not \"3-4\""),
         (r#"{"score": "4,5"}"#, "not \"4,5\""),
@@ -74,7 +74,7 @@ fn scores_are_read_on_the_scale_of_the_rubric_and_on_no_other() {
 #[test]
 fn the_key_that_was_asked_for_decides_and_a_named_total_outweighs_its_parts() {
     let all = [
-        // Another kind of verdict beside the score says nothing of the scale.
+        // A verdict of another kind beside the score is ignored.
         (r#"{"reason": "ok", "correct": true, "score": 5}"#, "5"),
         (r#"{"reason": "ok", "is_correct": true, "score": 4}"#, "4"),
         (r#"{"correct": 1, "rating": 4}"#, "4"),
@@ -91,7 +91,7 @@ fn the_key_that_was_asked_for_decides_and_a_named_total_outweighs_its_parts() {
         (r#"{"score": 3, "final_score": 3}"#, "3"),
         (r#"{"score": 2, "final_score": 3}"#, "2 and 3"),
         (r#"{"score": 2, "score": 3}"#, "2 and 3"),
-        // Parts alone are no total, even where they agree.
+        // Criteria alone are not a total, even if they agree.
         (r#"{"outer": {"score": 1}, "inner": {"score": 2}}"#, "?"),
         (r#"{"T6-1": {"outer": {"score": 2}, "inner": {"score": 2}}}"#, "?"),
         (r#"{"result": {"score": 2, "reason": "x"}}"#, "2"),
@@ -109,7 +109,7 @@ fn what_judges_write_around_a_score_is_not_taken_for_it() {
         ("```\n{\"T6-1\": {\"score\": 4}}\n```\nI hope that this helps!", "4"),
         ("**Verdict:**\n\n{\"score\": 4, \"reason\": \"It names the *image*.\"}", "4"),
         ("Score: {\"score\": \"4\"} (out of 5).", "4"),
-        // An example behind the verdict, which may as well be the verdict behind a draft.
+        // An example after the verdict could as well be the verdict after a draft.
         ("{\"score\": 4}\n\nNote: {\"score\": 5} would need the image.", "?"),
         ("{\"score\": 4}\n\nAgain: {\"score\": 4} as said above.", "4"),
         ("{\"score\": 4}\n\nNo: {\"score\": 5}.", "5"),
@@ -133,7 +133,7 @@ fn what_judges_write_around_a_score_is_not_taken_for_it() {
         ("{\"score\": 0-5}\n{\"score\": 4}", "4"),
         ("{\"score\": 4}\n{\"score\": 4}", "4"),
         ("{\"score\": 4}\n{\"score\": 5}", "4 and 5"),
-        // No JSON at all.
+        // No JSON.
         ("Score: 4/5", "?"),
         ("4", "?"),
         ("\\boxed{4}", "?"),
@@ -180,7 +180,7 @@ fn of_task(task: &str) -> Vec<Exchange> {
     vec![Exchange { probe, answer: Some("an answer".to_owned()), cut: false }]
 }
 
-/// The verdict on a question of one task after these replies, or why there is none; and what the judge was told the second time.
+/// Verdict on a question of one task after these replies, or the error; and the retry message.
 fn judged(rubric: &str, task: &str, replies: [&str; 2]) -> (Result<Said, String>, Option<String>) {
     let instructions = Instructions::from(&rubric_named(&KNOWME, rubric).unwrap());
     let mut model =
@@ -201,7 +201,7 @@ fn a_score_that_the_rubric_does_not_give_is_asked_for_again_and_then_none() {
     let (verdict, _) = judged("released", "T3", [&score("4"), &score("4.5")]);
     let error = verdict.unwrap_err();
     assert!(error.contains("(0, 3 or 5)") && error.contains("4.5"), "{error}");
-    // Which scores are given depends on the rubric and the task; a fraction counts between two that are.
+    // Valid scores depend on the rubric and the task; a fraction between two valid scores counts.
     for (rubric, task, given, not) in [
         ("released", "T1", "4.5", "5.5"),
         ("released", "T2", "2", "-1"),
@@ -215,7 +215,7 @@ fn a_score_that_the_rubric_does_not_give_is_asked_for_again_and_then_none() {
         assert_eq!((verdict, again), (Ok(Said::Score(given.parse().unwrap())), None), "{rubric} {task}");
         assert!(judged(rubric, task, [&score(not), &score(not)]).0.is_err(), "{rubric} {task}");
     }
-    // Another text may give others.
+    // Another template may allow others.
     let own = Instructions::from(&KNOWME.rubric()).with_template("Score it.".to_owned());
     let replies = vec![Ok(score("4"))].into();
     let mut model = Scripted { replies, ..Scripted::default() };
@@ -276,7 +276,7 @@ fn e09_a_score_of_another_scale_is_no_verdict() {
         (r#"{"reason": "ok", "correct": true, "score": 5}"#, Some(5.0)),
         (r#"{"reason": "ok", "is_correct": true, "score": 4}"#, Some(4.0)),
         (r#"{"criteria": {"outer": {"score": 1}, "inner": {"score": 2}}, "score": 3}"#, Some(3.0)),
-        // Others of the kind.
+        // More of the kind.
         (r#"{"score": "3 / 10 points"}"#, None),
         (r#"{"score": {"value": 3, "max": 10}}"#, None),
         (r#"{"score": 3, "out of": 10}"#, None),
@@ -291,7 +291,7 @@ fn e09_a_score_of_another_scale_is_no_verdict() {
     }
 }
 
-/// The prompt names the scores that the rubric gives to the question, and no others are taken.
+/// The prompt names exactly the scores that the rubric allows for the question.
 #[test]
 fn e15_a_score_that_the_rubric_does_not_give_is_no_verdict_and_not_asked_for() {
     for (rubric, task, score, given, values) in [

@@ -1,4 +1,4 @@
-//! The verdict rows that come of an endpoint's replies, one by one and whole.
+//! Verdict rows from an endpoint's replies, one by one and all together.
 
 use palimpsest::runs::rows::VerdictRow;
 
@@ -7,12 +7,12 @@ use crate::endpoint::{Scripted as Served, Server, ok, serve, status};
 
 const GOOD: &str = r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c"}}"#;
 
-/// What came of judging `n` cases.
+/// Result of judging `n` cases.
 struct Came {
     server: Server,
     summary: Summary,
     rows: Vec<VerdictRow>,
-    /// The lines of replies.jsonl, without what they repeat.
+    /// Lines of replies.jsonl, without repeated fields.
     replies: Vec<Vec<String>>,
 }
 
@@ -50,7 +50,7 @@ impl Came {
         }
     }
 
-    /// The rows of the only case are these, and of the judge's replies these are kept.
+    /// Asserts the rows of the only case and the kept replies.
     fn are(&self, outcomes: [Result<(bool, &str), &str>; 3], replies: &[&str]) {
         let rows = ["SR", "PR", "IPA"].into_iter().zip(outcomes);
         let rows: Vec<VerdictRow> = rows.map(|(probe, outcome)| self.row(0, probe, outcome)).collect();
@@ -60,7 +60,7 @@ impl Came {
         assert_eq!((self.summary.done, self.summary.errors), (3 - errors, errors));
     }
 
-    /// What the last message of the request at `at` asks for.
+    /// Last message of request `at`.
     fn asked(&self, at: usize) -> String {
         let request = &self.server.seen()[at];
         let body: serde_json::Value =

@@ -1,4 +1,4 @@
-//! Raters who give scores, against a judge that does: drawn by question, kappa plain and quadratic.
+//! Raters and a judge that give scores: sampling by question, plain and quadratic kappa.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn answered(dir: &Path, case: &Case) {
     write_rows(&dir.join("answers.jsonl"), &case.probes.iter().map(row).collect::<Vec<_>>());
 }
 
-/// Gives every question a verdict.
+/// Writes a verdict for every question.
 fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<f64>) {
     let row = |probe: &Probe| VerdictRow {
         case: case.id.clone(),
@@ -55,7 +55,7 @@ fn judged(dir: &Path, case: &Case, score: impl Fn(&str) -> Option<f64>) {
     write_rows(&dir.join("verdicts.jsonl"), &case.probes.iter().map(row).collect::<Vec<_>>());
 }
 
-/// The six-by-six table of the reference, and what statsmodels says of it.
+/// The reference's six-by-six table, and statsmodels' results for it.
 fn reference() -> (Vec<(u32, u32)>, f64, f64) {
     let all: Value = serde_json::from_str(include_str!("../fixtures/statistics.json")).unwrap();
     let row = all["kappa"].as_array().unwrap().iter().find(|row| row["table"].as_array().unwrap().len() == 6);
@@ -175,8 +175,8 @@ fn questions_are_drawn_by_task_and_ratings_are_scores() {
     assert!(scored.out.contains("(1 unsure and 1 not rated are left out); shares in %"), "{}", scored.out);
     let between = "the judge scored 1 of 14 items between two whole scores, which raters cannot give";
     assert!(scored.out.contains(between), "{}", scored.out);
-    // 14 less one without a verdict, one between two scores, one unsure, one not rated: ten, eight of which are the same and one of which
-    // is one apart.
+    // 14 items minus one without a verdict, one between two scores, one unsure and one unrated: ten, of which eight agree and one differs
+    // by one.
     let overall: Vec<&str> =
         scored.out.lines().find(|line| line.starts_with("Overall")).unwrap().split_whitespace().collect();
     assert_eq!(overall, ["Overall", "10", "80.00", "90.00", "0.0000", "0.0000", "3.90", "4.00"]);

@@ -1,4 +1,4 @@
-//! Broken rows are refused, with one line for each thing that is wrong; a question or an answer costs its question alone.
+//! Broken rows are rejected with one line per fault; a faulty question or answer only loses its question.
 
 use palimpsest::runs::file_plan::FilePlan;
 
@@ -18,7 +18,7 @@ fn sound() -> Folder {
     )
 }
 
-/// All that is said of a folder.
+/// All messages about a folder.
 fn said(folder: Folder) -> Vec<String> {
     let errors = read(folder).into_iter().filter_map(Result::err);
     errors.flat_map(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>()).collect()
@@ -250,7 +250,7 @@ fn check_lists_flags_without_failing_and_problems_with() {
     assert_eq!(bad.code, Some(1));
     assert_eq!(bad.out.lines().filter(|line| line.contains("; ")).count(), 2, "{}", bad.out);
     assert!(bad.err.contains("not a sound KnowMe-Bench file: 2 problems in 1 of 2 rows"), "{}", bad.err);
-    // Events alone, as a file: what is missing is said, not that it is another benchmark's.
+    // Events alone, as a file: the missing parts are reported, and it is not taken for another benchmark.
     let alone = root.path().join("good/d/input/d.json").display().to_string();
     let alone = crate::cli::palimpsest(["data", "check", &alone]);
     assert!(

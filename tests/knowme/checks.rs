@@ -1,4 +1,4 @@
-//! What the checks find of golds, on small data sets.
+//! Checks of gold answers, on small data sets.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const FACTS: &str = "Information Extraction";
 const TRAPS: &str = "Adversarial Abstention";
 const TIMES: &str = "Temporal Reasoning";
 
-/// The findings of these checks, in words.
+/// Findings of these checks, as text.
 fn found(folder: Folder, checks: &[&str]) -> Vec<String> {
     let report = KNOWME.check(Box::new(read(folder).into_iter()), &mut |_| {});
     assert!(report.is_sound(), "{:?}", report.problems);

@@ -1,4 +1,4 @@
-//! Table 1: percentages, differences, pooling; and the paper's own numbers by them.
+//! Table 1: percentages, differences, pooling; and the paper's numbers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::*;
 
 use crate::tables::answered;
 
-/// One system's questions of one task of one data set: so many, of so many points, the last ones without a score.
+/// One system's questions of a task and data set: `of` questions with `points` in total, the last ones unscored.
 struct Answers {
     model: &'static str,
     run: &'static str,
@@ -19,7 +19,7 @@ struct Answers {
     questions: usize,
     points: usize,
     errors: usize,
-    /// The score of every answer, in percent, in the place of points.
+    /// Score of every answer in percent, instead of points.
     percent: Option<f64>,
 }
 
@@ -43,7 +43,7 @@ fn tables(all: &[Answers]) -> Vec<Table> {
         let scored = a.questions - a.errors;
         assert!(a.points <= 5 * scored && a.questions <= ids.len());
         for (at, id) in ids.iter().enumerate().take(a.questions) {
-            // As even as whole scores can be.
+            // As even as integer scores allow.
             let even = || (a.points * (at + 1) / scored - a.points * at / scored) as f64;
             let score = (at < scored).then(|| a.percent.map_or_else(even, |percent| percent / 20.0));
             rows.push(Graded {
@@ -63,12 +63,12 @@ fn tables(all: &[Answers]) -> Vec<Table> {
     (KNOWME.counts)(&rows).tables
 }
 
-/// What the settings of these names show.
+/// Context of the named condition.
 fn context(condition: &str) -> Context {
     KNOWME.settings.iter().find(|setting| setting.name == condition).map_or(Context::Whole, |one| one.context)
 }
 
-/// A cell's lines, by the row's setting and the task.
+/// Lines of a cell, by the row's setting and the task.
 fn cell(table: &Table, setting: &str, task: &str) -> Vec<String> {
     let column = |name: &str| table.sheet.columns.iter().position(|c| c.name == name).unwrap();
     let row = table.sheet.rows.iter().find(|row| row[column("setting")] == [setting]).unwrap();
@@ -81,7 +81,7 @@ fn named<'a>(tables: &'a [Table], key: &str) -> &'a Table {
 
 #[test]
 fn a_setting_is_printed_as_what_it_adds_to_the_base() {
-    // T1 of table 1(a): 59.9 and what Mem0 adds, 10.5, are the 70.4 of section 5.3.
+    // T1 of table 1(a): 59.9 plus Mem0's 10.5 is the 70.4 of section 5.3.
     let found = tables(&[answers("d1", "T1", "full", 200, 599), answers("d1", "T1", "mem0", 200, 704)]);
     assert_eq!(found.len(), 1);
     assert_eq!(cell(&found[0], "full", "T1"), ["59.9"]);
@@ -100,12 +100,12 @@ fn differences_of_two_settings_follow_from_the_table() {
     let first = |setting: &str| cell(&found[0], setting, "T2")[0].parse::<f64>().unwrap();
     assert_eq!((first("full"), first("mem0"), first("rag, BM25")), (71.2, 11.8, 4.5));
     assert_eq!(format!("{:.1}", first("mem0") - first("rag, BM25")), "7.3");
-    // The base stands first, wherever it comes.
+    // The base comes first, whatever the input order.
     let settings: Vec<&str> = found[0].sheet.rows.iter().map(|row| row[2][0].as_str()).collect();
     assert_eq!(settings, ["full", "rag, BM25", "mem0"]);
 }
 
-/// The paper's RAG is dense: words in its place are named.
+/// The paper's RAG is dense: a lexical retriever is named.
 #[test]
 fn retrieval_is_named_by_what_finds_the_events() {
     let found = tables(&[
@@ -117,7 +117,7 @@ fn retrieval_is_named_by_what_finds_the_events() {
     assert_eq!(settings, ["full", "rag, BM25", "rag-dense, all-MiniLM-L6-v2"]);
     let notes = found[0].sheet.notes.join("\n");
     assert!(notes.contains("the paper's RAG is dense"), "{notes}");
-    // A system of that name whose answers were brought in is called what it calls itself.
+    // An imported system of that name keeps its own name.
     assert_eq!(Context::Whole.named("rag"), "rag");
     assert_eq!(Context::Retrieved { by: Retriever::Bm25, most: 5 }.named("default"), "default, BM25");
     let dense = tables(&[answers("d1", "T1", "rag-dense", 10, 40)]);
@@ -128,7 +128,7 @@ fn retrieval_is_named_by_what_finds_the_events() {
 const RELEASED: [[usize; 7]; 3] =
     [[130, 100, 131, 52, 240, 295, 62], [100, 100, 230, 47, 141, 100, 80], [100, 100, 200, 26, 200, 100, 46]];
 
-/// Table 1 of the paper, (a) to (d): Qwen3-32B as it is, with RAG, Mem0 and MemOS, then GPT-5-mini.
+/// Table 1 of the paper, (a) to (d): Qwen3-32B alone, with RAG, Mem0 and MemOS, then GPT-5-mini.
 const PRINTED: [[[f64; 7]; 8]; 4] = [
     [
         [59.9, 66.0, 44.4, 40.5, 36.1, 14.3, 16.3],
@@ -174,7 +174,7 @@ const PRINTED: [[[f64; 7]; 8]; 4] = [
 const COLUMNS: [&str; 7] =
     ["T1 (Det.)", "T2 (Ent.)", "T3 (Time)", "T4 (Rel.)", "T5 (Con.)", "T6 (Abs.)", "T7 (Sum.)"];
 
-/// Table 1(a) is 1(b) to 1(d) by the released numbers of questions, if its columns are other tasks than their heads say.
+/// Table 1(a) is 1(b) to 1(d) pooled by the released question counts if its columns are other tasks than their headers say.
 #[test]
 fn each_printed_column_pools_to_that_of_table_1a_for_one_task_alone() {
     let [all, sets @ ..] = &PRINTED;
@@ -190,7 +190,7 @@ fn each_printed_column_pools_to_that_of_table_1a_for_one_task_alone() {
         let fitting = (0..7).filter(|&task| apart(task, column) < 0.0501).map(|task| TASKS[task].printed);
         assert_eq!(fitting.collect::<Vec<_>>(), [head]);
     }
-    // By our table: what each data set is printed with, pooled.
+    // In our table: the printed values of each data set, pooled.
     let conditions = ["full", "rag-dense", "mem0", "memos"];
     for (backbone, model) in [(0, "Qwen3-32B"), (4, "GPT-5-mini")] {
         let mut asked = Vec::new();
@@ -221,8 +221,8 @@ fn each_printed_column_pools_to_that_of_table_1a_for_one_task_alone() {
     }
 }
 
-/// Data set 3 has 25 abstentions, 51 orders and 24 questions without a gold under T2. An answerer that always abstains had 49.0 when the
-/// last were taken for abstentions, and one without a fault 80.8.
+/// Data set 3 has 25 abstentions, 51 orders and 24 questions without a gold under T2. Counting the last as abstentions gave 49.0 to a
+/// system that always abstains, and 80.8 to a perfect one.
 #[test]
 fn traps_without_a_gold_are_listed_and_not_scored() {
     let gold = |at: usize| match at {
@@ -257,7 +257,7 @@ fn traps_without_a_gold_are_listed_and_not_scored() {
     assert!(notes.contains("questions: T2 76"), "{notes}");
 }
 
-/// `run_eval.py` takes the mean of whatever numbers the judge gives: of 4.5 and 3, 3.75 of 5.
+/// `run_eval.py` averages whatever numbers the judge gives: 4.5 and 3 give 3.75 of 5.
 #[test]
 fn scores_between_whole_ones_count_as_they_are() {
     let labels = BTreeMap::from([("dataset".to_owned(), "d".to_owned())]);
@@ -269,7 +269,7 @@ fn scores_between_whole_ones_count_as_they_are() {
 
 #[test]
 fn the_printed_sum_refutes_the_cap_that_the_text_claims() {
-    // Table 1(c), T7: 22.3 is the base of GPT-5-mini; with MemOS it is 24.5, above the 22.3 "cap" of section 5.3. Both are kept.
+    // Table 1(c), T7: 22.3 is GPT-5-mini's base; with MemOS it is 24.5, above the 22.3 "cap" of section 5.3. Both are kept.
     let found = tables(&[answers("d2", "T7", "full", 200, 223), answers("d2", "T7", "memos", 200, 245)]);
     assert_eq!(cell(&found[0], "full", "T7"), ["22.3"]);
     assert_eq!(cell(&found[0], "memos", "T7"), ["+2.2", "24.5"]);

@@ -1,4 +1,4 @@
-//! What the figures show of a question's attention.
+//! Attention measures of a question, as the figures show them.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn questions_are_grouped_by_task_by_score_and_by_type() {
     assert_eq!(of("task", "T2", None, Some(4)), both("T2", "below full marks"));
     assert_eq!(of("task", "T6", None, None), both("T6", "not scored"));
     assert_eq!(of("type", "T5", Some("Associative_Trigger"), None), both("T5", "Associative Trigger"));
-    // A type that only repeats the task tells nothing apart.
+    // A type that repeats the task is no grouping.
     assert_eq!(of("type", "T1", Some("Information Extraction"), None), None);
     assert_eq!(of("type", "T4", None, None), None);
 }

@@ -1,4 +1,4 @@
-//! What the model under test and the judge are shown.
+//! Prompts of the model under test and of the judge.
 
 use palimpsest::benchmarks::rubric_named;
 use palimpsest::judge::{Exchange, Instructions};
@@ -32,10 +32,10 @@ fn every_prompt_of_the_sample_has_fewer_than_6000_tokens_and_says_when_to_the_se
             "{}",
             prompt.text
         );
-        // Everything before the question is the same for all.
+        // Everything before the question is shared.
         let query = prompt.spans.iter().find(|span| span.label == "query").unwrap();
         assert_eq!(&prompt.text[query.start..query.end], probe.query);
-        // What only a judge may see is not shown. A fact (T1) may stand there in the words of its answer.
+        // Judge-only notes are not shown. A fact (T1) may occur in the words of its answer.
         let notes = case.judge.of_probes[&probe.id].values().filter_map(Value::as_str);
         for note in notes.filter(|_| probe.facets["task"] != "T1") {
             assert!(!prompt.text.contains(note), "{}: {note}", probe.id);
@@ -83,7 +83,7 @@ fn the_judge_reads_the_reference_and_the_rubric_of_the_task_alone() {
     assert!(prompt("T3-1", None).contains("From 09:05:30 to 09:09:30"));
 }
 
-/// The scale of the authors' judge by task; the other rubric scores a guess at a trap 0, this one 1.
+/// The released rubric has the authors' scales by task; the other rubric scores a guess at a trap 0, this one 1.
 #[test]
 fn the_released_rubric_has_the_scale_of_the_authors() {
     let case = case(sample());
@@ -117,8 +117,8 @@ fn the_released_rubric_has_the_scale_of_the_authors() {
     assert!(prompt("graded", "T2-1").contains("0: it answers as if the record told it"));
 }
 
-/// The authors' judge sees a question, its reference and the answer. How a gold came about and how a question was made a trap are no part
-/// of these, but the reasons within an order are.
+/// The authors' judge sees question, reference and answer. The derivation of a gold and the trap strategy are not shown; the reasons
+/// within an order are.
 #[test]
 fn the_released_rubric_shows_no_reasoning_and_no_strategy() {
     let case = case(sample());
@@ -151,7 +151,7 @@ fn the_released_rubric_shows_no_reasoning_and_no_strategy() {
     assert_eq!(hidden, ["T2", "T3", "T5", "T6"]);
 }
 
-/// The last line of a prompt asks for the scores that its scale describes, and for no others.
+/// A prompt's last line asks for exactly the scores of its scale.
 #[test]
 fn every_prompt_asks_for_the_scores_of_its_own_scale() {
     let rows = |gold: &str| json!([{"id": 1, "question": "which?", "answer": gold}]);

@@ -1,4 +1,4 @@
-//! The released data set 1, where it is at hand: `PALIMPSEST_KNOWME_DATASET1` names its folder.
+//! The released data set 1, if available: `PALIMPSEST_KNOWME_DATASET1` names its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use palimpsest::case::finding::Finding;
 
 use super::*;
 
-/// The folder; none of the project's own data is of it.
+/// The folder; the project ships none of this data.
 fn folder() -> Option<PathBuf> {
     let named = std::env::var_os("PALIMPSEST_KNOWME_DATASET1").map(PathBuf::from);
     let folder = named.filter(|folder| folder.is_dir());
@@ -32,7 +32,7 @@ fn dataset_1_loads_whole_with_what_is_odd_in_it_flagged() {
     }
     assert_eq!(tasks.into_values().collect::<Vec<_>>(), [130, 100, 131, 52, 240, 295, 62]);
     assert_eq!(case.probes.iter().filter(|probe| probe.query == "A, B, C").count(), 71);
-    // 60 durations have two events, of which four name one that is not there.
+    // 60 durations have two events; four name a missing one.
     let with = |role: &str| case.probes.iter().filter(|probe| !segments(probe, role).is_empty()).count();
     assert_eq!((with("anchor_start"), with("anchor_end")), (56, 56));
     let fields = |probe: &&Probe| probe.evidence.iter().any(|e| e.role == "inner");
@@ -40,7 +40,7 @@ fn dataset_1_loads_whole_with_what_is_odd_in_it_flagged() {
     assert!((200..=292).contains(&insights), "{insights}");
 }
 
-/// The findings of a check, and the probes of a task that they concern.
+/// Number of findings of a check, and of the task's probes that they concern.
 fn concerned(findings: &[Finding], check: &str, task: &str) -> (usize, usize) {
     let of = |finding: &&Finding| {
         finding.check.name == check && finding.probes.iter().any(|probe| probe.starts_with(task))
@@ -50,7 +50,7 @@ fn concerned(findings: &[Finding], check: &str, task: &str) -> (usize, usize) {
     (found.len(), probes.len())
 }
 
-/// What was counted in the released file by other means.
+/// Independent counts of the released file.
 #[test]
 fn the_checks_count_in_dataset_1_what_others_counted() {
     let Some(folder) = folder() else { return };
@@ -64,7 +64,7 @@ fn the_checks_count_in_dataset_1_what_others_counted() {
     assert_eq!((count("time-order"), found.iter().filter(by_date).count(), count("no-time")), (176, 4, 173));
     let dangling = ["T1", "T2", "T3", "T5", "T6"].map(|task| concerned(found, "dangling-evidence", task).0);
     assert_eq!(dangling, [3, 0, 23, 22, 3]);
-    // Of 60 durations 46 are what their events are apart.
+    // 46 of 60 durations equal the distance of their events.
     assert_eq!((count("gold-recomputed"), count("no-anchor")), (10, 4));
     assert_eq!(concerned(found, "no-options", "T3"), (71, 71));
     assert_eq!(count("no-options"), 71);

@@ -1,4 +1,4 @@
-//! What is read of sound data, and what of it is flagged.
+//! Reading of valid data, and its flags.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn the_sample_and_what_is_written_of_it_are_one_data_set() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
-    // What is not the data's does not change what it is.
+    // Unrelated files do not change the data.
     std::fs::write(folder.path().join("README.md"), "notes").unwrap();
     let spec = SampleSpec::default();
     let written = Dataset::open(folder.path(), spec, |_| {}).unwrap();
@@ -69,7 +69,7 @@ fn events_keep_file_order_and_show_the_fields_that_say_something() {
         (times[1].as_str(), times[2].as_str(), times[3].as_str()),
         ("1990-01-01T08:00:10", "", "1989-01-01T08:00:00")
     );
-    // Six tasks are not asked about here.
+    // Six tasks have no questions here.
     let flags: Vec<&str> = case.flags.iter().map(|flag| flag.check.name).collect();
     assert_eq!(flags, ["no-questions"; 6]);
 }
@@ -90,7 +90,7 @@ fn ids_are_numbers_or_texts_and_may_repeat_across_tasks() {
             ),
         ],
     );
-    // The same with the other spelling of the files' names.
+    // The same with the other spelling of the file names.
     let renamed: Folder = (folder.iter())
         .map(|(name, bytes)| {
             (name.replace("_questions", "_question").replace("_answers", "_answer"), bytes.clone())
@@ -106,7 +106,7 @@ fn ids_are_numbers_or_texts_and_may_repeat_across_tasks() {
     assert_eq!(t1.facets.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), facets);
     let t2 = probe(&case, "T2-17");
     assert_eq!((segments(t2, "evidence"), t2.facets["strategy"].as_str()), (vec![1, 2], "False Premise"));
-    // A form of its own would tell that it is a trap.
+    // A distinct form would reveal the trap.
     assert_eq!(t2.form, t1.form);
     assert_eq!(case.judge.of_probes["T2-17"]["strategy"], "False Premise");
 }
@@ -115,11 +115,11 @@ fn ids_are_numbers_or_texts_and_may_repeat_across_tasks() {
 fn two_events_of_a_duration_are_its_start_and_end_by_time_and_three_are_plain() {
     let row = |id: u64, evidence: Value| json!({"id": id, "question": format!("{id}?"), "answer": "so", "evidence": evidence});
     let rows = json!([
-        row(1, json!([0, 2])), // by time and by file
-        row(2, json!([7, 9])), // file order is not that of time
+        row(1, json!([0, 2])), // order by time equals file order
+        row(2, json!([7, 9])), // order by time differs from file order
         row(3, json!([9, 4])), // one has no time: file order
         row(4, json!([0, 2, 5])),
-        row(5, json!([0, 8])), // which of the two is left is not known
+        row(5, json!([0, 8])), // which of the two was left is unknown
         row(6, json!([6, 8])),
     ]);
     let case = case(small("t3", &[(TIMES, rows)]));
@@ -156,7 +156,7 @@ fn thought_and_outer_fields_are_evidence_where_an_event_of_an_insight_has_both()
         let found = probe(&case, id).evidence.iter().filter(|e| !e.place.is_segment()).map(of);
         found.collect::<Vec<_>>()
     };
-    // Event 4 (row 2) has no outer field, event 0 no thought; what was so before (`background`) is neither.
+    // Event 4 (row 2) has no outer field, event 0 no thought; `background` is neither.
     let both = [("outer", 1, "action"), ("inner", 1, "inner_thought")];
     let both: Vec<_> = both.map(|(role, at, field)| (role.to_owned(), at, field.to_owned())).to_vec();
     assert_eq!(fields(BODY, "T6-1"), both);
@@ -257,7 +257,7 @@ fn a_question_without_a_gold_is_not_asked_and_is_told() {
     assert_eq!(case.labels["without_gold"], "T1-1 T1-2 T1-3");
     let told = case.flags.iter().filter(|flag| flag.check.name == "empty-gold");
     assert_eq!(told.map(|flag| flag.probes.join(" ")).collect::<Vec<_>>(), ["T1-1", "T1-2", "T1-3"]);
-    // A data set without any gold has no question to ask.
+    // A data set without any gold has no questions.
     let [Err(ReadError::Row(refused))] = &read(folder(&rows[..3]))[..] else { panic!("it is read") };
     assert_eq!(refused.problems[0].found, "no question that has a gold");
 }

@@ -1,4 +1,4 @@
-//! Retrieval by embeddings, with the model as it is released.
+//! Retrieval by embeddings, with the released model.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// What `tests/reference/embedding_reference.py` wrote.
+/// Output of `tests/reference/embedding_reference.py`.
 #[derive(Deserialize)]
 struct Reference {
     texts: Vec<String>,
@@ -25,7 +25,7 @@ fn vectors_are_those_of_transformers_alone_and_in_a_batch() {
         return;
     }
     let reference: Reference = serde_json::from_str(include_str!("../fixtures/minilm.json")).unwrap();
-    // One of the texts is longer than the model reads.
+    // One text exceeds the model's limit.
     assert_eq!(reference.tokens.iter().max(), Some(&256));
     let embedder = Embedder::open(&ModelStore::open().unwrap().embedder().unwrap()).unwrap();
     let texts: Vec<&str> = reference.texts.iter().map(String::as_str).collect();
@@ -63,12 +63,12 @@ fn events_are_ranked_by_cosine_and_ties_keep_file_order() {
     for view in &views {
         let shown = view.segments.as_ref().unwrap();
         assert_eq!((shown.len(), view.refused.as_ref()), (50, None));
-        // In file order, each with its original index; a view holds what is told of its own probes alone.
+        // In file order, with original indices; a view has only its own probes.
         assert!(shown.is_sorted() && shown.iter().all(|at| *at < 128));
         let told: BTreeSet<&String> = view.case.judge.of_probes.keys().collect();
         assert_eq!(told, view.case.probes.iter().map(|probe| &probe.id).collect());
     }
-    // What the question asks for in other words is found.
+    // Paraphrases are found.
     let of =
         |id: &str| views.iter().find(|view| view.case.probes.iter().any(|probe| probe.id == id)).unwrap();
     assert!(!probe(&of("T5-1").case, "T5-1").evidence.is_empty());

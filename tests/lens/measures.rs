@@ -1,4 +1,4 @@
-//! What must hold for measures: under conditions, paired over conditions, by groups that verdicts make, by head.
+//! Measures: under conditions, paired over conditions, grouped by verdict, by head.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -95,7 +95,7 @@ static DUEL: Benchmark = Benchmark {
     ..Benchmark::DEFAULT
 };
 
-/// Whether the judge prefers the good text: from case 4 on, only where it stands first.
+/// Does the judge prefer the good text? From case 4 on, only if it comes first.
 fn correct(case: usize, order: &str) -> bool {
     case < 4 || order == ORDERS[0]
 }
@@ -116,7 +116,7 @@ fn store(case: usize, order: usize) -> AttentionStore {
     let mut mass = Array4::zeros((LAYERS, HEADS, 1, keys.len()));
     for layer in 0..LAYERS {
         for head in 0..HEADS {
-            // the first text is preferred in the upper layers, by the last head most
+            // upper layers prefer the first text, the last head most
             let bias = 1.0 + layer as f64 * 0.4 + if head == HEADS - 1 { 0.8 } else { 0.0 };
             let weight = |key: usize, jitter: f64| match key {
                 0 => 4.0 * jitter,
@@ -211,7 +211,7 @@ fn opened(dir: &Path, conditions: &[&str]) -> Study {
     Study::open_among(&among, dir, &conditions, &Options::default()).unwrap()
 }
 
-/// What the first text gets of both, of the head-averaged masses or of one head, straight off a store.
+/// The first text's share of both, of head-averaged masses or of one head, straight from a store.
 fn first(case: usize, order: usize, layer: usize, head: Option<usize>) -> f64 {
     let store = store(case, order);
     let heads: Vec<usize> = head.map_or((0..HEADS).collect(), |head| vec![head]);
@@ -261,7 +261,7 @@ fn measures_are_taken_under_each_condition_and_paired_over_both() {
         assert_eq!(all.n, 6, "the pair that failed in one order is left out");
         assert!(all.band.is_some_and(|(low, high)| low <= all.value.unwrap() && all.value.unwrap() <= high));
     }
-    // A condition that is not measured still tells pairs apart, and pairs nothing.
+    // An unmeasured condition still separates pairs, but pairs nothing.
     let one = opened(dir.path(), &["good-first"]);
     let rows = one.rows(&MEASURES[0], grouping, Scale::Mass);
     assert_eq!(rows.len(), 2);
@@ -277,7 +277,7 @@ fn a_lift_is_over_the_neighbours_that_are_no_evidence() {
     write(dir.path());
     let study = opened(dir.path(), &["bad-first"]);
     let rows = study.overall(&MEASURES[2], Scale::Density);
-    // Beside both texts lie the task before and the note after them.
+    // Neighbours of the texts: the task before and the note after.
     let lift = |case: usize, layer: usize| {
         let store = store(case, 1);
         let density = |key: usize| {
@@ -290,7 +290,7 @@ fn a_lift_is_over_the_neighbours_that_are_no_evidence() {
     for layer in 0..LAYERS {
         let point = &line(&rows, "", Some("bad-first"), "all")[layer];
         near(point.value, (0..6).map(|case| lift(case, layer)).sum::<f64>() / 6.0);
-        // The same, as every benchmark has it.
+        // Same for every benchmark.
         let common = study.overall(&palimpsest::lens::study::EVIDENCE_LIFT, Scale::Density);
         near(line(&common, "", Some("bad-first"), "all")[layer].value, point.value.unwrap());
     }

@@ -1,4 +1,4 @@
-//! The tables, the figure and the report's section, as typed.
+//! The tables, the figure and the report's section.
 
 use serde_json::Value;
 
@@ -61,7 +61,7 @@ fn figures_draw_the_waterfall_and_the_report_tells_it() {
     let table = std::fs::read_to_string(dir.path().join("figures/memory-waterfall.csv")).unwrap();
     let head = "condition,level,type,probe,fact,stage,count,reached,unknown,of,low,high";
     assert_eq!(table.lines().next(), Some(head));
-    // Of 12 new facts 11 came to the stage, two were measured, one is used.
+    // Of 12 new facts 11 reached the stage, two were measured, one is used.
     assert!(table.lines().any(|row| row.starts_with("memory-ideal,1,all,all,new,used,1,11,9,3,")), "{table}");
     let svg = std::fs::read_to_string(dir.path().join("figures/memory-waterfall.svg")).unwrap();
     assert!(svg.contains("memory-mixed") && svg.contains("not measured"));

@@ -1,4 +1,4 @@
-//! The papers' own numbers, from rows that are made to their counts.
+//! The papers' numbers, from rows constructed to their counts.
 
 use palimpsest::benchmarks::Side;
 use palimpsest::losses::count::{Count, Number, Part, numbers};
@@ -13,14 +13,14 @@ use palimpsest::memory::system::rows::{EventRow, HistoryRow, Provenance, SearchR
 
 const OLD: usize = 1;
 const NEW: usize = 4;
-/// STALE, table 3: instances a probe.
+/// STALE, table 3: instances per probe.
 const INSTANCES: usize = 400;
 
 fn sources(session: usize) -> Option<Vec<Source>> {
     Some(vec![Source { session: format!("session[{session}]"), turns: Vec::new() }])
 }
 
-/// Twenty memories, of which some hold the old or the new fact.
+/// Twenty memories, some with the old or the new fact.
 fn list(first: Option<usize>, second: Option<usize>) -> Vec<Memory> {
     let session = |rank: usize| match rank {
         0 => first.unwrap_or(20),
@@ -36,7 +36,7 @@ fn list(first: Option<usize>, second: Option<usize>) -> Vec<Memory> {
     (0..20).map(memory).collect()
 }
 
-/// The counts of a column of table 3.
+/// Counts of a column of table 3.
 struct Column {
     probe: &'static str,
     new_retrieved: usize,
@@ -53,12 +53,12 @@ const TABLE_3: [Column; 3] = [
     Column { probe: "PR", new_retrieved: 310, both: 283, old_first: 338, new_first: 30, failures: 307 },
     Column { probe: "IPA", new_retrieved: 271, both: 209, old_first: 102, new_first: 81, failures: 213 },
 ];
-/// Old among the candidates of the new entry, and of these updated or deleted.
+/// Old facts among the new entry's candidates, and the updated or deleted ones.
 const LOOKED_AT: usize = 242;
 const MARKED: usize = 8;
 
-/// The list of an instance: the first `both` have both, with the new one first in the last `new_first` of them; then those with the new one
-/// alone, which is never first; then the old one alone, first as often as the table needs beside those with both.
+/// Search result of an instance: the first `both` have both facts, the last `new_first` of them with the new one first; then instances
+/// with only the new one, never first; then only the old one, first as often as the table requires.
 fn search(at: usize, column: &Column) -> Vec<Memory> {
     let Column { new_retrieved, both, old_first, new_first, .. } = *column;
     let old_alone = (INSTANCES - new_retrieved).min(old_first);
@@ -144,7 +144,7 @@ fn traces(column: &Column, stated: Option<&Stated<'_>>) -> Vec<Trace> {
             answer: None,
             densities: &[],
             effects: &Effects::default(),
-            // Those with the new fact come first.
+            // Instances with the new fact come first.
             right: Known::of(at >= column.failures),
         };
         Trace::of(named, &facts(), &evidence, Carrier { stated })
@@ -171,7 +171,7 @@ fn table_3_of_stale_is_as_printed() {
         assert_eq!(of("both", "", 20), (column.both, INSTANCES), "{probe}");
         assert_eq!(of("hit", "old", 1), (column.old_first, INSTANCES), "{probe}");
         assert_eq!(of("hit", "new", 1), (column.new_first, INSTANCES), "{probe}");
-        // Distractors are what is left: 1 - old - new.
+        // Distractors are the remainder: 1 - old - new.
         let distractors = INSTANCES - column.old_first - column.new_first;
         assert_eq!(of("distractor", "", 1), (distractors, INSTANCES), "{probe}");
         let failure = count(&numbers, Part::Answers, "failure despite", "new", None);
@@ -189,7 +189,7 @@ fn table_3_of_stale_is_as_printed() {
     );
 }
 
-/// The marks are updates in place: the text that they leave no longer states the old fact, and what was there before did.
+/// Marks are in-place updates: the new text no longer states the old fact, the previous text did.
 #[test]
 fn the_second_level_counts_the_updates_of_table_3_that_overwrite_what_they_mark() {
     let row = |memory: &str, text: &str, role: &str, session: usize, states: bool| StatedRow {
@@ -216,7 +216,7 @@ fn the_second_level_counts_the_updates_of_table_3_that_overwrite_what_they_mark(
     assert_eq!(of("kept", "new"), (INSTANCES, INSTANCES));
 }
 
-/// The trace of an instance with the new fact alone, at rank 6, whose search asked for `k` and got three.
+/// Trace of an instance with only the new fact, at rank 6, whose search requested `k` and got three.
 fn short(k: usize) -> Trace {
     let mut rows = rows(300, &TABLE_3[0]);
     rows.searches[0].k = k;
@@ -240,7 +240,7 @@ fn a_shorter_search_than_the_list_leaves_what_it_lacks_unknown() {
     let full = short(3);
     assert_eq!((full.search.hit(1, 3), full.search.hit(1, 5)), (Known::No, Known::Unknown));
     assert_eq!(full.list.hit(1, usize::MAX), Known::Unknown);
-    // Where fewer came than were asked for, there are no more.
+    // Fewer results than requested means that there are no more.
     assert_eq!(short(5).search.hit(1, 20), Known::No);
 }
 
@@ -256,9 +256,9 @@ fn a_memory_is_attended_above_its_neighbours_and_among_the_three_highest() {
     // Above its neighbours, and three are higher.
     let six = densities(&[9.0, 1.0, 2.0, 1.0, 8.0, 7.0]);
     assert_eq!(attended(2, &six, plain), Known::No);
-    // Evidence is no baseline: the next plain memory on either side is.
+    // Evidence is not a baseline: the next plain memory on either side is.
     assert_eq!(attended(1, &five, |rank| rank == 4), Known::No);
     assert_eq!(attended(1, &five, |_| false), Known::Unknown);
-    // Nothing was measured of it.
+    // Not measured.
     assert_eq!(attended(7, &five, plain), Known::Unknown);
 }

@@ -1,4 +1,4 @@
-//! Five scripted stores over four cases, with the counts that each must have written down beforehand.
+//! Five scripted stores over four cases, with the expected counts.
 
 use std::path::Path;
 
@@ -29,15 +29,15 @@ pub const NEW: usize = 4;
 const K: usize = 3;
 const JUDGE: &str = "http://host/v1#able-70b";
 
-/// Keeps every session, and the old one as stale once the new one came.
+/// Keeps every session, and marks the old one stale once the new one arrives.
 pub const IDEAL: &str = "ideal";
 /// Writes nothing of the old session.
 const NO_OLD: &str = "no-old";
 /// Writes nothing of the new session.
 const NO_NEW: &str = "no-new";
-/// Writes the new fact into the memory of the old one.
+/// Merges the new fact into the old one's memory.
 const MIXED: &str = "mixed";
-/// Does not know any source.
+/// Reports no sources.
 const BLIND: &str = "blind";
 const SYSTEMS: [&str; 5] = [IDEAL, NO_OLD, NO_NEW, MIXED, BLIND];
 
@@ -53,7 +53,7 @@ pub fn id(session: usize) -> String {
     format!("m{session}")
 }
 
-/// The sessions that a memory of a system holds.
+/// A system's memory with its sessions.
 fn held(system: &str, session: usize) -> Option<Value> {
     match (system, session) {
         (NO_OLD, OLD) | (NO_NEW, NEW) | (MIXED, NEW) => None,
@@ -71,7 +71,7 @@ pub fn memory(system: &str, session: usize) -> Option<Value> {
     )
 }
 
-/// The sessions by the rank of their memories.
+/// Sessions in rank order of their memories.
 fn order(system: &str) -> Vec<usize> {
     match system {
         IDEAL => vec![4, 0, 2, 3, 5, 1],
@@ -108,7 +108,7 @@ fn events(system: &str) -> Vec<Value> {
                 event("add", NEW, sources(&[NEW]), json!([{ "memory": id(OLD), "gated": true }]));
                 event("stale", OLD, Value::Null, Value::Null);
             }
-            // It lists no candidates, as there never are any.
+            // Lists no candidates, as none exist.
             (NO_NEW, _) => event("add", session, sources(&[session]), json!([])),
             (BLIND, _) => event("add", session, Value::Null, Value::Null),
             _ => event("add", session, sources(&[session]), Value::Null),
@@ -138,7 +138,7 @@ fn conditions() -> Vec<Condition> {
     all
 }
 
-/// The query's attention to three memories of ten tokens: most to the first, but in the last case.
+/// The query's attention to three memories of ten tokens: most to the first, except in the last case.
 fn store(case: usize, condition: &str) -> AttentionStore {
     let spans = [
         Span::new("bos", 0..1),
@@ -278,7 +278,7 @@ pub(super) fn open(dir: &Path) -> Losses {
     Losses::open(&RunFolder::read(dir).unwrap(), &STALE, JudgeChoice::default()).unwrap().unwrap()
 }
 
-/// The block of a condition over all types and probes.
+/// The condition's block over all types and probes.
 pub(super) fn whole<'a>(blocks: &'a [Block<'a>], condition: &str) -> &'a Block<'a> {
     let is = |block: &&Block<'_>| {
         block.condition.name == condition
@@ -302,7 +302,7 @@ pub(super) fn count(
     (count, of, unknown)
 }
 
-/// Every number that is written down: `(condition, name, role, k, (count, of, unknown))`.
+/// An expected number: `(condition, name, role, k, (count, of, unknown))`.
 type Expected = (&'static str, &'static str, &'static str, Option<usize>, (usize, usize, usize));
 
 fn check(part: Part, expected: &[Expected]) {
@@ -319,7 +319,7 @@ fn check(part: Part, expected: &[Expected]) {
 const ALL: (usize, usize, usize) = (12, 12, 0);
 const NONE: (usize, usize, usize) = (0, 12, 0);
 const UNKNOWN: (usize, usize, usize) = (0, 0, 12);
-/// The same of stores: one a case, whatever its questions.
+/// Same for stores: one per case, whatever its questions.
 const STORES: (usize, usize, usize) = (4, 4, 0);
 const NO_STORE: (usize, usize, usize) = (0, 4, 0);
 const UNTOLD: (usize, usize, usize) = (0, 0, 4);
@@ -424,9 +424,9 @@ fn the_waterfall_loses_each_fact_where_its_store_or_its_reader_does() {
         ("memory-ideal", "kept", "new", None, ALL),
         ("memory-ideal", "retrieved", "new", None, ALL),
         ("memory-ideal", "shown", "new", None, ALL),
-        // Attention was recorded of SR alone; the last case looks past the new memory.
+        // Attention was recorded for SR only; the last case ignores the new memory.
         ("memory-ideal", "attended", "new", None, (3, 4, 8)),
-        // Of the 11 that came so far two were measured.
+        // Of the 11 that reached this stage two were measured.
         ("memory-ideal", "used", "new", None, (1, 2, 9)),
         ("memory-ideal", "right", "new", None, (10, 10, 0)),
         ("memory-ideal", "kept", "old", None, NONE),
@@ -448,7 +448,7 @@ fn the_waterfall_loses_each_fact_where_its_store_or_its_reader_does() {
         ("memory-blind", "written", "new", None, UNKNOWN),
         ("memory-blind", "shown", "new", None, UNKNOWN),
         ("memory-blind", "right", "new", None, (8, 12, 0)),
-        // Perfect retrieval shows evidence alone: nothing is there to compare its attention with.
+        // Perfect retrieval shows evidence only, so its attention has no comparison.
         ("memory-ideal-perfect", "retrieved", "new", None, ALL),
         ("memory-ideal-perfect", "attended", "new", None, UNKNOWN),
     ]);
@@ -476,7 +476,7 @@ fn types_and_probes_have_rows_of_their_own() {
     assert_eq!(of(Some("T1"), Some("SR")), (2, 2, 0));
     assert_eq!(of(Some("T2"), None), (2, 6, 0));
     assert_eq!(of(None, Some("PR")), (0, 4, 0));
-    // Five systems, one of them under two conditions: two types and all, three probes and all.
+    // Five systems, one under two conditions: two types and all, three probes and all.
     assert_eq!(blocks.len(), 6 * 3 * 4);
 }
 
@@ -484,7 +484,7 @@ fn types_and_probes_have_rows_of_their_own() {
 fn the_second_level_counts_memories_that_a_judge_finds_to_state_the_fact() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    // The rows name no text, as those of older files: they are of the last one.
+    // Rows without a text, as in older files: they belong to the last text.
     let rows = [(id(NEW), "new", NEW, true), (id(OLD), "old", OLD, false)].map(|(memory, role, session, states)| {
         json!({ "memory": memory, "role": role, "session": label(session), "states": states, "judge": JUDGE })
     });
@@ -510,7 +510,7 @@ fn systems_are_tested_against_each_other_on_the_same_questions() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
     let found = pairs(&[open(dir.path())]);
-    // Every two of five systems; perfect retrieval has no partner.
+    // All pairs of five systems; perfect retrieval has no partner.
     assert_eq!(found.len(), 10);
     let of = |first: &str, second: &str| {
         found.iter().find(|pair| (pair.first.as_str(), pair.second.as_str()) == (first, second)).unwrap()
@@ -544,7 +544,7 @@ fn words_tell_where_facts_are_lost_and_when_almost_nothing_was_written() {
     let wrote = "ideal was given 24 sessions of 4 histories, wrote from 24 of them, and holds 24 memories.";
     assert!(words.iter().any(|words| words == wrote), "{words:?}");
 
-    // A small model whose replies do not parse: one memory of one session.
+    // A small model with unparseable replies: one memory of one session.
     for case in 0..CASES {
         let folder = dir.path().join(format!("memory/ideal/case-{case}"));
         let ended = (0..SESSIONS).map(|session| json!({ "session": label(session), "events": 0 }));
@@ -573,7 +573,7 @@ fn words_tell_where_facts_are_lost_and_when_almost_nothing_was_written() {
     );
     assert!(first.contains("Almost nothing was written"), "{first}");
 
-    // One that writes evidence alone has few memories, too, and nothing is wrong with it: half of the facts are there.
+    // A system that writes evidence only has few memories too, without fault: half of the facts are there.
     for case in 0..CASES {
         let folder = dir.path().join(format!("memory/ideal/case-{case}"));
         let ended = (0..SESSIONS).map(|session| json!({ "session": label(session), "events": 0 }));

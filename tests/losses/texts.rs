@@ -1,4 +1,4 @@
-//! Level 2 of table 3: a memory that is rewritten in place is judged by each text that it has had.
+//! Level 2 of table 3: a memory rewritten in place is judged by each of its texts.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ use crate::judge::said;
 const OSLO: &str = "lives in Oslo";
 const BERGEN: &str = "lives in Bergen";
 
-/// Says that a note states a fact where the fact's words are in it, and counts the questions.
+/// A note states a fact if it contains the fact's words; counts the questions.
 #[derive(Default)]
 struct Literal {
     asked: usize,
@@ -41,7 +41,7 @@ impl ChatModel for Literal {
     }
 }
 
-/// The run of scripted stores, in which the ideal one has a single memory: added as Oslo, rewritten as Bergen once the move was told.
+/// The scripted stores, where the ideal one has a single memory: added as Oslo, rewritten as Bergen after the move.
 fn write(dir: &Path) {
     stores::write(dir);
     let plan = std::fs::read_to_string(dir.join("plan.jsonl")).unwrap();
@@ -90,7 +90,7 @@ fn judge(dir: &Path) -> (Summary, usize) {
     (summary, model.asked)
 }
 
-/// `(count, of, unknown)` of a number of writing at the second level of the ideal store.
+/// `(count, of, unknown)` of a writing number at level 2 of the ideal store.
 fn at_level_2(dir: &Path, name: &str, role: &str) -> (usize, usize, usize) {
     let losses = stores::open(dir);
     let traces: Vec<_> = losses.systems[0].conditions[0].traces[&Level::Stated].iter().collect();
@@ -107,7 +107,7 @@ fn at_level_2(dir: &Path, name: &str, role: &str) -> (usize, usize, usize) {
 fn an_update_in_place_loses_what_the_text_before_it_said() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());
-    // Of each case the first text and the old fact, the second one and both.
+    // For each case: the first text with the old fact, the second with both.
     let (summary, _) = judge(dir.path());
     assert_eq!(summary.errors, 0);
     for (name, role, expected) in [
@@ -138,7 +138,7 @@ fn each_distinct_text_is_asked_about_once() {
     assert_eq!((summary.planned, summary.skipped, asked), (summary.planned, 0, summary.planned));
     let (again, asked) = judge(dir.path());
     assert_eq!((again.planned, again.skipped, asked), (summary.planned, summary.planned, 0));
-    // A text that comes back is the same text.
+    // A recurring text counts once.
     let folder = dir.path().join(format!("memory/{IDEAL}/case-0"));
     let events = std::fs::read_to_string(folder.join("events.jsonl")).unwrap();
     let back = json!({
@@ -146,7 +146,7 @@ fn each_distinct_text_is_asked_about_once() {
     });
     let update = events.lines().find(|line| line.contains("\"update\"")).unwrap();
     std::fs::write(folder.join("events.jsonl"), format!("{events}{back}\n{update}\n")).unwrap();
-    // The first text now had both sources: one more question.
+    // The first text now has both sources: one more question.
     let (third, asked) = judge(dir.path());
     assert_eq!((third.planned, asked), (summary.planned + 1, 1));
 }
@@ -167,7 +167,7 @@ fn a_text_that_was_not_judged_is_unknown() {
     assert_eq!(at_level_2(dir.path(), "kept", "old"), (0, 4, 0));
 }
 
-/// What was considered and not written has a text, too, which is none of the memory that it was held against.
+/// A considered but unwritten candidate has a text too, which does not belong to the compared memory.
 #[test]
 fn a_candidate_that_changed_nothing_is_no_text_of_the_memory() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Anything that a memory system does not report is unknown: neither zero nor lost, and no part of what is found.
+//! Unreported data of a memory system is unknown: neither zero nor lost, and not counted as found.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::stores::{
 };
 use crate::cli::{done, palimpsest};
 
-/// Writes the searches of the ideal store anew: what `of` makes of a case and the memory of each of these sessions, by rank.
+/// Rewrites the ideal store's searches: `of` maps a case and the memory of each of these sessions, by rank.
 fn search(dir: &Path, (k, order): (usize, &[usize]), of: impl Fn(usize, Value) -> Value) {
     for case in 0..CASES {
         let memories: Vec<Value> =
@@ -27,7 +27,7 @@ fn search(dir: &Path, (k, order): (usize, &[usize]), of: impl Fn(usize, Value) -
     }
 }
 
-/// Ends of all sessions as `of` tells them, and of the writing, in the place of the ideal store's history. There is no dump.
+/// Replaces the ideal store's history with the session and write events of `of`. There is no dump.
 fn tell(dir: &Path, of: impl Fn(&str) -> Vec<Value>) {
     for case in 0..CASES {
         let folder = dir.join(format!("memory/{IDEAL}/case-{case}"));
@@ -51,7 +51,7 @@ fn told(dir: &Path) -> Value {
 fn a_share_is_what_is_certain_to_what_is_possible() {
     let dir = tempfile::tempdir().unwrap();
     stores::write(dir.path());
-    // In half of the cases the sources of the new memory, which comes first, are not known.
+    // In half of the cases the sources of the new memory, which is first, are unknown.
     search(dir.path(), (20, &[4, 0, 2, 3, 5, 1]), |case, mut memory| {
         if case >= 2 && memory["id"] == id(NEW) {
             memory["sources"] = Value::Null;
@@ -67,7 +67,7 @@ fn a_share_is_what_is_certain_to_what_is_possible() {
     // Wilson's: 6 of 12 from 25.4 %, 12 of 12 to 100 %.
     let interval = hit.shown().interval().unwrap();
     assert!((interval.low - 0.253_78).abs() < 1e-5 && interval.high == 1.0, "{interval:?}");
-    // The old one comes last, behind a memory that may carry it.
+    // The old one is last, after a memory that may hold it.
     let hit = block.number(Part::Retrieval, "hit", "old", Some(20)).unwrap();
     assert_eq!(hit.shown().shares(), Some([1.0, 1.0]));
     let rank = |role: &str| block.number(Part::Retrieval, "mean rank", role, None).unwrap().clone();
@@ -107,7 +107,7 @@ fn a_k_that_was_never_asked_has_no_share() {
 fn writing_without_a_report_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
     stores::write(dir.path());
-    // As this version writes it, and as an older one did.
+    // As this version and an older one write it.
     for told_field in [json!(false), Value::Null] {
         tell(dir.path(), |session| {
             let mut row = json!({ "session": session, "events": 0 });
@@ -130,7 +130,7 @@ fn writing_without_a_report_is_unknown() {
             assert_eq!(count(block, Part::Writing, name, role, None), (0, 0, CASES), "{name} {role}");
         }
         let words = in_words(&[losses]);
-        // A system of which nothing is known has its sentence, too.
+        // A system without any data is described too.
         let blind = "memory-blind: old (12): right 8 of 12; not measured: written, kept, retrieved, shown, attended, used";
         assert!(words.iter().any(|words| words.starts_with(blind)), "{words:?}");
         assert!(!words[0].contains("written 0"), "{}", words[0]);
@@ -160,7 +160,7 @@ fn a_system_that_tells_that_it_wrote_nothing_wrote_nothing() {
     assert!(words[0].contains("wrote from 0 of them, and holds 0 memories"), "{}", words[0]);
     assert!(words[0].contains("Almost nothing was written"), "{}", words[0]);
     assert_eq!(told(dir.path())["memories"], 0);
-    // Before its end a history may still bring it, and so may a session that does not tell.
+    // An unfinished history may still write it, and so may a session without events.
     tell(dir.path(), |session| if session == "finish" { Vec::new() } else { vec![row(session)] });
     assert_eq!(written(), ((0, 0, CASES), (0, 0, CASES)));
     let add = json!({
@@ -179,7 +179,7 @@ fn a_system_that_tells_that_it_wrote_nothing_wrote_nothing() {
     assert!(words.iter().any(|words| words.contains(said)), "{words:?}");
 }
 
-/// The treatment of the old fact by rows of events; the old memory is there, and the new one comes in the newer session.
+/// Treatment of the old fact by these events; the old memory exists, and the new one comes in the newer session.
 fn treated(events: Value) -> [Known; 4] {
     let end = |session: &str| json!({ "session": session, "events": 1, "told": true });
     let add = json!({
@@ -209,13 +209,13 @@ fn candidates_and_gates_that_an_event_does_not_tell_are_unknown() {
         json!([row])
     };
     for (events, expected) in [
-        // No memory was made of the new session: nothing was compared.
+        // The new session made no memory: nothing was compared.
         (json!([]), [No, No, No, No]),
         (add(json!([])), [No, No, No, No]),
         (add(json!([{ "memory": "old", "gated": true }])), [Yes, Yes, No, No]),
         (add(json!([{ "memory": "old", "gated": false }])), [Yes, No, No, No]),
         (add(json!([{ "memory": "old" }])), [Yes, Unknown, No, No]),
-        // Other events have candidates, and this one does not say.
+        // Other events list candidates, this one does not.
         (add(Value::Null), [Unknown, Unknown, No, No]),
     ] {
         let said = events.to_string();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{patience, script};
 
-/// The outcomes of the conformance test that are no, by a behaviour.
+/// Failed checks of the conformance test for a behaviour.
 fn breaches(behaviour: &str) -> Vec<(&'static str, String)> {
     breaches_of(&format!("{} {behaviour}", script()))
 }
@@ -60,13 +60,13 @@ fn the_conformance_test_finds_what_is_broken_and_nothing_else() {
     );
 }
 
-/// A mapping of a server that says in words that nothing was found, and in words that it could not write.
+/// A mapping of a server that reports empty results and write failures as prose.
 #[test]
 fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
     let (empty, stored) = ("an empty store finds nothing", "what is written is stored");
     let locked = "Error: database is locked";
     for (add, failed, search, none, broken) in [
-        // A server that finds nothing and says nothing has no finding.
+        // A server with empty results and no message has no finding.
         (None, None, None, None, &[][..]),
         (None, None, Some("No memories found."), None, &[empty, stored][..]),
         (None, None, Some("No memories found."), Some("No memories"), &[stored]),
@@ -104,7 +104,7 @@ fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
             assert!(said.contains("`No memories found.`") && said.contains("by `none`"), "{said}");
         }
         if let Some(said) = detail(stored) {
-            // A failure that the mapping describes ends the writing itself.
+            // A failure described by the mapping fails the write itself.
             let part = if failed.is_some() { locked } else { "by `failed`" };
             assert!(said.contains(part), "{said}");
         }

@@ -1,4 +1,4 @@
-//! Time limits of memory systems, and the flag that sets them.
+//! Time limits of memory systems, and their flag.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::script;
 
 const LIMITS: &str = "start=1.5,session=0.75,search=0.25";
 
-/// The error of an operation that is not answered.
+/// The error of an unanswered operation.
 fn late(transport: impl Transport, op: &str) -> SystemError {
     let patience = Patience::parse(LIMITS).unwrap();
     let mut system = WireSystem::new("slow", transport, HelloRequest::default(), patience);

@@ -1,4 +1,4 @@
-//! The sources of memories, and their lives in words.
+//! Sources of memories, and their histories in words.
 
 use palimpsest::memory::system::lives::lives;
 use palimpsest::memory::system::protocol::{

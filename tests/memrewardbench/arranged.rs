@@ -1,4 +1,4 @@
-//! What pairs are put under: orders, notes without tags, questions with a part of their constraints.
+//! Arrangements of pairs: orders, notes without tags, questions with a subset of their constraints.
 
 use palimpsest::benchmarks::memrewardbench::{Order, Variant, parse_setting};
 use palimpsest::case::{Case, Evidence};
@@ -19,7 +19,7 @@ fn places<'a>(case: &'a Case, role: &'a str) -> impl Iterator<Item = &'a Evidenc
     case.evidence.iter().filter(move |evidence| evidence.role == role)
 }
 
-/// The text of every piece in a role.
+/// Texts of all pieces with a role.
 fn pieces<'a>(case: &'a Case, role: &'a str) -> Vec<&'a str> {
     let of = |evidence: &'a Evidence| {
         let whole = text(case, evidence.place.segment);
@@ -69,9 +69,9 @@ fn an_order_moves_trajectories_and_letters_and_leaves_indices_and_texts() {
     let block = pieces(&chosen_first, "block")[0];
     assert_eq!(block.len(), (row(3).chosen.len() + row(3).rejected.len()) / 2);
     assert!(row(3).question.ends_with(block));
-    // What is no setting of the benchmark changes nothing.
+    // An unknown setting changes nothing.
     assert_eq!((BENCHMARK.arrange)(&case, "full", 0), case);
-    // In an order already, it can be put in another one.
+    // An ordered pair can be reordered.
     assert_eq!((BENCHMARK.arrange)(&rejected_first, "chosen-first", 0), chosen_first);
 }
 

@@ -1,4 +1,4 @@
-//! The commands on pairs, as typed: data, run, judge, table.
+//! Commands on pairs: data, run, judge, table.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     let scored: Vec<_> = folder.answers.iter().filter(|row| !row.scores.is_empty()).collect();
     assert_eq!((folder.answers.len(), scored.len()), (6, 4));
 
-    // A judging model is refused, and none is needed.
+    // A judge model is rejected; none is needed.
     let refused = palimpsest(["judge", shown(&out), "--judge", "local:smollm2-135m"]);
     assert!(refused.code == Some(2) && refused.err.contains("without a judging model"), "{}", refused.err);
     let judged = done(palimpsest(["judge", shown(&out)]));
@@ -57,7 +57,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         judged.out
     );
 
-    // What read nothing is a result: all of it is wrong.
+    // Unparseable answers are a result: all incorrect.
     let table = done(palimpsest(["table", shown(&out), "--format", "json"]));
     let table: serde_json::Value = serde_json::from_str(&table.out).unwrap();
     let rows = table["rows"].as_array().unwrap();
@@ -74,7 +74,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
         assert!(own.iter().all(|row| row["Avg"] == "0.00 0/3" && row["does not fit"] == "0"), "{own:?}");
     }
 
-    // With answers that say something.
+    // With parseable answers.
     let mut rows = folder.answers.clone();
     let said = ["[[A]] it is", "**[[B]]**", "[[A]] again", "[[A]]"];
     rows.iter_mut()
@@ -88,7 +88,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
     assert!(judged.out.contains("strict: 3 of 6 verdicts, 1 unparsed"), "{}", judged.out);
     let count = |out: &Path| std::fs::read_to_string(out.join("verdicts.jsonl")).unwrap().lines().count();
     let before = count(&out);
-    // What is read already is not written again.
+    // Existing readings are not written again.
     done(palimpsest(["judge", shown(&out)]));
     assert_eq!(count(&out), before);
 
@@ -181,7 +181,7 @@ fn a_pair_that_does_not_fit_is_counted_as_wrong_and_as_that() {
     let all = table["tables"]["orders"]["rows"].as_array().unwrap();
     assert!(all.iter().all(|row| row["unparsed"] == "0.0 0/4" && row["does not fit"] == "1"), "{all:?}");
 
-    // A run without attention has no figures of it, and has those of its verdicts.
+    // A run without attention has no attention figures, but has those of its verdicts.
     let pictures = root.path().join("figures");
     let drawn = done(palimpsest(["figures", shown(&out), "--out", shown(&pictures), "--judge", "scored"]));
     assert!(drawn.out.contains("length: Accuracy and consistency by length"), "{}", drawn.out);

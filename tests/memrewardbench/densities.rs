@@ -1,11 +1,11 @@
-//! Which constraints of long-form questions go, on questions in the form of the three data sets that they come from.
+//! Which constraints of long-form questions are removed, for the formats of the three source data sets.
 
 use palimpsest::case::Case;
 
 use super::parquet_file::Row;
 use super::{BENCHMARK, case, row};
 
-/// A pair of long-form generation with this question.
+/// A long-form pair with this question.
 fn pair(question: &str) -> Case {
     case(&Row {
         task: "Long-form_Generation".to_owned(),
@@ -21,12 +21,12 @@ fn at(question: &str, percent: u32) -> String {
     case.history.segments.iter().find(|segment| segment.index == 0).unwrap().turns[0].content.clone()
 }
 
-/// The data set that a question is counted under.
+/// The data set a question is counted under.
 fn source(question: &str) -> Option<String> {
     pair(question).probes[0].facets.get("source").cloned()
 }
 
-/// How many of these parts of a question are left at each density.
+/// Number of the listed parts left at each density.
 fn left(question: &str, parts: &[&str]) -> [usize; 5] {
     [0, 25, 50, 75, 100].map(|percent| {
         let thinned = at(question, percent);
@@ -76,7 +76,7 @@ fn known_routes_of_the_problem_go_and_notes_examples_and_reminders_stay() {
     let (example, problem) = routes.split_at(2);
     assert_eq!(left(LONG_PROC, problem), [0, 1, 2, 3, 4]);
     assert_eq!(left(LONG_PROC, example), [2; 5]);
-    // All other lines stay, and nothing is left of a route that goes.
+    // All other lines stay, and a removed route leaves nothing behind.
     let bare = at(LONG_PROC, 0);
     let rest: Vec<&str> = LONG_PROC.lines().filter(|line| !problem.contains(line)).collect();
     assert_eq!(bare.lines().collect::<Vec<_>>(), rest);
@@ -97,7 +97,7 @@ const DIARY: &str = "Orla is a ferry pilot who writes a diary of every week. Cap
                      starting from week 3. 4) Weekly updates on the weather and the work.5) Use '##' to separate each weekly entry (e.g. ## \
                      Week 1 (January 1st - January 7th):\n1) I got up. 2) I rowed. 6) I slept.).\n The diary has 52 entries.\n*** started ***";
 
-/// The paper's example of a diary (figure 21) has nine constraints: at 25% two birthdays are left, at 50% all five, at 75% the next two.
+/// The paper's diary example (figure 21) has nine constraints: at 25% two birthdays are left, at 50% all five, at 75% the next two.
 #[test]
 fn a_list_inside_an_item_is_several_constraints_and_an_example_is_none() {
     assert_eq!(source(DIARY).as_deref(), Some("LongGenBench"));
@@ -113,7 +113,7 @@ fn a_list_inside_an_item_is_several_constraints_and_an_example_is_none() {
         "5) Use '##' to separate each weekly entry",
     ];
     assert_eq!(left(DIARY, &parts), [0, 2, 5, 7, 9]);
-    // The example goes with its item; the head of the birthdays with the last of them.
+    // The example goes with its item; the heading of the birthdays with the last of them.
     assert_eq!(
         at(DIARY, 0),
         "Orla is a ferry pilot who writes a diary of every week. Captures:\n The diary has 52 entries.\n*** started ***"
@@ -161,7 +161,7 @@ fn items_below_an_item_are_the_constraints_and_it_is_their_head() {
     }
 }
 
-/// Questions of the form of LongEval's: the plan as bullets, with lists inside them, as JSON, and as a written list of texts.
+/// Questions in LongEval's format: the plan as bullets, with nested lists, as JSON, and as a written list of texts.
 const ARTICLES: [(&str, &[&str]); 4] = [
     (
         "Title: How Bees Vote\n\nplease generate a blog based on the given bullet point:\n- The swarm\n  - looks for a home\n  - sends out \
@@ -199,7 +199,7 @@ fn list_items_and_entries_of_json_are_constraints_and_at_0_the_topic_is_left_alo
     for (question, parts) in ARTICLES {
         assert_eq!(source(question).as_deref(), Some("LongEval"), "{question}");
         let n = parts.len();
-        // Half up, as everywhere.
+        // Rounds half up.
         let expected = [0, 25, 50, 75, 100].map(|percent| (n * percent + 50) / 100);
         assert_eq!(left(question, parts), expected, "{question}");
         let bare = at(question, 0);

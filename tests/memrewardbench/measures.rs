@@ -1,4 +1,4 @@
-//! Effects of place and of content, from what two orders pay.
+//! Effects of position and of content, from the masses of two orders.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use palimpsest::benchmarks::measure::{Amount, Judged, KeySpan, LayerSpans, RowAt
 
 use super::BENCHMARK;
 
-/// The measures of one order: what the first and the second trajectory get, which are 20 and 40 tokens long.
+/// Measures of one order: masses of the first and second trajectory, 20 and 40 tokens long.
 fn measured(roles: [&str; 2], paid: [f64; 2]) -> BTreeMap<&'static str, Option<f64>> {
     let key = |label: &str, role: &str, start: usize, tokens: usize, overlay: bool| KeySpan {
         label: label.to_owned(),
@@ -42,19 +42,19 @@ fn a_preference_for_a_place_shows_in_one_measure_and_one_for_a_text_in_the_other
     };
     let near =
         |found: f64, expected: f64| assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
-    // Three quarters to the first place, whatever stands there.
+    // Three quarters to the first position, whatever is there.
     let place = [[0.3, 0.1], [0.3, 0.1]];
     near(mean("position_effect", place), 0.25);
     near(mean("first_part", place), 0.75);
     near(mean("content_effect", place), 0.0);
-    // Three quarters to the chosen text, wherever it stands.
+    // Three quarters to the chosen text, wherever it is.
     let content = [[0.3, 0.1], [0.1, 0.3]];
     near(mean("position_effect", content), 0.0);
     near(mean("content_effect", content), 0.25);
     near(mean("chosen_part", content), 0.75);
     near(mean("lift", place), 0.4 / (0.2 * 0.6));
     near(mean("second_to_first", place), 0.01);
-    // Without a verdict there is no row of it.
+    // Without a verdict there is no such row.
     assert_eq!(measured(["chosen", "rejected"], [0.3, 0.1])["position_effect_verdict"], None);
 }
 

@@ -1,4 +1,4 @@
-//! Rows as the Parquet files that the benchmark is published as.
+//! Rows as Parquet files, the benchmark's published format.
 
 use std::sync::Arc;
 
@@ -10,16 +10,14 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
 
-/// A row as it is published.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// Unique in its file.
     pub index: i64,
-    /// The task.
     pub task: String,
-    /// The setting.
+    /// Setting.
     pub subtask: String,
-    /// The length of the context.
+    /// Context length.
     pub ctx_length: String,
     /// With its long context.
     pub question: String,
@@ -29,7 +27,7 @@ pub struct Row {
     pub rejected: String,
 }
 
-/// Rows as a Parquet file, `group` rows a row group.
+/// Rows as a Parquet file with `group` rows per row group.
 pub fn write_parquet(rows: &[Row], compression: Compression, group: usize) -> Result<Vec<u8>, ParquetError> {
     const TEXTS: [&str; 6] = ["task", "subtask", "ctx_length", "question", "chosen", "rejected"];
     let index = Type::primitive_type_builder("index", Physical::INT64).with_repetition(Repetition::OPTIONAL);

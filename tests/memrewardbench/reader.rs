@@ -1,4 +1,4 @@
-//! Files: JSONL, Parquet and folders of them, and everything that can be wrong with one.
+//! Files: JSONL, Parquet and folders of them, and every fault.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn sample_rows() -> Vec<Row> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a file's only problem or error says.
+/// The file's only problem or error.
 fn refusal(name: &str, bytes: impl Into<Vec<u8>>) -> String {
     let errors: Vec<ReadError> = read(name, bytes).into_iter().filter_map(Result::err).collect();
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -138,7 +138,7 @@ fn parquet_and_jsonl_give_the_same_cases_whatever_the_file_is_called() {
     let dataset = Dataset::open(root.path(), SampleSpec::default(), |_| {}).unwrap();
     let ids: Vec<String> = dataset.cases().unwrap().map(|case| case.unwrap().id).collect();
     assert_eq!((ids.len(), &*ids[0], &*ids[20]), (40, "a-0", "b-0"));
-    // What people write about data is none.
+    // A README is not data.
     std::fs::write(root.path().join("README.md"), "{\"subtask\": 1}").unwrap();
     let again = Dataset::open(root.path(), SampleSpec::default(), |_| {}).unwrap();
     assert_eq!(again.digest(), dataset.digest());
@@ -188,7 +188,7 @@ fn a_parquet_file_that_is_cut_off_or_damaged_is_an_error_and_no_panic() {
             false => refused += 1,
         }
     }
-    // A bit of a text changes the text, one of a page or of the end the file.
+    // A flipped bit in a text changes the text; in a page or the footer it invalidates the file.
     assert!(refused > 20 && read_on > 20, "{refused} {read_on}");
 }
 
@@ -241,7 +241,7 @@ fn every_broken_row_is_one_line_and_the_others_are_read() {
     let broken =
         lines(&[row(1)]).into_bytes().iter().map(|b| if *b == b'l' { 0xff } else { *b }).collect::<Vec<u8>>();
     assert!(refusal("rows.jsonl", broken).contains("which is no row"));
-    // Rows without an index are told by their number, of a folder's files by the file's name too.
+    // Rows without an index are named by their number, in a folder also by file.
     let mut bare = serde_json::to_value(row(0)).unwrap();
     bare.as_object_mut().unwrap().remove("index");
     let bare = format!("\u{feff}{bare}\r\n\r\n{bare}").into_bytes();

@@ -1,4 +1,4 @@
-//! What an answer says by each reading, and which letter is right under which order.
+//! Answers under each reading, and the correct letter by order.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ fn both_readings_of_one_answer_stand_side_by_side() {
     for (answer, strict, lenient) in table {
         assert_eq!(letter(&plain("strict", answer)).as_deref(), strict, "strict: {answer}");
         assert_eq!(letter(&plain("lenient", answer)).as_deref(), lenient, "lenient: {answer}");
-        // Where the letter stands.
+        // Position of the letter.
         let at = (BENCHMARK.decisive)(answer);
         assert_eq!(at.is_some(), lenient.is_some(), "{answer}");
         let found = at.map(|at| answer[at..].chars().next().unwrap().to_ascii_uppercase().to_string());
@@ -121,7 +121,7 @@ fn scores_are_read_as_the_likelier_option_with_its_probability() {
     assert!(told(&Asked { answer: None, scores: Some([-1.0, -2.0]), ..plain("scored", "") }).is_ok());
 }
 
-/// A judge that says the same of everything tells nothing; a model that always prefers the first place tells of itself.
+/// A rule-based reading that is always the same is a result; only a constant judge is flagged.
 #[test]
 fn what_a_rule_read_is_a_result_even_where_it_is_always_the_same() {
     let row = VerdictRow { choice: Some("A".to_owned()), correct: Some(true), ..VerdictRow::default() };

@@ -1,4 +1,4 @@
-//! Verdicts by scoring, and the row of the token that decides: against transformers, and against a second pass.
+//! Verdicts by scoring, and the row of the deciding token: against transformers, and against a second pass.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn options(share_prefix: bool) -> SubjectOptions {
     SubjectOptions { sampling, attention: true, answer_rows: true, share_prefix }
 }
 
-/// What comes of a case's only probe.
+/// Outcome of a case's only probe.
 fn outcome(
     model: &mut LocalModel,
     case: &Case,
@@ -62,7 +62,7 @@ fn short() -> Case {
     (BENCHMARK.arrange)(&case(&row(3)), "chosen-first", 0)
 }
 
-/// The sum of the log-softmax over an option's tokens, in one pass over prompt and option.
+/// Sum of log-softmax over an option's tokens, in one pass over prompt and option.
 fn in_one_pass(model: &LocalModel, tokens: &[u32], option: &[u32]) -> f64 {
     let engine = model.engine();
     let whole = [tokens, option].concat();
@@ -76,7 +76,7 @@ fn in_one_pass(model: &LocalModel, tokens: &[u32], option: &[u32]) -> f64 {
     option.iter().enumerate().map(of).sum()
 }
 
-/// The tokens of an option behind a prompt, whose end any prompt of the model shows.
+/// Tokens of an option after a prompt; the prompt's end is the same for all prompts of the model.
 fn option_tokens(model: &LocalModel, option: &str) -> Vec<u32> {
     let user =
         palimpsest::chat::Message { role: palimpsest::chat::MessageRole::User, content: "x".to_owned() };
@@ -94,7 +94,7 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
         case.probes[0].options.clear();
         case
     };
-    // All layers whole, windows, linear layers.
+    // Full attention, sliding windows, linear layers.
     for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
         let mut alone = model(name, Branches::default());
         let first = outcome(&mut alone, &case, true, None);
@@ -123,7 +123,7 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
     }
 }
 
-/// `tests/reference/memrewardbench_scores.py` makes it of the attention file of a run of this case.
+/// Made by `tests/reference/memrewardbench_scores.py` from the attention file of a run of this case.
 #[derive(Deserialize)]
 struct Reference {
     checkpoint: String,
@@ -163,7 +163,7 @@ fn middle(answer: &str) -> usize {
     at
 }
 
-/// The benchmark, with a decision in the middle of whatever was answered.
+/// The benchmark with a decision in the middle of any answer.
 static MIDDLE: Benchmark =
     Benchmark { name: "middle", title: "Middle", decisive: |answer| Some(middle(answer)), ..BENCHMARK };
 
@@ -185,18 +185,18 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
         let labels: Vec<&str> = store.rows.iter().map(|row| &*row.label).collect();
         let last = ["query", "generation", "last", "answer", "verdict"];
         assert_eq!(labels[labels.len() - 5..], last, "{name}: {labels:?}");
-        // The generation prompt is all that follows the query, as far as the prompt's last position.
+        // Only the generation prompt follows the query, up to the prompt's last position.
         let row = |label: &str| store.rows.iter().find(|row| row.label == label).unwrap().range();
         assert_eq!(row("generation"), row("query").end..store.tokens.len(), "{name}");
         assert!(row("generation").len() > 1, "{name}");
-        // The others are the same without it.
+        // The other rows are unchanged.
         let others = plain.rows.len();
         assert_eq!(store.rows[..others], plain.rows[..], "{name}");
         let of = |store: &AttentionStore| store.mass.slice(ndarray::s![.., .., ..others, ..]).to_owned();
         let off = apart(of(&store).into_iter(), of(&plain).into_iter());
         assert!(off < 1e-6, "{name}: {off:e}");
 
-        // Its token holds the letter: what is decoded before it ends before the letter.
+        // Its token holds the letter: the decoded text before it ends before the letter.
         let at = store.rows[others].start;
         let token = at + 1 - store.tokens.len();
         let text = |n: usize| model.tokenizer().decode(&store.generated[..n], true).unwrap();
@@ -223,7 +223,7 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
                 assert!(off < 1e-5, "{name}: {off:e} off a second pass");
             }
         }
-        // The benchmark itself finds no verdict in the words of a random model, and so no row.
+        // The benchmark finds no verdict in a random model's words, so there is no row.
         let none = outcome(&mut model, &case, true, Some(&BENCHMARK)).attention.unwrap();
         assert_eq!(none.rows, plain.rows, "{name}");
     }

@@ -1,5 +1,4 @@
-//! The tables of the paper from rows: every number that it prints and that can be counted again, to the printed digit, with its
-//! contradictions left as they are.
+//! The paper's tables from rows: every printed number that can be recomputed, to the printed digit, contradictions included.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +75,7 @@ fn graded<'a>(row: &'a Owned, facets: &'a BTreeMap<String, String>) -> Graded<'a
     }
 }
 
-/// The first lines of a table's cells: by the column's full name, of the row whose leading cells are these.
+/// First lines of a row's cells by full column name; the row is selected by its leading cells.
 fn cells(tables: &[Table], key: &str, leads: &[&str]) -> BTreeMap<String, String> {
     let table = tables.iter().find(|table| table.key == key).unwrap_or_else(|| panic!("no table {key}"));
     let leads_with =
@@ -95,7 +94,7 @@ fn size(setting: Setting) -> usize {
     published(setting).iter().sum()
 }
 
-/// The mean of percentages, each weighing as many rows as it stands for.
+/// Mean of percentages, weighted by row count.
 fn micro(cells: &[(f64, usize)]) -> f64 {
     let rows: usize = cells.iter().map(|(_, rows)| rows).sum();
     cells.iter().map(|&(value, rows)| value * rows as f64).sum::<f64>() / rows as f64
@@ -116,7 +115,7 @@ fn table_3_is_counted_again_to_the_printed_digit() {
     assert_eq!((&*row["LR S-Noise"], &*row["LR M-Noise"]), ("54.90", "49.46"));
     assert_eq!(row["MD MO"], "-");
 
-    // Claude. The paper prints AO and AM exchanged: its fractions fit 245 and 229 pairs, table 2 has 229 and 245.
+    // Claude. The paper swaps AO and AM: its fractions fit 245 and 229 pairs, table 2 has 229 and 245.
     assert_eq!((size(AMemOut), size(AMemMem)), (229, 245));
     let rows = [
         pairs("random", SequentialNoise, 122, 255),
@@ -151,13 +150,13 @@ fn table_3_is_counted_again_to_the_printed_digit() {
     for (column, value) in printed {
         assert_eq!(row[column], value, "{column}");
     }
-    // With the sizes of table 2 the two cells come out otherwise, and the mean of the task does not.
+    // With table 2's sizes the two cells differ; the task's mean does not.
     let share = |count, of| Share { count, of }.percent(2);
     assert_eq!(
         (share(173, size(AMemOut)), share(193, size(AMemMem))),
         ("75.55".to_owned(), "78.78".to_owned())
     );
-    // All tasks have 800 pairs, so that the mean over pairs is the mean over tasks.
+    // All tasks have 800 pairs, so the mean over pairs equals the mean over tasks.
     assert_eq!(format!("{:.2}", micro(&[(68.88, 800), (68.25, 800), (87.13, 800)])), "74.75");
 }
 
@@ -199,12 +198,12 @@ fn table_5_takes_the_noise_setting_alone_and_weighs_pairs() {
     let of = |pattern: &str| ["LR", "LG", "avg"].map(|name| row[&format!("{pattern} {name}")].clone());
     assert_eq!(of("sequential"), ["54.9", "79.6", "70.8"]);
     assert_eq!(of("parallel"), ["49.5", "77.6", "67.7"]);
-    // The paper prints 79.7 from 79.65, which is 364 of 457.
+    // The paper prints 79.7 for 79.65, which is 364 of 457.
     assert_eq!(Share { count: 364, of: 457 }.percent(2), "79.65");
     assert_eq!(Share { count: 140 + 364, of: 712 }.percent(2), "70.79");
 }
 
-/// Both orders of pairs of which so many are right in both, and the rest in the first alone.
+/// Both orders of pairs; `stable_right` are correct in both, the rest only in the first.
 fn both(setting: Setting, stable_right: usize, of: usize) -> Vec<Owned> {
     [pairs("chosen-first", setting, of, of), pairs("rejected-first", setting, stable_right, of)].concat()
 }
@@ -230,7 +229,7 @@ fn table_7_counts_pairs_that_are_right_in_both_orders() {
         (of("unparsed"), of("holds"), of("acc_random")),
         ("0.0".to_owned(), "yes".to_owned(), "-".to_owned())
     );
-    // What the paper prints for GLM is not of the same runs as its tables 3 and 9: no pair can be right in both orders and wrong in one.
+    // GLM's printed values are not of the same runs as tables 3 and 9: no pair can be correct in both orders and wrong in one.
     let percent = |count| Share { count, of: 10_000 };
     let printed = Consistency {
         chosen_first: percent(5240),
@@ -277,8 +276,8 @@ fn densities_and_criteria_have_tables_of_the_settings_that_they_are_of() {
     assert_eq!(stable, ["37.5", "87.5"]);
 }
 
-/// Appendix B.1: what Drop removes guarantees a wrong end, and chosen ones are filtered for the right one. With the sizes of table 2 that
-/// is 134 + 227 + 167 + 229 pairs of one right end, and 255 + 184 + 159 + 245 of two.
+/// Appendix B.1: Drop's removals guarantee a wrong outcome, and chosen texts are filtered for the right one. With table 2's sizes that is
+/// 134 + 227 + 167 + 229 pairs with one right outcome, and 255 + 184 + 159 + 245 with two.
 #[test]
 fn drop_differs_in_outcome_so_that_figure_4_has_757_pairs_of_it_and_843_of_process() {
     let rows: Vec<Owned> =
@@ -340,9 +339,9 @@ fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() 
         row.judge = "strict";
         rows.push(row);
     }
-    // A repetition has a row of its own.
+    // A repetition has its own row.
     rows.extend(pairs("chosen-first", Mem0Out, 0, 4).into_iter().map(|row| Owned { repetition: 1, ..row }));
-    // Nor is a broken row of an unknown setting left out of the mean of all.
+    // Broken rows of an unknown setting stay in the overall mean.
     for condition in ["chosen-first", "rejected-first"] {
         let broken = Owned {
             labels: BTreeMap::new(),
@@ -371,7 +370,7 @@ fn what_cannot_be_read_is_wrong_and_shown_apart_and_judges_stand_side_by_side() 
     assert_eq!((&*row["unparsed"], &*row["stable_right"]), ("30.0", "60.0"));
 }
 
-/// Against plain definitions, and the two inequalities, on random verdicts.
+/// Plain definitions and the two inequalities, on random verdicts.
 #[test]
 fn consistency_is_what_its_definition_says_and_holds_for_any_verdicts() {
     let mut draws = Draws::new("consistency", 3, "verdicts");
@@ -411,7 +410,7 @@ fn consistency_is_what_its_definition_says_and_holds_for_any_verdicts() {
     }
 }
 
-/// Pairs of all lengths: of the first length none is right, of the next one one, and so on.
+/// Pairs of all lengths: none correct at the first length, one at the next, and so on.
 fn of_lengths(condition: &str, setting: Setting, of: usize) -> Vec<Owned> {
     let lengths = ["8k", "16k", "32k", "64k", "128k"].into_iter().enumerate();
     let rows = lengths.flat_map(|(right, length)| {
@@ -434,7 +433,7 @@ fn what_does_not_fit_is_wrong_and_has_a_column_of_its_own_in_every_table() {
         rows.extend(pairs(&format!("{condition}-untagged"), AMemOut, 4, 4));
         rows.extend(pairs(&format!("{condition}-density-50"), Sequential, 4, 4));
     }
-    // One pair of each setting is too long in both orders, and another one could not be read in the first.
+    // One pair of each setting is too long in both orders, another was unreadable in the first.
     for row in &mut rows {
         let (long, unread) = (row.case.ends_with("-0"), row.case.ends_with("-1"));
         if long || unread && row.condition.starts_with("chosen") {
@@ -452,7 +451,7 @@ fn what_does_not_fit_is_wrong_and_has_a_column_of_its_own_in_every_table() {
     let row = cells(&tables, "accuracy", &["chosen-first"]);
     assert_eq!((&*row["does not fit"], &*row["LR S-Noise"], &*row["Avg"]), ("4", "50.00", "50.00"));
     let row = cells(&tables, "orders", &["plain", "all"]);
-    // Of the 32 verdicts of both orders 8 are of prompts that did not fit, and 4 could not be read.
+    // Of the 32 verdicts of both orders, 8 are of prompts that did not fit and 4 were unreadable.
     assert_eq!((&*row["unparsed"], &*row["does not fit"], &*row["stable_right"]), ("12.5", "4", "50.0"));
     let row = cells(&tables, "tags", &["chosen-first"]);
     assert_eq!((&*row["with"], &*row["does not fit"]), ("50.00", "2"));
@@ -470,7 +469,7 @@ fn accuracy_and_consistency_have_tables_by_setting_and_length() {
         rows.extend(of_lengths(condition, SequentialNoise, 4));
         rows.extend(of_lengths(condition, SequentialDrop, 5));
     }
-    // Of the longest pairs of Noise the first is wrong in one order.
+    // Of the longest Noise pairs, the first is wrong in one order.
     let at = rows
         .iter()
         .position(|row| row.condition == "rejected-first" && row.case.starts_with("128k"))
@@ -491,7 +490,7 @@ fn accuracy_and_consistency_have_tables_by_setting_and_length() {
         of("accuracy-lengths", &["chosen-first", "S-Drop"]),
         ["0.0", "20.0", "40.0", "60.0", "80.0", "40.0"]
     );
-    // Pairs weigh the same: 20 of 45, and of the longest 8 of 9.
+    // Pairs weigh equally: 20 of 45, and of the longest 8 of 9.
     assert_eq!(of("accuracy-lengths", &["chosen-first", "LR"])[4..], ["88.9", "44.4"]);
     let stable = of("consistency-lengths", &["plain", "S-Noise", "stable"]);
     assert_eq!(stable, ["100.0", "100.0", "100.0", "100.0", "75.0", "95.0"]);
@@ -536,7 +535,7 @@ fn density_has_rows_by_the_source_of_the_question() {
     assert_eq!(of("LG"), ["30.0", "80.0"]);
 }
 
-/// The trends of rows, by key.
+/// Trends of rows, by key.
 fn trends(rows: &[Owned], key: &str) -> TrendChart {
     let charts = with_graded(rows, |graded| (BENCHMARK.counts)(graded).charts);
     let of_key = |chart: Chart| match chart {
@@ -582,6 +581,6 @@ fn lengths_and_densities_are_drawn_as_lines_of_the_tables_numbers() {
     let titles: Vec<&str> = density.rows.iter().flatten().map(|panel| panel.title.as_str()).collect();
     assert_eq!(titles, ["LG", "S", "LongProc"]);
     assert_eq!(density.places, ["0%", "25%", "50%", "75%", "100%"]);
-    // Without pairs there is nothing to draw.
+    // Nothing to draw without pairs.
     assert!(with_graded(&[], |graded| (BENCHMARK.counts)(graded).charts).is_empty());
 }

@@ -1,4 +1,4 @@
-//! Block formats of weights mean what torch, transformers and gguf take them to mean (tests/fixtures/blocks.json).
+//! Block formats of weights decode as in torch, transformers and gguf (tests/fixtures/blocks.json).
 
 use palimpsest_core::model::weights::BlockType;
 use palimpsest_core::model::weights::blocks::{e8m0, fp8_block_scaled, fp8_e4m3, mxfp4};
@@ -18,7 +18,7 @@ pub fn floats(hex: &Value) -> Vec<f32> {
     bytes(hex).as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)).collect()
 }
 
-/// Equal numbers (of either zero), and not a number where the other is none.
+/// Equal numbers (either zero), or both NaN.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
 }
@@ -55,7 +55,7 @@ fn every_type_of_gguf_has_the_values_that_the_gguf_package_gives_it() {
 
 #[test]
 fn long_tensors_are_the_values_of_their_blocks_one_after_another() {
-    // More than one task's worth, so that every seam between tasks is crossed.
+    // More than one task's worth, so that every task border is crossed.
     let reference = reference();
     for dtype in TYPES {
         let of_type = &reference["ggml"][dtype.name()];
@@ -118,7 +118,7 @@ fn fp8_blocks_at_the_edges_may_be_cut_short() {
             assert_eq!(found[row * cols + col], fp8_e4m3(codes[row * cols + col]) * scale, "({row}, {col})");
         }
     }
-    // One block may be larger than the weight.
+    // A block may be larger than the weight.
     assert_eq!(fp8_block_scaled(&codes, &[2.0], 5, 7, (128, 128)).unwrap()[34], fp8_e4m3(102) * 2.0);
 }
 
@@ -137,7 +137,7 @@ fn mxfp4_holds_its_sixteen_values_low_half_first_at_the_smallest_and_largest_sca
     for (scale, exponent) in [(0, -127), (1, -126), (127, 0), (254, 127)] {
         let found = mxfp4(&codes, &[scale]).unwrap();
         for (found, value) in found.iter().zip(VALUES) {
-            // 3 * 2^127 and beyond are infinite in f32.
+            // 3 * 2^127 and above are infinite in f32.
             assert_eq!(*found, (value * 2f64.powi(exponent)) as f32, "scale {scale}, value {value}");
         }
     }

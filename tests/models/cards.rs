@@ -1,4 +1,4 @@
-//! Hours and numbers of cards by published rates: from a config alone, with nothing fetched.
+//! GPU hours and GPU counts from published rates: from a config alone, without fetching anything.
 
 use std::path::Path;
 
@@ -55,13 +55,13 @@ fn hours_on_a_card_come_from_a_config_and_are_parted_by_the_number_of_shards() {
         (&all["fits"], &all["estimate"]["cards"], &all["estimate"]["measured"]),
         (&json!(true), &json!(1), &json!(false))
     );
-    // Faster products; then faster memory alone.
+    // Faster compute; then only faster memory.
     let (h100, h200) = (asked("h100", "400"), asked("h200", "400"));
     assert!(seconds(&h100, "prefill_seconds") < 0.4 * seconds(&all, "prefill_seconds"));
     let prefills = [&h200, &h100].map(|plan| seconds(plan, "prefill_seconds"));
     assert!((prefills[0] / prefills[1] - 1.0).abs() < 0.01, "{prefills:?}");
     assert!(seconds(&h200, "decoding_seconds") < 0.75 * seconds(&h100, "decoding_seconds"));
-    // 34 GB are more than a 4090 holds, and less than two.
+    // 34 GB exceed one 4090 but fit two.
     assert_eq!(asked("rtx-4090", "1")["estimate"]["cards"], json!(2));
 
     let args = ["model", "plan", folder.to_str().unwrap(), "--context", "131072", "--card", "a100-80"];
@@ -100,7 +100,7 @@ fn a_run_is_estimated_for_a_card_from_a_config_and_the_data_alone() {
         ];
         palimpsest(home.path(), &[&args[..], more].concat())
     };
-    // A released name, of which nothing is here and nothing is fetched.
+    // A released name: nothing is local and nothing is fetched.
     let (code, out, err) = estimate("qwen3-8b", &[]);
     assert_eq!(code, 0, "{err}");
     for part in [
@@ -114,13 +114,13 @@ fn a_run_is_estimated_for_a_card_from_a_config_and_the_data_alone() {
         assert!(out.contains(part), "{part}: {out}");
     }
     assert!(!home.path().join("models").exists(), "nothing is fetched");
-    // Without attention less is asked for.
+    // Less is needed without attention.
     let (_, without, _) = estimate("qwen3-8b", &["--no-attention"]);
     assert!(
         without.contains("recording attention 0.0 s") && !without.contains("of attention files"),
         "{without}"
     );
-    // With a tokenizer the tokens are the model's, as the measured estimate counts them.
+    // With a tokenizer the token counts are the model's, as in the measured estimate.
     let tiny = crate::parity::fixture("llama-tiny");
     let tiny = tiny.to_str().unwrap();
     let flags = ["--limit", "3", "--allow-longer"];
@@ -145,7 +145,7 @@ fn a_run_is_estimated_for_a_card_from_a_config_and_the_data_alone() {
         line.split(" tokens").next().unwrap().to_owned()
     };
     assert_eq!(counts(&own), counts(&measured));
-    // An estimate without a card measures, for which the model has to be here.
+    // An estimate without a GPU name measures, so the model must be local.
     let args = ["run", "--data", "sample", "--model", "qwen3-8b", "--estimate"];
     let (code, _, err) = palimpsest(home.path(), &args);
     assert!(code == 1 && err.contains("fetches nothing") && err.contains("--card a100-80"), "{err}");
@@ -182,7 +182,7 @@ fn seconds_add_up_over_products_and_bytes() {
 
 #[test]
 fn operations_are_those_of_every_product_of_every_token_counted_one_by_one() {
-    // Three layers of width 8 with 2 heads of 4 and 1 key/value head, a window of 3 in all but the last.
+    // Three layers of width 8 with 2 heads of 4 and 1 KV head, a window of 3 in all but the last.
     let config = br#"{"model_type": "gemma3_text", "hidden_size": 8, "intermediate_size": 16,
         "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "vocab_size": 32,
         "max_position_embeddings": 64, "sliding_window": 3, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
@@ -193,7 +193,7 @@ fn operations_are_those_of_every_product_of_every_token_counted_one_by_one() {
     let (mut maps, mut pairs) = (0usize, 0usize);
     for window in [Some(3), Some(3), None] {
         for query in 0..tokens {
-            // Rows and columns of q, k, v, o, gate, up, down; a multiplication and an addition each.
+            // Shapes of q, k, v, o, gate, up, down; one multiplication and one addition each.
             let shapes = [
                 (hidden, heads * width),
                 (hidden, kv * width),
@@ -205,14 +205,14 @@ fn operations_are_those_of_every_product_of_every_token_counted_one_by_one() {
             ];
             maps += shapes.map(|(rows, columns)| 2 * rows * columns).iter().sum::<usize>();
             let keys = (0..=query).filter(|key| window.is_none_or(|window| key + window > query)).count();
-            // Scores and the sum of values.
+            // Scores and the weighted sum of values.
             pairs += 2 * (2 * heads * width * keys);
         }
     }
     let found: Work = LayerWork::all(&spec, 2).map(|layer| layer.prefill(tokens, Kernel::Fused)).sum();
     let norms: f64 = spec.layers.iter().map(|layer| layer.parameters(hidden) as f64).sum::<f64>()
         - maps as f64 / (2.0 * tokens as f64);
-    // Norms' weights count as products, and half a key more or less for every query.
+    // The slack: norm weights count as products, and half a key per query.
     let slack = 2.0 * norms * tokens as f64 + (3 * 4 * heads * width * tokens) as f64 / 2.0;
     assert!((found.products - (maps + pairs) as f64).abs() <= slack, "{found:?}: {maps} {pairs}");
     assert!(norms < 250.0, "{norms}");
@@ -227,13 +227,13 @@ fn experts_cost_what_a_token_is_sent_to_and_windows_bound_what_decoding_reads() 
     let all = moe.layers[0].parameters(moe.hidden) as f64;
     assert_eq!(layers[0].weights(1), all - 28.0 * expert);
     assert_eq!(layers[0].weights(100), all, "no more experts than there are");
-    // Keys and values, and 16 bytes a score.
+    // Keys and values, and 16 bytes per score.
     let a_token = 2.0 * 2.0 * 8.0 * 64.0 + 16.0 * 64.0;
     let cache = |layer: &LayerWork, kernel| layer.step(10_000, 0, 1, kernel).bytes - 2.0 * layer.weights(1);
     assert_eq!(cache(&layers[0], Kernel::Blocks), 128.0 * a_token);
     assert_eq!(cache(&layers[1], Kernel::Blocks), 10_000.0 * a_token);
     assert_eq!(cache(&layers[1], Kernel::Fused), 10_000.0 * 2.0 * 2.0 * 8.0 * 64.0);
-    // 128 of a window for each of three answers, and 4 experts each.
+    // A window of 128 for each of three answers, and 4 experts each.
     let read = 2.0 * (all - 20.0 * expert) + 3.0 * 128.0 * 2.0 * 2.0 * 8.0 * 64.0;
     assert_eq!(layers[0].step(900, 100, 3, Kernel::Fused).bytes, read);
 }
@@ -244,7 +244,7 @@ fn rows_cost_their_products_with_keys_and_a_step_reads_weights_and_shared_keys_o
     let layer = LayerWork::all(&llama, 2).next().unwrap();
     let recording = Recording { rows: 3, spans: 7 };
     let scores = 3.0 * 1000.0 * 32.0;
-    // In half precision on tensor cores, and twice.
+    // Half precision on tensor cores, computed twice.
     let fused = layer.recorded(1000, recording, Kernel::Fused);
     assert_eq!((fused.products_f32, fused.products, fused.bytes), (0.0, 4.0 * 128.0 * scores, 0.0));
     let wide = LayerWork::all(&llama, 4).next().unwrap().recorded(1000, recording, Kernel::Fused);
@@ -273,10 +273,10 @@ fn a_model_s_prefill_is_near_twice_its_weights_for_each_token_where_prompts_are_
 fn hours_are_operations_and_bytes_by_the_part_of_the_rates_that_is_assumed() {
     let (llama, small) = (released("llama-3.1-8b-instruct"), released("smollm2-135m"));
     let forecast = Forecast { spec: &llama, peaks: a100().peaks, size: 2, kernel: Kernel::Fused, batch: 3 };
-    // 100,000 tokens: 2 x 6.98e9 weights a token, and 4 x 128 x 32 heads x half the square in 32 layers, at 156 TFLOP/s.
+    // 100,000 tokens: 2 x 6.98e9 operations per token, and 4 x 128 x 32 heads x half the square in 32 layers, at 156 TFLOP/s.
     let products = 2.0 * 6.98e9 * 1e5 + 4.0 * 128.0 * 32.0 * 32.0 * 5e9;
     near(forecast.prefill(0, 100_000), products / 156e12);
-    // A step of three reads 7.5e9 weights with the head and 131,072 bytes for every key, at 1.53 TB/s.
+    // A step of three reads 7.5e9 weights with the head and 131,072 bytes per key, at 1.53 TB/s.
     let bytes = 2.0 * (6.98e9 + 128_256.0 * 4096.0) + 131_072.0 * (100_000.0 + 3.0 * 612.0);
     near(forecast.step(100_000, 612, 3), bytes / 1.53e12);
     let recording = Recording { rows: 0, spans: 0 };
@@ -286,9 +286,9 @@ fn hours_are_operations_and_bytes_by_the_part_of_the_rates_that_is_assumed() {
     let alone = Forecast { batch: 1, ..forecast }.case(&case);
     assert!(alone.decoding > 2.5 * expected.decoding, "{alone:?} {expected:?}");
     assert!(expected.prefill > forecast.prefill(0, 100_000) && expected.recording == 0.0);
-    // A hundred tokens more take at least the reading of the weights.
+    // A hundred more tokens take at least one read of the weights.
     assert!(forecast.prefill(1000, 1) >= 2.0 * 6.98e9 / 1.6e12);
-    // Launches bound a model that is read faster than its kernels start.
+    // Kernel launches bound a model that is read faster than they start.
     let small = Forecast { spec: &small, batch: 1, ..forecast };
     assert_eq!(small.step(100, 0, 1), 30.0 * 20.0 * LAUNCH);
     assert_eq!([3.21, 59.6, 600.0, 36_000.0].map(duration), ["3.2 s", "60 s", "10 min", "10.0 h"]);

@@ -1,4 +1,4 @@
-//! A longer context by its makers' scaling, from the command that makes the folder to answers at that length.
+//! Context extension by the makers' scaling, from the command that makes the folder to answers at that length.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::plan::{palimpsest, planned};
 use crate::parity::fixture;
 
-/// The tiny Qwen3 as its makers release theirs: without scaling, for 512 tokens.
+/// The tiny Qwen3 as released: without scaling, for 512 tokens.
 fn unscaled(at: &Path) {
     std::fs::create_dir(at).unwrap();
     for entry in std::fs::read_dir(fixture("qwen3-tiny")).unwrap() {
@@ -32,7 +32,7 @@ fn the_recipe_of_the_docs_makes_a_folder_that_every_command_takes_at_its_length(
         command(&["model", "extend", plain, "--rope-scaling", "yarn:64:512", "--out", long]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("takes 32,768 tokens"), "{out}");
-    // It is seen to take effect.
+    // The scaling is visible.
     let (_, info, err) = command(&["model", "info", long]);
     assert!(
         info.contains("yarn, factor 64, over 512 tokens") && info.contains("32,768 tokens"),
@@ -40,7 +40,7 @@ fn the_recipe_of_the_docs_makes_a_folder_that_every_command_takes_at_its_length(
     );
     assert!(info.contains("(265, tokenizer_config.json, generation_config.json, config.json)"), "{info}");
     assert_eq!(planned(root.path(), &[long])["model_context"], json!(32768));
-    // What is too long for the model as it was is answered by the folder, and the two are two models.
+    // Prompts too long for the original fit the new folder; the two are different models.
     let run = |model: &str, out: &str| {
         let out = root.path().join(out);
         let flags = [
@@ -72,7 +72,7 @@ fn the_recipe_of_the_docs_makes_a_folder_that_every_command_takes_at_its_length(
     let ((code, _, err), other) = run(longer.to_str().unwrap(), "longer");
     assert_eq!(code, 0, "{err}");
     assert_ne!(digest(&header), digest(&other));
-    // A model that is not here, a GGUF file, a scaling of another kind.
+    // A model that is not local, a GGUF file, another kind of scaling.
     let out = root.path().join("none");
     let out = out.to_str().unwrap();
     let gguf = fixture("gguf-qwen3").join("model.gguf");

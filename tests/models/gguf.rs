@@ -1,4 +1,4 @@
-//! GGUF: what is in the file comes out, and what is wrong in it is refused by name.
+//! GGUF: contents are read back, and faults are rejected by name.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn parse(gguf: &Gguf) -> Result<Header, GgufError> {
     Header::parse(&gguf.bytes(), Path::new("test.gguf"))
 }
 
-/// The message of the error that a changed small file gives.
+/// Error message for a modified small file.
 fn refusal(change: impl FnOnce(&mut Gguf)) -> String {
     let mut gguf = Gguf::small();
     change(&mut gguf);
@@ -184,7 +184,7 @@ fn every_type_that_cannot_be_read_is_refused_by_name_with_those_that_can() {
     }
 }
 
-/// The type codes of GGUF that can be read.
+/// Readable GGUF type codes.
 const CODES: [(u32, BlockType); 14] = [
     (0, BlockType::F32),
     (1, BlockType::F16),
@@ -211,7 +211,7 @@ fn a_stack_of_any_type_is_read_whole_or_entry_by_entry_with_the_same_values() {
             let of_type = &reference["ggml"][dtype.name()];
             (bytes(&of_type["blocks"]), floats(&of_type["values"]))
         };
-        // Two experts: the blocks, and the blocks once more with the first and last exchanged.
+        // Two experts: the blocks, and the blocks again with the first and last swapped.
         let size = dtype.bytes();
         let mut other = blocks.clone();
         let (first, rest) = other.split_at_mut(size);
@@ -235,7 +235,7 @@ fn a_stack_of_any_type_is_read_whole_or_entry_by_entry_with_the_same_values() {
         assert_eq!(parts[1].dims(), [rows, cols]);
         assert_eq!(whole, parts.map(numbers).concat(), "{dtype:?}");
         assert_eq!(whole[..values.len()], values, "{dtype:?}");
-        // The other way to the values is Candle's, for the types that it knows.
+        // Compare with Candle's dequantisation, for the types it supports.
         if let Some(known) = dtype.candle() {
             let bytes = file.tensor_bytes("stack").unwrap();
             let theirs = qtensor_from_ggml(known, bytes, vec![2, rows, cols], &Device::Cpu).unwrap();
@@ -285,7 +285,7 @@ fn a_split_file_is_found_whole_from_any_part() {
 
 #[test]
 fn later_parts_need_only_their_split_metadata_and_the_first_needs_no_tensors() {
-    // As llama.cpp's gguf-split writes them, the first with --no-tensor-first-split.
+    // As written by llama.cpp's gguf-split, the first with --no-tensor-first-split.
     let dir = tempfile::tempdir().unwrap();
     let [mut first, second] = split();
     first.tensors.clear();

@@ -1,4 +1,4 @@
-//! Writes small GGUF files, right or wrong, for the tests.
+//! Writes small GGUF files, valid or not.
 
 /// A metadata value with its type code.
 #[derive(Clone)]
@@ -7,11 +7,11 @@ pub enum Meta {
     F32(f32),
     Text(&'static str),
     Texts(Vec<&'static str>),
-    /// A type code and the bytes after it, as they are.
+    /// A type code and raw bytes.
     Raw(u32, Vec<u8>),
 }
 
-/// One tensor description, in GGUF's own terms.
+/// A tensor description in GGUF's terms.
 #[derive(Clone)]
 pub struct Tensor {
     pub name: &'static str,
@@ -20,7 +20,7 @@ pub struct Tensor {
     pub offset: u64,
 }
 
-/// A file to be written; every field can be made wrong.
+/// A file to write; every field can be made invalid.
 #[derive(Clone)]
 pub struct Gguf {
     pub magic: [u8; 4],
@@ -59,7 +59,6 @@ impl Gguf {
         }
     }
 
-    /// The bytes of the file.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = self.magic.to_vec();
         out.extend(self.version.to_le_bytes());

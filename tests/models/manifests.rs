@@ -1,4 +1,4 @@
-//! Manifests: the built-in ones are right, and a wrong one is refused with the field.
+//! Manifests: the built-in ones are valid, and an invalid one is rejected by field.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Plans: the released configs are what they say, the table of docs/models.md is what the code says, and a split changes no bit.
+//! Plans: sizes of the released configs, the generated table of docs/models.md, and splits that change no bit.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::what_fits as table;
 use crate::parity::fixture;
 
-/// One of each kind of layer: plain, windowed, linear, with experts.
+/// One of each layer kind: full attention, windowed, linear, with experts.
 const SPLIT: [&str; 4] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
 pub fn palimpsest(home: &Path, args: &[&str]) -> (i32, String, String) {
@@ -32,7 +32,7 @@ pub fn planned(home: &Path, args: &[&str]) -> Json {
 
 #[test]
 fn every_released_config_implies_the_parameters_that_its_model_is_published_with() {
-    // Billions as the model cards state them; of Qwen's and the others' names where the card has no more digits.
+    // Billions of parameters as the model cards state them; from the name where Qwen's and the others' cards give no more digits.
     let published = [
         ("smollm2-135m", 0.1345, 0.001),
         ("gemma3-270m", 0.268, 0.005),
@@ -50,7 +50,7 @@ fn every_released_config_implies_the_parameters_that_its_model_is_published_with
         ("qwen3.5-27b", 27.0, 0.03),
         ("gpt-oss-20b", 20.9, 0.005),
         ("gpt-oss-120b", 116.8, 0.005),
-        // Without the layer that predicts a further token, which is not run.
+        // Without the multi-token-prediction layer, which is not run.
         ("glm-4.5-air", 106.0, 0.03),
         ("minimax-m2.5", 229.0, 0.01),
     ];
@@ -68,13 +68,13 @@ fn every_manifest_has_a_config_of_its_architecture_and_context() {
     for manifest in built_in().unwrap() {
         let spec = ModelDescription::released(&manifest.name).unwrap().unwrap().spec;
         assert_eq!(spec.max_positions, manifest.context_length, "{}", manifest.name);
-        // Manifests of GGUF files have llama.cpp's name, those of nested checkpoints the outer one.
+        // GGUF manifests use llama.cpp's name, nested checkpoints the outer one.
         let same = |name: &str| name.split(['_', '3']).next().unwrap().to_owned();
         assert_eq!(same(spec.architecture), same(&manifest.architecture), "{}", manifest.name);
     }
 }
 
-/// Rewrites the table where PALIMPSEST_BLESS is set; compares it otherwise.
+/// Rewrites the table if PALIMPSEST_BLESS is set; compares it otherwise.
 #[test]
 fn the_table_of_what_fits_in_the_docs_is_what_the_code_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/models.md");
@@ -175,12 +175,12 @@ fn a_plan_of_a_quantised_file_says_what_is_kept_and_keeps_less_where_memory_is_s
     assert_eq!(plan(&["--memory", &gigabytes(&dense)])["kept"], "dense");
     let short = plan(&["--memory", &gigabytes(&quantised)]);
     assert_eq!((&short["kept"], &short["fits"]), (&json!("quantised"), &json!(true)));
-    // In bf16 the dequantised weights are half as large; f16 has one form of weights only.
+    // In bf16 the dequantised weights are half as large; f16 has one weight format only.
     let half = plan(&["--dtype", "bf16"]);
     assert_eq!((&half["kept"], &half["cache_dtype"]), (&json!("dense"), &json!("bf16")));
     assert!(half["weights"].as_u64() < dense["weights"].as_u64(), "{half} {dense}");
     assert_eq!(plan(&["--dtype", "f16"])["kept"], Json::Null);
-    // Keys and values alone in bf16: half of the cache.
+    // Only the KV cache in bf16: half its size.
     let cache = plan(&["--cache-dtype", "bf16"]);
     assert_eq!(2 * cache["cache"].as_u64().unwrap(), dense["cache"].as_u64().unwrap());
     assert_eq!((&cache["dtype"], &cache["cache_dtype"]), (&json!("f32"), &json!("bf16")));
@@ -256,7 +256,7 @@ fn peak_is_planned(model: &str, length: usize, weights: &str) {
         "--weights",
         weights,
     ]);
-    // After the trace, which fetches the file where it is not here: the plan is then of the file.
+    // After the trace, which fetches a missing file: the plan then uses the file.
     let length = length.to_string();
     let plan = run(&[
         "model",

@@ -1,7 +1,7 @@
-//! Fetching: only verified files land, whatever fails, whoever else fetches, whenever it is killed.
+//! Fetching: only verified files are installed, whatever fails, whoever else fetches, whenever it is killed.
 //!
-//! The tool runs as a child process with a stand-in for `python3` first on its PATH: a script that copies wheels made
-//! here instead of asking an index.
+//! The tool runs as a child process with a replacement `python3` first on its PATH: a script that copies local wheels instead of using an
+//! index.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,8 +17,8 @@ use palimpsest_core::model::ModelKind;
 /// SHA-256 of `abcdef`.
 const ABCDEF: &str = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";
 
-/// Copies `$WHEELS/REQUIREMENT.whl` to the folder after --dest, or fails as pip does; logs each call. While `$HOLD` exists it
-/// leaves half a file and waits.
+/// Copies `$WHEELS/REQUIREMENT.whl` to the folder after --dest, or fails like pip; logs each call. While `$HOLD` exists it leaves half a
+/// file and waits.
 const PYTHON: &str = r#"#!/bin/sh
 while [ $# -gt 1 ]; do
     if [ "$1" = --dest ]; then dest=$2; fi
@@ -38,7 +38,7 @@ fi
 cp "$WHEELS/$1.whl" "$dest/$1-py3-none-any.whl"
 "#;
 
-/// A model home with its own manifest, a stand-in for python3 and a folder of wheels.
+/// A model home with its own manifest, a replacement python3 and a folder of wheels.
 struct Workshop {
     dir: tempfile::TempDir,
 }
@@ -94,7 +94,7 @@ impl Workshop {
         self.command(&[&["model", "pull", "m"], more].concat()).output().unwrap()
     }
 
-    /// What a pull that must fail says.
+    /// Error message of a pull that must fail.
     fn failure(&self) -> String {
         let output = self.pull(&[]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -109,7 +109,7 @@ impl Workshop {
         fs::read_to_string(self.path("wheels/log")).unwrap_or_default().lines().count()
     }
 
-    /// Nothing of the model is in place, and nothing half-done is left.
+    /// The model is not installed, and no partial file is left.
     fn assert_nothing_landed(&self) {
         assert!(!self.path("home/models/m").exists());
         assert_eq!(self.leftovers(), 0);
@@ -317,7 +317,7 @@ fn a_killed_pull_leaves_only_temporary_files_and_the_next_one_removes_them() {
 const HUB: &str = "[[sources]]\nkind = 'hub'\nrepo = 'owner/name'\nrevision = 'main'\n\
     files = [{ path = 'config.json' }, { path = 'model.safetensors.index.json' }]\n";
 
-/// The files of the stand-in hub's one repository.
+/// Files of the fake hub's only repository.
 fn hub_file(name: &str) -> Option<&'static str> {
     match name {
         "config.json" => Some(r#"{"model_type": "llama"}"#),
@@ -330,7 +330,7 @@ fn hub_file(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Serves `owner/name` at commit `c0ffee`, one request a connection; answers `refuse` with 404. Returns the address.
+/// Serves `owner/name` at commit `c0ffee`, one request per connection; answers `refuse` with 404. Returns the address.
 fn hub(refuse: Option<&'static str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -360,7 +360,7 @@ fn answer(mut stream: TcpStream, refuse: Option<&str>) -> std::io::Result<()> {
             .filter(|name| Some(*name) != refuse)
             .and_then(hub_file),
     };
-    // A part of a file, as the hub gives it: `Range: bytes=FIRST-LAST`.
+    // Range request of the hub: `Range: bytes=FIRST-LAST`.
     let range =
         head.lines().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
     let range = range.zip(body).and_then(|(range, body)| {
@@ -399,7 +399,7 @@ fn a_hub_model_lands_with_the_shards_that_its_index_names_and_goes_on_where_it_w
     assert!(!cut_off.status.success() && message.contains("s2.safetensors of owner/name"), "{message}");
     assert!(!workshop.path("home/models/m").exists());
 
-    // The first shard is there already: this hub no longer has it.
+    // The first shard is present: this hub no longer has it.
     assert_pulled(&pull(hub(Some("s1.safetensors"))));
     for name in ["config.json", "s1.safetensors", "s2.safetensors"] {
         let landed = fs::read_to_string(workshop.path("home/models/m").join(name)).unwrap();
@@ -415,7 +415,7 @@ fn a_hub_model_lands_with_the_shards_that_its_index_names_and_goes_on_where_it_w
 fn an_unreachable_hub_is_said_with_the_remedy() {
     let workshop = Workshop::new();
     workshop.manifest(HUB);
-    // A port that was free a moment ago, and that nobody serves.
+    // A free port without a server.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let output = workshop
         .command(&["model", "pull", "m"])

@@ -1,4 +1,4 @@
-//! Safetensors folders: single, sharded, and every way in which they can be wrong.
+//! Safetensors folders: single-file, sharded, and every fault.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, TensorView};
 
 use super::blocks::{bytes, floats, reference};
 
-/// A shard with one f32 tensor [2] a name: its elements are 1 and 2.
+/// A shard with one f32 tensor [2] per name, with elements 1 and 2.
 fn shard(names: &[&str]) -> Vec<u8> {
     let data: Vec<u8> = [1.0_f32, 2.0].iter().flat_map(|number| number.to_le_bytes()).collect();
     let views = names.iter().map(|name| (*name, TensorView::new(Dtype::F32, vec![2], &data).unwrap()));
@@ -95,7 +95,7 @@ fn a_tensor_in_two_shards_is_refused_with_both_files() {
     assert!(message.contains("one.safetensors") && message.contains("two.safetensors"), "{message}");
 }
 
-/// A file with the tensor `a`, of one number.
+/// A file with the single-element tensor `a`.
 fn one(number: f32) -> Vec<u8> {
     let data = number.to_le_bytes();
     let view = TensorView::new(Dtype::F32, vec![1], &data).unwrap();
@@ -109,19 +109,19 @@ fn of_two_sets_of_weights_one_is_taken_and_told_where_they_agree_and_none_where_
     const INDEX: &str = r#"{"weight_map": {"a": "model-00001-of-00001.safetensors"}}"#;
     const COPY: &str = "consolidated.safetensors";
     const SIDE: &str = "model-mtp.safetensors";
-    // Files with the number in each, whether there is an index, and the file that is taken; none where it is unknown.
+    // Files with their number, whether there is an index, and the expected file; `None` if ambiguous.
     for (files, indexed, taken) in [
         (&[(SINGLE, 1.0)][..], false, Some(SINGLE)),
         (&[(SHARD, 1.0)], true, Some(SHARD)),
         (&[(SHARD, 1.0)], false, Some(SHARD)),
-        // transformers takes the one file, most others the index.
+        // transformers reads the single file, most others the index.
         (&[(SINGLE, 2.0), (SHARD, 1.0)], true, None),
         (&[(SINGLE, 2.0), (SHARD, 1.0)], false, None),
         (&[(SINGLE, 1.0), (SHARD, 1.0)], true, Some(SHARD)),
         (&[(SINGLE, 1.0), (SHARD, 1.0)], false, Some(SINGLE)),
         // Saved again as one file, with the old index left behind.
         (&[(SINGLE, 1.0)], true, Some(SINGLE)),
-        // By the makers' own names (mlx-vlm, vllm 40765), and beside the model (mlx-vlm 1192, mlx-swift-lm 408).
+        // Files with the makers' own names (mlx-vlm, vllm 40765), and beside the model (mlx-vlm 1192, mlx-swift-lm 408).
         (&[(COPY, 2.0), (SHARD, 1.0)], true, Some(SHARD)),
         (&[(COPY, 2.0), (SHARD, 1.0)], false, Some(SHARD)),
         (&[(COPY, 2.0), (SINGLE, 1.0)], false, Some(SINGLE)),
@@ -148,7 +148,7 @@ fn of_two_sets_of_weights_one_is_taken_and_told_where_they_agree_and_none_where_
         let left: Vec<&str> = files.iter().map(|(name, _)| *name).filter(|name| *name != taken).collect();
         assert_eq!(folder.left().collect::<Vec<_>>(), left, "{files:?}");
     }
-    // A file that was cut short is no second model.
+    // A truncated file is not a second model.
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), SINGLE, &one(2.0)[..20]);
     write(dir.path(), SHARD, one(1.0));
@@ -172,7 +172,7 @@ fn every_truncation_and_a_header_longer_than_the_file_are_refused() {
     }
 }
 
-/// A folder with one file of the tensors given.
+/// A folder with one file of these tensors.
 fn folder(dir: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> SafetensorsFolder {
     let views = tensors
         .iter()

@@ -1,4 +1,4 @@
-//! The table of docs/models.md: which released model fits which number of cards at which context.
+//! The table of docs/models.md: how many GPUs each released model needs at each context.
 
 use candle_core::DType;
 
@@ -6,16 +6,16 @@ use palimpsest_core::engine::DeviceName;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryPlan, MemoryRequest};
 use palimpsest_core::model::{ModelDescription, ModelError};
 
-/// Bytes of an A100-80GB that are reckoned with: the 80 GB of its name (its driver shows about 85) less 2 GB for the CUDA
-/// context, cuBLAS's workspaces and what the allocator cannot use.
+/// Usable bytes of an A100-80GB: 80 GB (its driver shows about 85) minus 2 GB for the CUDA context, cuBLAS workspaces and allocator
+/// losses.
 pub const A100_80GB: u64 = 78_000_000_000;
-/// Numbers of cards.
+/// GPU counts.
 pub const CARDS: [usize; 3] = [1, 2, 4];
-/// Contexts, and what they are called.
+/// Names and sizes of contexts.
 pub const CONTEXTS: [(&str, usize); 4] =
     [("32K", 32_768), ("64K", 65_536), ("128K", 131_072), ("150K", 150_000)];
 
-/// The plan of a model on so many cards of [`A100_80GB`] in bf16, and whether it fits.
+/// Plan of a model on `cards` [`A100_80GB`] in bf16, and whether it fits.
 pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) -> (MemoryPlan, bool) {
     let devices = (0..cards).map(DeviceName::Cuda).collect();
     let request = MemoryRequest::new(context, DType::BF16, devices);
@@ -26,7 +26,7 @@ pub fn on_cards(description: &ModelDescription, context: usize, cards: usize) ->
     (plan, fits)
 }
 
-/// The table in Markdown: for each released model and context the fewest cards that it fits and what it takes on them.
+/// The Markdown table: for each released model and context the smallest GPU count, and the memory per GPU.
 ///
 /// # Errors
 /// None in a released build: a test reads every config.

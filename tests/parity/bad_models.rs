@@ -1,4 +1,4 @@
-//! A config or a file that describes no model is a named error, and none makes the loader panic or allocate absurdly.
+//! An invalid config or file gives a named error; the loader never panics or allocates excessively.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use super::checkpoint::{Llama, write_gguf};
 use super::{LLAMA, TINY, engine, fixture};
 
-/// The error of opening or loading `path`, which is to name what is wrong.
+/// Error of opening or loading `path`.
 fn refusal(path: &Path) -> String {
     let loaded = OpenModel::open(&[path.to_owned()]).and_then(|model| model.load(&Device::Cpu, DType::F32));
     match loaded {
@@ -123,7 +123,7 @@ fn settings_that_transformers_would_pass_over_or_that_contradict_are_refused_for
         let found = described(name, &change).unwrap_err();
         assert!(found.contains(said), "{name}: {found:?} does not say {said:?}");
     }
-    // What released files carry besides, and what changes nothing.
+    // Harmless fields that released files carry.
     for (name, change) in [
         ("llama-tiny", set("is_llama_config", json!(true))),
         ("llama-tiny", set("transformers.js_config", json!({"kv_cache_dtype": {"q4f16": "float16"}}))),
@@ -245,7 +245,7 @@ fn every_wrong_value_of_gguf_metadata_is_refused_by_its_key() {
         let found = refused(&[(key, Some(value.clone()))]);
         assert!(found.contains(said), "{key} = {value:?}: {found:?} does not say {said:?}");
     }
-    // More heads than the stream is wide, and no width given.
+    // More heads than the hidden size, and no head_dim.
     let found = refused(&[
         ("llama.attention.head_count", Some(Value::U32(128))),
         ("llama.attention.key_length", None),
@@ -297,12 +297,12 @@ fn a_cache_that_no_memory_can_hold_is_an_error_with_its_size() {
 fn weights_that_are_not_numbers_are_found_in_the_output_with_their_position() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = Llama::fixture(TINY[0]);
-    // Token 9's embedding alone is broken: what comes before it is sound.
+    // Only token 9's embedding is broken: earlier positions are valid.
     let name = "model.embed_tokens.weight";
     let mut rows: Vec<Vec<f32>> = model.tensors[name].to_vec2().unwrap();
     rows[9][3] = f32::NAN;
     model.tensors.insert(name.into(), Tensor::new(rows, &Device::Cpu).unwrap());
-    // One token at a time: within a chunk, weights of 0 for later tokens times values that are NaN are NaN as well.
+    // One token per chunk: within a chunk, zero weights times NaN values of later tokens are NaN.
     let engine = engine(&model.write_folder(dir.path()), 1);
     let read = |engine: &Engine, tokens: &[u32]| {
         let mut cache = engine.decoder().cache(10).unwrap();

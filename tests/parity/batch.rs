@@ -1,4 +1,4 @@
-//! Branches that decode together say what each would have said alone.
+//! Branches that decode together give the same output as alone.
 
 use candle_core::{Device, Tensor};
 use palimpsest::chat::StopReason;
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::left_out::few_or_all;
 
-/// Quantised files, whose weights are multiplied otherwise when generating.
+/// Quantised files, whose weights are multiplied differently in decode.
 const GGUF: [&str; 4] = ["gguf-llama", "gguf-gemma3", "gguf-gpt-oss-mxfp4", "gguf-qwen35-text"];
 /// Lengths of the continuations' own prompts.
 const OWN: [usize; 3] = [1, 7, 90];
@@ -32,9 +32,9 @@ fn model(name: &str, formats: Formats) -> Engine {
     engine_of(if file.exists() { &file } else { &path }, 64, formats)
 }
 
-/// A trunk of so many tokens, marked.
+/// A marked trunk of `shared` tokens.
 fn trunk(engine: &Engine, shared: usize) -> Cache {
-    // So much that windowed layers keep less.
+    // So long that windowed layers drop keys.
     let mut cache = engine.decoder().cache(shared + 400).unwrap();
     engine.fill_cache(&mut cache, &tokens(0, shared), &mut NoObserver, &mut |_| true).unwrap();
     cache.mark().unwrap();
@@ -46,13 +46,13 @@ fn own(nth: usize) -> Vec<u32> {
     tokens(1000 * (nth + 1), OWN[nth])
 }
 
-/// Reads one continuation's own prompt after the trunk, f32 (vocab).
+/// Prefills one continuation's own prompt after the trunk; f32 (vocab).
 fn read(engine: &Engine, cache: &mut Cache, shared: usize, nth: usize) -> Tensor {
     assert_eq!(cache.truncate(shared).unwrap(), shared);
     engine.prefill(cache, &own(nth), 1, &mut NoObserver, &mut |_| true).unwrap().squeeze(0).unwrap()
 }
 
-/// Branches of the trunk behind the own prompts of `count` continuations.
+/// Branches of the trunk after the own prompts of `count` continuations.
 fn branches(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> Vec<Branch> {
     let branches = (0..count).map(|nth| {
         read(engine, cache, shared, nth);
@@ -63,7 +63,7 @@ fn branches(engine: &Engine, cache: &mut Cache, shared: usize, count: usize) -> 
     branches
 }
 
-/// The next tokens of branches of one trunk, f32 (branches, vocab).
+/// Decodes one token per branch of one trunk; f32 (branches, vocab).
 fn step(
     engine: &Engine,
     cache: &Cache,
@@ -77,12 +77,12 @@ fn step(
     engine.decoder().logits(&hidden, Phase::Decode)
 }
 
-/// Generates three continuations of the trunk together.
+/// A session for three continuations of the trunk.
 fn together(engine: &Engine, shared: usize) -> Session {
     session(engine, shared + 400, (OWN.len(), 500))
 }
 
-/// The trunk, and a continuation of it for each of `tasks`.
+/// The trunk, and one continuation of it per task.
 fn request(shared: usize, tasks: impl IntoIterator<Item = Task>) -> Request {
     let branch =
         |(nth, task)| engine::Branch { tokens: own(nth), tasks: vec![task], ..engine::Branch::default() };
@@ -90,7 +90,7 @@ fn request(shared: usize, tasks: impl IntoIterator<Item = Task>) -> Request {
     Request { prefix: tokens(0, shared).into(), branches, ..Request::default() }
 }
 
-/// What came of each; `on_event` hears of events before the last one of each.
+/// Results; `on_event` gets all non-final events.
 fn said(
     session: &mut Session,
     request: Request,
@@ -100,7 +100,7 @@ fn said(
     answered.into_iter().flatten().map(|answer| answer.map(|measured| measured.generated)).collect()
 }
 
-/// [`said`], the tokens of answers that all end by themselves.
+/// [`said`], with the tokens of answers that all end by themselves.
 fn tokens_said(session: &mut Session, request: Request) -> Vec<Vec<u32>> {
     said(session, request, &mut |_, _| true).into_iter().map(|said| said.unwrap().tokens).collect()
 }
@@ -114,7 +114,7 @@ fn branches_say_what_each_says_alone_bit_for_bit_for_every_architecture() {
     for (name, formats) in in_formats(TINY.into_iter().chain(GGUF)) {
         let engine = model(name, formats);
         let name = &format!("{name} in {formats:?}");
-        // No whole part of the keys is shared; one, and the beginning of another; two and nothing else.
+        // No whole key block is shared; one and part of another; exactly two.
         for &shared in few_or_all(&[300][..], &[40, 300, 512]) {
             let mut cache = trunk(&engine, shared);
             let alone: Vec<(Vec<u32>, Vec<f32>)> = (0..OWN.len())
@@ -202,7 +202,7 @@ fn a_branch_whose_output_is_no_number_fails_alone_and_a_stop_ends_all() {
     let whole = tokens_said(&mut together(&sound, 300), request(300, [NEW; 3].map(|n| answering(n, &[]))));
     let broken = (100..200).find(|token| whole.iter().all(|said| !said.contains(token))).unwrap();
 
-    // Whoever reads a token that the others never say gets no number.
+    // A branch that reads a token with NaN weights gets NaN; the others do not.
     let dir = tempfile::tempdir().unwrap();
     let mut model = Llama::fixture(TINY[0]);
     let name = "model.embed_tokens.weight";
@@ -245,7 +245,7 @@ fn a_stop_keeps_the_branches_that_have_ended_by_themselves() {
     let mut session = together(&engine, 300);
     let request = || request(300, [NEW, 2, NEW].map(|n| answering(n, &[])));
     let alone = said(&mut session, request(), &mut |_, _| true);
-    // Asked to stop as soon as one has ended.
+    // Cancelled as soon as one has ended.
     let mut found: Vec<Option<Result<Generated, RequestError>>> = vec![None, None, None];
     session.run(request(), &mut |nth, _, event| match event {
         Event::Done(measured) => {

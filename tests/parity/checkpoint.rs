@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 
 use super::fixture;
 
-/// A config.json and tensors by Hugging Face's names, all f32.
+/// config.json and f32 tensors by Hugging Face's names.
 #[derive(Clone)]
 pub struct Llama {
     pub config: Json,
@@ -45,7 +45,7 @@ impl Llama {
         }
     }
 
-    /// Random weights from a fixed seed: 2 layers, 4 heads on 2, of a width that all block types of 32 or 256 divide.
+    /// Random weights from a fixed seed: 2 layers, 4 heads on 2 KV heads; block sizes 32 and 256 divide the width.
     pub fn random(hidden: usize, tied: bool, biases: bool) -> Self {
         let (heads, kv_heads, vocab, intermediate) = (4, 2, 120, hidden * 2);
         let head_dim = hidden / heads;
@@ -128,7 +128,7 @@ impl Llama {
         folder.to_owned()
     }
 
-    /// The metadata that llama.cpp's converter writes of the config.
+    /// GGUF metadata as llama.cpp's converter writes it.
     pub fn metadata(&self) -> Vec<(&'static str, Value)> {
         let count = |field| Value::U32(self.number(field) as u32);
         let theta = self.config["rope_parameters"]["rope_theta"].as_f64();
@@ -153,8 +153,8 @@ impl Llama {
         ]
     }
 
-    /// The tensors by llama.cpp's names, with the two halves of every query and key head interleaved, the llama3 scaling as
-    /// divisors, and every matrix as `dtype`.
+    /// Tensors by llama.cpp's names, with the halves of every query and key head interleaved, the llama3 scaling as divisors, and every
+    /// matrix as `dtype`.
     pub fn gguf_tensors(&self, dtype: GgmlDType) -> Vec<(String, QTensor)> {
         let mut out: Vec<(String, QTensor)> = self
             .tensors

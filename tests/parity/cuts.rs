@@ -1,5 +1,4 @@
-//! A prompt has the same bits however it is cut into chunks, and whatever cache it is read into: the server reads prompts in other
-//! pieces than the runner, and shares other parts of them.
+//! A prompt's bits do not depend on its chunks or its cache: the server chunks and shares prompts differently from the runner.
 
 use palimpsest_core::attention::NoObserver;
 use palimpsest_core::engine::Engine;
@@ -7,16 +6,16 @@ use palimpsest_core::model::Cache;
 
 use super::{TINY, decode, engine, fixture, numbers};
 
-/// Files whose weights are quantised, and of which experts and states there are none among the others.
+/// Quantised files; the others cover experts and states.
 const GGUF: [&str; 4] = ["gguf-llama", "gguf-gemma3", "gguf-gpt-oss-mxfp4", "gguf-qwen35-text"];
-/// Longer than a chunk of the runner, than any window, and than what attention cuts keys at.
+/// Longer than a runner's chunk, any window, and attention's key blocks.
 const TOKENS: usize = 1290;
 
 fn tokens() -> Vec<u32> {
     (0..TOKENS).map(|i| 3 + (i * 7919 % 61) as u32).collect()
 }
 
-/// The logits of the last three positions, and those of tokens that are read one by one after them.
+/// Logits of the last three positions, and of tokens decoded after them.
 fn outcome(engine: &Engine, cache: &mut Cache, rest: &[u32]) -> (Vec<f32>, Vec<f32>) {
     let logits = engine.prefill(cache, rest, 3, &mut NoObserver, &mut |_| true).unwrap();
     (numbers(&logits), decode(engine, cache, &[5, 17, 9]))
@@ -47,7 +46,7 @@ fn bits_do_not_depend_on_where_a_prompt_is_cut_or_on_the_size_of_the_cache() {
             let rest = &tokens[cache.len()..];
             assert_eq!(outcome(&engine, &mut cache, rest), whole, "{name}, capacity {capacity}");
         }
-        // From a mark in the middle, in a cache that was forked there, and in one that was enlarged.
+        // From a mark in the middle, in a cache forked there, and in an enlarged one.
         let mut trunk = decoder.cache(700).unwrap();
         engine.fill_cache(&mut trunk, &tokens[..640], &mut NoObserver, &mut |_| true).unwrap();
         trunk.mark().unwrap();

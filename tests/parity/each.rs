@@ -1,4 +1,4 @@
-//! The rows of generated tokens: those of transformers, those of a second pass, and the same together as alone.
+//! Rows of generated tokens: equal to transformers', to a second pass, and together equal to alone.
 
 use candle_core::Device;
 use palimpsest::selftest::rule::Numbers;
@@ -10,10 +10,10 @@ use palimpsest_core::span::Span;
 use super::reference::{TokensFile, assert_f32};
 use super::{TINY, answering, apart, engine, fixture, greedy, numbers, session};
 
-/// What is promised between the decode kernels' own sums and those of a second pass.
+/// Tolerance between the decode kernels' sums and those of a second pass.
 const PASSES: f32 = 1e-5;
 
-/// Rows of every sort, for spans of a prompt.
+/// Rows of every kind, for spans of a prompt.
 fn observe(keys: Vec<Span>, tokens: usize) -> Observe {
     let rows = Rows::named(&["new", "answer", "query", "each", "last"], &keys, tokens).unwrap();
     Observe { rows, keys, ..Observe::default() }
@@ -23,7 +23,7 @@ fn measurement(engine: &Engine, keys: Vec<Span>, tokens: usize) -> Measurement {
     Measurement::new(&observe(keys, tokens), tokens, 0, engine).unwrap()
 }
 
-/// The reference's numbers.
+/// The reference.
 fn expected(name: &str) -> (Vec<u32>, Numbers) {
     let path = fixture("each").join(format!("{name}.safetensors"));
     let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
@@ -32,7 +32,7 @@ fn expected(name: &str) -> (Vec<u32>, Numbers) {
     (tensors["generated"].to_vec1().unwrap(), found)
 }
 
-/// What the generated tokens pay, one by one.
+/// Masses of the generated tokens, one by one.
 fn each(masses: &Masses) -> Numbers {
     let each = masses.each.as_ref().unwrap();
     let mut found = Numbers::from([("mass", each.mass.iter().copied().collect())]);
@@ -46,7 +46,7 @@ fn each(masses: &Masses) -> Numbers {
     found
 }
 
-/// Reads a prompt behind what the cache holds and answers it in at most so many tokens, up to one that ends it.
+/// Prefills a prompt after the cached tokens and generates up to `n` tokens or an end token.
 fn answer(
     engine: &Engine,
     cache: &mut Cache,
@@ -59,7 +59,7 @@ fn answer(
     engine.decode(cache, &logits, how, measurement, &mut |_| true).unwrap().tokens
 }
 
-/// Reads a prompt and answers it in `n` tokens.
+/// Prefills a prompt and generates `n` tokens.
 fn measured(engine: &Engine, cache: &mut Cache, tokens: &[u32], n: usize) -> (Vec<u32>, Masses) {
     cache.truncate(0).unwrap();
     let mut measurement = measurement(engine, TokensFile::of(TINY[0]).keys(), tokens.len());
@@ -75,7 +75,7 @@ fn what_each_generated_token_pays_is_that_of_transformers_and_of_a_second_pass()
         let (greedy, expected) = expected(name);
         let n = greedy.len();
         let prompt = file.tokens.len();
-        // Spans are the same in all fixtures; a chunk that ends before the last position, and one that ends there.
+        // Spans are the same in all fixtures; one chunk ends before the last position, one at it.
         for chunk in [37, 151] {
             let engine = engine(&fixture(name), chunk);
             let mut cache = engine.decoder().cache(prompt + n).unwrap();
@@ -83,7 +83,7 @@ fn what_each_generated_token_pays_is_that_of_transformers_and_of_a_second_pass()
             assert_eq!(said, greedy, "{name}");
             assert_f32(&format!("{name}, each"), &each(&masses), &expected);
 
-            // 1. The rows beside them: `answer` is the mean, `last` the first.
+            // 1. Other rows: `answer` is the mean, `last` the first.
             let labels: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
             assert_eq!(labels, ["new", "answer", "query", "last"]);
             let of_each = &masses.each.as_ref().unwrap().mass;
@@ -201,14 +201,14 @@ fn branches_record_what_each_records_alone_and_what_transformers_says() {
         let (greedy_tokens, expected) = expected(name);
         let n = greedy_tokens.len();
         let engine = engine(&fixture(name), 64);
-        // The fixture's prompt and two that begin like it, up to the beginning of the question.
+        // The fixture's prompt and two that share it up to the beginning of the question.
         let shared = 139;
         let mut others: Vec<Vec<u32>> = vec![file.tokens.clone()];
         for more in [3, 9] {
             let own = (0..more).map(|i| 3 + (i * 7919 % 61) as u32);
             others.push(file.tokens[..shared].iter().copied().chain(own).collect());
         }
-        // Spans that reach the fixture's end reach the end of the others: sums over keys have the same parts in all three.
+        // Spans that reach the fixture's end reach the end of the others, so that all three sum over keys in the same parts.
         let spans = |tokens: usize| -> Vec<Span> {
             let own = |span: Span| match span.end > shared {
                 true => Span::new(span.label, span.start..tokens),

@@ -1,4 +1,4 @@
-//! The facade's few types give what the engine below them gives.
+//! The facade's types give the engine's results.
 
 use palimpsest_core::attention::MassObserver;
 use palimpsest_core::text::{Message, MessageRole};

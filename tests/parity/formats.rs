@@ -1,4 +1,4 @@
-//! Fewer bits on the CPU: products of bf16 numbers, and caches in bf16 and f16.
+//! Lower precision on the CPU: bf16 products, and caches in bf16 and f16.
 
 use candle_core::DType;
 use palimpsest::selftest::rule::{self, Numbers, root_mean_square};
@@ -7,9 +7,9 @@ use palimpsest_core::model::{FeedForwardSpec, cache_bytes};
 use super::reference::{TokensFile, expected, of_real, sound_positions, traced};
 use super::{FORMATS, TINY, engine, engine_of, fixture, in_formats, numbers, prefill};
 
-/// The root mean square of our differences from f32 over that of transformers' own, both in bf16.
+/// Bound on our RMS difference from f32 over transformers' own, both in bf16.
 const OVER: f64 = 1.25;
-/// Masses of a model whose cache alone is bf16, relative to their size in f32 where they are not tiny.
+/// Masses with only the cache in bf16, relative to f32 where not tiny.
 const MASSES: f64 = 2e-3;
 
 fn has_experts(name: &str) -> bool {
@@ -24,7 +24,7 @@ fn products_of_bf16_numbers_are_no_further_from_f32_than_transformers_in_bf16_is
         let (exact, theirs) = (expected(name, ""), expected(name, "_bf16"));
         let (ours, _) = traced(&engine_of(&fixture(name), 37, (DType::BF16, None)), &file);
         if has_experts(name) {
-            // A rounding error can send a token to another expert.
+            // A rounding error can route a token to another expert.
             let sound = sound_positions(&ours["logits"], &exact["logits"], 16);
             assert!(sound >= 15, "{name}: {sound} of 16 positions");
             continue;
@@ -37,7 +37,7 @@ fn products_of_bf16_numbers_are_no_further_from_f32_than_transformers_in_bf16_is
     }
 }
 
-/// The differences of masses from `exact` ones, relative to their root mean square.
+/// Differences from `exact` masses, relative to their RMS.
 fn relative(found: &Numbers, exact: &Numbers) -> f64 {
     let zeros = vec![0.0; exact["mass"].len()];
     root_mean_square(&found["mass"], &exact["mass"]) / root_mean_square(&exact["mass"], &zeros)
@@ -68,7 +68,7 @@ fn a_prompt_gives_the_same_bits_in_chunks_of_any_length_in_every_format() {
             let (logits, _) = prefill(&engine_of(&fixture(name), chunk, formats), &tokens, 12);
             logits.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
-        // Linear-attention layers sum their states in the order of the chunks.
+        // Linear-attention layers sum their states in chunk order.
         let delta =
             engine(&fixture(name), 64).decoder().spec().layers.iter().any(|l| l.delta_net().is_some());
         if !delta {
@@ -113,7 +113,7 @@ fn quantised_weights_are_multiplied_in_bf16_where_the_model_is() {
     }
 }
 
-/// The files of the real models by the names of their references, fetched if need be; none where they are left out.
+/// Files of the real models by reference name, fetched if needed; empty if skipped.
 fn real() -> Vec<(&'static str, std::path::PathBuf)> {
     if crate::left_out::unless_all("SmolLM2-135M and Gemma 3 270M in fewer bits") {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! GGUF files give the numbers of the safetensors that they were converted from.
+//! GGUF files match the safetensors they were converted from.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ use super::{LLAMA, apart, decode, engine, engine_in, fixture, greedy, prefill};
 
 /// Between two files with the same weights.
 const SAME: f32 = 1e-4;
-/// Between products with quantised and with dequantised weights, both of f32 activations.
+/// Between products with quantised and with dequantised weights, both with f32 activations.
 const DECODE: f32 = 1e-3;
 
 fn tokens() -> Vec<u32> {
     (0..60u32).map(|i| (i * 37 + i * i * 11 + 5) % 120).collect()
 }
 
-/// The files that llama.cpp's converter wrote of tiny checkpoints, each with the fixture whose numbers it must give: its own,
-/// where the converter cannot express the checkpoint of that name.
+/// Files written by llama.cpp's converter from tiny checkpoints, each with its reference fixture: its own, or another if the converter
+/// cannot express it.
 fn converted() -> Vec<(PathBuf, String)> {
     let mut found: Vec<(PathBuf, String)> = std::fs::read_dir(fixture(""))
         .unwrap()

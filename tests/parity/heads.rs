@@ -1,4 +1,4 @@
-//! Scores of heads, against their definitions on the weights of single keys.
+//! Head scores against their definitions on single-key weights.
 
 use ndarray::Array2;
 use palimpsest::heads::score::{Answering, NeedleScores, Planted, read};
@@ -7,7 +7,7 @@ use palimpsest_core::engine::Engine;
 
 use super::{engine, fixture, session};
 
-/// By softmax layer, head and row the weight of each key, of all that a row sees.
+/// Weight of each visible key, by softmax layer, head and row.
 fn weights(engine: &Engine, tokens: &[u32], rows: Vec<usize>) -> Vec<Vec<Vec<Vec<f32>>>> {
     let mut cache = engine.decoder().cache(tokens.len()).unwrap();
     let mut all = TopKeys::new(tokens.len(), rows);
@@ -30,7 +30,7 @@ fn weights(engine: &Engine, tokens: &[u32], rows: Vec<usize>) -> Vec<Vec<Vec<Vec
 #[test]
 fn scores_are_what_the_weights_of_single_keys_give_by_definition() {
     let mut some_copied = 0;
-    // Everything seen, windows, sinks with windows, linear layers beside softmax ones.
+    // Full attention, windows, sinks with windows, linear layers beside softmax ones.
     for name in ["llama-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
         let engine = engine(&fixture(name), 48);
         let tokens: Vec<u32> = (0..150u32).map(|i| (i * i * 7 + i * 13 + 5) % 251).collect();
@@ -38,7 +38,7 @@ fn scores_are_what_the_weights_of_single_keys_give_by_definition() {
         let planted = Planted {
             query: 130..142,
             gold: 90..125,
-            // All of the history, so that something a random model says is in it.
+            // The whole history, so that it contains some of a random model's output.
             answer: 0..130,
             null_tokens: [history, &null].concat(),
             null_query: 131..134,

@@ -1,7 +1,7 @@
-//! A model whose answers are known by construction: two layers that copy what followed the last token before.
+//! A model whose answers are known by construction: two layers form an induction head.
 //!
-//! Its first layer's head looks at the token before and writes which it was; the second's looks for positions whose token
-//! before is the one at hand, and copies theirs. So after `a b ... a` comes `b`, and only for the sake of where `b` stands.
+//! The first layer's head attends to the previous token and writes it; the second's attends to positions whose previous token equals the
+//! current one, and copies theirs. So `b` follows `a b ... a`, and only because of the position of `b`.
 
 use std::collections::HashMap;
 
@@ -16,16 +16,16 @@ use super::checkpoint::Llama;
 use super::{engine, session};
 
 pub const VOCAB: usize = 32;
-/// The residual stream: the token, the one before it, one that is always on, what is said next.
+/// Residual stream: the token, the previous one, a constant, the next token.
 const BEFORE: usize = VOCAB;
 const ON: usize = 2 * VOCAB;
 pub const SAID: usize = ON + 16;
 pub const HIDDEN: usize = SAID + VOCAB;
-/// One head of 32 pairs of dimensions, which turn together: pair i is (i, 32 + i). The first turn fast, the last 16 hardly.
+/// One head of 32 rotary pairs (i, 32 + i). The first rotate fast, the last 16 hardly.
 pub const D: usize = 64;
 const THETA: f64 = 1e9;
 
-/// A matrix of these entries, (row, column, value).
+/// A matrix with these entries, (row, column, value).
 pub fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Tensor {
     let mut values = vec![0f32; rows * columns];
     for (row, column, value) in entries {
@@ -34,7 +34,7 @@ pub fn matrix(rows: usize, columns: usize, entries: impl IntoIterator<Item = (us
     Tensor::from_vec(values, (rows, columns), &Device::Cpu).unwrap()
 }
 
-/// The slow dimension that stands for a token.
+/// The slow dimension of a token.
 pub fn slow(token: usize) -> usize {
     if token < 16 { 16 + token } else { 32 + token }
 }
@@ -43,7 +43,7 @@ pub fn induction() -> Llama {
     model(layers().into())
 }
 
-/// The same with a third layer, which looks as the second does and copies what was said there: a position's own copy is taken on.
+/// Same with a third layer, which attends like the second and copies its output: the position's own copy is passed on.
 fn relay() -> Llama {
     let [first, second] = layers();
     let [query, key, ..] = &second;
@@ -90,7 +90,7 @@ fn model(layers: Vec<[Tensor; 4]>) -> Llama {
 }
 
 fn layers() -> [[Tensor; 4]; 2] {
-    // A query at any place, turned back by one step: it fits the key of the place before best.
+    // A query rotated back by one step best matches the key of the previous position.
     let angle = |pair: usize| THETA.powf(-2.0 * pair as f64 / D as f64);
     let query = (0..32).flat_map(|i| [(i, ON, 3.0 * angle(i).cos()), (32 + i, ON, -3.0 * angle(i).sin())]);
     let key = (0..32).map(|i| (i, ON, 3.0));
@@ -112,14 +112,14 @@ fn layers() -> [[Tensor; 4]; 2] {
     ]
 }
 
-/// Sessions of three tokens each, all different, between a first token and a question that ends with the beginning of the third.
+/// Sessions of three distinct tokens each, after a first token and before a question that ends with the beginning of the third.
 const PROMPT: [u32; 19] = [0, 5, 6, 7, 8, 9, 10, 13, 14, 15, 21, 22, 23, 25, 26, 27, 30, 31, 13];
 const SESSIONS: [std::ops::Range<usize>; 5] = [1..4, 4..7, 7..10, 10..13, 13..16];
 const QUESTION: usize = 16;
 const SOURCE: usize = 2;
 const ANSWER: [u32; 2] = [14, 15];
 
-/// The mean log-probability of the answer behind so many tokens of a thought, and what hiding each session changes of it.
+/// Mean log-probability of the answer after `thought` thought tokens, and the effect of hiding each session.
 fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usize) -> (f64, Vec<Effect>) {
     let mut session = session(engine, 64, (1, 0));
     let history = History { tokens: PROMPT[..QUESTION].into(), rest: &PROMPT[QUESTION..] };
@@ -155,7 +155,7 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
     assert!(log_p > -0.01, "the copy is certain: {log_p}");
     for (nth, effect) in all.iter().enumerate() {
         if nth == SOURCE {
-            // One sign: the answer needs it.
+            // A positive sign: the answer needs it.
             assert!(effect.log_p_drop > 3.0 && effect.kl > 3.0 && effect.kl_answer > 3.0, "{effect:?}");
             assert!(effect.changed && effect.thought.is_none());
         } else {
@@ -166,7 +166,7 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
             assert!(!effect.changed);
         }
     }
-    // The head that copies is in the second layer; the first one's of the question look at the question.
+    // The head that copies is in the second layer; in the first the question attends to itself.
     let (_, first) = effects(&engine, 0..1);
     assert!(first.iter().all(|effect| effect.log_p_drop.abs() < 1e-3 && !effect.changed), "{first:?}");
     let (_, second) = effects(&engine, 1..2);
@@ -174,7 +174,7 @@ fn blocking_the_source_kills_the_copy_and_blocking_any_other_session_does_nothin
     assert!(second.iter().enumerate().all(|(nth, effect)| effect.changed == (nth == SOURCE)));
 }
 
-/// The effects of hiding a session of a prompt from the question on, then from all later rows as well, then from each later session.
+/// Effects of hiding a session from the question on, then from all later rows, then from each later session.
 fn carried(folder: &std::path::Path, prompt: &[u32], hidden: usize, answer: &[u32]) -> Vec<f64> {
     let engine = engine(folder, 64);
     let mut session = session(&engine, 64, (1, 0));
@@ -209,7 +209,7 @@ fn a_copy_from_its_source_has_no_carrier_and_a_copy_of_a_later_copy_has_that_one
     assert!(*direct > 3.0 && others.len() == 3, "{effects:?}");
     assert!(others.iter().all(|other| (other - direct).abs() < 1e-3), "nothing is left: {effects:?}");
 
-    // The second session says that 14 follows 13; the fourth has a 13 behind a 20, and so holds 14 there; the question ends with 20.
+    // The second session says that 14 follows 13; the fourth has 13 after 20, and so holds 14 there; the question ends with 20.
     let dir = tempfile::tempdir().unwrap();
     relay().write_folder(dir.path());
     let prompt = [0, 5, 6, 7, 13, 14, 15, 8, 9, 10, 20, 13, 11, 21, 22, 23, 30, 31, 20];
@@ -250,7 +250,7 @@ fn the_head_that_copies_is_the_retrieval_head_and_the_one_that_the_question_look
         tokens: PROMPT.to_vec(),
         query: QUESTION..PROMPT.len(),
         gold: SESSIONS[SOURCE].clone(),
-        // What follows the session's first token, with which the question ends.
+        // The tokens after the session's first one, with which the question ends.
         answer: SESSIONS[SOURCE].start + 1..SESSIONS[SOURCE].end,
         null_tokens: [&PROMPT[..QUESTION], &[30, 31]].concat(),
         null_query: QUESTION..QUESTION + 2,
@@ -260,7 +260,7 @@ fn the_head_that_copies_is_the_retrieval_head_and_the_one_that_the_question_look
     let found = read(&mut session, &planted, answering, &mut |_| true).unwrap();
     assert_eq!((found.layers, found.generated, found.recall), (vec![0, 1], ANSWER.to_vec(), 1.0));
     assert_eq!(found.copied, ndarray::array![[0.0], [1.0]]);
-    // One row of three looks at the session with all its weight, the others at everything alike, as both of the null question do.
+    // One row of three puts all its weight on the session, the others are uniform, as are both of the null question.
     let alike = |rows: &[f64]| rows.iter().map(|keys| 3.0 / keys).sum::<f64>();
     let expected = (alike(&[17.0, 18.0]) + 1.0) / 3.0 - alike(&[17.0, 18.0]) / 2.0;
     assert!((found.qr[[1, 0]] - expected).abs() < 0.01, "{} is not {expected}", found.qr);

@@ -1,4 +1,4 @@
-//! Paths that are blocked: what is left is what transformers gives with those keys masked.
+//! Blocked paths match transformers with those keys masked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn read(path: &Path) -> Tensors {
     candle_core::safetensors::load(path, &Device::Cpu).unwrap()
 }
 
-/// A checkpoint's reference with blocked paths, and the tokens file that asks for it.
+/// A checkpoint's reference with blocked paths, and its tokens file.
 fn reference(name: &str) -> (Tensors, Json) {
     let path = fixture("knockout").join(format!("{name}.safetensors"));
     let bytes = std::fs::read(&path).unwrap();
@@ -33,12 +33,12 @@ fn reference(name: &str) -> (Tensors, Json) {
     (read(&path), file)
 }
 
-/// What `palimpsest trace` makes of a tokens file.
+/// Output of `palimpsest trace` for a tokens file.
 fn traced(name: &str, file: &Json) -> Tensors {
     generating(name, file, 0)
 }
 
-/// The same with `--generate`.
+/// Same with `--generate`.
 fn generating(name: &str, file: &Json, tokens: usize) -> Tensors {
     let generate = tokens.to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn logits_masses_and_largest_keys_are_those_of_transformers_with_the_keys_masked
         let k = file["top_keys"].as_u64().unwrap() as usize;
         let mut told_apart = 0;
         for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-            // Keys of the same weight, but for rounding, may change places; the last one's rival is not known.
+            // Keys of equal weight up to rounding may swap; the last one's rival is unknown.
             let alike = |j: usize| (weights[i] - weights[j]).abs() < 1e-5;
             let (first, last) = (i % k == 0, i % k + 1 == k);
             if !last && (first || !alike(i - 1)) && !alike(i + 1) {
@@ -92,7 +92,7 @@ fn logits_masses_and_largest_keys_are_those_of_transformers_with_the_keys_masked
 fn another_layer_other_rows_other_keys_and_no_knockout_at_all_give_other_numbers() {
     for name in TINY {
         let (expected, mut file) = reference(name);
-        // Behind `new`, and within every window of the query.
+        // After `new`, and within every window of the query.
         file["spans"]["other"] = json!([120, 130]);
         let softmax = |layer: u64| {
             let spec = engine(&fixture(name), 64).decoder().spec().clone();
@@ -143,12 +143,12 @@ fn what_cannot_be_blocked_is_refused_before_the_weights_are_read() {
     assert!(err.contains("1..9") && err.contains("0..3"), "{err}");
     let err = refused("llama-tiny", json!([{"rows": "all", "keys": "all"}]));
     assert!(err.contains("row 0") && err.contains("layer 0"), "{err}");
-    // A window of 23 lets the first row of `new` see nothing before its neighbour.
+    // With a window of 23 the first row of `new` sees only its neighbour.
     let err = refused("gemma3-tiny", json!([{"rows": "query", "keys": "tail"}]));
     assert!(err.contains("row 139") && err.contains("window"), "{err}");
     let err = refused("qwen35-text-tiny", json!([{"rows": "query", "keys": "old"}]));
     assert!(err.contains("layer 0") && err.contains("linear") && err.contains("@2..3"), "{err}");
-    // Neither later keys, nor keys outside a window.
+    // Neither later keys nor keys outside a window.
     let err = refused("llama-tiny", json!([{"rows": "old", "keys": "query"}]));
     assert!(err.contains("`old->query` blocks nothing") && !err.contains("window"), "{err}");
     let err = refused("gemma3-tiny", json!([{"rows": "query", "keys": "old", "layers": [0, 2]}]));
@@ -160,7 +160,7 @@ fn what_cannot_be_blocked_is_refused_before_the_weights_are_read() {
     assert!(err.contains("heads"), "{err}");
 }
 
-/// The last layer that keeps all keys, and its place among the softmax layers.
+/// The last full-attention layer, and its index among the softmax layers.
 fn whole_layer(name: &str) -> (usize, usize) {
     let kinds = engine(&fixture(name), 64).decoder().spec().layer_kinds();
     let at = kinds.iter().rposition(|kind| matches!(kind, LayerKind::Softmax { window: None, .. })).unwrap();
@@ -191,10 +191,10 @@ fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_th
             let (named, each) = (of(&found["mass"]), of(&found["mass_each"]));
             (generated, named, each, found)
         };
-        // 1. Rows up to the prompt's end: every generated token is kept from it, as the rows named are.
+        // 1. Rows up to the prompt's end: blocked for every generated token, like the named rows.
         let (generated, named, each, found) = run("query", false);
         assert_eq!((named.as_slice(), each.as_slice()), (&[0.0; 2][..], &[0.0; NEW][..]), "{name}");
-        // 2. `only`: the first generated token, which the prompt's last position predicts, and none after it.
+        // 2. `only`: blocked for the first generated token, predicted by the prompt's last position, and no later one.
         let (_, named, each, _) = run("query", true);
         assert!(named[0] == 0.0 && each[0] == 0.0, "{name}: {named:?} {each:?}");
         assert!(each[1..].iter().all(|mass| *mass > 0.0), "{name}: {each:?}");
@@ -224,7 +224,7 @@ fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_th
     }
 }
 
-/// `old` hidden from everything from token `from` on, at the last softmax layer.
+/// `keys` hidden from all tokens from `from` on, at the last softmax layer.
 fn hidden(engine: &Engine, from: usize, keys: std::ops::Range<usize>) -> LayerHoles {
     let kinds = engine.decoder().spec().layer_kinds();
     let at = engine.decoder().spec().layers.iter().rposition(|layer| layer.attention().is_some()).unwrap();
@@ -235,8 +235,7 @@ fn tokens(from: usize, l: usize) -> Vec<u32> {
     (from..from + l).map(|i| 3 + (i * 7919 % 61) as u32).collect()
 }
 
-/// Reads `own` behind what the cache holds and says the likeliest `n` tokens after it, one by one, with keys hidden from all of
-/// these.
+/// Prefills `own` after the cached tokens and decodes `n` greedy tokens, with keys hidden from all of them.
 fn continued(engine: &Engine, cache: &mut Cache, own: &[u32], holes: &LayerHoles, n: usize) -> Vec<u32> {
     let mut nothing = NoObserver;
     let mut pass = Pass::from(&mut nothing).hiding(holes);
@@ -260,7 +259,7 @@ fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_w
         let engine = engine(&fixture(name), 64);
         let shared = tokens(0, SHARED);
         let own: Vec<Vec<u32>> = vec![tokens(1000, 9), tokens(2000, 1), tokens(3000, 30)];
-        // Different ones for each, and one without.
+        // Different holes for each, and one without.
         let holes =
             [hidden(&engine, SHARED, 5..290), LayerHoles::default(), hidden(&engine, SHARED + 3, 280..299)];
         let mut cache = engine.decoder().cache(SHARED + 400).unwrap();
@@ -285,7 +284,7 @@ fn generated_tokens_alone_and_in_a_batch_are_blocked_as_a_whole_pass_over_them_w
         for (nth, measured) in together.into_iter().flatten().enumerate() {
             assert_eq!(measured.unwrap().generated.tokens, alone[nth], "{name}, branch {nth}");
         }
-        // 2. What is hidden from one is not hidden from the next: the plain branch again, after a blocked one.
+        // 2. Holes do not leak into the next branch: the plain branch again, after a blocked one.
         said(0);
         assert_eq!(said(1), alone[1], "{name}");
         // 3. One pass over all of it gives the logits of the same steps.
@@ -323,7 +322,7 @@ fn the_device_kernel_blocks_the_same_in_half_precision() {
     assert!(apart(&plain, &expected) > 0.1, "{:e}", apart(&plain, &expected));
 }
 
-/// Keys 20 to 59 hidden from some rows inside a prefix, and from all behind it.
+/// Keys 20 to 59 hidden from some rows inside a prefix, and from everything after it.
 fn hidden_inside(engine: &Engine, rows: std::ops::Range<usize>, prefix: usize) -> LayerHoles {
     let kinds = engine.decoder().spec().layer_kinds();
     let holes = [rows, prefix..usize::MAX].map(|rows| Hole { rows, keys: 20..60 });
@@ -364,7 +363,7 @@ fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_agai
         let [early, late] = [100..160, 200..240].map(|rows| hidden_inside(&engine, rows, SHARED));
         let before = read(&plain).0;
         let (mut changed, mut apart_alone) = (Vec::new(), Vec::new());
-        // The plain readings in between find the cache as if nothing had been hidden.
+        // The plain passes in between find an unmodified cache.
         for holes in [&late, &early, &plain, &late] {
             let (found, tokens) = read(holes);
             for (found, question) in found.iter().zip(&questions) {
@@ -377,14 +376,14 @@ fn readings_that_hide_keys_from_rows_inside_their_prefix_share_what_is_read_agai
                 assert!(off < 1e-4, "{name}: off by {off:e}");
                 apart_alone.push(numbers(&alone));
             }
-            // What both questions see of the prefix is read once.
+            // The part of the prefix visible to both questions is read once.
             let tails = 20 + 30 + 2 * 2;
             assert!(tokens >= tails && tokens < 2 * SHARED + tails, "{name}: {tokens} tokens");
             changed.push(found);
         }
         assert_eq!(changed[2], before, "{name}");
         assert_eq!(changed[0], changed[3], "{name}");
-        // Other rows make a difference exactly where they do in passes of their own: windows may see neither.
+        // Other rows matter exactly where they do in separate passes: windows may see neither.
         let alone = apart(&apart_alone[0], &apart_alone[questions.len()]);
         let together = apart(&changed[0][0], &changed[1][0]);
         assert_eq!(together > 1e-3, alone > 1e-3, "{name}: {together} together, {alone} alone");
@@ -401,9 +400,9 @@ fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_w
     const SHARED: usize = 300;
     const KEEP: usize = 40;
     for (name, formats) in in_formats(TINY) {
-        // Three readings of 50 tokens at once.
+        // Three prefills of 50 tokens at once.
         let engine = engine_of(&fixture(name), 160, formats);
-        // A rounding error can send a token to another expert.
+        // A rounding error can route a token to another expert.
         let experts = |layer: &LayerSpec| matches!(layer.feed_forward, FeedForwardSpec::Experts(_));
         if formats != FORMATS[0] && engine.decoder().spec().layers.iter().any(experts) {
             continue;
@@ -450,8 +449,8 @@ fn readings_at_once_are_what_each_would_be_by_itself_and_leave_the_cache_as_it_w
             let pass = Pass::from(&mut nothing).hiding(holes);
             let alone = engine.prefill(&mut cache, &own, KEEP, pass, &mut |_| true).unwrap();
             let off = apart(&found[nth], &numbers(&alone));
-            // The last bit of a sum may round a number to another of fewer bits, and a weight is rounded relative to the greatest of
-            // the keys that are walked over together.
+            // The last bit of a sum may change the rounding to a shorter format, and a weight is rounded relative to the largest of the
+            // keys in the same block.
             let within = match formats {
                 (DType::F32, None) => 1e-4,
                 (DType::F32, Some(_)) => 5e-2,

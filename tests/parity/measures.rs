@@ -1,4 +1,4 @@
-//! What attention carries: lengths against transformers, and logits taken apart against the logits themselves.
+//! Norms against transformers, and logit attributions against the logits.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn tokens_of(name: &str) -> Json {
     serde_json::from_slice(&std::fs::read(fixture(name).join("tokens.json")).unwrap()).unwrap()
 }
 
-/// What `palimpsest trace` makes of a tokens file, with its metadata.
+/// Output and metadata of `palimpsest trace` for a tokens file.
 fn traced(folder: &Path, file: &Json) -> (Tensors, HashMap<String, String>) {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
@@ -37,7 +37,7 @@ fn traced(folder: &Path, file: &Json) -> (Tensors, HashMap<String, String>) {
     (read(&out), metadata(&out))
 }
 
-/// The greatest difference, of values over 1e-3 as a part of the value.
+/// Maximum difference, relative for values above 1e-3.
 fn off(found: &Tensor, expected: &Tensor) -> f32 {
     assert_eq!(found.dims(), expected.dims());
     let pairs = numbers(found).into_iter().zip(numbers(expected));
@@ -63,7 +63,7 @@ fn lengths_are_those_of_transformers_plain_and_with_a_path_blocked() {
                 assert!(off < 1e-4, "{name}: {key}{suffix} off by {off:e}");
             }
         }
-        // The reference tells heads and layers apart.
+        // The reference distinguishes heads and layers.
         let plain = &expected["value_norm"];
         let (layers, heads) = (plain.dim(0).unwrap(), plain.dim(1).unwrap());
         let other_head =
@@ -78,7 +78,7 @@ fn lengths_are_those_of_transformers_plain_and_with_a_path_blocked() {
     }
 }
 
-/// Spans of a tokens file without common tokens, and what asks for targets.
+/// Disjoint spans of a tokens file, with the option for targets.
 fn with_targets(name: &str, targets: Json) -> (Json, usize) {
     let mut file = tokens_of(name);
     let n = file["tokens"].as_array().unwrap().len();
@@ -124,7 +124,7 @@ fn what_a_logit_is_made_of_adds_up_to_it_in_every_architecture() {
                 parts[0] == "embedding" && parts.iter().any(|part| part == "feed_forward[0]"),
                 "{parts:?}"
             );
-            // Each of the terms matters: without any of them the sum would be off.
+            // Every term matters: without any of them the sum would differ.
             let largest = numbers(&found["attribution"]).into_iter().map(f32::abs).fold(0.0, f32::max);
             assert!(largest > 1e-2, "{name}: heads add nothing");
         }
@@ -143,7 +143,7 @@ fn a_span_that_is_hidden_and_a_head_that_writes_nothing_have_no_part_in_a_logit(
     for name in ["llama-tiny", "gemma3-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
         let n = tokens_of(name)["tokens"].as_array().unwrap().len();
         let (mut file, _) = with_targets(name, json!([{"position": n - 1, "token": 3, "against": 7}]));
-        // `third` ends before the last row; within the window of those that have one.
+        // `third` ends before the last row, within its window.
         file["spans"]["third"] = json!([n - 9, n - 5]);
         let plain = traced(&fixture(name), &file).0;
         file["knockouts"] = json!([{"rows": "query", "keys": "third", "layers": last_softmax(name)}]);
@@ -157,7 +157,7 @@ fn a_span_that_is_hidden_and_a_head_that_writes_nothing_have_no_part_in_a_logit(
         assert!(of_third(&blocked).iter().all(|x| *x == 0.0), "{name}: {:?}", of_third(&blocked));
     }
 
-    // One head of one layer writes nothing any more.
+    // One head of one layer writes nothing.
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(fixture("llama-tiny")).unwrap() {
         let entry = entry.unwrap();

@@ -14,7 +14,7 @@ const OLD: &str = "The market is on Thursday. ";
 const NEW: &str = "From May on the market is on Sunday. ";
 const QUERY: &str = "When is the market in June?";
 
-/// A folder with the files of one test.
+/// Files of one test.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -44,7 +44,7 @@ fn text() -> String {
     format!("{OLD}{NEW}{QUERY}")
 }
 
-/// Traces token ids with these spans and more of the file's fields.
+/// Traces token ids with these spans and additional fields.
 fn by_ids(
     files: &Files,
     model: &Path,
@@ -69,7 +69,7 @@ fn a_text_with_named_spans_gives_the_file_of_its_token_ids_and_tells_the_masses(
     let files = Files::new();
     for name in [TINY[0], "gpt-oss-tiny", "qwen35-text-tiny"] {
         let model = fixture(name);
-        // A file's last line break is not read.
+        // A file's trailing newline is not read.
         let file = files.write("text.txt", &(text() + "\n"));
         let prompt = Model::open(&model).unwrap();
         let named = [("old", OLD), ("new", NEW), ("query", QUERY)];
@@ -82,7 +82,7 @@ fn a_text_with_named_spans_gives_the_file_of_its_token_ids_and_tells_the_masses(
         let args = [&args.concat()[..], &["--top-keys", "3", "--generate", "4"]].concat();
         let (code, said, err) = traced(&model, &files.at("out.safetensors"), &args);
         assert_eq!(code, 0, "{err}");
-        // Spans of a file first, then spans of the command line.
+        // The file's spans first, then those of the command line.
         let spans: Vec<Span> = [0, 2, 1].map(|i| prompt.overlays[i].clone()).to_vec();
         assert_eq!(spans[1].end, prompt.tokens.len());
         let more = json!({"rows": ["query", "last", "answer"], "logits": 2, "top_keys": 3});
@@ -118,7 +118,7 @@ fn a_conversation_has_the_spans_of_its_parts_and_knock_outs_reach_from_their_fir
     run("plain.safetensors", &[]);
     let rows = json!({"rows": ["query", "last"]});
     assert!(by_ids(&files, &model, &prompt.tokens, &spans, &rows, &[]) == files.read("plain.safetensors"));
-    // Blocked: the tensors are those of a pass in which all rows from the query on are.
+    // Blocked: equal to a pass with all rows from the query on blocked.
     let said = run("blocked.safetensors", &["--knockout", "query->old@1..3", "--top-keys", "2"]);
     assert!(said.contains("the largest keys of each head"), "{said}");
     spans.push(Span::new("behind", spans[2].start..n));
@@ -132,7 +132,7 @@ fn a_conversation_has_the_spans_of_its_parts_and_knock_outs_reach_from_their_fir
     let values = |x: &candle_core::Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     assert_eq!(values(&ours["mass"]), values(&of_spans));
     assert_eq!(values(&ours["top_weights"]), values(&ids["top_weights"]));
-    // Nothing named: messages are the spans.
+    // By default messages are the spans.
     let plain = json!([{"role": "user", "content": text()}]);
     let plain = files.write("plain.json", &plain.to_string());
     let (code, said, err) = traced(&model, &files.at("m.safetensors"), &["--messages", shown(&plain)]);
@@ -199,7 +199,7 @@ fn spans_that_are_not_what_they_name_are_refused_with_the_count_and_a_remedy() {
 #[test]
 fn jobs_share_one_model_and_their_beginnings_and_give_the_files_of_single_calls() {
     let files = Files::new();
-    // Long enough that something is shared.
+    // Long enough to share a prefix.
     let long = "It rained all day, and nobody came. ".repeat(12);
     for name in [TINY[0], "gemma3-tiny"] {
         let model = fixture(name);

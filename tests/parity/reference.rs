@@ -1,4 +1,4 @@
-//! The engine against Hugging Face transformers on tiny checkpoints, and against itself in other cuts.
+//! The engine against Hugging Face transformers on tiny checkpoints, and against itself with other chunking.
 
 use candle_core::{DType, Device, Tensor};
 use palimpsest::selftest::rule::{self, Numbers};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::{TINY, apart, decode, engine, engine_in, fixture, greedy, numbers, prefill};
 
-/// What is promised between two cuts of the same prompt; against transformers it is [`rule`].
+/// Tolerance between two chunkings of a prompt; against transformers it is [`rule`].
 const CUTS: f32 = 1e-4;
 
 const CHUNKS: [usize; 5] = [1, 7, 37, 64, 151];
@@ -47,7 +47,7 @@ pub fn reference(name: &str, tensor: &str) -> Tensor {
     candle_core::safetensors::load(path, &Device::Cpu).unwrap().remove(tensor).unwrap()
 }
 
-/// Logits of the last 16 positions, masses, and what else the model has.
+/// Logits of the last 16 positions, masses, and the model's other outputs.
 pub fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
     let mut observer = file.observer();
     let mut cache = engine.decoder().cache(file.tokens.len()).unwrap();
@@ -65,7 +65,7 @@ pub fn traced(engine: &Engine, file: &TokensFile) -> (Numbers, Masses) {
     (found, masses)
 }
 
-/// The reference's numbers, those with `suffix`.
+/// The reference's values with `suffix`.
 pub fn expected(name: &str, suffix: &str) -> Numbers {
     let path = fixture(name).join("reference.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
@@ -85,13 +85,13 @@ fn listed(name: &str, key: &str) -> Vec<usize> {
         .map_or(Vec::new(), |text| serde_json::from_str(text).unwrap())
 }
 
-/// The largest difference of every kind of number.
+/// Maximum difference of each kind.
 pub fn differences(a: &Numbers, b: &Numbers) -> Vec<(&'static str, f32)> {
     assert_eq!(a.keys().collect::<Vec<_>>(), b.keys().collect::<Vec<_>>());
     a.iter().map(|(key, a)| (*key, apart(a, &b[key]))).collect()
 }
 
-/// Fails where numbers in f32 are further from the reference's than [`rule`] allows.
+/// Asserts that f32 values are within [`rule`] of the reference.
 pub fn assert_f32(what: &str, found: &Numbers, expected: &Numbers) {
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
     for compared in rule::in_f32(found, expected) {
@@ -100,18 +100,18 @@ pub fn assert_f32(what: &str, found: &Numbers, expected: &Numbers) {
     }
 }
 
-/// A rounding error can send a token to another expert, in either implementation, and then its logits are others. So with experts
-/// only directions are bounded in half precision: at all but one of `positions` the logits keep this cosine with f32's.
+/// A rounding error can route a token to another expert, in either implementation, which changes its logits. So in half precision, models
+/// with experts are only bounded in direction: at all but one of `positions` the logits have this cosine with f32's.
 const COSINE: f64 = 0.99;
 
-/// The cosine of the angle between two lists; minus infinity where a number is none.
+/// Cosine similarity; minus infinity if a value is NaN.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let cosine = dot(a, b) / (dot(a, a) * dot(b, b)).sqrt();
     if cosine.is_nan() { f64::NEG_INFINITY } else { cosine }
 }
 
-/// The positions whose logits keep [`COSINE`]; none where lengths differ.
+/// Number of positions whose logits keep [`COSINE`]; 0 if lengths differ.
 pub fn sound_positions(found: &[f32], exact: &[f32], positions: usize) -> usize {
     let vocab = exact.len() / positions;
     if found.len() != exact.len() || vocab * positions != exact.len() {
@@ -131,17 +131,17 @@ fn the_direction_of_logits_is_counted_by_position() {
     assert_eq!(sound([x, [2.0, 0.3, 0.0], [0.0, 0.3, 2.0]]), 1);
     assert_eq!(sound([[-1.0, 0.0, 0.0], [f32::NAN, 0.0, 0.0], z]), 1);
     assert_eq!(sound([[0.0; 3]; 3]), 0);
-    // Missing values and other lengths agree nowhere.
+    // Missing values and other lengths never agree.
     assert_eq!((sound_positions(&[], &exact, 3), sound_positions(&[1.0, 0.0, 0.0], &exact, 3)), (0, 0));
 }
 
-/// Fails where a real model's numbers over 512 tokens, of which the reference keeps the logits of some ids, are not those of
-/// transformers. Measured: logits 5.9e-5, masses 1.1e-6.
+/// Asserts that a real model's values over 512 tokens match transformers; the reference keeps the logits of some ids. Measured: logits
+/// 5.9e-5, masses 1.1e-6.
 pub fn assert_real(name: &str, engine: &Engine) {
     assert_f32(name, &of_real(name, engine), &expected(name, ""));
 }
 
-/// A real model's numbers, of which the reference keeps the logits of some ids.
+/// A real model's values; the reference keeps the logits of some ids.
 pub fn of_real(name: &str, engine: &Engine) -> Numbers {
     let file = TokensFile::of(name);
     let (mut found, _) = traced(engine, &file);
@@ -286,7 +286,7 @@ fn windows_and_states_hold_over_far_more_tokens_than_a_window_and_through_rollin
         let (cut, mut cache) = prefill(&engine, &tokens, 400);
         assert!(apart(&cut, &whole) < 4.0 * CUTS, "{name}: off by {:e}", apart(&cut, &whole));
 
-        // Back to the middle, by the cache's own memory of a mark: what follows is the same again, and decoded too.
+        // Rewind to the mark in the middle: the rest repeats, also in decode.
         cache.truncate(0).unwrap();
         let read = |cache: &mut Cache, tokens: &[u32], keep: usize| {
             numbers(&engine.prefill(cache, tokens, keep, &mut NoObserver, &mut |_| true).unwrap())
@@ -315,7 +315,7 @@ fn a_full_cache_is_an_error_that_says_so_in_prefill_and_in_decoding() {
     let mut cache = engine.decoder().cache(tokens.len() + 3).unwrap();
     let logits = engine.prefill(&mut cache, &tokens, 1, &mut NoObserver, &mut |_| true).unwrap();
     let logits = logits.squeeze(0).unwrap();
-    // The last token chosen needs no room: nothing is predicted after it.
+    // The last sampled token needs no room: nothing is predicted after it.
     let decode = |cache: &mut Cache, n: usize| {
         engine.decode(cache, &logits, (&greedy(n), &[]), &mut NoObserver, &mut |_| true)
     };

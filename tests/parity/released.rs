@@ -1,4 +1,4 @@
-//! Oddities of files that others load: what the maths does not need stops none of them, and what changes it is never guessed.
+//! Quirks of files that other tools load: irrelevant ones are accepted, and ambiguous ones are never guessed.
 
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use super::checkpoint::{Llama, write_gguf};
 use super::{engine, fixture, prefill};
 
-/// A copy of a fixture's config.json and of its tensors, with some of them under other names.
+/// A copy of a fixture's config.json and of its tensors, some renamed.
 fn renamed(name: &str, into: &Path, names: &[(&str, &str)]) -> PathBuf {
     let mut model = Llama::fixture(name);
     for (from, to) in names {
@@ -56,14 +56,14 @@ fn m13_one_of_two_tied_matrices_is_enough_under_either_name() {
         let (found, _) = prefill(&engine(&folder, 64), &[10, 20, 30], 3);
         assert!(found == expected, "{name}");
         if name == "gemma3-tiny" {
-            // transformers 5.24 with torch, of the file with either name: the best token and its log-probability.
+            // transformers 5.24 with torch, for either name: the best token and its log-probability.
             let last = &found[found.len() - original.spec().vocab..];
             let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap();
             let sum: f32 = last.iter().map(|logit| (logit - last[best]).exp()).sum();
             assert!(best == 136 && (sum.ln() - 0.4268).abs() < 1e-3, "{best}: {}", -sum.ln());
         }
     }
-    // Neither of the two, or one of two that are not tied, is no model.
+    // Neither of the two, or only one if untied, is invalid.
     let none = renamed("gemma3-tiny", &dir.path().join("none"), &[(PLAIN, "")]);
     assert!(refusal(&none).contains("`model.embed_tokens.weight` is missing"), "{}", refusal(&none));
     let mut untied = Llama::fixture("llama-tiny");
@@ -81,7 +81,7 @@ fn fields_of_config_json_that_change_no_number_stop_no_model() {
         config[field] = value.clone();
         arch::from_config(&config, "config.json").map(|(_, spec)| spec).map_err(|error| error.to_string())
     };
-    // transformers' parameters of generation as versions before 5 wrote them into config.json, with values other than the defaults.
+    // Generation parameters in config.json, as transformers before 5 wrote them, with non-default values.
     let generation = json!({
         "max_length": 4096, "min_length": 1, "do_sample": true, "early_stopping": "never", "num_beams": 4, "num_beam_groups": 2,
         "diversity_penalty": 0.5, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "typical_p": 0.9,
@@ -104,7 +104,7 @@ fn fields_of_config_json_that_change_no_number_stop_no_model() {
             assert_eq!(described(name, field, value).as_ref(), Ok(&plain), "{name}: {field}");
         }
     }
-    // Neighbours in name that are none.
+    // Similarly named fields that are not generation parameters.
     for field in ["temperature_scale", "top_k_experts", "logit_scale", "attention_temperature"] {
         let found = described("llama-tiny", field, &json!(2.0)).unwrap_err();
         assert!(found.contains(field), "{found}");
@@ -139,7 +139,7 @@ fn m04_a_byte_level_gguf_without_its_pre_tokeniser_is_refused_with_the_remedy() 
         let fields = tokenizer_fields(&GgufFile::open(&[path]).unwrap()).unwrap();
         Tokenizer::from_gguf_metadata(&fields)
     };
-    // a, two new lines, e.g. and a digit: the tokens of the model's tokenizer.json.
+    // a, two newlines, e.g. and a digit: the tokens of the model's tokenizer.json.
     for name in ["gguf-qwen2", "gguf-qwen3", "gguf-llama", "gguf-gpt-oss"] {
         let told = open(name, &[]).unwrap();
         assert!(told.count("a\n\nb 7").unwrap() > 1);
@@ -149,12 +149,12 @@ fn m04_a_byte_level_gguf_without_its_pre_tokeniser_is_refused_with_the_remedy() 
         for said in [PRE, "gguf-new-metadata --pre-tokenizer", "qwen2", "llama-bpe"] {
             assert!(error.contains(said), "{error}");
         }
-        // Written by the remedy, it is the model again.
+        // With the suggested remedy it equals the model again.
         let pre = Content::read(&mut std::fs::File::open(fixture(name).join("model.gguf")).unwrap()).unwrap();
         let again = open(name, &[(PRE, Some(pre.metadata[PRE].clone()))]).unwrap();
         assert_eq!(again.encode("a\n\nb 7").unwrap(), told.encode("a\n\nb 7").unwrap());
     }
-    // SentencePiece cuts by its scores alone.
+    // SentencePiece splits by its scores alone.
     let pieces = GgufTokenizer {
         model: "llama".to_owned(),
         tokens: ["<unk>", "\u{2581}", "a", "\u{2581}a"].map(str::to_owned).to_vec(),
@@ -189,7 +189,7 @@ fn ids_of_a_gguf_that_name_no_token_are_unset() {
             (Value::I8(-1), None),
             (Value::U32(u32::MAX), None),
             (Value::U64(u64::MAX), None),
-            // A released Mistral with 32,000 tokens whose end is token 32000 (llama.cpp 3635).
+            // A released Mistral with 32,000 tokens and end token 32000 (llama.cpp 3635).
             (Value::U32(vocab), None),
             (Value::U32(vocab - 1), Some(vocab - 1)),
             (Value::I32(3), Some(3)),

@@ -1,5 +1,4 @@
-//! Many requests at once: each gets what the runner's engine gives it alone, to the last bit, whatever is kept and whoever else is
-//! served.
+//! Concurrent requests: each gets the bits of the runner's engine alone, whatever is cached and whoever else is served.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -21,7 +20,7 @@ use super::{TINY, apart, engine, fixture, greedy};
 const CONTEXT: usize = 2048;
 const NEW: usize = 10;
 
-/// Softmax attention everywhere, with experts, windows, windows and sinks, linear layers; and files whose weights are quantised.
+/// Full softmax attention, experts, windows, windows with sinks, linear layers; and quantised files.
 const MODELS: [&str; 8] = [
     "llama-tiny",
     "qwen3-moe-tiny",
@@ -39,12 +38,12 @@ fn path(name: &str) -> std::path::PathBuf {
     if file.exists() { file } else { folder }
 }
 
-/// A text's tokens, of which two with different seeds have nothing in common.
+/// Tokens of a text; two with different seeds share no prefix.
 fn text(seed: usize, l: usize) -> Vec<u32> {
     (0..l).map(|i| 3 + ((i + 17 * seed) * 7919 % 61) as u32).collect()
 }
 
-/// What `parts` join to.
+/// Concatenates `parts`.
 fn joined(parts: &[Vec<u32>]) -> Vec<u32> {
     parts.concat()
 }
@@ -58,12 +57,12 @@ fn measured(tokens: Vec<u32>) -> Asked {
     Asked { observe, ..plain(tokens) }
 }
 
-/// A request that measures nothing.
+/// A request without measurements.
 fn plain(tokens: Vec<u32>) -> Asked {
     Asked::new(tokens, greedy(NEW))
 }
 
-/// What the runner's engine makes of a request: its chunks are four times as long, and its cache is of the whole context.
+/// The runner's engine on a request: its chunks are four times as long, and its cache covers the whole context.
 fn alone(name: &str, asked: &Asked) -> Found {
     asked.by(&engine(&path(name), 1024), CONTEXT)
 }
@@ -90,8 +89,7 @@ fn many() -> Limits {
     Limits { parallel: 6, tokens: 8 * CONTEXT, prompts: 12 }
 }
 
-/// Prompts with a beginning in common that is longer than a chunk of the runner, which part at different places; another one of that
-/// length, and short ones.
+/// Prompts with a common prefix longer than a runner's chunk that diverge at different places; another of that length, and short ones.
 fn prompts() -> Vec<Vec<u32>> {
     let (history, question) = (text(0, 1100), |nth: usize| text(20 + nth, 30 + nth));
     vec![
@@ -113,7 +111,7 @@ fn answers_logits_and_masses_are_those_of_the_runners_engine_whoever_else_is_ser
         let requests: Vec<Asked> = prompts()
             .into_iter()
             .enumerate()
-            // Those that are measured are served beside those that are not.
+            // Measured and plain requests are mixed.
             .map(|(nth, tokens)| match nth % 2 {
                 0 if tokens.len() > 30 => measured(tokens),
                 _ => plain(tokens),
@@ -121,7 +119,7 @@ fn answers_logits_and_masses_are_those_of_the_runners_engine_whoever_else_is_ser
             .collect();
         let expected: Vec<_> = requests.iter().map(|request| alone(name, request)).collect();
         let thread = thread(name, many());
-        // At once, then in turn, and at once in another order, with one that goes away among them.
+        // All at once, then in turn, then at once in another order with one cancelled.
         let order: Vec<usize> = (0..requests.len()).collect();
         for (round, order) in [order.clone(), order.iter().rev().copied().collect()].into_iter().enumerate() {
             let tickets: Vec<_> =
@@ -173,7 +171,7 @@ fn choices_of_a_prompt_read_it_once_and_each_says_what_it_would_alone() {
             Asked { sampling, ..measured(tokens.clone()) }
         };
         let expected: Vec<_> = (0..5).map(|seed| alone(name, &asked(seed))).collect();
-        // More choices than places.
+        // More choices than slots.
         let thread = thread(name, Limits { parallel: 2, ..many() });
         let (told, heard) = mpsc::channel();
         let sinks: Vec<Sink> = (0..5)
@@ -205,7 +203,7 @@ fn choices_of_a_prompt_read_it_once_and_each_says_what_it_would_alone() {
 #[test]
 fn what_does_not_fit_waits_and_what_was_used_longest_ago_makes_room() {
     for name in [TINY[0], "qwen35-text-tiny"] {
-        // Room for hardly more than a context.
+        // Room for barely more than one context.
         let thread = thread(name, Limits { parallel: 8, tokens: 1, prompts: 1 });
         let room = thread.load().room;
         assert_eq!(room, CONTEXT + Limits::BESIDE, "{name}");
@@ -287,17 +285,17 @@ fn many_long_prompts_of_one_caller_keep_a_short_one_of_another_waiting_for_none_
     };
     let many = Caller::new();
     (0..12).for_each(|nth| submit(many, nth, text(nth, 600)));
-    // One of them is begun when the short one comes.
+    // One of them has started when the short one arrives.
     work.turn();
     submit(Caller::new(), 99, text(99, 20));
     while work.turn() {}
     let ended = ended.lock().unwrap();
     assert_eq!(ended.iter().position(|&who| who == 99), Some(0), "{ended:?}");
-    // Those of one caller come in their order.
+    // A caller's requests finish in order.
     assert_eq!(ended[1..], (0..12).collect::<Vec<_>>());
 }
 
-/// A checkpoint of which one token gives no numbers.
+/// A checkpoint in which one token gives NaN.
 fn with_a_broken_token(broken: u32, dir: &std::path::Path) -> std::path::PathBuf {
     let mut model = Llama::fixture(TINY[0]);
     let name = "model.embed_tokens.weight";
@@ -334,7 +332,7 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
     };
     for _ in 0..2 {
         let tickets: Vec<_> = sound.iter().map(|request| thread.ask(request.request())).collect();
-        // One whose prompt gives no numbers, after the same beginning; and some whose sinks panic: at once, at a token.
+        // One prompt gives NaN after the same prefix; and some sinks panic: at once, or at a token.
         let bad = joined(&[history.clone(), vec![5, 6, broken, 7, 8]]);
         let bad = thread.ask(plain(bad).request());
         let panicked = [panics(1), panics(5), panics(9)];
@@ -349,7 +347,7 @@ fn what_goes_wrong_in_one_request_ends_it_alone() {
             same("beside a broken one", &ticket.wait().unwrap(), expected);
         }
     }
-    // Nobody is left.
+    // No request is left.
     let begun = Instant::now();
     while thread.load().running + thread.load().waiting > 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", thread.load());

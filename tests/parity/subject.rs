@@ -1,4 +1,4 @@
-//! The local subject on a tiny checkpoint: what it shares, skips and records changes no answer.
+//! The local subject on a tiny checkpoint: sharing, skipping and recording change no answer.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -81,7 +81,7 @@ fn neither_observer_nor_sharing_nor_selection_changes_an_answer_even_where_probe
     let dir = tempfile::tempdir().unwrap();
     let case = &cases(SampleSpec { segments: Some(5), seed: 0 }).unwrap()[0];
     let all: Vec<&Probe> = case.probes.iter().collect();
-    // Layers that see everything, states, windows, and windows with sinks.
+    // Full attention, states, windows, and windows with sinks.
     let models = ["qwen35-text-tiny", "gpt-oss-tiny", TINY[0], "gemma3-tiny"];
     for name in few_or_all(&models[..2], &models) {
         let mut model = model(name, 8192);
@@ -107,7 +107,7 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
             let (a, b) = (outcome.attention.as_ref().unwrap(), unshared[i].attention.as_ref().unwrap());
             assert_eq!(a.keys, b.keys);
             assert!(apart(a.mass.as_slice().unwrap(), b.mass.as_slice().unwrap()) < 1e-5);
-            // `new`, `query`, `last`, and `answer` where something was said, which also pays to what was said before.
+            // `new`, `query`, `last`, and `answer` if there is one, which also has mass on earlier generated tokens.
             let labels: Vec<&str> = a.rows.iter().map(|row| row.label.as_str()).collect();
             let said = outcome.completion_tokens.unwrap();
             let more = if said > 0 { &["last", "answer"][..] } else { &["last"] };
@@ -144,7 +144,7 @@ fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_
             let mut model = model_for(name, 8192, branches);
             let outcomes =
                 ask(&mut model, &templates, case, probes, how, ahead).into_iter().map(Result::unwrap);
-            // Seconds differ from one time to the next.
+            // Timings differ between runs.
             outcomes.map(|outcome| ProbeOutcome { cost: None, ..outcome }).collect()
         };
         let alone = answers(Branches::default(), &all, (true, true), false);
@@ -200,7 +200,7 @@ fn evidence_that_does_not_fit_is_an_error_of_every_probe_that_names_the_remedy()
     }
 }
 
-/// A batch of all probes that stops as `how` says: what was told of each, in order, what came of it, and what was lost.
+/// A batch of all probes that stops as in `how`: the events in order, the outcomes and the lost ones.
 fn stopped(
     model: &mut LocalModel,
     case: &Case,
@@ -253,7 +253,7 @@ fn a_stop_string_ends_an_answer_in_a_batch_and_by_itself_and_a_stop_keeps_what_h
     let (whole, ended, lost, _) = stopped(&mut batched, case, &[], None);
     let whole: Vec<ProbeOutcome> = whole.into_iter().map(Result::unwrap).collect();
     assert!(ended && lost == 0);
-    // Two characters within the first answer, which the others do not say.
+    // Two characters of the first answer that the others lack.
     let first: Vec<char> = whole[0].answer.chars().collect();
     let end = (4..first.len() - 2)
         .map(|at| first[at..at + 2].iter().collect::<String>())
@@ -280,12 +280,12 @@ fn a_stop_string_ends_an_answer_in_a_batch_and_by_itself_and_a_stop_keeps_what_h
         assert_eq!(said(&outcomes[1..]), said(&whole[1..]));
         assert_eq!(shown.split('|').next().unwrap().trim(), cut);
     }
-    // Asked to stop when the first has ended: it is kept, and the two under way are lost.
+    // Cancelled when the first has ended: it is kept, the two in progress are lost.
     let (kept, ended, lost, _) = stopped(&mut batched, case, &stops, Some(1));
     assert!(!ended);
     assert_eq!((kept.len(), lost), (1, 2));
     assert_eq!(kept[0].as_ref().unwrap().answer, cut);
-    // All have ended at the same token: all are kept.
+    // All end at the same token: all are kept.
     assert!(whole.iter().all(|one| one.completion_tokens == Some(24)));
     let (kept, _, lost, _) = stopped(&mut batched, case, &[], Some(1));
     assert_eq!((kept.len(), lost), (3, 0));

@@ -1,4 +1,4 @@
-//! The thread that owns a model: its answers are those of the engine, it streams, and it can be cancelled.
+//! The thread that owns a model: it gives the engine's answers, streams, and can be cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,10 +17,10 @@ use super::{TINY, apart, engine, fixture, greedy, numbers};
 
 const NEW_TOKENS: usize = 12;
 
-/// Of a prompt: its last logits, the answer, and masses.
+/// Last prompt logits, the answer, and masses.
 pub type Found = (Vec<f32>, Vec<u32>, Masses);
 
-/// An answer to one prompt, to be asked for as often as a test wants.
+/// A repeatable request for one answer.
 #[derive(Clone)]
 pub struct Asked {
     pub tokens: Vec<u32>,
@@ -41,7 +41,7 @@ impl Asked {
         Request::of(self.tokens.clone(), self.observe.clone(), self.task())
     }
 
-    /// The engine's, called directly.
+    /// Calls the engine directly.
     pub fn by(&self, engine: &Engine, context: usize) -> Found {
         let Asked { tokens, observe, sampling } = self;
         let mut cache = engine.decoder().cache(context).unwrap();
@@ -57,14 +57,14 @@ impl Asked {
     }
 }
 
-/// Starts a thread with a loop of its own.
+/// Starts a thread with its own loop.
 pub fn start(engine: Engine, cache: Cache, limits: Limits) -> EngineThread {
     let (handle, work) = EngineThread::here(engine, cache, limits);
     std::thread::spawn(move || work.run());
     handle
 }
 
-/// Requests of one task whose events are fetched from a ticket.
+/// Single-task requests whose events come from a ticket.
 pub trait Ask {
     fn ask(&self, request: Request) -> Ticket;
 }
@@ -128,7 +128,7 @@ fn thread(name: &str) -> (EngineThread, Asked) {
     (start(engine, cache, Limits::of_context(context)), asked(&file))
 }
 
-/// The same, called directly.
+/// Same, calling the engine directly.
 fn directly(name: &str) -> Found {
     let asked = asked(&TokensFile::of(name));
     asked.by(&engine(&fixture(name), 37), asked.tokens.len() + NEW_TOKENS)
@@ -185,7 +185,7 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
     let expected = directly(TINY[0]);
     let (model, asked) = thread(TINY[0]);
     let interrupted = |error: &RequestError| matches!(error, RequestError::Engine(EngineError::Interrupted));
-    // After the first chunk, and after the third token: the sink says when.
+    // After the first chunk, and after the third token, the sink cancels.
     for until in [Some(37), None] {
         let (told, heard) = mpsc::channel();
         let (mut read, mut said) = (0, 0);
@@ -211,14 +211,14 @@ fn a_request_is_cancelled_while_it_waits_while_it_reads_and_while_it_answers() {
         assert!(interrupted(&error), "{error}");
         assert_eq!((read == 37, said), (until.is_some(), if until.is_some() { 0 } else { 3 }));
     }
-    // Behind another one, before its turn; and by a client that went away.
+    // Queued behind another one; and by a disconnected client.
     let first = model.ask(asked.request());
     let second = model.ask(asked.request());
     second.cancel();
     drop(model.ask(asked.request()));
     same(&first.wait().unwrap(), &expected);
     assert!(interrupted(&second.wait().unwrap_err()));
-    // None of this is seen by the next one.
+    // None of this affects the next one.
     same(&model.ask(asked.request()).wait().unwrap(), &expected);
 }
 
@@ -245,7 +245,7 @@ fn what_cannot_be_served_is_an_error_of_its_own_request_and_a_sampled_answer_is_
     assert!(measured.generated.tokens.is_empty() && measured.masses.each.is_none());
 }
 
-/// A thread that reads in short chunks, and a plain request for it.
+/// A thread with short chunks, and a plain request for it.
 fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
     let engine = engine(&fixture(name), 16);
     let cache = engine.decoder().cache(400).unwrap();
@@ -255,13 +255,13 @@ fn plain(name: &str) -> (EngineThread, impl Fn(&[u32]) -> Request + use<>) {
 
 #[test]
 fn what_prompts_share_is_kept_and_changes_no_bit() {
-    // Softmax attention everywhere, linear layers, windows with sinks, and windows.
+    // Full softmax attention, linear layers, windows with sinks, and windows.
     for name in [TINY[0], "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny"] {
         let tokens = TokensFile::of(name).tokens;
         let other = |shared: usize, more: u32| -> Vec<u32> {
             tokens[..shared].iter().copied().chain((0..more).map(|i| 3 + i * 7919 % 61)).collect()
         };
-        // One after the other: longer, shorter, parting inside a chunk and at its border, the same again, and nothing in common.
+        // In turn: longer, shorter, diverging inside a chunk and at its border, repeated, and unrelated.
         let prompts = [
             tokens.clone(),
             other(100, 30),
@@ -288,7 +288,7 @@ fn what_prompts_share_is_kept_and_changes_no_bit() {
             reused.push(found.reused);
         }
         if [TINY[0]].contains(&name) {
-            // To the last token that they share, but for the last two of a prompt.
+            // Up to the last shared token, except the last two of a prompt.
             assert!(reused[1] >= 100 && reused[2] >= 100, "{reused:?}");
             assert_eq!((reused[0], reused[7]), (0, 0), "{reused:?}");
             assert_eq!(reused[8..], [tokens.len() - 2, 95, 94], "{reused:?}");

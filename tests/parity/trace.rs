@@ -1,4 +1,4 @@
-//! `palimpsest trace`, as typed.
+//! `palimpsest trace`.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ pub fn trace(args: &[&str]) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_palimpsest"))
         .env("PALIMPSEST_HOME", home.path())
-        // Candle's errors carry a backtrace where one is asked for.
+        // If set, Candle's errors carry a backtrace.
         .env_remove("RUST_BACKTRACE")
         .arg("trace")
         .args(args)
@@ -55,7 +55,7 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
             candle_core::safetensors::load(folder.join("reference.safetensors"), &candle_core::Device::Cpu);
         let theirs = theirs.unwrap();
         for tensor in ["logits", "mass", "sink", "delta_signed", "delta_share"] {
-            // What a model has not, its trace has not either.
+            // Features that the model lacks are absent from its trace.
             assert_eq!(tensors.contains_key(tensor), theirs.contains_key(tensor), "{name}: {tensor}");
             let (Some(found), Some(expected)) = (tensors.get(tensor), theirs.get(tensor)) else { continue };
             assert_eq!(found.dims(), expected.dims());
@@ -64,7 +64,7 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
             assert!(difference < tolerance, "{name}: {tensor} off by {difference:e}");
         }
 
-        // The windows are the model's, and `share` what uniform attention pays within them: counted key by key.
+        // The windows are the model's, and `share` is the mass of uniform attention within them: counted key by key.
         let windows: Vec<Option<usize>> =
             serde_json::from_str(&header.metadata().as_ref().unwrap()["windows"]).unwrap();
         let spec = engine(&folder, 64).decoder().spec().clone();
@@ -102,7 +102,7 @@ fn the_file_has_the_names_shapes_metadata_and_numbers_of_the_reference() {
 fn generated_tokens_are_the_references_and_stats_say_where_the_time_went_without_changing_a_byte() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // One with softmax attention alone, and one with delta-rule layers.
+    // One with softmax attention only, and one with delta-rule layers.
     for name in ["llama-tiny", "qwen35-text-tiny"] {
         let folder = fixture(name);
         let (tokens, stats) = (folder.join("tokens.json"), at("stats.json"));
@@ -151,7 +151,7 @@ fn generated_tokens_are_the_references_and_stats_say_where_the_time_went_without
         assert!(layers > 0 && calls("prefill", "observer") == layers, "one chunk: {json}");
         assert_eq!((calls("decode", "attention"), calls("decode", "observer")), (64 * layers, 0));
 
-        // Nothing is observed where no rows are asked for.
+        // Without rows nothing is observed.
         let mut file = read(&tokens);
         file["rows"] = json!([]);
         std::fs::write(at("rowless.json"), file.to_string()).unwrap();
@@ -167,7 +167,7 @@ fn generated_tokens_are_the_references_and_stats_say_where_the_time_went_without
 fn generated_tokens_are_rows_of_the_names_shapes_and_numbers_of_the_reference() {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
-    // Softmax alone, with windows and sinks, and with delta-rule layers.
+    // Softmax only, with windows and sinks, and with delta-rule layers.
     for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
         let folder = fixture(name);
         let mut file: Json =
@@ -197,7 +197,7 @@ fn generated_tokens_are_rows_of_the_names_shapes_and_numbers_of_the_reference() 
     }
 }
 
-/// Runs llama-tiny over a tokens file; the exit code, what was said, and the file written, if any.
+/// Runs llama-tiny over a tokens file; returns exit code, stderr, and the output file, if any.
 fn traced(file: &Json, args: &[&str]) -> (i32, String, Option<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));

@@ -1,4 +1,4 @@
-//! To which span a token across a border belongs, against a plain definition over characters.
+//! Assignment of tokens across a border to spans, against a plain definition over characters.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use super::spans::any_text;
 use super::tokenizer::sentence_piece;
 use super::{CHATML, builder, history, probe, tokenizer};
 
-/// The span of each token, as a reader would say it: of the characters that a token has a part of, the first that is no white
-/// space decides, and where there is none the first. Places come from the tokens' own bytes, not from the tokeniser's offsets.
+/// Reference span of each token: of the first of its characters that is not white space, or of its first character. Uses the tokens'
+/// bytes, not the tokeniser's offsets.
 fn by_reading(tokenizer: &Tokenizer, text: &str, spans: &[Range<usize>]) -> Vec<usize> {
     let bytes = tokenizer.token_bytes();
     let mut at = 0;
@@ -46,7 +46,7 @@ fn by_borders(tokenizer: &Tokenizer, text: &str, spans: &[Range<usize>]) -> Vec<
     own
 }
 
-/// What each of these parts, put one after the other, gets as its tokens.
+/// The token text assigned to each of these concatenated parts.
 fn texts_of(tokenizer: &Tokenizer, parts: &[&str]) -> Vec<String> {
     let text = parts.concat();
     let encoded = tokenizer.encode_with_offsets(&text).unwrap();
@@ -68,7 +68,7 @@ fn a_part_that_ends_in_a_space_does_not_take_the_next_parts_first_word() {
         assert_eq!(tokenizer.encode(" the").unwrap().len(), 1);
         assert_eq!(texts_of(&tokenizer, &["Then. ", "the hen"]), ["Then.", " the hen"]);
         assert_eq!(texts_of(&tokenizer, &["Then.", " ", "the hen"]), ["Then.", "", " the hen"]);
-        // Of a word that a border cuts, all is where it begins.
+        // A word cut by a border belongs to the part where it begins.
         assert_eq!(texts_of(&tokenizer, &["n t", "he hen"]), ["n the", " hen"]);
     }
 }

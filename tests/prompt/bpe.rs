@@ -12,7 +12,7 @@ fn read(name: &str) -> serde_json::Value {
 
 #[test]
 fn hard_texts_have_as_many_tokens_as_by_openais_own_package() {
-    // tests/reference/openai_encodings.py: tiktoken 0.14.0 with the tables whose SHA-256 it pins.
+    // tests/reference/openai_encodings.py: tiktoken 0.14.0 with tables pinned by SHA-256.
     let (texts, expected) = (read("texts.json"), read("openai.json"));
     let texts: Vec<&str> = texts.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
     assert!(texts.len() > 250);
@@ -28,7 +28,7 @@ fn hard_texts_have_as_many_tokens_as_by_openais_own_package() {
 
 #[test]
 fn long_runs_are_counted_or_refused_and_never_panic() {
-    // Where the expression of the pre-tokeniser goes back too often, the crate below panics.
+    // The underlying crate panics if the pre-tokeniser's regex backtracks too often.
     let encoding = BytePairEncoding::named("o200k_base").unwrap();
     for piece in ["a", "A", " ", "\n", "7", "!", "é", "\u{301}", "文", "aA", "e\u{301}", " \n", "' "] {
         let most = encoding.count(&piece.repeat(400_000 / piece.len())).unwrap();

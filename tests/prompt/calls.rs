@@ -1,4 +1,4 @@
-//! Layouts of calls are found by rendering, and what they write is read back.
+//! Layouts of tool calls are detected by rendering, and calls are parsed back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn calls() -> Vec<ToolCall> {
     vec![call("look", json!({"where": "a \"b\" }{<x\nthere", "deep": true})), call("look_2", json!({}))]
 }
 
-/// Chat templates that write calls as the published ones of the families do.
+/// Templates that write calls like the published ones of the families.
 fn layouts() -> Vec<&'static CallLayout> {
     let before = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\
                   {% for c in m.tool_calls or [] %}{% set f = c.function %}";
@@ -120,7 +120,7 @@ fn markup_of_a_call_that_was_cut_is_no_text() {
             let out = out + &reader.finish(Ending::Limit).text;
             assert_eq!(out.trim(), "Let me look:", "{layout:?}, {cut}");
         }
-        // At a stop string, what stands before the whole marker may be text.
+        // At a stop string, a partial marker may be text.
         let mut reader = CallReader::new(layout, tools());
         let out = reader.push("a <").text;
         assert_eq!(out + &reader.finish(Ending::StopString).text, "a <");

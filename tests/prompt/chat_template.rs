@@ -1,5 +1,3 @@
-//! What must hold for chat templates.
-
 use palimpsest::chat::{Message, MessageRole};
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{ChatTemplate, GgufTokenizer};
@@ -72,7 +70,7 @@ fn constructs_of_published_templates_work() {
             "{{ messages[0].content }}{{ messages[-1].content.split('<b>')[-1].lstrip('\\n').rstrip(' ') }}",
             "Be brief. & 'you'",
         ),
-        // the system message taken out of the list, a date only where the host offers one (Llama 3.1)
+        // the system message removed from the list, a date only if the host offers one (Llama 3.1)
         (
             "{%- if not date_string is defined %}{%- if strftime_now is defined %}{%- set date_string = strftime_now('%d %b %Y') %}\
              {%- else %}{%- set date_string = '26 Jul 2024' %}{%- endif %}{%- endif %}\
@@ -200,7 +198,7 @@ fn token_that_the_template_writes_and_the_model_lacks_is_an_error_that_names_it(
         text.contains("template test writes bos_token") && text.contains("tokenizer_config.json"),
         "{text}"
     );
-    // Other undefined values print as nothing, as in transformers, and do not hide it.
+    // Other undefined values render as nothing, as in transformers, and do not hide it.
     let text = error(&format!("{body}{{{{ eos_token + 'x' }}}}"), Some("<s>"));
     assert!(text.contains("eos_token"), "{text}");
     for fine in [
@@ -226,7 +224,7 @@ fn template_and_tokenizer_that_do_not_belong_together_are_refused_by_the_token_t
     let gemma = "{% for m in messages %}{{ '<start_of_turn>' + m.role + '\\n' + m.content + '<end_of_turn>\\n' }}{% endfor %}";
     let text = check(gemma, None).unwrap_err().to_string();
     assert!(text.contains("\"<start_of_turn>\"") && text.contains("belong to the model"), "{text}");
-    // Only what a template writes counts.
+    // Only rendered markers count.
     check("{% if false %}<start_of_turn>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}", None)
         .unwrap();
 }

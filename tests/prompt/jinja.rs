@@ -28,7 +28,7 @@ fn constructs_of_templates_render_as_in_transformers() {
         let text = made.and_then(|made| made.render_turns(&[user()], &[table["tool"].clone()], &[], true));
         match (text, expected) {
             (Ok(text), Some(expected)) if text == expected => {}
-            // A template that transformers cannot render is refused by its line.
+            // A template that transformers cannot render is rejected with its line.
             (Err(error), None) if error.to_string().contains("line ") => {}
             (text, _) => wrong.push(format!("{source}: {text:?} instead of {expected:?}")),
         }
@@ -36,7 +36,7 @@ fn constructs_of_templates_render_as_in_transformers() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Qwen 3.5's layout of calls, with functions written by `TOJSON`.
+/// Qwen 3.5's call layout, with functions written by `TOJSON`.
 const QWEN: &str = r#"{% for t in tools or [] %}{{ t | TOJSON }}
 {% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls or [] %}
@@ -67,7 +67,7 @@ fn turns() -> Vec<ChatTurn> {
 
 #[test]
 fn m06_arguments_of_tojson_keep_the_templates_own_layout() {
-    // By render_jinja_template of transformers 5.24.
+    // From render_jinja_template of transformers 5.24.
     let after = "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<tool_call>\n<function=f>\n<parameter=n>\n1\n</parameter>\n\
                  </function>\n</tool_call><|im_end|>\n<|im_start|>tool\nok<|im_end|>\n<|im_start|>assistant\n";
     for (arguments, listed) in [
@@ -113,7 +113,7 @@ fn a_template_that_fails_on_functions_documents_or_system_text_is_refused_by_its
         assert!(!error.is_raised() && error.to_string().contains("line 4"), "{fails}: {error}");
         let source = format!("{shows}{{% for t in documents or [] %}}\n{fails}{{% endfor %}}");
         assert!(template(&source).takes_documents().is_err(), "{fails}");
-        // A call, where the functions were listed.
+        // A failing call in a template that lists functions.
         let source = format!(
             "{lists}{{% for m in messages %}}{{{{ m.role ~ m.content }}}}{{% for t in m.tool_calls or [] %}}\n{fails}{{% endfor %}}{{% endfor %}}"
         );
@@ -126,7 +126,7 @@ fn a_template_that_fails_on_functions_documents_or_system_text_is_refused_by_its
         let system = Message { role: MessageRole::System, content: "s".to_owned() };
         assert!(template.render(&[system], true).unwrap_err().to_string().contains("line 2"), "{fails}");
     }
-    // A template that says no has our layout, as it always had.
+    // A template that raises gets our layout.
     let says_no = format!("{{% if tools %}}{{{{ raise_exception('no tools') }}}}{{% endif %}}{shows}");
     assert_eq!(ToolLayout::of(&template(&says_no)).unwrap(), ToolLayout::PLAIN);
     let says_no = format!("{{% if documents %}}{{{{ raise_exception('no') }}}}{{% endif %}}{shows}");

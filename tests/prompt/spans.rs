@@ -1,4 +1,4 @@
-//! What must hold for spans, from templates to tokens.
+//! Spans, from templates to tokens.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::{CHATML, TRIMS_AND_RAISES, builder, cycling, evidence, history, probe, tokenizer};
 
-/// Everything that the contract promises of a prompt and its tokens.
+/// Checks all guarantees on a prompt and its tokens.
 fn check(prompt: &Prompt, tokenizer: &Tokenizer) -> TokenizedPrompt {
     let mut reached = 0;
     let mut labels = HashSet::new();
@@ -38,7 +38,7 @@ fn check(prompt: &Prompt, tokenizer: &Tokenizer) -> TokenizedPrompt {
             assert_eq!(decoded, text, "{}", span.label);
         }
         if span.role.as_deref() == Some("query") {
-            // A token may take along the newline after the query, never lose its beginning.
+            // A token may include the newline after the query, never lose its beginning.
             assert!(decoded.starts_with(text), "{decoded:?} does not start with {text:?}");
             assert_eq!(decoded.trim_end(), text);
         }
@@ -126,7 +126,7 @@ fn system_text_is_folded_where_the_template_takes_no_system_role() {
     assert!(prompt.text[..folded].ends_with("<turn>user\n"));
     assert!(text_of(&prompt, "system").ends_with("\n\n"));
     check(&prompt, &tokenizer("gpt-2"));
-    // Endpoints apply their own template, so they get the system message unfolded.
+    // Endpoints apply their own template, so they get the system message separately.
     assert_eq!(prompt.messages.len(), 2);
 }
 
@@ -239,7 +239,7 @@ fn query_time_is_told_where_it_is_asked_for_and_never_else() {
     let mut asked = cycling();
     asked.query_time = Some(date(2024, 6, 7).at(8, 5, 0, 0));
     let question = probe("question", "Who?");
-    // As the authors' prompt: nothing of it, in the chat template neither. The last session's date stands in.
+    // Like the authors' prompt: no query time, also in the chat template, which gets the last session's date.
     let plain = builder(dated, None).build(&asked, &[], &question).unwrap();
     assert!(plain.text.starts_with("03 May 2024\n") && !plain.text.contains("Jun"), "{}", plain.text);
     assert!(!plain.text.contains("2024-06-07") && !plain.text.contains("now"), "{}", plain.text);
@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// Any Unicode, thick with what tempts a tokeniser to cross a border.
+/// Any Unicode, rich in text that tempts a tokeniser to cross a border.
 pub fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "\\PC{0,12}",

@@ -1,4 +1,4 @@
-//! What must hold for special tokens that the data spells.
+//! Special tokens spelled out in the data.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 /// Ids by the `tokenizers` package for Python (0.23.3), with t and p read from tests/fixtures/llama-tiny/tokenizer.json:
-/// `p.encode_special_tokens = True`, then the ids of `t.encode("<|im_start|>")`, of `p.encode(...)` of what lies between, and of
+/// `p.encode_special_tokens = True`, then the ids of `t.encode("<|im_start|>")`, of `p.encode(...)` of the text between, and of
 /// `t.encode("<|im_end|>\n")`, all with `add_special_tokens=False`.
 #[test]
 fn content_is_plain_text_and_the_templates_tokens_stay() {
@@ -24,7 +24,7 @@ fn content_is_plain_text_and_the_templates_tokens_stay() {
         91, 68, 77, 67, 78, 69, 83, 68, 87, 83, 91, 29, 0, 265, 198,
     ];
     assert_eq!(encoded.ids, expected);
-    // One token a byte here, but for the three that are kept.
+    // One token per byte here, except for the three that are kept.
     let mut reached = 0;
     for (id, (start, end)) in encoded.ids.iter().zip(encoded.offsets) {
         assert_eq!(start, reached);
@@ -61,7 +61,7 @@ fn spans_stay_exact_both_ways_and_clean_data_gets_the_same_tokens() {
             }
         }
         assert_eq!((reached, special), (encoded.tokens.len(), expected), "{mode:?}");
-        // What a segment costs is what it takes.
+        // A segment's cost is its token count.
         let costs = builder.segment_costs(&typed, &tokenizer).unwrap();
         let taken = encoded
             .spans

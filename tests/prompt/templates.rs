@@ -1,4 +1,4 @@
-//! What must hold for the prompts' wording.
+//! Wording of the prompts.
 
 use std::path::Path;
 

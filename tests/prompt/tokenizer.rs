@@ -1,4 +1,4 @@
-//! What must hold for tokenisers and for decoding while generating.
+//! Tokenisers, and decoding during generation.
 
 use palimpsest_core::text::TextError;
 use palimpsest_core::text::{GgufTokenizer, KNOWN_PRE_TOKENIZERS, StreamDecoder, Tokenizer};
@@ -24,7 +24,7 @@ fn byte_level_tokens_decode_to_the_text_for_every_known_pre_tokenizer() {
     }
 }
 
-/// The expressions of pre-tokenisers go back character by character over such runs.
+/// The pre-tokenisers' regexes backtrack character by character over such runs.
 #[test]
 fn many_characters_of_one_kind_are_cut_as_a_few_are_and_too_many_are_refused() {
     let most = crate::left_out::few_or_all(30_000, 120_000);
@@ -49,11 +49,11 @@ fn many_characters_of_one_kind_are_cut_as_a_few_are_and_too_many_are_refused() {
 
 #[test]
 fn pre_tokenizers_differ_where_they_must() {
-    // The vocabulary merges 1 and 2: a digit-by-digit pre-tokeniser must not let it.
+    // The vocabulary merges 1 and 2; a digit-by-digit pre-tokeniser must prevent it.
     for (pre, tokens) in [("smollm", 2), ("qwen2", 2), ("llama-bpe", 1), ("gpt-2", 1), ("default", 1)] {
         assert_eq!(tokenizer(pre).count("12").unwrap(), tokens, "{pre}");
     }
-    // A colon takes the newline along in the regular expressions of llama-bpe and qwen2 alone.
+    // A colon absorbs the newline in the regexes of llama-bpe and qwen2 only.
     for (pre, tokens) in [("smollm", 2), ("qwen2", 1), ("llama-bpe", 1), ("gpt-2", 2)] {
         assert_eq!(tokenizer(pre).count(":\n").unwrap(), tokens, "{pre}");
     }
@@ -77,7 +77,7 @@ fn tokenizer_json_gives_the_same_tokens_and_its_extras_are_ignored() {
     let path = dir.path().join("tokenizer.json");
     inner.save(&path, false).unwrap();
     let tokenizer = Tokenizer::from_file(&path).unwrap();
-    // The file asks for truncation to one token, trimmed offsets and an added token; none may happen.
+    // The file requests truncation to one token, trimmed offsets and an added token; none may happen.
     let encoded = tokenizer.encode_with_offsets("a b a").unwrap();
     assert_eq!(encoded.ids, [1, 2, 3, 2, 1]);
     assert_eq!(encoded.offsets, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]);
@@ -121,7 +121,7 @@ fn unusable_gguf_metadata_is_an_error_that_names_the_remedy() {
     assert!(error(&|metadata| metadata.model = "llama".to_owned()).to_string().contains("scores"));
 }
 
-/// A tiny SentencePiece vocabulary: specials, 256 bytes, then pieces from the best score to the worst.
+/// A tiny SentencePiece vocabulary: specials, 256 bytes, then pieces by descending score.
 pub fn sentence_piece(add_space_prefix: bool) -> Tokenizer {
     let mut tokens: Vec<String> = ["<pad>", "<eos>", "<bos>", "<unk>"].map(str::to_owned).to_vec();
     let mut token_types = vec![3, 3, 3, 2];
@@ -166,7 +166,7 @@ fn runs_of_spaces_that_converters_write_plainly_are_tokens_whichever_way_they_co
     token_types.extend([6; 256]);
     let tokenizer = Tokenizer::from_gguf_metadata(&GgufTokenizer {
         model: "llama".to_owned(),
-        // Converters give added tokens a score of -1000; to the model they come before all others.
+        // Converters give added tokens a score of -1000; the model matches them before all others.
         scores: Some(
             (0u16..)
                 .zip(&token_types)
@@ -187,7 +187,7 @@ fn runs_of_spaces_that_converters_write_plainly_are_tokens_whichever_way_they_co
         // Four spaces: three, then the last goes with the letter.
         ("    a", vec![5, 3]),
         ("a\u{2581} a", vec![2, 4, 2]),
-        // A literal run is cut out before spaces become visible, as in transformers.
+        // A literal run is split off before spaces become visible, as in transformers.
         (" \u{2581}\u{2581}a", vec![1, 4, 2]),
         ("a<x> y  ", vec![2, 6, 4]),
     ] {
@@ -228,7 +228,7 @@ fn stream_shows_bytes_that_never_become_a_character_at_the_end() {
     assert_eq!(stream(&tokenizer, &ids).concat(), "a\u{fffd}");
 }
 
-/// Pieces of tokens by their names in the vocabulary.
+/// Pieces of tokens by vocabulary name.
 fn pieces(tokenizer: &Tokenizer, names: &[&str]) -> Vec<String> {
     let mut decoder = StreamDecoder::new(tokenizer);
     let push = |name: &&str| decoder.push(tokenizer.token_id(name).unwrap()).unwrap().shown();
@@ -261,11 +261,11 @@ fn stream_tells_bytes_that_cannot_become_a_character_at_once() {
         ("AC E2", ["\u{fffd}", "", "\u{fffd}"].to_vec()),
         ("E2 82 FF 80", ["", "", "X\u{fffd}", "\u{fffd}", ""].to_vec()),
         ("E2 82", ["", "", "X"].to_vec()),
-        // The replacement character itself is one like others.
+        // The replacement character itself is an ordinary character.
         ("EF BF BD 80", ["", "", "\u{fffd}", "\u{fffd}", ""].to_vec()),
     ] {
         let names: Vec<&str> = told.split(' ').map(of_letter).collect();
-        // One for part of a character, or one for each of its bytes where single bytes are tokens.
+        // One per partial character, or one per byte if single bytes are tokens.
         let with = |count: usize| -> Vec<String> {
             let x = NONE.to_string().repeat(count);
             expected.iter().map(|piece| piece.replace('X', &x)).collect()
@@ -286,7 +286,7 @@ fn stream_goes_on_as_the_decoder_joins_tokens() {
             "post_processor": null, "decoder": {decoder}, "model": {{"type": "WordLevel", "unk_token": "a", "vocab": {vocab}}}}}"#
         )
     };
-    // A decoder, three tokens, and the text of the last two behind the first.
+    // A decoder, three tokens, and the text of the last two after the first.
     for (decoder, tokens, text) in [
         ("null", ["a", "b", "c"], " b c"),
         (r###"{"type": "WordPiece", "prefix": "##", "cleanup": true}"###, ["a", "##b", "c"], "b c"),

@@ -1,5 +1,4 @@
-//! What must hold for vocabularies as models are released with: their tokenizer.json, and what converters to GGUF make of it.
-//! The ids are those of Hugging Face (tests/fixtures/README.md).
+//! Released vocabularies: their tokenizer.json, and their GGUF conversions. The ids are Hugging Face's (tests/fixtures/README.md).
 
 use std::path::PathBuf;
 
@@ -12,7 +11,7 @@ use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
 use palimpsest_core::text::{ChatTemplate, KNOWN_PRE_TOKENIZERS, Tokenizer};
 use serde::de::DeserializeOwned;
 
-/// A pre-tokeniser's name as llama.cpp's converter writes it; the folder has the same name.
+/// Pre-tokeniser names as llama.cpp's converter writes them; the folders have the same names.
 const NAMES: [&str; 9] =
     ["gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "gpt-4o", "glm4", "chatglm-bpe", "minimax-m2"];
 
@@ -118,7 +117,7 @@ fn gemmas_vocabulary_gives_hugging_faces_ids() {
     }
 }
 
-/// The checkout of llama.cpp that PALIMPSEST_LLAMA_CPP names, for what is too large to be copied from it.
+/// The llama.cpp checkout named by PALIMPSEST_LLAMA_CPP, for files too large to copy.
 fn llama_cpp() -> Option<PathBuf> {
     let checkout = std::env::var_os("PALIMPSEST_LLAMA_CPP");
     if checkout.is_none() {
@@ -127,9 +126,9 @@ fn llama_cpp() -> Option<PathBuf> {
     checkout.map(PathBuf::from)
 }
 
-/// The released vocabularies of Llama 3, Qwen 2 and GPT-2, and the ids that Hugging Face's tokenisers give, lie in
-/// llama.cpp's repository, too large to be copied. PALIMPSEST_LLAMA_CPP names a checkout.
-/// (Its file for Qwen 3.5 is Qwen 2's vocabulary with ids of llama.cpp's own, which composes no accents.)
+/// The released vocabularies of Llama 3, Qwen 2 and GPT-2, with the ids of Hugging Face's tokenisers, are in llama.cpp's repository, too
+/// large to copy. PALIMPSEST_LLAMA_CPP names a checkout. (Its file for Qwen 3.5 is Qwen 2's vocabulary with llama.cpp's own ids, which
+/// composes no accents.)
 #[test]
 fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
     let Some(checkout) = llama_cpp() else { return };
@@ -153,7 +152,7 @@ fn released_vocabularies_in_gguf_give_hugging_faces_ids() {
     }
 }
 
-/// Published chat templates lie in llama.cpp's repository.
+/// Published chat templates are in llama.cpp's repository.
 #[test]
 fn published_chat_templates_render_as_in_transformers() {
     #[derive(serde::Deserialize)]
@@ -186,7 +185,7 @@ fn published_chat_templates_render_as_in_transformers() {
     }
 }
 
-/// Published templates with thoughts off and on: what comes after a user's message, as transformers renders it
+/// Published templates with thinking off and on: the text after a user's message, as transformers renders it
 /// (`_compile_jinja_template(source).render(messages, add_generation_prompt=True, enable_thinking=...)`, transformers 5).
 #[test]
 fn published_chat_templates_switch_thoughts_as_in_transformers() {
@@ -232,7 +231,7 @@ fn published_chat_templates_switch_thoughts_as_in_transformers() {
     }
 }
 
-/// What the total effect of a session rests on: its tokens may simply be left out.
+/// Basis of a session's total effect: its tokens can simply be left out.
 #[test]
 fn a_prompt_without_a_session_has_the_tokens_of_the_whole_one_but_the_sessions() {
     let case = sample::cases(SampleSpec { segments: Some(6), seed: 0 }).unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! Who may ask: this machine's programs, with the key where there is one.
+//! Access: programs on this machine, with the key if there is one.
 
 use serde_json::json;
 
@@ -78,7 +78,7 @@ fn pages_and_names_that_the_operator_named_are_served_and_no_others() {
         let request = request.header("access-control-request-headers", "authorization, x-stainless-os");
         served.agent.run(request.body(()).unwrap()).unwrap()
     };
-    // A browser asks without the key.
+    // A preflight carries no key.
     let asked = preflight(page, "POST");
     let header = |name: &str| asked.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
     assert_eq!(asked.status(), 204);
@@ -98,7 +98,7 @@ fn pages_and_names_that_the_operator_named_are_served_and_no_others() {
         (shared.status().as_u16(), &shared.headers()["access-control-allow-origin"]),
         (200, &page.parse().unwrap())
     );
-    // Errors, too, are to be read by the page.
+    // Pages must be able to read errors too.
     let keyless = ask(&[("origin", page)]);
     assert_eq!(
         (keyless.status().as_u16(), &keyless.headers()["access-control-allow-origin"]),

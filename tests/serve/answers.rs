@@ -1,4 +1,4 @@
-//! Answers are the engine's, whole and streamed, whoever asked before.
+//! Answers equal the engine's, whole and streamed, whoever asked before.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::thinking::templates::QWEN3;
 
 const GREEDY: usize = 12;
 
-/// Softmax attention everywhere, linear layers, windows with sinks, and windows.
+/// Full softmax attention, linear layers, windows with sinks, and windows.
 const MODELS: [&str; 4] = ["llama-tiny", "qwen35-text-tiny", "gpt-oss-tiny", "gemma3-tiny"];
 
 fn message(role: MessageRole, content: &str) -> Message {
     Message { role, content: content.to_owned() }
 }
 
-/// Conversations that begin alike, of several chunks each.
+/// Conversations that share a prefix, of several chunks each.
 fn conversations() -> Vec<Vec<Message>> {
     let system = "You answer from these notes. ".to_owned() + &"The fig tree stands by the well. ".repeat(6);
     let ask =
@@ -137,7 +137,7 @@ fn a_text_ends_before_a_stop_string_and_an_answer_of_no_tokens_is_the_prompt_aga
     assert_eq!(nothing["usage"]["completion_tokens"], 0);
 }
 
-/// A model that thinks and then answers, and what it was told to say.
+/// A model that thinks and then answers; its thought and answer.
 fn thinking(folder: &Path) -> (&'static str, &'static str) {
     let chain = [
         "\n",
@@ -208,7 +208,7 @@ fn tokens_are_the_tokenisers_both_ways() {
     let rendered = local.template().render(&[message_of("Hello")], true).unwrap();
     let chat = served.post("/tokenize", json!({"messages": user("Hello")})).ok();
     assert_eq!(chat["tokens"], json!(local.tokenizer().encode(&rendered).unwrap()));
-    // The same tokeniser elsewhere.
+    // The served tokeniser file gives the same tokens.
     let file = served.get("/tokenizer.json").ok().to_string();
     let elsewhere = Tokenizer::from_bytes(file.as_bytes(), "served").unwrap();
     assert_eq!(elsewhere.encode(text).unwrap(), expected);

@@ -1,4 +1,4 @@
-//! Masses of a request are those of a measurement on the same tokens, in every form that they are given in.
+//! A request's masses equal a direct measurement on the same tokens, in every output form.
 
 use base64::Engine as _;
 use ndarray::{Array2, Axis};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{CHUNK, Served, fixture, open, serve};
 
-/// Softmax attention everywhere, linear layers, and windows with sinks.
+/// Full softmax attention, linear layers, and windows with sinks.
 const MODELS: [&str; 3] = ["llama-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
 const GREEDY: usize = 9;
@@ -50,7 +50,7 @@ pub fn spans(attention: &Value) -> Vec<Span> {
     attention["spans"].as_array().unwrap().iter().map(span).collect()
 }
 
-/// The same, measured by hand over spans of the prompt.
+/// Direct measurement over spans of the prompt.
 fn measured(model: &LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) -> (Vec<u32>, Masses) {
     let rows = Rows::named(rows, keys, tokens.len()).unwrap();
     let observe = Observe { rows, keys: keys.to_vec(), ..Observe::default() };
@@ -66,7 +66,7 @@ fn measured(model: &LocalModel, tokens: &[u32], keys: &[Span], rows: &[&str]) ->
     (said.tokens, masses)
 }
 
-/// The numbers of nested arrays, row-major, with their shape.
+/// Values of nested arrays, row-major, with their shape.
 pub fn flat(json: &Value) -> (Vec<usize>, Vec<f32>) {
     match json {
         Value::Array(list) => {
@@ -88,7 +88,7 @@ pub fn close(what: &str, found: &[f32], expected: &[f32]) {
 }
 
 fn tokens_of(served: &Served, messages: &Value) -> Vec<u32> {
-    // A content of parts is their texts with nothing between.
+    // Content parts are concatenated without separators.
     let reply = served.post("/tokenize", json!({"messages": messages})).ok();
     serde_json::from_value(reply["tokens"].clone()).unwrap()
 }
@@ -155,7 +155,7 @@ fn a_token_across_a_border_belongs_to_the_span_of_its_word() {
     for (label, expected) in expected {
         assert_eq!(text(label, &tokens, &told), expected, "{label}");
     }
-    // Of a text to continue likewise.
+    // Likewise for completions.
     let prompt: String = parts.iter().map(|(_, text)| *text).collect();
     let range = |label: &str, start: usize, end: usize| json!({"label": label, "start": start, "end": end});
     let ranges =
@@ -166,7 +166,7 @@ fn a_token_across_a_border_belongs_to_the_span_of_its_word() {
     for (label, expected) in expected.into_iter().filter(|(label, _)| *label != "space") {
         assert_eq!(text(label, &tokens, &told), expected, "{label}");
     }
-    // White space alone that is part of a word's token is nothing to attend to.
+    // White space that is part of a word's token cannot be a span.
     let refused = ask(json!([{"label": "space", "message": 0, "part": 0, "start": 5, "end": 6}]));
     assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
     assert!(
@@ -181,7 +181,7 @@ fn masses_are_those_of_a_measurement_on_the_same_tokens() {
     for name in MODELS {
         let served = serve(name);
         let local = open(&fixture(name), 2048, ThinkingOptions::default());
-        // A prompt that begins alike comes first: what is kept of it changes no number.
+        // A prompt with the same prefix comes first: the cached part changes no value.
         served.chat(json!({"messages": documents(), "max_tokens": 2})).ok();
         let tokens = tokens_of(&served, &documents());
         assert!(tokens.len() > 3 * CHUNK);
@@ -214,7 +214,7 @@ fn masses_are_those_of_a_measurement_on_the_same_tokens() {
                         (sum - 1.0).abs() < 1e-5,
                         "{name}: tiles, generated tokens and sinks sum to {sum}"
                     );
-                    // Only the answer's row sees what was generated.
+                    // Only the answer's row sees generated tokens.
                     assert!(r == 2 || to_generated == 0.0, "{name}: {to_generated}");
                 }
             }
@@ -355,7 +355,7 @@ fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
     let refused = ask(tokens.clone(), json!([{"label": "tree", "start": 4, "end": 12}]));
     assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.spans[0]")));
 
-    // Ranges of tokens, where the prompt has them.
+    // Ranges of tokens, for token prompts.
     let in_tokens = |prompt: &Value, end: usize| {
         let span = json!({"label": "tree", "start": spans[2].start, "end": end});
         let asked = json!({"rows": ["last", "each"], "spans": [span], "units": "tokens"});
@@ -372,7 +372,7 @@ fn a_text_that_is_continued_is_one_span_with_ranges_over_it() {
     }
 }
 
-/// The keys that positions of these tokens pay most to, all read at once.
+/// The keys with the most mass from positions of these tokens, read in one pass.
 fn largest(model: &LocalModel, tokens: &[u32], rows: Vec<usize>, k: usize) -> LargestKeys {
     let mut observer = TopKeys::new(k, rows);
     let engine = model.engine();
@@ -425,7 +425,7 @@ fn the_keys_with_the_largest_weights_are_told_one_by_one() {
                         let paid = pair[1].as_f64().unwrap() as f32;
                         let place = expected.weights[at + i];
                         assert!((paid - place).abs() < 1e-5, "{name}: {paid} is not {place}");
-                        // Keys of nearly the same weight may come in another order, or not.
+                        // Keys of nearly equal weight may swap.
                         let of_key = weight(l, h, p, pair[0].as_u64().unwrap())
                             .unwrap_or(expected.weights[at + K - 1]);
                         assert!((paid - of_key).abs() < 1e-5, "{name}: {pair} is not {of_key}");
@@ -441,7 +441,7 @@ fn keys_of_the_mean_are_ranked_by_it_and_come_as_tensors_too() {
     for name in MODELS {
         let served = serve(name);
         let ask = |more: Value| served.chat(body(more)).ok()["choices"][0]["palimpsest"].clone();
-        // More keys than there are tokens: all of them, so that their mean can be taken by hand.
+        // More keys than tokens: all of them, so that their mean can be computed by hand.
         let all = ask(json!({"heads": "all", "top_keys": 512}));
         let mean = ask(json!({"top_keys": 3, "layers": all["layers"]}));
         let heads = all["top_keys"][0].as_array().unwrap().len();

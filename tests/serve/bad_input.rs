@@ -1,4 +1,4 @@
-//! What cannot be served is refused in OpenAI's shape, with the field that is at fault.
+//! Invalid requests are rejected in OpenAI's format, with the faulty field.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Setting, fixture, serve, serve_path, user};
 
-/// Changes to a request that is fine, with the field that is then refused.
+/// Changes to a valid request, with the field that is then rejected.
 fn chats() -> Vec<(Value, &'static str)> {
     let part = |part: Value| json!({"messages": [{"role": "user", "content": [part]}]});
     let asked = |asked: Value| json!({"palimpsest": asked});
@@ -267,7 +267,7 @@ fn each_for_more_tokens_than_memory_holds_is_refused_with_how_many_are() {
     asked(2).ok();
 }
 
-/// A model with a weight that is no number.
+/// A model with a NaN weight.
 pub fn damaged(root: &Path) -> PathBuf {
     let folder = root.join("damaged");
     std::fs::create_dir(&folder).unwrap();

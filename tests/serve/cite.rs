@@ -1,4 +1,4 @@
-//! Sentences of an answer, each with the spans that it was attended to from and owes to.
+//! Sentences of an answer with the spans they attend to and causally depend on.
 
 use palimpsest_core::ablate::{History, Metric, Said, Target};
 use palimpsest_core::attention::{Hole, LayerHoles};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::attention::{flat, spans};
 use super::{Served, fixture, joined, open, serve};
 
-/// Softmax attention everywhere, windows beside it, and linear layers.
+/// Full softmax attention, windows beside it, and linear layers.
 const MODELS: [&str; 3] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"];
 
 const TWO: &str = "The fig tree is old. It stands by the well.";
@@ -73,7 +73,7 @@ fn a_sentence_has_the_effects_of_causes_and_the_masses_of_its_rows() {
             assert!((whole - number(span, "log_p_drop")).abs() < 1e-9, "{name}: {span}");
         }
 
-        // Masses are those of the rows of its tokens, over all heads and the layers that see everything.
+        // Masses of its tokens' rows, over all heads and the full-attention layers.
         let (shape, each) = flat(&attention["each"]);
         let [_, _, heads, columns] = shape[..] else { panic!("{shape:?}") };
         let layers: Vec<usize> = serde_json::from_value(cite["layers"].clone()).unwrap();
@@ -97,7 +97,7 @@ fn a_sentence_has_the_effects_of_causes_and_the_masses_of_its_rows() {
             }
         }
 
-        // A citation stands for a sentence of the content, and is told in both places.
+        // A citation covers a sentence of the content and appears in both places.
         let content: Vec<char> = asked["message"]["content"].as_str().unwrap().chars().collect();
         let mut cited = Vec::new();
         for one in list(&asked["message"], "annotations") {
@@ -180,7 +180,7 @@ fn a_stream_cites_in_its_last_chunk_and_the_answer_is_as_without() {
         assert!(last["choices"][0]["finish_reason"].is_string());
         assert_eq!(last["choices"][0]["delta"]["annotations"], annotations, "{name}");
         assert_eq!(last["choices"][0]["palimpsest"]["cite"], whole["palimpsest"]["cite"], "{name}");
-        // Several answers have their own each.
+        // Each of several answers has its own citations.
         let mut two = body(None, json!({}));
         (two["n"], two["temperature"], two["seed"]) = (json!(2), json!(1), json!(3));
         for choice in list(&served.chat(two).ok(), "choices") {

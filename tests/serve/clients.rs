@@ -1,4 +1,4 @@
-//! The commands as clients: `run` answers over the server as it does with the model itself.
+//! Commands as clients: `run` over the server equals `run` with the local model.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -52,7 +52,7 @@ fn a_run_over_the_server_has_the_answers_of_a_run_with_the_model() {
     assert_eq!(answers(&format!("{}#llama-tiny", served.url("/v1")), "served"), local);
 }
 
-/// The attention files of a run, by name.
+/// Attention files of a run, by name.
 fn attention(out: &Path) -> BTreeMap<OsString, AttentionStore> {
     let files = std::fs::read_dir(out.join("attention")).unwrap().map(|file| file.unwrap());
     files.map(|file| (file.file_name(), AttentionStore::load(&file.path()).unwrap())).collect()
@@ -64,7 +64,7 @@ fn apart<'a>(a: impl IntoIterator<Item = &'a f32>, b: impl IntoIterator<Item = &
 
 #[test]
 fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
-    // Without windows and with them.
+    // Without and with windows.
     for name in ["llama-tiny", "gemma3-tiny"] {
         let served = serve_path(&fixture(name), Setting { context: 8192, ..Setting::default() });
         let root = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
             answers.into_iter().map(row).collect::<Vec<_>>()
         };
         assert_eq!(answers(&over), answers(&local), "{name}");
-        // What the run says of itself.
+        // The run's header.
         let header = RunFolder::read(&over).unwrap().header;
         assert!(header.identity.attention && header.identity.dtype.as_deref() == Some("f32"));
         let (local, over) = (attention(&local), attention(&over));
@@ -97,7 +97,7 @@ fn a_run_over_the_server_has_the_attention_of_a_run_with_the_model() {
             assert!(own.mass.dim() == other.mass.dim() && apart(&own.mass, &other.mass) < 5e-6, "{file:?}");
             assert!(share.share.dim() == others.share.dim() && apart(&share.share, &others.share) < 1e-6);
             assert_eq!(share.windows, others.windows);
-            // Everything else to the letter: rows, spans, layers, tokens, names.
+            // Everything else is identical: rows, spans, layers, tokens, names.
             let bare = |store: &AttentionStore| AttentionStore {
                 mass: Array4::zeros((0, 0, 0, 0)),
                 uniform: None,
@@ -163,7 +163,7 @@ fn a_server_answers_requests_as_the_model_does_and_names_what_it_cannot_be_asked
         for (found, expected) in found.scores.iter().zip(&expected.scores) {
             assert!((found.unwrap() - expected.unwrap()).abs() < 1e-4, "{found:?} is not {expected:?}");
         }
-        // The server puts no masses beside scores.
+        // The server gives no masses beside scores.
         if *task != (0, 1) {
             let (found, expected) = (&found.masses, &expected.masses);
             assert_eq!((&found.layers, &found.rows), (&expected.layers, &expected.rows));

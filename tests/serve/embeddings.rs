@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: vectors of the embedder and of the decoder, in all forms of input and output.
+//! `/v1/embeddings`: vectors of the embedder and of the decoder, in all input and output forms.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use crate::left_out;
 
 const EMBEDDER: &str = "all-minilm-l6-v2";
 
-/// What `tests/reference/embedding_reference.py` wrote with transformers.
+/// Written by `tests/reference/embedding_reference.py` with transformers.
 #[derive(Deserialize)]
 struct Reference {
     texts: Vec<String>,
@@ -57,7 +57,7 @@ fn the_embedders_vectors_are_those_of_transformers_whatever_decoder_is_served() 
     let Reference { texts, tokens, vectors: expected } = reference();
     let reply = embed(&served, json!({"model": EMBEDDER, "input": texts}));
     assert_eq!((&reply["object"], &reply["model"]), (&json!("list"), &json!(EMBEDDER)));
-    // One of the texts is longer than the model reads, and is cut.
+    // One text exceeds the model's limit and is truncated.
     let count: usize = tokens.iter().sum();
     assert_eq!(reply["usage"], json!({"prompt_tokens": count, "total_tokens": count}));
     let found = vectors(&reply);
@@ -65,12 +65,12 @@ fn the_embedders_vectors_are_those_of_transformers_whatever_decoder_is_served() 
     for (found, expected) in found.iter().zip(&expected) {
         assert!(apart(found, expected) < 1e-4);
     }
-    // One alone, and as base64, to the last bit of what a number of JSON says.
+    // A single input, and base64: bit-equal to the JSON numbers.
     let alone = vectors(&embed(&served, json!({"model": EMBEDDER, "input": texts[0]})));
     assert!(apart(&alone[0], &expected[0]) < 1e-4);
     let packed = json!({"model": EMBEDDER, "input": texts[0], "encoding_format": "base64"});
     assert_eq!(vectors(&embed(&served, packed)), alone);
-    // The first numbers, as long as a whole vector.
+    // A truncated vector, normalised like a whole one.
     let short = vectors(&embed(&served, json!({"model": EMBEDDER, "input": texts[0], "dimensions": 96})));
     let length = alone[0][..96].iter().map(|x| x * x).sum::<f32>().sqrt();
     let scaled: Vec<f32> = alone[0][..96].iter().map(|x| x / length).collect();
@@ -89,7 +89,7 @@ fn what_cannot_be_embedded_is_refused_with_the_field() {
         (json!({"model": "llama-tiny", "input": ["a", ""]}), "input[1]"),
         (json!({"model": EMBEDDER, "input": []}), "input"),
         (json!({"model": EMBEDDER, "input": [[1], [99_999]], "palimpsest": own}), "input[1][0]"),
-        // Of OpenAI's cl100k, as LangChain sends them: within the vocabulary they would be another text.
+        // Ids of OpenAI's cl100k, as LangChain sends them: within the vocabulary they would be another text.
         (json!({"model": EMBEDDER, "input": [[9906, 1917]]}), "input"),
         (json!({"model": "llama-tiny", "input": [5, 6]}), "input"),
         (json!({"model": EMBEDDER, "input": ["x", [5]]}), "input"),
@@ -109,7 +109,7 @@ fn what_cannot_be_embedded_is_refused_with_the_field() {
     }
     let unknown = served.post("/v1/embeddings", json!({"model": "gpt-4", "input": "x"}));
     assert_eq!((unknown.status, &unknown.json["error"]["code"]), (404, &json!("model_not_found")));
-    // The one that embeds is named, not the one that answers alone.
+    // The error names the embedder too, not only the chat model.
     let said = unknown.json["error"]["message"].as_str().unwrap();
     assert!(said.contains("gpt-4") && said.contains(EMBEDDER) && said.contains("llama-tiny"), "{said}");
     let ids = served.post("/v1/embeddings", json!({"model": EMBEDDER, "input": [[9906, 1917]]}));
@@ -134,7 +134,7 @@ fn all_models_are_listed() {
     assert_eq!(models["data"][1]["palimpsest"]["dimensions"], 384);
 }
 
-/// By the definition, with the decoder of its own: all of a text in one forward.
+/// Reference, with its own decoder: the whole text in one forward pass.
 fn mean_state(name: &str, tokens: &[u32]) -> Vec<f32> {
     let model = super::open(&super::fixture(name), 2048, ThinkingOptions::default());
     let nothing = &mut Measurement::nothing(tokens.len());
@@ -164,7 +164,7 @@ fn the_decoders_vectors_are_the_means_of_its_final_states() {
             let tokens: Vec<u32> = serde_json::from_value(tokens).unwrap();
             count += tokens.len();
             assert!(apart(found, &mean_state(name, &tokens)) < 1e-5, "{name}: {text}");
-            // Token ids are the same text, and texts are embedded alone.
+            // Token ids equal the text, and each text is embedded alone.
             let of_ids =
                 vectors(&embed(&served, json!({"input": tokens, "palimpsest": {"token_ids": true}})));
             assert_eq!(&of_ids[0], found, "{name}");

@@ -1,4 +1,4 @@
-//! The end of an answer and the text before it: end tokens, stop strings, and tokens that are parts of characters.
+//! The end of an answer and the text before it: end tokens, stop strings, and tokens that are partial characters.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn read(folder: &Path, file: &str) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join(file)).unwrap()).unwrap()
 }
 
-/// A copy of `llama-tiny` in which these JSON files are changed.
+/// A copy of `llama-tiny` with edited JSON files.
 fn changed(root: &Path, change: impl Fn(&str, &mut Value)) -> PathBuf {
     let folder = root.join("changed");
     std::fs::create_dir_all(&folder).unwrap();
@@ -28,7 +28,7 @@ fn changed(root: &Path, change: impl Fn(&str, &mut Value)) -> PathBuf {
     folder
 }
 
-/// Added tokens of `llama-tiny` under other names, from id 264 on.
+/// Renames added tokens of `llama-tiny`, from id 264 on.
 fn rename(tokenizer: &mut Value, names: [&str; 3]) {
     for (token, name) in tokenizer["added_tokens"].as_array_mut().unwrap().iter_mut().zip(names) {
         token["content"] = name.into();
@@ -38,10 +38,10 @@ fn rename(tokenizer: &mut Value, names: [&str; 3]) {
 #[test]
 fn m01_a_stop_string_that_is_a_special_token() {
     let served = serve("llama-tiny");
-    // The bias makes one token come: 264 is `<|im_start|>`, 32 is `A`.
+    // The bias forces one token: 264 is `<|im_start|>`, 32 is `A`.
     let body = |bias: Value, stop: &[&str], most: u64| json!({"prompt": "Hi", "logit_bias": bias, "temperature": 0, "max_tokens": most, "stop": stop});
     let special = json!({"264": 100});
-    // Stop strings, the text before them, the tokens that were generated, the reason.
+    // Stop strings, the text before them, the generated tokens, the reason.
     for (bias, stops, text, tokens, reason) in [
         (&special, &["<|im_start|>"][..], "", 1, "stop"),
         (&special, &["im_st"], "", 1, "stop"),
@@ -60,7 +60,7 @@ fn m01_a_stop_string_that_is_a_special_token() {
         let frames: Vec<Value> = served.stream("/v1/completions", asked).collect();
         assert_eq!(joined(&frames, 0, "text"), (text.to_owned(), reason.to_owned()), "{stops:?}");
     }
-    // A chat, too; and a penalty lets other tokens come between, which are shown without the special one.
+    // In chats too; with a penalty other tokens come between, shown without the special one.
     let mixed = json!({
         "messages": user("Hi"), "logit_bias": {"264": 100, "32": 99}, "frequency_penalty": 2.0, "temperature": 0, "max_tokens": 12
     });
@@ -111,7 +111,7 @@ fn m02_the_end_token_of_the_tokeniser_ends_answers_whatever_the_configs_state() 
         })
     };
     let fin = json!("<|fin|>");
-    // The tokeniser's token and the ids of config.json and generation_config.json, and the end tokens.
+    // The tokeniser's token, the ids of config.json and generation_config.json, and the resulting end tokens.
     for (tokenizer, config, generation, ends) in [
         (fin.clone(), Value::Null, Value::Null, vec![265]),
         (fin.clone(), json!(2), json!(2), vec![2, 265]),
@@ -164,7 +164,7 @@ fn end_tokens_of_known_names_count_and_those_within_an_answer_do_not() {
     }
 }
 
-/// A GGUF file of a vocabulary alone, of texts and types (1 is normal, 3 control, 4 user-defined).
+/// A vocabulary-only GGUF file with these texts and types (1 is normal, 3 control, 4 user-defined).
 fn vocabulary(path: &Path, tokens: &[(&str, i32)], ids: &[(&str, u32)]) -> TextSide {
     let array = |values: Vec<Metadata>| Metadata::Array(values);
     let mut metadata = vec![
@@ -209,10 +209,10 @@ fn a_gguf_file_knows_its_end_tokens_by_its_keys_and_by_their_names() {
 #[test]
 fn m09_bytes_that_become_no_character_are_told_at_once() {
     let served = serve("llama-tiny");
-    // Ids of the letters that stand for bytes.
+    // Ids of the letters that represent bytes.
     let tokenizer = read(&fixture("llama-tiny"), "tokenizer.json");
     let id = |letter: &str| tokenizer["model"]["vocab"][letter].to_string();
-    // Letters of GPT-2's table: 0x80, 0xFF, 0xE2 (three bytes begin), 0xC3 (two), A.
+    // Letters of GPT-2's table: 0x80, 0xFF, 0xE2 (starts three bytes), 0xC3 (two), A.
     for (letter, text) in
         [("Ģ", "\u{fffd}"), ("ÿ", "\u{fffd}"), ("â", "\u{fffd}"), ("Ã", "\u{fffd}"), ("A", "A")]
     {
@@ -227,7 +227,7 @@ fn m09_bytes_that_become_no_character_are_told_at_once() {
     }
 }
 
-/// `llama-tiny` with Llama 2's decoder: `▁` for spaces, bytes, and one space stripped from the beginning of a text.
+/// `llama-tiny` with Llama 2's decoder: `▁` for spaces, bytes, and one leading space stripped.
 fn sentence_pieces(root: &Path) -> PathBuf {
     changed(root, |file, json| match file {
         "tokenizer.json" => {
@@ -292,7 +292,7 @@ fn m18_an_answer_keeps_its_first_space() {
         (json!({"stop": ["ab ab"]}), " ", "stop"),
         (json!({"prompt": [1]}), " ab ab ab", "length"),
         (json!({"prompt": "a b ab "}), " ab ab ab", "length"),
-        // Pieces without a space, and one byte of a character for ever: 3 is the byte 0.
+        // Pieces without a space, and one byte of a character repeated: 3 is the byte 0.
         (json!({"logit_bias": {"264": 100}}), "ababab", "length"),
         (json!({"logit_bias": {(3 + 0x80).to_string(): 100}}), "\u{fffd}\u{fffd}\u{fffd}", "length"),
         (json!({"logit_bias": {(3 + 0x41).to_string(): 100}}), "AAA", "length"),

@@ -1,4 +1,4 @@
-//! Fields of requests and replies by OpenAI's description and the RFCs that it stands on.
+//! Request and reply fields by OpenAI's specification and the RFCs it builds on.
 
 use palimpsest_core::text::Tokenizer;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ fn m08_half_a_character_has_its_bytes() {
     let served = serve("llama-tiny");
     let tokenizer = Tokenizer::from_file(&fixture("llama-tiny").join("tokenizer.json")).unwrap();
     let bytes = tokenizer.token_bytes();
-    // The beginnings and ends of é, €, 😀 and ы, a byte that no text has, and whole characters.
+    // Partial bytes of é, €, 😀 and ы, an invalid byte, and whole characters.
     for wanted in [&[0xC3][..], &[0xE2], &[0x82], &[0xF0], &[0xD1], &[0x8B], &[0xFF], b"a", b" "] {
         let id = bytes.iter().position(|token| token.bytes == wanted).unwrap();
         let body = json!({
@@ -29,7 +29,7 @@ fn m08_half_a_character_has_its_bytes() {
     }
 }
 
-/// The texts, offsets and numbers of likeliest tokens of an echoed prompt.
+/// Texts, offsets and top-token counts of an echoed prompt.
 fn echoed(served: &Served, prompt: &Value, logprobs: usize) -> (String, Vec<u64>, Vec<usize>, Vec<String>) {
     let body = json!({"prompt": prompt, "echo": true, "logprobs": logprobs, "max_tokens": 0});
     let choice = served.complete(body).ok()["choices"][0].clone();
@@ -62,7 +62,7 @@ fn m08_offsets_are_those_of_characters_and_as_many_likeliest_tokens_come_as_were
             assert!(halves >= text.chars().filter(|c| !c.is_ascii()).count(), "{names:?}");
         }
     }
-    // The same holds for generated tokens, whole and streamed, and where a stop string cut the text.
+    // Same for generated tokens, whole and streamed, and cut by a stop string.
     for body in [
         json!({"prompt": "é", "echo": true, "logprobs": 5, "max_tokens": 12, "temperature": 2, "seed": 4}),
         json!({"prompt": "One", "logprobs": 5, "max_tokens": 12, "temperature": 2, "seed": 5}),
@@ -100,7 +100,7 @@ fn m08_offsets_are_those_of_characters_and_as_many_likeliest_tokens_come_as_were
     }
 }
 
-/// The tokens of a conversation that is the whole prompt.
+/// Tokens of a conversation that is the whole prompt.
 fn prompt_tokens(served: &Served, messages: Value) -> Value {
     let body =
         json!({"messages": messages, "max_tokens": 1, "palimpsest": {"rows": ["last"], "token_ids": true}});
@@ -136,7 +136,7 @@ fn m10_names_of_functions_and_speakers_are_taken() {
     assert_eq!(served.chat(wrong).refused(400)["param"], "messages[0].name");
 }
 
-/// After the published templates of models that show thoughts again.
+/// After the published templates of models that show earlier thoughts.
 const THOUGHTS: &str = "{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ (' ' ~ m.name if m.name else '') ~ '\\n' }}\
     {% if m.reasoning_content is string %}{{ '<think>\\n' ~ m.reasoning_content.strip('\\n') ~ '\\n</think>\\n\\n' }}{% endif %}\
     {% if m.thinking %}{{ '[' ~ m.thinking ~ ']' }}{% endif %}\
@@ -234,7 +234,7 @@ fn m12_references_are_pointers_in_fragments() {
             };
             assert!(fits, "{reference}: {found}");
         }
-        // A function's parameters are checked in the same way.
+        // A function's parameters are validated likewise.
         let tool =
             json!({"type": "function", "function": {"name": "f", "strict": true, "parameters": schema}});
         let body = json!({"messages": user("Hi"), "temperature": 0, "max_tokens": 120, "tools": [tool], "tool_choice": "required"});
@@ -291,7 +291,7 @@ fn bounds_that_are_kept_are_kept_exactly_and_others_are_named() {
         let tool = json!({"type": "function", "function": {"name": "f", "strict": true, "parameters": schema(bounds)}});
         let refused = served.chat(json!({"messages": user("Hi"), "tools": [tool]})).refused(400);
         assert_eq!(refused["param"], "tools[0].function.parameters");
-        // Left to the model.
+        // Not enforced.
         answer(&served, &schema(bounds), false).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Answers in a format are in that format, whatever the model would have said.
+//! Answers in a format match it, whatever the model prefers.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::{Served, Setting, joined, serve, serve_path, user};
 use crate::thinking::model::write;
 use crate::thinking::templates::QWEN3;
 
-/// Schemas all of whose values are short: a model of random weights goes on for ever in a text that may.
+/// Schemas with short values only: a random model never ends free text.
 fn schemas() -> Vec<Value> {
     vec![
         json!({"type": "boolean"}),
@@ -40,7 +40,7 @@ fn schemas() -> Vec<Value> {
     ]
 }
 
-/// `llama-tiny` with a vocabulary of pieces and single bytes, as SentencePiece makes them.
+/// `llama-tiny` with a SentencePiece-like vocabulary of pieces and single bytes.
 fn with_bytes(root: &Path) -> PathBuf {
     let (tiny, folder) = (super::fixture("llama-tiny"), root.join("bytes"));
     std::fs::create_dir(&folder).unwrap();
@@ -150,7 +150,7 @@ fn an_answer_as_an_object_is_one_and_what_is_cut_says_so() {
     assert!(text.starts_with("{\"") && serde_json::from_str::<Value>(text).is_ok(), "{cut}");
 }
 
-/// Keys that come twice in an object, at whatever depth.
+/// True if an object repeats a key, at any depth.
 fn doubled(text: &str) -> bool {
     use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
     struct Once(bool);
@@ -200,7 +200,7 @@ fn doubled(text: &str) -> bool {
     }
     match serde_json::from_str::<Once>(text) {
         Ok(Once(doubled)) => doubled,
-        // JSON by its grammar, which this reader has no number or character for.
+        // Grammatical JSON that this reader cannot represent.
         Err(error)
             if error.to_string().contains("out of range") || error.to_string().contains("surrogate") =>
         {
@@ -219,7 +219,7 @@ fn an_object_is_closed_before_the_limit_and_no_key_of_it_comes_twice() {
             let tokens = served.post("/tokenize", json!({"prompt": text})).ok()["tokens"].clone();
             tokens.as_array().unwrap().last().unwrap().to_string()
         };
-        // One that never closes by itself, and one that likes to open keys and objects.
+        // One model never closes, and one likes to open keys and objects.
         let open = json!({token("}"): -100});
         let keys = json!({token("}"): -100, token("\""): 8, token(":"): 6, token(","): 6, token("{"): 5});
         let mut cut = 0;
@@ -282,7 +282,7 @@ fn a_schema_that_cannot_be_enforced_is_refused_with_the_reason_and_the_server_li
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(said) && message.len() < 500, "{message}");
     }
-    // What is not strict leaves to the model what cannot be enforced.
+    // Non-strict schemas leave unenforceable parts to the model.
     let mut body = asked(&json!({"type": "boolean", "not": {"const": 5}}), json!({}));
     assert_eq!(served.chat(body.clone()).status, 400);
     body["response_format"]["json_schema"]["strict"] = json!(false);
@@ -306,7 +306,7 @@ fn a_format_begins_with_the_answer_after_the_thought_or_without_one() {
     let thought = ["\n", "<think>", "Let me see:", " it was", " Rome, or", "</think>", "\n\n", "You moved"];
     for (chain, expected) in [
         (&thought[..], Some("Let me see: it was Rome, or")),
-        // A model that does not think, though it may: its first token is the answer's.
+        // The model may think but does not: its first token is the answer's.
         (&["\n", "You moved", " to Oslo."][..], None),
     ] {
         let (_root, served) = thinker(chain);

@@ -1,4 +1,4 @@
-//! Documents of a request as spans, and paths that are blocked for its answer.
+//! Documents of a request as spans, and blocked paths for its answer.
 
 use palimpsest::chat::Sampling;
 use palimpsest::observe::causes::{Controls, SpanCauseOptions, Way, measure};
@@ -14,7 +14,7 @@ use super::{Served, fixture, open, serve};
 
 const GREEDY: usize = 7;
 
-/// Softmax attention everywhere, windows beside it, and linear layers.
+/// Full softmax attention, windows beside it, and linear layers.
 const MODELS: [&str; 3] = ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"];
 
 fn labels(attention: &Value) -> Vec<String> {
@@ -45,7 +45,7 @@ fn documents_stand_before_the_last_message_as_spans_by_their_titles() {
     let named =
         ["template[0]", "harbour", "document[1]", "harbour (2)", "messages[0]", "template[1]", "generated"];
     assert_eq!(names, named);
-    // The same by hand: nothing else of the prompt changes, and every number is the same.
+    // By hand: the prompt is otherwise unchanged, and every number is equal.
     let part = |text: &str, span: &str| json!({"type": "text", "text": text, "span": span});
     let by_hand = json!({"messages": [{"role": "user", "content": [
         part("# harbour\nThe fig tree stands by the well.\n\n", "harbour"),
@@ -57,13 +57,13 @@ fn documents_stand_before_the_last_message_as_spans_by_their_titles() {
     for field in ["prompt_token_ids", "token_ids", "mass"] {
         assert_eq!(asked["palimpsest"][field], expected["palimpsest"][field], "{field}");
     }
-    // Characters of a message count from its own text.
+    // Character offsets are relative to the message's own text.
     let range = json!([{"label": "tree", "message": 0, "start": 6, "end": 10}]);
     let attention = json!({"rows": ["last"], "spans": range});
     let ranged = chat(&served, json!({"documents": documents, "palimpsest": attention}));
     let of = |label: &str| spans(&ranged["palimpsest"]).into_iter().find(|span| span.label == label).unwrap();
     assert!(of("messages[0]").start < of("tree").start && of("tree").end < of("messages[0]").end);
-    // They are what a score ranks.
+    // A score ranks the documents.
     let scored = chat(&served, json!({"documents": documents, "palimpsest": {"score": true}}));
     let ranked = scored["palimpsest"]["score"]["question"].as_array().unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model
         assert_eq!([layers, rows], [mean.dim().0, mean.dim().1], "{name}");
         let mine: Vec<f32> = (found.chunks(spans))
             .flat_map(|row| {
-                // What is generated stands behind the tiles.
+                // Generated tokens come after the tiles.
                 row.iter().take(keys.len()).copied().collect::<Vec<_>>()
             })
             .collect();
@@ -147,14 +147,14 @@ fn a_blocked_path_has_the_answer_and_the_masses_of_the_same_request_to_the_model
         assert_eq!(found[of_layer * rows * spans + two], 0.0, "{name}: the question sees nothing of it");
         assert_ne!(open_path["palimpsest"]["mass"], attention["mass"], "{name}");
 
-        // A request without has the bits that it had.
+        // A request without documents keeps its bits.
         let again = chat(&served, json!({"documents": documents}));
         assert_eq!(again["palimpsest"], open_path["palimpsest"], "{name}");
         assert_eq!(again["message"], open_path["message"], "{name}");
     }
 }
 
-/// Rows that a plain request left in the cache have seen what is to be hidden from them.
+/// Rows cached by a plain request have seen the keys to hide.
 #[test]
 fn a_blocked_path_is_the_same_whether_or_not_the_prompt_was_asked_before_without() {
     let documents = json!([
@@ -268,7 +268,7 @@ fn controls_are_those_of_causes_and_of_the_python_package() {
     let measured = measure(&mut model, (&tokens, &keys, "nowhere"), said, options, &mut |_| true).unwrap();
     assert_eq!(json!(measured.from), causes["from"]);
 
-    // The definition: of the stretches those that do not touch the span, of these the five nearest in length, of these the median.
+    // Definition: of the controls that do not touch the span, the five nearest in length; their median.
     let drawn: Vec<(std::ops::Range<usize>, f64)> = (causes["controls"].as_array().unwrap().iter())
         .map(|one| {
             let at = |key: &str| one[key].as_u64().unwrap() as usize;

@@ -1,4 +1,4 @@
-//! Many clients, clients that go, and the end.
+//! Many clients, disconnects, and shutdown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn patient(queue: usize) -> Served {
     serve_path(&fixture("llama-tiny"), Setting { context: 8192, queue, ..Setting::default() })
 }
 
-/// Waits until nobody is served any more.
+/// Waits until no request is served.
 fn idle(served: &Served) {
     let begun = Instant::now();
     while served.metric("palimpsest_requests_under_way") > 0.0 {
@@ -60,7 +60,7 @@ fn a_client_that_goes_frees_its_place_and_the_model() {
     assert!(frames.by_ref().take(3).count() == 3);
     drop(frames);
     idle(&served);
-    // While a whole answer is being made.
+    // During a non-streamed answer.
     let body = {
         let mut body = long();
         body["model"] = "llama-tiny".into();
@@ -79,7 +79,7 @@ fn a_client_that_goes_frees_its_place_and_the_model() {
     }
     drop(client);
     idle(&served);
-    // Half a body takes no place, and its client may go too.
+    // Half a body holds no slot, and its client may disconnect.
     let mut client = TcpStream::connect(served.address).unwrap();
     write!(
         client,
@@ -135,7 +135,7 @@ fn what_is_under_way_for_too_long_at_the_end_is_told_so() {
     let mut served = patient(2);
     let mut frames = served.stream("/v1/chat/completions", long());
     frames.next().unwrap();
-    // A reader that does not read holds nobody up.
+    // A slow reader blocks nobody.
     let mut slow = TcpStream::connect(served.address).unwrap();
     let mut body = long();
     (body["model"], body["stream"]) = ("llama-tiny".into(), true.into());
@@ -149,7 +149,7 @@ fn what_is_under_way_for_too_long_at_the_end_is_told_so() {
     served.end();
     assert!(begun.elapsed() < Duration::from_secs(60));
     let last = frames.last().unwrap();
-    // Either it was done within the time, or it says why not.
+    // It either finished in time or reports the shutdown.
     assert!(last == "[DONE]" || last["error"]["code"] == "shutting_down", "{last}");
     let mut rest = Vec::new();
     let _ = slow.read_to_end(&mut rest);

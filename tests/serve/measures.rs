@@ -1,4 +1,4 @@
-//! Measures of `palimpsest trace` are told over the wire under the same names, with the same numbers.
+//! Measures of `palimpsest trace`, over HTTP with the same names and values.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::attention::{close, flat, spans};
 use super::{Served, fixture, serve};
 
-/// Softmax attention everywhere, windows with sinks, and linear layers.
+/// Full softmax attention, windows with sinks, and linear layers.
 const MODELS: [&str; 3] = ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"];
 
 const MEASURES: [&str; 5] = ["mass", "share", "density", "value_norm", "output_norm"];
@@ -30,7 +30,7 @@ fn told(served: &Served, attention: Value) -> Value {
     ask(served, attention).ok()["choices"][0]["palimpsest"].clone()
 }
 
-/// The file of `palimpsest trace` over the same tokens.
+/// Output of `palimpsest trace` over the same tokens.
 fn traced(name: &str, attention: &Value, more: Value) -> HashMap<String, Tensor> {
     let dir = tempfile::tempdir().unwrap();
     let (tokens, out) = (dir.path().join("tokens.json"), dir.path().join("out.safetensors"));
@@ -52,7 +52,7 @@ fn traced(name: &str, attention: &Value, more: Value) -> HashMap<String, Tensor>
     candle_core::safetensors::load(&out, &Device::Cpu).unwrap()
 }
 
-/// Densities of what no row sees are no numbers: -1 here.
+/// Densities of unseen keys are NaN: -1 here.
 fn numbers(tensor: &Tensor) -> Vec<f32> {
     let values = tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     values.into_iter().map(|x| if x.is_nan() { -1.0 } else { x }).collect()
@@ -72,7 +72,7 @@ fn lengths_densities_and_terms_of_logits_are_those_of_trace() {
         let served = serve(name);
         let targets = json!([{"token": 3, "against": 7}, {"position": 12, "token": 5}]);
         let rows = json!(["question", "last"]);
-        // Something of the prompt is kept from before.
+        // Part of the prompt is cached.
         ask(&served, Value::Null).ok();
         let asked = json!({
             "rows": rows, "heads": "all", "measures": MEASURES, "targets": targets, "token_ids": true
@@ -92,7 +92,7 @@ fn lengths_densities_and_terms_of_logits_are_those_of_trace() {
         assert_eq!(found["parts"].as_array().unwrap().len(), expected["attribution_other"].dim(1).unwrap());
         assert!(numbers(&expected["value_norm"]).iter().any(|x| *x > 1e-3), "{name}: nothing is carried");
 
-        // The mean over heads, and single heads, are of the same numbers.
+        // The mean over heads and single heads agree.
         let mean = told(&served, json!({"rows": rows, "measures": ["output_norm", "density"]}));
         for key in ["output_norm", "density"] {
             // NaN stays NaN in a mean.

@@ -1,4 +1,4 @@
-//! Memory is bounded by what was planned: texts that cannot fit, bodies and recordings that are too much, and what is given back.
+//! Memory stays within the plan: texts that cannot fit, oversized bodies and recordings, and released memory.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{CHUNK, Served, fixture, serve, user};
 
-/// A server of the tiny model within so many mebibytes.
+/// A server of the tiny model limited to `mebibytes`.
 fn within(mebibytes: u64) -> Served {
     let path = fixture("llama-tiny");
     let serving = Serving { parallel: Some(2), tokens: Some(4096), memory: Some(mebibytes << 20) };
@@ -34,7 +34,7 @@ fn within(mebibytes: u64) -> Served {
     Served::at("llama-tiny", address, stop, threads)
 }
 
-/// Bytes that requests hold, once nobody is served.
+/// Bytes held by requests once none is served.
 fn held(served: &Served) -> f64 {
     for _ in 0..200 {
         if served.metric("palimpsest_memory_requests_bytes") == 0.0 {
@@ -122,11 +122,11 @@ fn a_recording_that_has_to_wait_is_told_to_come_again_and_not_to_be_smaller_than
     let served = within(600);
     let rows = json!({"rows": ["answer"], "heads": "all", "top_keys": 1024});
     let body = |n: usize| json!({"messages": user("Who?"), "max_tokens": 40, "n": n, "palimpsest": rows});
-    // As many choices as fit where nobody else is served.
+    // As many choices as fit an idle server.
     let never = served.chat(body(100));
     let message = never.json["error"]["message"].as_str().unwrap().to_owned();
     let most = message.strip_suffix(" choices at most").and_then(|text| text.rsplit(' ').next()).unwrap();
-    // Somebody else sends a body.
+    // Another client sends a body.
     let sent = vec![b' '; 30 << 20];
     let mut client = TcpStream::connect(served.address).unwrap();
     let length = sent.len() + 1;
@@ -154,13 +154,13 @@ fn bodies_that_are_being_received_are_counted_and_given_back() {
         let length = most.len() + 100;
         write!(client, "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")
             .unwrap();
-        // The last of them is refused while it sends.
+        // The last of them is rejected while it sends.
         let _ = client.write_all(&most);
         clients.push(client);
     }
     let used = served.metric("palimpsest_memory_requests_bytes");
     assert!(used > room / 2.0 && used <= room, "{used} of {room}");
-    // It is refused while it sends, so that what it sends may be reset.
+    // Rejected while it sends, so the connection may be reset.
     let mut client = TcpStream::connect(served.address).unwrap();
     let length = most.len();
     write!(
@@ -177,7 +177,7 @@ fn bodies_that_are_being_received_are_counted_and_given_back() {
     }
     let reply = String::from_utf8_lossy(&reply).to_lowercase();
     assert!(reply.contains(" 429 ") && reply.contains("retry-after"), "{reply:?} after {sent} bytes");
-    // Those who ask for little are served meanwhile.
+    // Small requests are served meanwhile.
     served.chat(json!({"messages": user("Who?"), "max_tokens": 2})).ok();
     drop(clients);
     assert_eq!(held(&served), 0.0);

@@ -1,4 +1,4 @@
-//! `/openapi.json` says what this server serves; that its fields are those that the code reads is tested beside them.
+//! `/openapi.json` describes this server; the tests of each module compare its fields with the code.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn what_depends_on_the_model_is_this_models() {
     assert_eq!(file["info"]["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(schema("Model")["enum"], json!(["llama-tiny"]));
     assert_eq!(schema("EmbeddingModel")["enum"], json!(["all-minilm-l6-v2", "llama-tiny"]));
-    // The bounds are those that requests are held against.
+    // The bounds are those enforced on requests.
     for (body, refused) in [
         (json!({"prompt": [schema("TokenId")["maximum"]], "max_tokens": 1}), false),
         (json!({"prompt": [schema("TokenId")["maximum"].as_u64().unwrap() + 1], "max_tokens": 1}), true),

@@ -1,4 +1,4 @@
-//! A server that runs for long: its log, its counters, bounds of answers, streams that wait, pages of other origins.
+//! A long-running server: log, counters, answer limits, idle streams, pages of other origins.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Served, Setting, fixture, joined, serve, serve_path, user};
 
-/// The program itself, with flags.
+/// The program with flags.
 struct Program {
     child: Child,
     url: String,
@@ -32,7 +32,7 @@ impl Program {
         Program { child, url }
     }
 
-    /// Ends it and returns what it wrote to stderr.
+    /// Stops it and returns its stderr.
     fn end(mut self) -> String {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -71,12 +71,12 @@ fn a_request_is_a_line_of_the_log_without_its_texts() {
         (refused.status().as_u16(), &refused.headers()["x-request-id"]),
         (404, &"third".parse().unwrap())
     );
-    // One whose client goes in the middle.
+    // One client disconnects in the middle.
     let mut long = streamed.clone();
     long["max_tokens"] = 1900.into();
     long["logit_bias"] = json!({"264": -100, "265": -100, "266": -100});
     let mut gone = program.post(chat, &long, "gone").into_body().into_reader();
-    // The first frame is of no token.
+    // The first frame has no token.
     gone.read_exact(&mut [0; 1500]).unwrap();
     drop(gone);
     std::thread::sleep(Duration::from_secs(1));
@@ -171,7 +171,7 @@ fn counters_agree_with_each_other_and_with_what_was_asked() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(all.contains(&format!("palimpsest_build_info{{version=\"{version}\",model=\"llama-tiny\"}} 1")));
     assert!(!all.contains("reused"));
-    // A client that goes is counted, and what was read for it still agrees.
+    // A disconnect is counted, and the read token counts still agree.
     assert_eq!(metric("requests_cancelled_total"), 0.0);
     let bias = json!({"264": -100, "265": -100, "266": -100});
     let long = json!({"messages": user("Go on and on."), "max_tokens": 1900, "logit_bias": bias});
@@ -215,7 +215,7 @@ fn a_stream_tells_how_far_its_prompt_is_where_it_was_asked_to() {
         frames.iter().all(|frame| frame["choices"][0].get("palimpsest").is_none()),
         "no rows were asked for"
     );
-    // With rows beside it, and in completions.
+    // With rows, and for completions.
     let both = json!({"progress": true, "rows": ["last"]});
     let frames: Vec<Value> = served.stream(path, body(both)).collect();
     assert!(frames.iter().any(|frame| frame["choices"][0]["palimpsest"]["mass"].is_array()));
@@ -240,7 +240,7 @@ fn a_stream_that_waits_says_that_it_lives() {
         text.split("\n\n")
             .all(|event| event.is_empty() || event.starts_with("data: ") || event.starts_with(": "))
     );
-    // What a client reads is the same.
+    // The client sees the same stream.
     let frames: Vec<Value> = served.stream("/v1/chat/completions", body.clone()).collect();
     let mut whole = body;
     whole["stream"] = false.into();
@@ -301,12 +301,12 @@ fn strings_of_the_operator_end_chats_and_a_base_model_has_some_and_is_told_of() 
     };
     let (whole, _, told) = ask(&[], &body);
     assert!(told.contains("base has no chat template") && told.contains("--stop"), "{told}");
-    // Two strings, of which one comes.
+    // Two stop strings, of which one occurs.
     let half = whole.char_indices().nth(whole.chars().count() / 2).unwrap().0;
     let stop: String = whole[half..].chars().take(3).collect();
     let (cut, reason, _) = ask(&["--stop", "never to come", "--stop", &stop], &body);
     assert_eq!((cut.as_str(), &reason), (whole[..whole.find(&stop).unwrap()].trim(), &json!("stop")));
-    // Those of a request come beside them.
+    // The request's own are added.
     let early: String = whole.chars().take(2).collect();
     let mut both = body.clone();
     both["stop"] = early.into();

@@ -1,4 +1,4 @@
-//! The page at `/`: for anybody who can reach the server, and shut in by its policy.
+//! The page at `/`: open to everyone who can reach the server, and confined by its content security policy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,7 @@ fn the_page_runs_its_own_script_and_style_and_reaches_nobody_else() {
         assert!(rules.contains(&rule.as_str()), "{rule}: {policy}");
     }
     assert!(!policy.contains("unsafe"), "{policy}");
-    // What the policy would refuse, or what would let a text in as markup.
+    // Content that the policy would block, or that could turn text into markup.
     for never in ["http:", "https:", " src=", " style=", " onclick=", "url(", "@import"] {
         assert!(!html.contains(never), "{never}");
     }
@@ -59,7 +59,7 @@ fn the_page_needs_no_key_and_what_it_asks_for_does() {
     let served = serve_path(&fixture("llama-tiny"), keyed);
     assert_eq!(page(&served, &[]).status(), 200);
     assert_eq!(served.get("/v1/models").status, 401);
-    // Whatever asks for it.
+    // Whatever the origin.
     assert_eq!(page(&served, &[("origin", "http://evil.example")]).status(), 403);
     assert_eq!(page(&served, &[("host", "evil.example")]).status(), 403);
     assert_eq!(page(&served, &[("sec-fetch-site", "cross-site")]).status(), 403);

@@ -1,4 +1,4 @@
-//! Penalties and biases are OpenAI's, by a plain definition; probabilities stay the model's.
+//! Penalties and biases match OpenAI's definition; probabilities stay the model's.
 
 use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::parity::prefill;
 
 const NEW: usize = 14;
 
-/// Greedy tokens of `llama-tiny` after a prompt, every position read anew, with what is taken from and added to logits.
+/// Greedy tokens of `llama-tiny` after a prompt, recomputed at every position, with penalties and biases applied to the logits.
 fn greedy(prompt: &[u32], frequency: f32, presence: f32, bias: &[(u32, f32)]) -> Vec<u32> {
     let model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
     let stop = model.stop_tokens().to_vec();
@@ -29,7 +29,7 @@ fn greedy(prompt: &[u32], frequency: f32, presence: f32, bias: &[(u32, f32)]) ->
     tokens.split_off(prompt.len())
 }
 
-/// Fields of a request, and what they mean: both penalties, and biases by token.
+/// Request fields and their meaning: both penalties, and biases by token.
 type Case = (Value, f32, f32, Vec<(u32, f32)>);
 
 #[test]

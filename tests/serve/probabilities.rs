@@ -1,4 +1,4 @@
-//! Log probabilities are the engine's, of generated tokens and of prompts.
+//! Log-probabilities of generated and prompt tokens equal the engine's.
 
 use candle_core::{D, Device};
 use palimpsest_core::attention::NoObserver;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{fixture, open, serve, user};
 
-/// The engine's log-softmax at every position, read in one go.
+/// The engine's log-softmax at every position, in one pass.
 fn log_probabilities(name: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
     let model = open(&fixture(name), 2048, ThinkingOptions::default());
     let engine = model.engine();
@@ -49,7 +49,7 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens_under_the_engine() {
                 let top: Vec<f64> = top[i].as_object().unwrap().values().map(number).collect();
                 let most = top.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 assert!((most - f64::from(best)).abs() < 1e-4 && top.len() <= 2, "{name}, token {i}");
-                // What a client takes for greedy: the very same number.
+                // The greedy choice has exactly the maximum.
                 assert_eq!(number(&log_p[i]) == most, token == best, "{name}, token {i}");
             }
             let joined: String = texts[..tokens.len()].iter().map(|text| text.as_str().unwrap()).collect();
@@ -57,13 +57,13 @@ fn an_echoed_prompt_has_the_probabilities_of_its_tokens_under_the_engine() {
             let offsets: Vec<u64> = of("text_offset").iter().map(|at| at.as_u64().unwrap()).collect();
             assert_eq!(offsets[tokens.len()] as usize, text.chars().count());
         }
-        // A prompt whose probabilities were read leaves the cache as any other does.
+        // A prompt whose probabilities were read is cached like any other.
         let plain = json!({"prompt": tokens, "temperature": 0, "max_tokens": 8});
         let after = served.complete(plain.clone()).ok();
         let fresh = serve(name).complete(plain).ok();
         assert_eq!(after["choices"], fresh["choices"], "{name}");
         let cached = after["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
-        // Layers that can go back anywhere keep it.
+        // Layers that can rewind anywhere keep it.
         assert!(name != "llama-tiny" || cached > 0);
     }
 }

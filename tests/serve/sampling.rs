@@ -1,4 +1,4 @@
-//! `top_k`, `min_p` and `repetition_penalty` by a plain definition, in vLLM's order: penalties, temperature, `min_p`, `top_k`, `top_p`.
+//! `top_k`, `min_p` and `repetition_penalty` by definition, in vLLM's order: penalties, temperature, `min_p`, `top_k`, `top_p`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{fixture, open, serve};
 use crate::parity::prefill;
 
-/// Logits of `llama-tiny` after tokens, every position read anew.
+/// Logits of `llama-tiny` after tokens, recomputed from the start.
 fn logits(tokens: &[u32]) -> Vec<f32> {
     let model = open(&fixture("llama-tiny"), 2048, ThinkingOptions::default());
     prefill(model.engine(), tokens, 1).0
@@ -22,7 +22,7 @@ struct Wanted {
     repetition: f32,
 }
 
-/// The tokens that may come, by the definition.
+/// The tokens that can be sampled, by definition.
 fn possible(tokens: &[u32], wanted: &Wanted) -> BTreeSet<u32> {
     let mut scores: Vec<f64> = logits(tokens).into_iter().map(f64::from).collect();
     for token in tokens.iter().collect::<BTreeSet<_>>() {

@@ -1,8 +1,8 @@
-//! Whether a value fits a JSON schema, by plain code: the keywords that these tests use.
+//! A plain JSON schema validator for the keywords of these tests.
 
 use serde_json::{Map, Value};
 
-/// Why `value` does not fit `schema`, whose references are into `root`.
+/// Why `value` does not fit `schema`; references resolve in `root`.
 pub fn misfit(value: &Value, schema: &Value, root: &Value) -> Option<String> {
     let wrong = |why: &str| Some(format!("{value} {why}: {schema}"));
     if let Some(path) = schema["$ref"].as_str() {

@@ -1,4 +1,4 @@
-//! Single heads, given answers and the ranking of documents, held against plain definitions over replies of all heads.
+//! Single heads, given answers and document ranking, against plain definitions over replies with all heads.
 
 use palimpsest_core::engine::ThinkingOptions;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Served, Setting, fixture, serve, serve_path};
 use crate::parity::induction::induction;
 
-/// Softmax attention everywhere, linear layers, and windows with sinks.
+/// Full softmax attention, linear layers, and windows with sinks.
 const MODELS: [&str; 3] = ["llama-tiny", "qwen35-text-tiny", "gpt-oss-tiny"];
 
 const DOCUMENTS: [&str; 3] = ["doc-1", "doc-2", "doc-3"];
@@ -61,7 +61,7 @@ fn a_generated_answer_that_is_given_back_has_the_same_masses_and_probabilities()
         assert_eq!(forced["message"], said["message"], "{name}");
         assert_eq!(forced["finish_reason"], "stop");
 
-        // In a stream, and not asked for probabilities.
+        // Streamed, and without logprobs.
         let mut body = json!({"messages": messages("Which tree is left?"), "palimpsest": given});
         let frames: Vec<Value> = served.stream("/v1/chat/completions", body.clone()).collect();
         let told: Vec<Value> = (frames.iter())
@@ -77,7 +77,7 @@ fn a_generated_answer_that_is_given_back_has_the_same_masses_and_probabilities()
             .collect();
         assert_eq!(json!(each), said["palimpsest"]["each"], "{name}");
 
-        // It is of its own length, and read with the prompt's context.
+        // It has its own length and uses the prompt's context.
         body["max_completion_tokens"] = json!(3);
         let refused = served.chat(body);
         assert_eq!((refused.status, &refused.json["error"]["param"]), (400, &json!("palimpsest.answer")));
@@ -105,11 +105,11 @@ fn a_text_is_an_answer_as_the_last_message_by_itself_and_behind_a_text() {
     for key in ["palimpsest", "logprobs", "message"] {
         assert_eq!(of_message[key], of_text[key], "{key}");
     }
-    // Another answer is less or more likely, and never the same.
+    // Another answer has another probability.
     let asked = json!({"rows": ["answer"], "answer": "The fig tree, and the fig."});
     assert_ne!(told(asked)["logprobs"], of_text["logprobs"]);
 
-    // Behind a text: the probabilities are those that `echo` tells of the whole.
+    // After a text: the probabilities are those that `echo` gives for the whole.
     let (prompt, answer) = ("The fig tree stands by the", " well, and the olive");
     let given = json!({"prompt": prompt, "palimpsest": {"answer": answer, "token_ids": true}});
     let given = served.complete(given).ok()["choices"][0].clone();
@@ -154,7 +154,7 @@ fn heads_that_are_named_have_the_masses_that_all_heads_have() {
         }
         assert_eq!(some["mass"].as_array().unwrap().len(), 3);
 
-        // A stream and a file have them, too.
+        // Also in a stream and a file.
         let body = json!({
             "messages": messages("Which tree is left?"), "temperature": 0, "max_completion_tokens": 6,
             "palimpsest": asked(json!(named))
@@ -165,7 +165,7 @@ fn heads_that_are_named_have_the_masses_that_all_heads_have() {
     }
 }
 
-/// By label, what a row of `"heads": "all"` pays to the documents: a vector a head.
+/// Masses from a row of `"heads": "all"` to the documents, by label: one vector per head.
 fn paid(attention: &Value, row: &str, heads: &[(usize, usize)]) -> Vec<Vec<f64>> {
     let at = |list: &str, wanted: &Value, key: Option<&str>| {
         let list = attention[list].as_array().unwrap();
@@ -180,7 +180,7 @@ fn paid(attention: &Value, row: &str, heads: &[(usize, usize)]) -> Vec<Vec<f64>>
     heads.iter().map(of_head).collect()
 }
 
-/// The definition, as docs/serve.md has it: scores, ranks and how sure, by document.
+/// Definition of docs/serve.md: scores, ranks and confidence, by document.
 fn plainly(asked: &[Vec<f64>], neutral: &[Vec<f64>]) -> Vec<(f64, usize, f64)> {
     let beyond: Vec<Vec<f64>> = (asked.iter().zip(neutral))
         .map(|(a, b)| {
@@ -215,7 +215,7 @@ fn agrees(what: &str, told: &Value, expected: &[(f64, usize, f64)]) {
     }
 }
 
-/// Heads of layers without a window: the windows of these models are shorter than the documents.
+/// Heads of full-attention layers: these models' windows are shorter than the documents.
 fn seeing(served: &Served) -> Vec<(usize, usize)> {
     let told = served.get("/v1/models").ok()["data"][0]["palimpsest"]["attention"].clone();
     let layers: Vec<usize> = serde_json::from_value(told["layers"].clone()).unwrap();
@@ -242,7 +242,7 @@ fn a_score_is_what_its_definition_makes_of_two_requests() {
             (&all[1..3].to_vec(), json!({"heads": all[1..3]}), json!(all[1..3])),
         ] {
             let reply = ask(&served, "Which tree is left?", json!({"score": score}));
-            // The answer is the same, and what it was asked for is in it.
+            // The answer is unchanged and contains the requested fields.
             assert_eq!(reply["message"], asked["message"], "{name}");
             assert_eq!(reply["palimpsest"]["rows"], json!(["question", "answer"]));
             let score = &reply["palimpsest"]["score"];
@@ -252,7 +252,7 @@ fn a_score_is_what_its_definition_makes_of_two_requests() {
                 let paid = paid(&asked["palimpsest"], row, heads);
                 agrees(&format!("{name} {row}"), &score[row], &plainly(&paid, &usual));
             }
-            // Again, from what is kept of the neutral request.
+            // Again, from the cached neutral request.
             let again = ask(&served, "Which tree is left?", json!({"score": true, "heads": json!(heads)}));
             assert_eq!(again["palimpsest"]["score"]["answer"], score["answer"], "{name}");
         }
@@ -284,7 +284,7 @@ fn a_score_is_the_same_whoever_is_served_beside_it_and_however_it_is_sent() {
     let tokens = ask(&served, "Which tree is left?", json!({"rows": ["last"], "token_ids": true}));
     let given = json!({"score": true, "answer": tokens["palimpsest"]["token_ids"]});
     assert_eq!(&ask(&served, "Which tree is left?", given)["palimpsest"]["score"], score);
-    // The neutral request is read once: its prompt is no other than the first one's.
+    // The neutral request is read once: its prompt equals the first one's.
     let read = served.metric("palimpsest_cache_miss_tokens_total");
     ask(&served, "Which tree is left?", json!({"score": true}));
     let again = served.metric("palimpsest_cache_miss_tokens_total") - read;
@@ -321,7 +321,7 @@ fn documents_and_question_are_found_by_place_or_named() {
                        "spans": [{"label": "well", "message": 1, "part": 0, "start": 20, "end": 32}]});
     assert_eq!(labels(asked, messages("Which?")), ["well", "doc-3"], "a range, too");
 
-    // Behind a text, ranges are documents and question.
+    // After a text, documents and question are ranges.
     let text = "The fig tree stands by the well. The olive tree was felled. Which tree is left? It is the";
     let range = |label: &str, of: &str| {
         let start = text.find(of).unwrap();
@@ -356,7 +356,7 @@ fn a_model_that_copies_names_its_source_with_near_certainty() {
     std::fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
     let setting = Setting { context: 64, thinking: ThinkingOptions::default(), ..Setting::default() };
     let served = serve_path(dir.path(), setting);
-    // Five documents of three tokens, all different, and a question that ends with the beginning of the third.
+    // Five documents of three distinct tokens, and a question that ends with the beginning of the third.
     let documents = [[5, 6, 7], [8, 9, 10], [13, 14, 15], [21, 22, 23], [25, 26, 27]];
     let words = |tokens: &[usize]| tokens.iter().map(|t| format!("w{t}")).collect::<Vec<_>>().join(" ");
     let (mut text, mut spans) = ("w0".to_owned(), Vec::new());

@@ -1,4 +1,4 @@
-//! Functions: calls fit their schemas, whole and streamed, whoever chose to call.
+//! Tool calls match their schemas, whole and streamed, under every tool choice.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use super::schema::misfit;
 use super::{Setting, fixture, joined, open, serve, serve_path, user};
 use crate::thinking::model::write;
 
-/// ChatML that lists functions and writes calls in tags of JSON, as the templates of Qwen 2.5 and 3 and Hermes do.
+/// ChatML that lists functions and writes calls as tagged JSON, as the templates of Qwen 2.5 and 3 and Hermes do.
 const NATIVE: &str = "{% if tools %}<|im_start|>system\\n{% for t in tools %}{{ t | tojson }}\\n{% endfor %}<|im_end|>\\n{% endif %}\
     {% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}{% for c in m.tool_calls or [] %}\
     {{ '\\n<tool_call>\\n{\"name\": \"' ~ c.function.name ~ '\", \"arguments\": ' }}{{ c.function.arguments | tojson }}\
     {{ '}\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// The same with each argument in tags of its own.
+/// Same, with each argument in its own tags.
 const TAGS: &str = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\
     {{ '\\n' ~ m.content }}{% for c in m.tool_calls or [] %}{{ '<tool_call>\\n<function=' ~ c.function.name ~ '>\\n' }}\
     {% for k, v in c.function.arguments.items() %}{{ '<parameter=' ~ k ~ '>\\n' }}{{ v | tojson if v is not string else v }}\
@@ -55,7 +55,7 @@ fn body(change: Value) -> Value {
     body
 }
 
-/// The calls of a choice as names and arguments, each of which fits its function's schema.
+/// A choice's calls as names and arguments, checked against their schemas.
 fn calls(choice: &Value) -> Vec<(String, Value)> {
     let list = choice["message"]["tool_calls"].as_array().unwrap_or_else(|| panic!("no call: {choice}"));
     let call = |call: &Value| {
@@ -71,7 +71,7 @@ fn calls(choice: &Value) -> Vec<(String, Value)> {
     list.iter().map(call).collect()
 }
 
-/// The calls of a stream, joined: first the name, then pieces of arguments.
+/// The calls of a stream: first the name, then pieces of arguments.
 fn streamed(frames: &[Value], choice: usize) -> Vec<(String, Value)> {
     let mut calls: Vec<(String, String)> = Vec::new();
     let of = frames.iter().filter_map(|frame| frame["choices"].as_array()?.first());
@@ -91,7 +91,7 @@ fn streamed(frames: &[Value], choice: usize) -> Vec<(String, Value)> {
     calls.into_iter().map(|(name, json)| (name, serde_json::from_str(&json).unwrap())).collect()
 }
 
-/// Models of random weights, in the plain layout and in those of two templates.
+/// Random models, in the plain layout and in those of two templates.
 fn models(root: &Path) -> Vec<std::path::PathBuf> {
     let mut models = vec![fixture("llama-tiny")];
     for (name, template) in [("native", NATIVE), ("tags", TAGS)] {
@@ -211,7 +211,7 @@ fn a_model_that_may_call_is_kept_to_the_schema_from_its_own_marker_on() {
 
 #[test]
 fn an_answer_without_a_call_is_what_it_is_where_nothing_may_be_called() {
-    // The same prompt: the template lists no functions, and the plain layout is told in a message of the client's own.
+    // The same prompt: the template lists no functions, and the client describes the plain layout in a message.
     let served = serve("llama-tiny");
     let reply = served.chat(body(json!({"max_completion_tokens": 12}))).ok();
     let choice = &reply["choices"][0];
@@ -257,7 +257,7 @@ fn history() -> Value {
     ])
 }
 
-/// What the model reads of it.
+/// The rendered conversation.
 fn rendered(model: &Path, native: bool) -> String {
     let local = open(model, 64, ThinkingOptions::default());
     let call = |id: &str, name: &str, arguments: Value| ToolCall {
@@ -335,7 +335,7 @@ fn calls_and_results_are_given_back_to_the_model_and_what_the_client_wrote_has_e
             ("waited", "Done."),
             ("messages[5]", "And now?"),
         ];
-        // A token across a border belongs to the span of its first character that is no white space.
+        // A token across a border belongs to the span of its first non-space character.
         assert_eq!(own.len(), expected.len(), "{own:?}");
         for ((label, text), (wanted, content)) in own.iter().zip(expected) {
             assert_eq!(label, wanted);

@@ -1,4 +1,4 @@
-//! What the checks find of sets and their sessions.
+//! Checks of sets and their sessions.
 
 use palimpsest::case::finding::Finding;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn found(folder: &Folder, check: &str) -> Vec<Finding> {
 #[test]
 fn a_set_has_as_many_facts_as_sessions_and_its_sessions_tell_them() {
     let mut folder = sample();
-    // Two facts of the sample are told in other words.
+    // The sample paraphrases two facts.
     assert_eq!((found(&folder, "facts-and-sessions").len(), found(&folder, "fact-not-told").len()), (0, 2));
     let set = &mut folder.instances[0];
     let name = set["instance_id"].as_str().unwrap().to_owned();

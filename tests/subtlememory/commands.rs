@@ -1,5 +1,5 @@
-//! The commands, as typed, on the sample under all four settings: data, run, table, figures, report. A scripted judge stands in for one
-//! that can judge, since the waterfall needs right and wrong.
+//! Commands on the sample under all four settings: data, run, table, figures, report. A scripted judge replaces a capable one, since the
+//! waterfall needs right and wrong answers.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +15,7 @@ use crate::parity::fixture;
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
 
-/// Judges by the place of the call: 5 questions under each setting in turn, of which the first so many are right.
+/// Judges by call order: 5 questions under each setting in turn, the first `right` of them correct.
 struct Planned {
     calls: usize,
     right: [usize; 4],
@@ -60,7 +60,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     assert_eq!(folder.answers.len(), 20);
     let errors: Vec<_> = folder.answers.iter().filter_map(|row| row.error.as_ref()).collect();
     assert!(errors.is_empty(), "{errors:?}");
-    // Of BM25, what is read back of the target sessions is the sessions themselves.
+    // For BM25, perfect retrieval of the target sessions returns the sessions themselves.
     let prompts = |condition: &str| -> Vec<Option<usize>> {
         folder.answers.iter().filter(|row| row.condition == condition).map(|row| row.prompt_tokens).collect()
     };
@@ -95,7 +95,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     ] {
         assert!(table.out.contains(part), "{part}\n{}", table.out);
     }
-    // 4 right under oracle, 3 of them preserved, 2 of these found, none outside; what BM25 loses in memory is the judge's noise.
+    // 4 correct under oracle, 3 of them preserved, 2 of these retrieved, none outside; BM25's memory loss is judge noise.
     let row =
         table.out.lines().find(|line| line.contains("default") && line.contains(" all ")).unwrap_or_default();
     let numbers: Vec<&str> = row.split_whitespace().rev().take(14).collect();

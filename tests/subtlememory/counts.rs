@@ -1,4 +1,4 @@
-//! The pure counts, against the figures of the paper.
+//! Pure counts, against the paper's values.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ fn ids(from: usize, count: usize) -> BTreeSet<usize> {
     (from..from + count).collect()
 }
 
-/// The stages of so many questions, with so many right by default outside S_P.
+/// Stages of `questions` questions, with `outside` correct by default outside S_P.
 fn waterfall(questions: usize, [oracle, preserved, retrieved]: [usize; 3], outside: usize) -> Stages {
     let perfect = ids(0, preserved);
-    // What is right by default: of S_P, and of the rest, which may be right under perfect retrieval but not under oracle.
+    // Correct by default: part of S_P, and some of the rest, which may be correct under perfect retrieval but not under oracle.
     let default: BTreeSet<usize> = ids(0, retrieved).into_iter().chain(ids(preserved, outside)).collect();
     stages(&ids(0, questions), &ids(0, oracle), &perfect, &default)
 }
@@ -37,7 +37,7 @@ fn accuracy_is_over_questions_to_the_printed_digit() {
         assert_eq!(percent(right, of), printed);
     }
     assert_eq!(percent(299 + 742 + 259, 1522), "85.41");
-    // The mean of the relations is another number.
+    // The mean over relations differs.
     let macro_average: f64 =
         oracle.iter().map(|(right, of, _)| ratio(*right, *of).unwrap()).sum::<f64>() / 3.0;
     assert_eq!(format!("{:.2}", 100.0 * macro_average), "82.06");
@@ -74,7 +74,7 @@ fn the_stages_of_other_systems_are_as_printed() {
 
 #[test]
 fn more_can_be_right_by_default_than_under_perfect_retrieval() {
-    // Mem0 + OpenClaw on contradictory sets: 259 right under oracle, 74 under perfect retrieval, 71 under both, 172 by default.
+    // Mem0 + OpenClaw on contradictory sets: 259 correct under oracle, 74 under perfect retrieval, 71 under both, 172 by default.
     let oracle = ids(0, 259);
     let perfect: BTreeSet<usize> = ids(0, 71).into_iter().chain(ids(300, 3)).collect();
     let default: BTreeSet<usize> = ids(0, 51).into_iter().chain(ids(100, 121)).collect();
@@ -122,12 +122,12 @@ fn discordant_questions_are_those_that_one_side_alone_gets_right() {
     assert!((mcnemar(b, c) - 0.021484375).abs() < 1e-12);
 }
 
-/// 225 ratings of five answers to 45 questions: four disagreements give the kappa that is printed, .963.
+/// 225 ratings of five answers to 45 questions: four disagreements give the printed kappa, .963.
 #[test]
 fn the_printed_agreement_with_people_is_four_disagreements() {
     let of =
         |wrong: usize, right: usize| kappa(&[[right, 2], [2, 225 - right - wrong]], Weights::Plain).unwrap();
-    // The margins are not printed; .963 is between what they allow for a balanced and for an uneven split.
+    // The margins are not printed; .963 lies between the values for a balanced and an uneven split.
     assert!((of(4, 111) - 0.9644).abs() < 5e-4, "{}", of(4, 111));
     assert!(of(4, 85) < 0.9633 && of(4, 85) > 0.962, "{}", of(4, 85));
 }

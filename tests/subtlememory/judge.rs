@@ -1,4 +1,4 @@
-//! The judge's word on an answer: what it is shown, and what is read of its reply.
+//! The judge's prompt for an answer, and the parsing of its reply.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -50,7 +50,7 @@ fn the_judge_sees_the_set_the_references_and_the_rule_of_its_relation() {
     }
 }
 
-/// The authors show the profile with sets about the user, and to the judge alone.
+/// Like the authors: the profile is shown for sets about the user, and only to the judge.
 #[test]
 fn the_judge_sees_the_users_profile_with_questions_about_the_user_and_with_no_other() {
     let case = planned();
@@ -119,7 +119,7 @@ fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
     for text in ["CORRECT", "", r#"{"label": "PARTLY"}"#, r#"{"reason": "CORRECT"}"#, r#"{"label": ""}"#] {
         assert_eq!(read(text), None, "{text}");
     }
-    // The words are the rubric's own.
+    // The words come from the rubric.
     let other = VerdictKind::Label { right: "SOUND", wrong: "UNSOUND" };
     let found = read_verdicts(
         ReplyText { text: r#"{"label": "unsound"}"#, cut: false, sole: Some(0) },
@@ -129,7 +129,7 @@ fn a_label_is_read_from_a_bare_object_and_nothing_else_is_guessed() {
     assert!(matches!(&found[0], Found::Verdict(verdict) if verdict.said == Said::Correct(false)));
 }
 
-/// Says what it was told to.
+/// Scripted replies.
 #[derive(Default)]
 struct Scripted {
     replies: VecDeque<&'static str>,
@@ -192,7 +192,7 @@ fn a_judge_by_scoring_weighs_the_two_words_in_the_object_that_was_asked_for() {
     let judged = judge_by_scoring(&mut model, &[], &exchanges, &instructions).unwrap();
     assert_eq!(model.prefixes, ["{\"label\":", "{\"label\":"]);
     let verdicts: Vec<_> = judged.verdicts.into_iter().map(Result::unwrap).collect();
-    // A tie is not right.
+    // A tie is incorrect.
     assert_eq!((&verdicts[0].said, &verdicts[1].said), (&Said::Correct(true), &Said::Correct(false)));
     assert!((verdicts[0].probability.unwrap() - 1.0 / (1.0 + (-2.0f64).exp())).abs() < 1e-12);
     assert_eq!(judged.replies[0], r#"{"label": "CORRECT", "reason": "so"}"#);

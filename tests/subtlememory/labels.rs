@@ -1,4 +1,4 @@
-//! The check of the relation labels: what a judge is shown, what is kept, and the agreement.
+//! The check of the relation labels: prompts, stored rows, agreement.
 
 use std::sync::atomic::AtomicBool;
 
@@ -14,7 +14,7 @@ use crate::judge::said;
 
 const SAMPLING: Sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
 
-/// Says that everything is complementary, except where a fact is about the seat, of which it says nothing.
+/// Says "complementary" for everything, except a fact about the seat, for which it gives no word.
 struct Judging(Vec<String>);
 
 impl ChatModel for Judging {
@@ -55,7 +55,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
     let root = tempfile::tempdir().unwrap();
     let mut log = LabelLog::open(root.path()).unwrap();
     let (prompts, summary) = check(&mut log, &plan);
-    // The set without a word is asked about twice, as judges are.
+    // The set without a word is retried once, as for judges.
     assert_eq!((prompts.len(), summary), (12, [11, 10, 1, 0]));
     for (prompt, (case, at)) in prompts.iter().zip(&all) {
         let probe = &case.probes[*at];
@@ -63,7 +63,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
             assert!(prompt.contains(fact.as_str().unwrap()), "{prompt}");
         }
         assert!(!prompt.contains(probe.judge["case"].as_str().unwrap()) && !prompt.contains(&probe.query));
-        // All three words stand in it alike.
+        // All three words appear equally.
         for relation in ["complementary", "nuanced", "contradictory"] {
             assert_eq!(prompt.matches(relation).count(), 2, "{prompt}");
         }
@@ -75,7 +75,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
     assert_eq!(rows.len(), 11);
     let seat = rows.iter().find(|row| row.unit == "related-seat").unwrap();
     assert!(seat.said.is_none() && seat.error.as_ref().unwrap().contains("no verdict"));
-    // Again: only what has no word yet.
+    // Again: only sets without a word.
     let (prompts, summary) = check(&mut log, &plan);
     assert_eq!((prompts.len(), summary), (2, [11, 0, 1, 10]));
 }
@@ -91,7 +91,7 @@ fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
     let one = &agreements[0];
     assert_eq!((agreements.len(), one.units, one.said, one.agreed), (1, 11, 10, 5));
     assert_eq!(one.table, [[4, 0, 0], [4, 0, 0], [1, 0, 1]]);
-    // By the definition: po = .5, pe = (4 * 9 + 2 * 1) / 100.
+    // By definition: po = .5, pe = (4 * 9 + 2 * 1) / 100.
     let (po, pe) = (0.5, 0.38);
     assert!((one.kappa.unwrap() - (po - pe) / (1.0 - pe)).abs() < 1e-12);
     assert_eq!(one.line(), "kappa 0.194, 5 of 10 agree, 1 without a word of it left out");

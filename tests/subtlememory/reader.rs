@@ -1,4 +1,4 @@
-//! Reading: what a sound folder becomes, and what a broken one is told.
+//! Reading of a valid folder, and messages about a broken one.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Folder, sample, sample_case};
 
-/// The evidence of a probe: the roles of the sessions, by their place in the history.
+/// Evidence of a probe: session roles by position in the history.
 fn roles(probe: &Probe) -> Vec<(usize, &str)> {
     probe.evidence.iter().map(|e| (e.place.segment, e.role.as_str())).collect()
 }
@@ -52,7 +52,7 @@ fn the_sample_has_every_relation_and_subtype_on_one_history() {
 #[test]
 fn evidence_plays_its_part_in_time_order() {
     let mut folder = sample();
-    // The order of the ids in the file must not matter.
+    // The order of ids in the file must not matter.
     let seat =
         folder.instances.as_array_mut().unwrap().iter_mut().find(|i| i["instance_id"] == "related-seat");
     seat.unwrap()["session_ids"].as_array_mut().unwrap().reverse();
@@ -60,7 +60,7 @@ fn evidence_plays_its_part_in_time_order() {
     let case = case.unwrap();
     assert_eq!(roles(probe(&case, "related-seat-q1")), [(4, "conflict_early"), (15, "conflict_late")]);
     assert_eq!(roles(probe(&case, "related-picnic-q1")), [(0, "target"), (11, "target"), (16, "target")]);
-    // Of a nuanced set the session that alone holds a right answer is the selected one; where none does, nobody knows.
+    // In a nuanced set the only session with a correct answer is the selected one; without one it is unknown.
     assert_eq!(roles(probe(&case, "unrelated-museum-q1")), [(3, "target"), (12, "selected"), (20, "target")]);
     assert_eq!(roles(probe(&case, "unrelated-museum-q2")), [(3, "selected"), (12, "target"), (20, "target")]);
     assert_eq!(roles(probe(&case, "related-notes-q1")), [(7, "target"), (17, "selected")]);
@@ -86,7 +86,7 @@ fn a_folder_is_known_by_content_alone_or_among_others() {
     };
     let (of_all, digest) = ids(root.path());
     assert_eq!(of_all, ["persona_0", "persona_9", "persona_10"]);
-    // A folder alone is not told its own name: the session ids hold it.
+    // The folder's own name is not needed: the session ids hold it.
     assert_eq!(ids(&root.path().join("persona_9")).0, ["persona_0"]);
     std::fs::write(root.path().join("README.md"), "other notes").unwrap();
     assert_eq!(ids(root.path()).1, digest, "other files are no data");
@@ -115,7 +115,7 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
         cases_in_memory(&SUBTLEMEMORY, folder.files("")).remove(0)
     };
     assert_eq!(id(&|_| {}).unwrap().id, "persona_7");
-    // Sets of sessions whose ids hold no name fall back on the field.
+    // Sets of sessions whose ids lack a name fall back on the field.
     let bare = |session: &mut Value| {
         session["session_id"] = json!(session["session_id"].as_str().unwrap().replace("persona_7", "p"));
     };
@@ -142,9 +142,9 @@ fn a_folder_alone_is_called_by_its_session_ids_or_its_persona() {
 fn sessions_follow_their_order_and_timestamps_that_say_otherwise_are_told() {
     let mut folder = sample();
     let sessions = folder.sessions.as_array_mut().unwrap();
-    // By its time the last session is the second one.
+    // By time the last session is the second one.
     sessions[23]["timestamp"] = json!("2025-04-02T10:00:00+02:00");
-    // The place in the file says nothing.
+    // File order is irrelevant.
     sessions.swap(3, 17);
     let (case, broken) = folder.parts();
     let case = case.unwrap();
@@ -167,7 +167,7 @@ fn sessions_follow_their_order_and_timestamps_that_say_otherwise_are_told() {
     assert_eq!(Value::from(case.history.segments[0].turns[0].content.clone()), opening);
 }
 
-/// Breaks one set of the sample and gives what is told, with the rest left sound.
+/// Breaks one set of the sample; returns the messages.
 fn broken_instance(at: usize, change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut folder = sample();
     change(&mut folder.instances[at]);
@@ -247,7 +247,7 @@ fn a_broken_set_is_one_clear_line_and_leaves_the_others() {
         &|i| i["facts"] = json!("one"),
         "(uid \"unrelated-lighthouse\"), facts: found \"one\"; write an array, one element a fact",
     );
-    // Of a row that is no object nobody knows how many questions it has: it counts as one.
+    // A row that is not an object has an unknown number of questions: it counts as one.
     told(10, &|i| *i = json!(3), "(no uid), (row): found 3; write an object");
 }
 
@@ -273,7 +273,7 @@ fn the_profile_is_the_judges_alone_and_in_no_message() {
     }
     folder.instances[0]["qas"] = json!(SECRET.len());
     folder.instances[1]["relation_type"] = json!("none");
-    // A profile that is no text is told without what is in it; of a set about something else it is not looked at.
+    // A non-text profile is reported without its content; for a set about something else it is ignored.
     folder.instances[2]["persona_str"] = json!({"card": SECRET});
     let instances = folder.instances.as_array_mut().unwrap();
     let other = instances.iter_mut().find(|instance| instance["source"] != "user-related").unwrap();

@@ -1,4 +1,4 @@
-//! Verdicts by exact match, from `judge` to `table`, and the intervals of one table's output, on a run made of the sample.
+//! Verdicts by exact match, from `judge` to `table`, and the intervals in one table's output, on a run from the sample.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use super::sample_case;
 use crate::cli::{done, palimpsest, shown};
 use crate::judge::said;
 
-/// Finds every answer right and counts how often it is asked.
+/// Finds every answer correct and counts its calls.
 #[derive(Default)]
 struct Kind {
     asked: usize,
@@ -72,7 +72,7 @@ fn reference(probe: &PlannedProbe, note: &str) -> String {
     probe.judge[note][0].as_str().unwrap().to_owned()
 }
 
-/// The first five answers equal a right reference but for case and white space, the next two a wrong one, and the rest none.
+/// The first five answers equal a correct reference up to case and white space, the next two a wrong one, the rest neither.
 fn mixed(_: &str, probe: &PlannedProbe, at: usize) -> String {
     match at {
         0..5 => format!("  {}\n", reference(probe, "correct_answers").to_uppercase().replace(' ', "  ")),
@@ -81,7 +81,7 @@ fn mixed(_: &str, probe: &PlannedProbe, at: usize) -> String {
     }
 }
 
-/// Judges a run, and gives how many verdicts needed no judge and how often it was asked.
+/// Judges a run; returns the verdicts settled without the judge, and its calls.
 fn judge(dir: &Path, instructions: Instructions) -> (usize, usize) {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
     let mut kind = Kind::default();
@@ -101,7 +101,7 @@ fn an_answer_that_equals_a_reference_is_settled_and_counted_and_no_other_one_is(
         let exchange = Exchange { probe, answer: Some(answer.to_owned()), cut: false };
         Instructions::of(&SUBTLEMEMORY, &SUBTLEMEMORY.rubric()).settled(&exchange)
     };
-    // Letter case and white space are folded, and nothing else.
+    // Only letter case and white space are folded.
     assert_eq!(settled(&["C#"], &["C"], "c#"), Some(true));
     assert_eq!(settled(&["C#"], &[], "C"), None);
     assert_eq!(settled(&["-5 °C"], &[], "5 °C"), None);
@@ -118,7 +118,7 @@ fn settled_verdicts_need_no_judge_and_the_table_says_how_many_they_are() {
     made(&dir, 1, mixed);
     let instructions =
         Instructions { reasons: Reasons::First, ..Instructions::of(&SUBTLEMEMORY, &SUBTLEMEMORY.rubric()) };
-    // Of 15 answers under each of two settings five are settled as right and two as wrong.
+    // Of 15 answers under each of two settings, five are settled as correct and two as wrong.
     assert_eq!(judge(&dir, instructions.clone()), (14, 16));
     assert_eq!(judge(&dir, instructions.clone()), (0, 0), "a settled verdict is one");
     let rows = std::fs::read_to_string(dir.join("verdicts.jsonl")).unwrap();
@@ -132,10 +132,10 @@ fn settled_verdicts_need_no_judge_and_the_table_says_how_many_they_are() {
     let note = "7 of 15 verdicts come of an exact match with a reference answer, without the judge";
     assert_eq!(table.matches(note).count(), 2, "{table}");
     assert!(table.contains("86.67") && table.contains("13/15"), "{table}");
-    // The judge said the same of every answer that it saw; what it did not see cannot make it look able.
+    // The judge gave one verdict to every answer it saw; settled answers cannot make it look able.
     assert!(table.contains("! model-9b"), "{table}");
 
-    // Without, the judge decides all, and its verdicts stand beside the others.
+    // Without references the judge decides all, and its verdicts are kept beside the others.
     assert_eq!(judge(&dir, Instructions { references: None, ..instructions }), (0, 30));
     let table = done(palimpsest(["table", shown(&dir)])).out;
     assert!(table.contains("kind (paper, reasons first)") && table.contains("15/15"), "{table}");
@@ -154,12 +154,12 @@ fn the_flag_of_older_command_lines_names_the_default() {
     };
     let both = asked(&["--exact-match", "--no-exact-match"]);
     assert!(both.code == Some(2) && both.err.contains("cannot be used with"), "{}", both.err);
-    // It is taken, and nobody is at this address.
+    // Accepted; there is no server at this address.
     let named = asked(&["--exact-match"]);
     assert!(named.code == Some(1) && named.err.contains("no connection"), "{}", named.err);
 }
 
-/// The ends of the intervals of all questions in one output, in percent: of the general table and of table 11, row by row.
+/// Interval ends of all questions in one output, in percent: of the general table and of table 11, row by row.
 fn ends(dir: &Path, more: &[&str]) -> (Value, [Vec<String>; 2]) {
     let asked = [&["table", shown(dir), "--format", "json"], more].concat();
     let json: Value = serde_json::from_str(&done(palimpsest(asked)).out).unwrap();
@@ -181,13 +181,13 @@ fn ends(dir: &Path, more: &[&str]) -> (Value, [Vec<String>; 2]) {
 fn one_output_has_one_interval_of_a_number_by_either_method() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
-    // Of the sample's three relations every second answer is right under one setting, every third under the other.
+    // In each of the sample's three relations every second answer is correct under one setting, every third under the other.
     made(&dir, 1, |condition, probe, at| {
         let every = if condition == "oracle" { 2 } else { 3 };
         reference(probe, if at % every == 0 { "correct_answers" } else { "incorrect_answers" })
     });
     assert_eq!(judge(&dir, Instructions::of(&SUBTLEMEMORY, &SUBTLEMEMORY.rubric())), (30, 0));
-    // Broken rows, of which one tells its relation.
+    // Broken rows, of which one names its relation.
     let relations = [Some(("relation", "nuanced")), None];
     let broken = relations.into_iter().zip(1..).map(|(relation, position)| {
         let facets = relation.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -213,7 +213,7 @@ fn one_output_has_one_interval_of_a_number_by_either_method() {
         assert!(text.contains(said), "{said}: {text}");
         assert!(more.is_empty() || !text.contains("Wilson"), "{text}");
     }
-    // The difference of both settings, too: table 12's and that of --compare.
+    // Also the difference of both settings: table 12's and that of --compare.
     for more in [&["--compare"][..], &["--compare", "--intervals", "paper"]] {
         let (json, _) = ends(&dir, more);
         let interval = &json["comparison"]["overall"]["interval"];

@@ -11,10 +11,10 @@ use crate::tables::answered;
 
 /// Questions: all, complementary, nuanced, contradictory.
 const QUESTIONS: [usize; 4] = [1522, 361, 784, 377];
-/// Of these, right under oracle.
+/// Correct under oracle.
 const ORACLE: [usize; 4] = [1300, 299, 742, 259];
 
-/// A system; accuracy, accuracy under perfect retrieval, P_preserve and P_retrieve, each of all, complementary, nuanced, contradictory.
+/// A system; accuracy, accuracy under perfect retrieval, P_preserve and P_retrieve, each for all, complementary, nuanced, contradictory.
 type Printed = (&'static str, [&'static str; 4], [&'static str; 4], [&'static str; 4], [&'static str; 4]);
 
 #[rustfmt::skip]
@@ -32,14 +32,14 @@ const PRINTED: [Printed; 11] = [
     ("evermemos-openclaw", ["69.05", "67.04", "87.50", "32.63"], ["76.94", "81.44", "90.18", "45.09"], ["85.69", "89.30", "93.13", "60.23"], ["86.89", "78.65", "94.36", "67.95"]),
 ];
 
-/// The one count of `of` that prints so.
+/// The unique count of `of` that prints like this.
 fn counted(printed: &str, of: usize) -> usize {
     let all: Vec<usize> = (0..=of).filter(|count| percent(*count, of) == printed).collect();
     assert_eq!(all.len(), 1, "{printed} of {of}");
     all[0]
 }
 
-/// The questions of a relation that are right under oracle, under perfect retrieval and by default, as the printed numbers tell.
+/// Questions of a relation that are correct under oracle, under perfect retrieval and by default, from the printed numbers.
 fn sets(system: &Printed, column: usize) -> [BTreeSet<usize>; 3] {
     let (_, default, perfect, preserve, retrieve) = system;
     let (questions, oracle) = (QUESTIONS[column], ORACLE[column]);
@@ -66,7 +66,7 @@ fn what_is_preserved_and_retrieved_is_as_printed_of_every_system_and_adds_up() {
         for (stages, column) in relations.iter().zip(1..) {
             assert_eq!(shares(stages), [system.3[column], system.4[column]], "{}", system.0);
         }
-        // All questions are those of the relations: the printed shares of all follow.
+        // All questions are those of the relations: the printed overall shares follow.
         let sum = |of: fn(&Stages) -> usize| relations.iter().map(of).sum::<usize>();
         let all = Stages {
             questions: sum(|s| s.questions),
@@ -82,7 +82,7 @@ fn what_is_preserved_and_retrieved_is_as_printed_of_every_system_and_adds_up() {
     }
 }
 
-/// The first line of a row's cells, by the column's name.
+/// First line of a row's cells, by column name.
 fn row(table: &Table, setting: &str, part: Option<&str>) -> BTreeMap<String, String> {
     let sheet = &table.sheet;
     let is = |row: &&Vec<Vec<String>>| {
@@ -147,7 +147,7 @@ fn the_tables_take_memory_systems_of_one_run_as_they_are_printed() {
             );
         }
     }
-    // Each plugged-in memory less the same memory alone: Mem0 with OpenClaw is 71.29 - 68.99.
+    // Each plugged-in memory minus the same memory alone: Mem0 with OpenClaw is 71.29 - 68.99.
     let integration = row(table("integration"), "mem0-openclaw", Some("mem0"));
     assert_eq!(integration["all"], "+2.30");
     // The oracle against the best of them.

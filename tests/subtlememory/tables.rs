@@ -24,7 +24,7 @@ struct Row {
     correct: Option<bool>,
     judge: &'static str,
     answer: Option<String>,
-    /// The segments that were shown; absent where that is the whole history.
+    /// The shown segments; `None` for the whole history.
     shown: Option<Vec<usize>>,
 }
 
@@ -33,7 +33,7 @@ fn facets(relation: &str, subtype: &str) -> BTreeMap<String, String> {
     of.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What is made of the graded rows.
+/// Calls `make` with the graded rows.
 fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
     let labels = BTreeMap::new();
     let graded = rows.iter().map(|row| Graded {
@@ -51,7 +51,7 @@ fn with_graded<T>(rows: &[Row], make: impl FnOnce(&[Graded<'_>]) -> T) -> T {
     make(&graded.collect::<Vec<Graded<'_>>>())
 }
 
-/// Tables with so many draws.
+/// Tables of these rows.
 fn tables_of(rows: &[Row]) -> Vec<Table> {
     with_graded(rows, |graded| (SUBTLEMEMORY.counts)(graded).tables)
 }
@@ -60,7 +60,7 @@ fn table<'a>(tables: &'a [Table], key: &str) -> &'a Table {
     tables.iter().find(|table| table.key == key).unwrap_or_else(|| panic!("no table {key}"))
 }
 
-/// A row of a table by the texts of its first columns, each cell's first line by the column's name.
+/// A table row by the texts of its first columns; each cell's lines by column name.
 fn cells(table: &Table, first: &[&str]) -> BTreeMap<String, Vec<String>> {
     let row = table.sheet.rows.iter().find(|row| first.iter().zip(*row).all(|(text, cell)| cell[0] == *text));
     let row = row.unwrap_or_else(|| panic!("no row {first:?} in {}", table.sheet.text()));
@@ -68,7 +68,7 @@ fn cells(table: &Table, first: &[&str]) -> BTreeMap<String, Vec<String>> {
     names.zip(row.iter().cloned()).collect()
 }
 
-/// Questions of the paper's sizes, of which the first so many of each kind are right.
+/// Questions in the paper's sizes, of which the first `right` of each kind are correct.
 fn published(run: &str, condition: &str, right: [usize; 5]) -> Vec<Row> {
     let kinds = [
         ("complementary", "multi_evidence", 211),
@@ -121,7 +121,7 @@ fn the_interval_of_all_questions_is_stratified_by_relation() {
             row[name][1].trim_matches(['[', ']']).split(", ").map(|end| end.parse().unwrap()).collect();
         (ends[1] - ends[0]) / 2.0
     };
-    // The normal approximation, by its definition.
+    // The normal approximation, by definition.
     let of = |right: f64, n: f64| (n, right / n);
     let strata = [of(299.0, 361.0), of(742.0, 784.0), of(259.0, 377.0)];
     let variance: f64 = strata.iter().map(|(n, p)| n * p * (1.0 - p)).sum::<f64>() / 1522.0f64.powi(2);
@@ -179,7 +179,7 @@ fn contextual_is_above_temporal_in_ten_and_in_nine_of_eleven_systems() {
     for (systems, above) in TEMPORAL_CONTEXTUAL.into_iter().zip([10, 9]) {
         let mut rows = Vec::new();
         for (at, (temporal, contextual)) in systems.into_iter().enumerate() {
-            // The counts that print so.
+            // Counts that print like this.
             let count = |share: f64, of: usize| (share * of as f64 / 100.0).round() as usize;
             let (right_temporal, right_contextual) = (count(temporal, 396), count(contextual, 388));
             assert_eq!(percent(right_temporal, 396), format!("{temporal:.2}"));
@@ -198,7 +198,7 @@ fn contextual_is_above_temporal_in_ten_and_in_nine_of_eleven_systems() {
     }
 }
 
-/// Made by tests/reference/subtlememory_reference.py; the versions stand in it.
+/// Made by tests/reference/subtlememory_reference.py, which records the versions.
 fn reference() -> Value {
     serde_json::from_str(include_str!("../fixtures/subtlememory.json")).unwrap()
 }
@@ -281,7 +281,7 @@ fn all_tables_of_made_up_outcomes_equal_numpy_scipy_and_statsmodels() {
             (&*test["b"].to_string(), &*test["c"].to_string())
         );
         assert_eq!(row["difference"][0], points(test["difference"].as_f64().unwrap()));
-        // A bootstrap of so many questions comes to the same up to the noise of its draws and one question's worth.
+        // A bootstrap gives the same up to its sampling noise and one question's worth.
         let close = |text: &str, expected: &Value| {
             let ends: Vec<f64> =
                 text.trim_matches(['[', ']']).split(", ").map(|end| end.parse().unwrap()).collect();
@@ -292,8 +292,8 @@ fn all_tables_of_made_up_outcomes_equal_numpy_scipy_and_statsmodels() {
         close(&row["difference"][1], &test["difference_interval"]);
         let intervals = cells(table(&tables, "intervals"), &[&format!("run-{model}"), model, "oracle"]);
         close(&intervals["all"][1], &test["oracle_interval"]);
-        // The paper's own by binomial and trinomial distributions, worked out apart from this code. NumPy's draws end one question lower in
-        // one place, at which 2.46% of all resamples lie.
+        // The paper's values by binomial and trinomial distributions, computed independently. NumPy's draws end one question lower in one
+        // place, which holds 2.46% of all resamples.
         let (of_oracle, of_difference) = match model {
             "model-a" => ("[81.97, 89.51]", "[+11.48, +22.62]"),
             _ => ("[71.48, 80.00]", "[+2.30, +13.44]"),
@@ -307,14 +307,14 @@ fn all_tables_of_made_up_outcomes_equal_numpy_scipy_and_statsmodels() {
     }
 }
 
-/// The paper's intervals of its own counts, by the distributions that resampling has: that of 299 of 361, 742 of 784 and 259 of 377.
+/// The paper's intervals of its own counts, by the resampling distributions of 299 of 361, 742 of 784 and 259 of 377.
 #[test]
 fn the_papers_intervals_are_percentiles_of_resamples_within_the_relations() {
     let rows = published("gpt-5.4", "oracle", [168, 131, 378, 364, 259]);
     let of_paper = SUBTLEMEMORY.paper_counts.unwrap();
     let tables = with_graded(&rows, |graded| of_paper(graded).tables);
     let row = cells(table(&tables, "intervals"), &["gpt-5.4"]);
-    // Worked out apart from this code: the convolution of three binomial distributions, and the last of them.
+    // Computed independently: the convolution of three binomial distributions, and the last of them.
     assert_eq!(row["all"], ["85.41", "[83.71, 87.06]"]);
     assert_eq!(row["contradictory"], ["68.70", "[63.93, 73.21]"]);
 }
@@ -355,7 +355,7 @@ fn perfect_retrieval_says_that_it_is_the_oracle_for_bm25() {
     assert_eq!((row["P_preserve"][0].as_str(), row["P_retrieve"][0].as_str()), ("100.00", "53.85"));
 }
 
-/// The graded rows' pictures.
+/// Charts of the graded rows.
 fn charts_of(rows: &[Row]) -> Vec<Chart> {
     with_graded(rows, |graded| (SUBTLEMEMORY.counts)(graded).charts)
 }
@@ -378,7 +378,7 @@ fn the_waterfall_is_drawn_with_parts_that_fill_every_bar() {
     let figure = draw_chart(&charts[0], "origin");
     assert!(figure.svg.starts_with("<svg") && figure.svg.contains("lost in retrieval"));
     assert_eq!(String::from_utf8(figure.csv).unwrap().lines().count(), 1 + 16 * 5);
-    // Without both diagnoses there is nothing to draw.
+    // Nothing to draw without both diagnoses.
     assert_eq!(charts_of(&published("a", "oracle", [1; 5])), []);
 }
 
@@ -450,7 +450,7 @@ fn soft_and_strong_wordings_are_never_compared() {
     assert_eq!(settings, ["oracle, soft", "default", "default, soft"]);
 }
 
-/// The full history is no system of the paper's, and neither are the two diagnoses.
+/// Neither the full history nor the two diagnoses are systems of the paper.
 #[test]
 fn the_best_system_is_a_memory_and_the_full_history_is_counted_nowhere() {
     let mut rows = published("a", "oracle", [168, 131, 378, 364, 259]);
@@ -464,7 +464,7 @@ fn the_best_system_is_a_memory_and_the_full_history_is_counted_nowhere() {
     assert_eq!(row["best"][0], percent(800, 1522));
     let notes = &table(&tables, "accuracy").sheet.notes;
     assert!(notes.contains(&"contextual is above temporal in 1 of 2 systems".to_owned()), "{notes:?}");
-    // With one memory beside the full history there is nothing to count over, and of none no best one.
+    // With one memory beside the full history there is nothing to count, and without memories there is no best one.
     rows.retain(|row| row.run == "a");
     let one = tables_of(&rows);
     assert!(table(&one, "accuracy").sheet.notes.iter().all(|note| !note.contains("systems")));
@@ -472,11 +472,11 @@ fn the_best_system_is_a_memory_and_the_full_history_is_counted_nowhere() {
     assert!(tables_of(&rows).iter().all(|table| table.key != "oracle-gap"));
 }
 
-/// Holm's correction knows the answer models of one wording and judge, and nothing of other judges' tests.
+/// Holm's correction covers the answer models of one wording and judge only.
 #[test]
 fn holm_corrects_within_one_wording_and_judge() {
     let mut rows = Vec::new();
-    // The oracle alone is right in 9, 7 and 8 questions, the memory in one.
+    // Only the oracle is correct in 9, 7 and 8 questions, only the memory in one.
     for (model, judge, wording, alone) in
         [("m1", "j1", "", 9), ("m2", "j1", "", 7), ("m1", "j2", "", 8), ("m1", "j1", "-soft", 6)]
     {
@@ -522,7 +522,7 @@ fn holm_corrects_within_one_wording_and_judge() {
 
 #[test]
 fn the_waterfall_says_which_losses_can_only_be_noise() {
-    // By question: right under oracle, perfect and default; whether the answer and the sessions stay the same at either step.
+    // By question: correct under oracle, perfect and default; the answers and sessions at either step.
     let questions = [
         // Lost in memory: the judge alone; the same sessions; neither.
         ([true, false, false], ["a", "a", "b"], [1, 2, 3]),
@@ -565,13 +565,13 @@ fn the_waterfall_says_which_losses_can_only_be_noise() {
         sheet.rows[0][of_steps..].iter().map(|cell| cell[0].clone()).collect()
     };
     assert_eq!(steps(&rows("run")), ["3", "1", "1", "4", "1", "1"]);
-    // Another run may have other prompts: there the same sessions say nothing, the same answer does.
+    // Another run may have other prompts: then equal sessions are uninformative, an equal answer is not.
     assert_eq!(steps(&rows("other")), ["3", "1", "0", "4", "1", "1"]);
     let charts = charts_of(&rows("run"));
     let [Chart::Bars(BarChart { bars, caption, .. })] = &charts[..] else { panic!("{charts:?}") };
     assert_eq!(bars[0].note, "P_preserve 62.50, P_retrieve 20.00; noise 2+2");
     assert!(caption.contains("noise: questions lost"));
-    // An answer that is missing is none that is the same.
+    // A missing answer equals no other.
     let without: Vec<Row> = rows("run").into_iter().map(|row| Row { answer: None, ..row }).collect();
     assert_eq!(steps(&without), ["3", "0", "0", "4", "0", "0"]);
 }

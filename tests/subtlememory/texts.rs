@@ -1,4 +1,4 @@
-//! The wordings, and what a prompt in each setting looks like.
+//! The wordings, and the prompt in each setting.
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::benchmarks::{Context, Retriever};
@@ -76,7 +76,7 @@ fn the_settings_are_the_papers_three_and_the_full_history_each_in_both_wordings(
     let context = |name: &str| settings.iter().find(|setting| setting.name == name).unwrap().context;
     for soft in ["", "-soft"] {
         assert_eq!(context(&format!("oracle{soft}")), Context::Evidence);
-        // BM25 stores sessions: reading back those of the targets is the oracle.
+        // BM25 stores sessions: perfect retrieval of the targets is the oracle.
         assert_eq!(context(&format!("perfect{soft}")), context(&format!("oracle{soft}")));
         assert_eq!(context(&format!("default{soft}")), Context::Retrieved { by: Retriever::Bm25, most: 5 });
         assert_eq!(context(&format!("full{soft}")), Context::Whole);
@@ -86,7 +86,7 @@ fn the_settings_are_the_papers_three_and_the_full_history_each_in_both_wordings(
     assert_eq!(SUBTLEMEMORY.default_settings_of_long, None);
 }
 
-/// SmolLM2's tokeniser needs about 1.6 tokens for a word of these texts; with 3 there is room to spare.
+/// SmolLM2's tokeniser needs about 1.6 tokens per word here; 3 leaves a margin.
 #[test]
 fn the_samples_whole_prompts_stay_far_below_6000_tokens() {
     let words = |prompt: &Prompt| prompt.text.split_whitespace().count();

@@ -1,10 +1,10 @@
-//! What must hold for: conditions and judgings of one run beside each other, and what their contexts held.
+//! Conditions and judgings of one run side by side, and the coverage of their contexts.
 
 use palimpsest::runs::plan::PlannedEvidence;
 
 use super::*;
 
-/// `plain` is a name like any other, and a heading, a column or a title says which condition a number is of.
+/// `plain` is an ordinary name; a heading, column or title names each number's condition.
 #[test]
 fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_question_by_question() {
     let root = tempfile::tempdir().unwrap();
@@ -28,7 +28,7 @@ fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_questi
         found.dedup();
         assert_eq!(found, expected, "{asked}: {csv}");
     }
-    // One that is not plain is named, too; of a run without others nothing needs a name but the CSV.
+    // A non-plain condition is named too; in a run without others only the CSV needs a name.
     assert_eq!(rows(&done(root.path(), &["five", "--condition", "repeat-2"])), [["five", "repeat-2"]]);
     assert!(!done(root.path(), &["alone"]).contains("condition"));
     let compared =
@@ -36,7 +36,7 @@ fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_questi
     let json: Value = serde_json::from_str(&compared).unwrap();
     assert_eq!(json["conditions"], json!(["plain", "repeat-2"]));
     let test = &json["comparison"]["cells"][0]["test"];
-    // 9 and 6 of 20 are right, the smaller set within the larger.
+    // 9 and 6 of 20 are correct, the smaller set within the larger.
     assert_eq!((&test["b"], &test["c"]), (&json!(3), &json!(0)));
     assert_eq!(json["comparison"]["first"], "five (plain)");
     let unknown = refused(root.path(), &["five", "--condition", "plain,other"]);
@@ -44,7 +44,7 @@ fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_questi
         unknown.contains("no condition `other`; its conditions are: plain, repeat-2, repeat-3"),
         "{unknown}"
     );
-    // A judge of one address stays short; of two the addresses tell them apart.
+    // With one address the judge's name stays short; with two the addresses distinguish them.
     Run { judge: Some("http://other/v1#able-70b"), ..Run::of("theirs", 20, vec![[1; 6]]) }
         .write(&at("theirs"));
     let text = done(root.path(), &["alone", "theirs"]);
@@ -54,7 +54,7 @@ fn conditions_of_one_run_stand_beside_each_other_by_name_and_are_compared_questi
     );
 }
 
-/// A full history that was cut is a context like a retrieved one: what it lost of the evidence stands in the same table.
+/// A truncated full history is a context like a retrieved one: its lost evidence is in the same table.
 #[test]
 fn what_was_left_of_cut_full_histories_is_said() {
     let root = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ fn what_was_left_of_cut_full_histories_is_said() {
     .unwrap();
     let json: Value = serde_json::from_str(&done(root.path(), &["cut", "--format", "json"])).unwrap();
     let row = &json["tables"]["retrieval"]["rows"][0];
-    // Of 60 answers half kept one of two pieces, a mean of two dropped sessions over half of them is one.
+    // Half of 60 answers kept one of two pieces; two dropped sessions in half of them average to one.
     for (name, expected) in [
         ("condition", "plain"),
         ("segments", "all but 1.0"),
@@ -99,7 +99,7 @@ fn what_was_left_of_cut_full_histories_is_said() {
     assert!(!done(root.path(), &["whole"]).contains("What the contexts held"));
 }
 
-/// A judge whose every reply was unreadable is no judge that was never asked.
+/// A judge with only unreadable replies differs from a judge that was never asked.
 #[test]
 fn a_judge_of_which_nothing_could_be_read_stands_as_0_of_n() {
     let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The nine families' templates from the command line: off, on, and cut off; the rows exactly.
+//! Templates of the nine families from the command line: thinking off, on, and cut off; exact rows.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use crate::cli::{Ended, palimpsest};
 const THOUGHT: [&str; 3] = ["Let me see:", " it was", " Rome, or"];
 const ANSWER: [&str; 2] = ["You moved", " to Oslo."];
 
-/// A family: what its prompts end with and its model then says, with thoughts on.
+/// A family: the end of its prompts and the model's output, with thinking on.
 struct Family {
     name: &'static str,
     template: &'static str,
-    /// Before the thought: the prompt's last token, and what the model opens the thought with.
+    /// Before the thought: the prompt's last token, and the opening of the thought.
     before: &'static [&'static str],
     /// Between thought and answer.
     between: &'static [&'static str],
@@ -98,7 +98,7 @@ fn run(model: &Path, out: &Path, more: &[&str]) -> Ended {
     palimpsest([&start[..], &["--model", model, "--out", out], more].concat())
 }
 
-/// The rows, without what the sample puts into them.
+/// Rows without the sample's fields.
 fn rows(out: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(out.join("answers.jsonl")).unwrap();
     let row = |line: &str| {
@@ -107,7 +107,7 @@ fn rows(out: &Path) -> Vec<Value> {
         for field in ["case", "labels", "query", "prompt_tokens", "dropped_sessions"] {
             assert!(fields.remove(field).is_some(), "{field}");
         }
-        // Where there is an answer, its attention was recorded.
+        // Every answer has recorded attention.
         assert_eq!(fields.remove("attention").is_some(), fields.contains_key("answer"));
         row
     };
@@ -149,7 +149,7 @@ fn every_familys_thought_and_answer_are_stored_exactly_off_on_and_cut_off() {
         family.write(&model);
         let whole = THOUGHT.concat();
 
-        // 1. Off, where that is to be had; it is what `auto` does.
+        // 1. Off, if supported; the same as `auto`.
         let off = run(&model, &at("off"), &["--thinking", "off"]);
         if family.thinks && !family.switches {
             assert_eq!(off.code, Some(1), "{name}: {}", off.err);
@@ -187,7 +187,7 @@ fn every_familys_thought_and_answer_are_stored_exactly_off_on_and_cut_off() {
         assert_eq!(rows(&at("on")), [answered(Some(&whole), thought + ANSWER.len())], "{name}");
         assert_eq!(identity(&at("on"))["thinking"], json!({ "mode": "on", "max_tokens": 4096 }), "{name}");
 
-        // 3. With a budget that the thought just fits, to its end's marker, and with one less.
+        // 3. With a budget that just fits the thought and its end marker, and with one token less.
         let marker = family.opening() + THOUGHT.len() + 1;
         for (budget, expected) in [
             (marker, answered(Some(&whole), thought + ANSWER.len())),
@@ -233,7 +233,7 @@ fn a_cut_row_is_left_alone_until_it_is_asked_for() {
     assert!(tried.out.contains("0 of 3 answers (0 from before, 0 new, 3 errors)"), "{}", tried.out);
     assert_eq!(std::fs::read(out.join("answers.jsonl")).unwrap(), bytes, "the same thoughts came again");
 
-    // Another error beside them is tried again as ever.
+    // Another error beside them is retried as usual.
     let text = String::from_utf8(bytes.clone()).unwrap();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut row: Value = serde_json::from_str(&lines[1]).unwrap();

@@ -1,5 +1,4 @@
-//! A local judge that thinks: it is asked for JSON, its thought is kept from its verdicts, and both ways of judging stand beside
-//! each other.
+//! A local judge that thinks: it is asked for JSON, its thought is separate from its verdicts, and both ways of judging coexist.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +15,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// A run of one case, whose answers say the same as the judge.
+    /// A run of one case, whose answers equal the judge's output.
     fn new() -> Self {
         let desk = Desk { root: tempfile::tempdir().unwrap() };
         let chain = ["\n", "Let me see:", " it was", "</think>", "\n\n", VERDICTS, "<|im_end|>"];
@@ -74,7 +73,7 @@ fn a_local_judge_that_thinks_is_asked_for_json_and_its_thought_is_no_verdict() {
     assert!(rows.iter().all(|row| row.judge == "local:judge"));
     let replies: Vec<ReplyRow> = desk.rows("replies.jsonl");
     assert_eq!(replies[0].replies, [VERDICTS], "the thought is no part of it");
-    // One call: three tokens of thought, the marker's line, the verdicts, and no cost of a second try.
+    // One call: three thought tokens, the marker's line, the verdicts, and no retry cost.
     let costs: Vec<CostRow> = desk.rows("costs.jsonl");
     let costs: Vec<_> = costs.into_iter().filter(|row| row.judge.is_some()).collect();
     assert_eq!((costs.len(), costs[0].cost.tokens_generated), (1, Some(5)));

@@ -1,14 +1,14 @@
-//! A model that says what it is told to: the next token is a function of the last one.
+//! A scripted model: the next token is a function of the last one.
 //!
-//! A Llama of one layer that adds nothing: the embedding of a token is a unit vector, and the head maps each of them to its
-//! successor. What is read, decoded, split and stored is exactly as with a trained model.
+//! A one-layer Llama that adds nothing: a token's embedding is a unit vector, and the head maps each to its successor. Prefill, decode,
+//! splitting and storage are exactly those of a trained model.
 
 use std::path::Path;
 
 use palimpsest_core::attention::{Values, write_tensors};
 use serde_json::{Value, json};
 
-/// Tokens beside letters and ChatML's: markers of the nine families, and words.
+/// Tokens besides letters and ChatML's: markers of the nine families, and words.
 const SPECIAL: [&str; 15] = [
     "<|begin_of_text|>",
     "<|start_header_id|>",
@@ -26,7 +26,7 @@ const SPECIAL: [&str; 15] = [
     "]~b]",
     "[e~[",
 ];
-/// As published, these are no special tokens.
+/// Published as ordinary, not special, tokens.
 const PLAIN: [&str; 15] = [
     "<think>",
     "</think>",
@@ -44,12 +44,12 @@ const PLAIN: [&str; 15] = [
     "<|assistant|>",
     VERDICTS,
 ];
-/// What a judge says, as one token, because a model of pairs cannot write JSON letter by letter.
+/// The judge's reply as a single token, because a bigram model cannot write JSON letter by letter.
 pub const VERDICTS: &str = r#"{"SR": {"correct": true, "reason": "a"}, "PR": {"correct": false, "reason": "b"}, "IPA": {"correct": true, "reason": "c"}}"#;
-/// From the thought to the answer. One token, because a model of pairs cannot know which of two channels it opens.
+/// From thought to answer. A single token, because a bigram model cannot distinguish the two channels.
 pub const HOP: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 
-/// Writes the model that continues each token of `chains` with the one after it, and whose turns end with `end`.
+/// Writes the model that follows `chains`, and whose turns end with `end`.
 pub fn write(folder: &Path, template: &str, chains: &[&[&str]], end: &str) {
     std::fs::create_dir_all(folder).unwrap();
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-tiny");
@@ -84,7 +84,7 @@ pub fn write(folder: &Path, template: &str, chains: &[&[&str]], end: &str) {
             head[id(pair[1]) * HIDDEN + id(pair[0])] = 1.0;
         }
     }
-    // What no chain goes on from ends the turn, with less conviction.
+    // A token without a successor ends the turn, with a lower logit.
     for token in 0..next {
         head[id(end) * HIDDEN + token] += 0.5;
     }

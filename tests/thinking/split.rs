@@ -1,4 +1,4 @@
-//! Thoughts and answers are told apart exactly, in text and token by token.
+//! Thoughts and answers are split exactly, in text and token by token.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn a_leading_thought_of_an_endpoints_reply_is_split_off() {
         ("<think>", None, None),
         // Only the first one is a thought.
         ("<think>a</think>b <think>c</think>", Some("a"), Some("b <think>c</think>")),
-        // The server left the first marker to the prompt.
+        // The server left the first marker in the prompt.
         ("Rome?\n</think>\n\nIn Oslo.", Some("Rome?"), Some("In Oslo.")),
         // None of these begins with a thought.
         ("In Oslo.", None, Some("In Oslo.")),
@@ -40,7 +40,7 @@ fn a_leading_thought_of_an_endpoints_reply_is_split_off() {
     }
 }
 
-/// Letters and markers, with and without merges over the markers' ends.
+/// Letters and markers, with and without merges across the markers' ends.
 fn tokenizer(merges: &[(&str, &str)], specials: &[&str]) -> Arc<Tokenizer> {
     let mut tokens: Vec<String> = specials.iter().map(|s| (*s).to_owned()).collect();
     let count = tokens.len();
@@ -70,7 +70,7 @@ fn tokens_are_split_as_text_is_whether_markers_are_tokens_or_letters() {
     let vocabularies = [
         tokenizer(&[], &MARKERS),
         tokenizer(&[], &["<|im_end|>"]),
-        // The end of the marker and what follows it in one token.
+        // The end of the marker and the text after it in one token.
         tokenizer(&[(">", "Ċ"), (">Ċ", "Ċ"), ("t", "h"), ("<", "th")], &["<|im_end|>"]),
     ];
     for tokenizer in &vocabularies {
@@ -101,7 +101,7 @@ fn tokens_are_split_as_text_is_whether_markers_are_tokens_or_letters() {
             (ThoughtFormat::Channels, false, "<|message|>In Oslo.", None, Some("In Oslo.")),
             (ThoughtFormat::Channels, false, "In Oslo.", None, Some("In Oslo.")),
         ] {
-            // Special tokens are left out of answers; here that shows only where the markers are special.
+            // Special tokens are omitted from answers; here that matters only if the markers are special.
             let special = tokenizer.token_id("<think>").is_some();
             if special && text == "In Oslo, <think>no</think>." {
                 continue;

@@ -1,8 +1,7 @@
-//! Logbook: dated events with fields, and questions on them, each with evidence of its own.
+//! Logbook: dated events with fields, and questions with their own evidence.
 //!
-//! A file is JSON lines, a logbook each:
-//! `{"id", "ship", "events": [{"time", "where", "what"}], "questions": [{"id", "about", "text", "answer", "facts": [[event, field]],
-//! "cause": event}]}`.
+//! A file is JSON lines, one logbook each: `{"id", "ship", "events": [{"time", "where", "what"}], "questions": [{"id", "about", "text",
+//! "answer", "facts": [[event, field]], "cause": event}]}`.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -35,13 +34,12 @@ struct Question {
     about: String,
     text: String,
     answer: String,
-    /// Which fields of which events say it: 0 is `where`, 1 is `what`.
+    /// (event, field) pairs that state the answer; field 0 is `where`, 1 is `what`.
     facts: Vec<(usize, usize)>,
-    /// The event that brought it about.
+    /// The event that caused it.
     cause: Option<usize>,
 }
 
-/// The benchmark.
 pub static LOGBOOK: Benchmark = Benchmark {
     name: "logbook",
     title: "Logbook",
@@ -88,7 +86,7 @@ fn read<'a>(files: Files<'a>, _: Option<&'static str>) -> Cases<'a> {
     }))
 }
 
-/// A line's case, or what is wrong with it.
+/// A line's case, or its problem.
 fn case(line: &str) -> Result<Case, String> {
     let row: Row = serde_json::from_str(line).map_err(|e| e.to_string())?;
     let segment = |(index, event): (usize, Event)| -> Result<Segment, String> {

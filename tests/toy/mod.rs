@@ -1,4 +1,4 @@
-//! What must hold for: a benchmark in a file of its own, from its file to the report, and probes with evidence of their own.
+//! A benchmark in one file, from its data to the report, and probes with their own evidence.
 
 pub mod benchmark;
 
@@ -52,7 +52,7 @@ fn logbook(id: &str, ship: &str, events: usize, questions: Vec<Value>) -> Value 
     json!({"id": id, "ship": ship, "events": (0..events).map(event).collect::<Vec<_>>(), "questions": questions})
 }
 
-/// Two ships, two questions each, whose evidence differs.
+/// Two ships, two questions each, with different evidence.
 fn two_logbooks() -> String {
     let questions = || {
         vec![
@@ -83,7 +83,7 @@ fn subject<'a>(model: &'a mut LocalModel, stop: &'a AtomicBool) -> ModelSubject<
     ModelSubject::local(model, builder, cut, row_roles(&LOGBOOK), options(), stop)
 }
 
-/// Scores by the answer's length, in JSON with prose around it.
+/// Scores by answer length, as JSON surrounded by prose.
 struct Scorer(Vec<String>);
 
 impl ChatModel for Scorer {
@@ -139,7 +139,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     .unwrap();
     assert_eq!((done.planned, done.done, done.errors), (4, 4, 0));
 
-    // One call a probe; the references are shown to the judge.
+    // One call per probe; the judge sees the references.
     let mut scorer = Scorer(Vec::new());
     let mut by_reply = Judge::Reply { model: &mut scorer, sampling: SAMPLING };
     let judged = judge::run(&mut store, &mut by_reply, &LOGBOOK.rubric(), &stop, false).unwrap();
@@ -165,7 +165,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     );
     assert_eq!(lens.label(&Group::all()), "all ships all abouts");
 
-    // Two facts add up, and what is paid to them is what the file says.
+    // Two facts add up, and their mass matches the file.
     let file = dir.join("attention/a-q2.safetensors");
     let stored = AttentionStore::load(&file).unwrap();
     let key = |label: &str| stored.keys.iter().position(|span| span.label == label).unwrap();
@@ -180,13 +180,13 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         heads.map(|head| facts.map(|k| f64::from(head[[query, k]])).iter().sum::<f64>()).sum::<f64>()
             / by_head.dim().0 as f64;
     assert!((example.curve(curve, Target::Signal, Scale::Mass).unwrap()[layer] - paid).abs() < 1e-9);
-    // Overlays are left out of sums over the prompt.
+    // Overlays are excluded from sums over the prompt.
     let tiles: f32 =
         (0..stored.keys.len()).filter(|&k| !stored.keys[k].overlay).map(|k| by_head[[0, query, k]]).sum();
     assert!((tiles - 1.0).abs() < 1e-4, "{tiles}");
-    // Event 5 is beside the facts and no evidence; the facts stand in events 3 and 4.
+    // Event 5 is next to the facts and not evidence; the facts are in events 3 and 4.
     assert!(example.curve(curve, Target::Noise, Scale::Density).is_some());
-    // Of a fact, to its cause: q1 alone has one.
+    // From a fact to its cause: only q1 has one.
     let series =
         lens.series(&Group::all(), Statistic::Mean(Curve::new("fact", "cause"), Target::Signal), Scale::Mass);
     assert_eq!(series.n, 2);
@@ -224,7 +224,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
     }
 }
 
-/// A logbook with 150 questions, whose evidence differs: a field of one or two events, and sometimes a cause.
+/// A logbook with 150 questions with different evidence: a field of one or two events, and sometimes a cause.
 fn many_questions() -> Case {
     let question = |i: usize| {
         let facts: Vec<[usize; 2]> = (0..1 + i % 2).map(|k| [(i * 7 + 5 * k) % 12, (i + k) % 2]).collect();
@@ -237,7 +237,7 @@ fn many_questions() -> Case {
     cases.into_iter().map(Result::unwrap).next().unwrap()
 }
 
-/// Answers a case's probes, and says how many tokens were read for that.
+/// Answers a case's probes; returns the number of tokens read.
 fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
     let stop = AtomicBool::new(false);
     let recorder = Recorder::new();
@@ -261,7 +261,7 @@ fn answered(model: &mut LocalModel, case: &Case) -> (Vec<AttentionStore>, f64) {
 #[test]
 fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_alone() {
     let case = many_questions();
-    // A union of rows and spans over softmax layers, windows and linear layers.
+    // Union of rows and spans over softmax layers, windows and linear layers.
     for name in ["llama-tiny", "gpt-oss-tiny", "qwen35-text-tiny"] {
         let mut model = model(name, Branches::for_answers(8, 6));
         let (together, read) = answered(&mut model, &case);
@@ -269,14 +269,14 @@ fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_al
         let history =
             together[0].keys.iter().filter(|span| span.label.starts_with("event[")).map(|s| s.end).max();
         let own: usize = together.iter().map(|store| store.tokens.len() - history.unwrap()).sum();
-        // The history once, and what follows it a probe; a few tokens before the query are the same in all.
+        // The history once, and the rest per probe; a few tokens before the query are shared.
         let most = (history.unwrap() + own) as f64;
         assert!(read <= most, "{name}: {read} tokens were read, at most {most} are needed");
         let (mut apart, mut evidence) = (0f32, 0);
         for (probe, ours) in case.probes.iter().zip(&together) {
             let mut alone = case.clone();
             alone.probes = vec![probe.clone()];
-            // Every tenth, or all of them with the quickest model.
+            // Every tenth, or all with the fastest model.
             let each = few_or_all(false, name == "llama-tiny");
             if !each && !probe.id.ends_with('0') && probe.id != "q3" {
                 continue;
@@ -304,7 +304,7 @@ fn many_probes_with_evidence_of_their_own_share_one_prefill_and_measure_as_if_al
 
 const ASKED_FIRST: &str = "Question: {{ query }}\nThe logbook:\n\n{{ history }}\nAnswer in a few words.\n";
 
-/// The logbook with the question before it.
+/// The logbook with the question first.
 static LOGBOOK_ASKED_FIRST: Benchmark = Benchmark {
     name: "asked-first",
     title: "Asked first",
@@ -375,7 +375,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
         let error = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     }
-    // Bytes of a field are a span of their own.
+    // A byte range of a field is its own span.
     case.probes[0].evidence[0].place = place(3, Some(1), Some(0..7));
     let prompt = builder.build(&case.history, &case.evidence, &case.probes[0]).unwrap();
     let overlay = &prompt.overlays[0];
@@ -383,7 +383,7 @@ fn evidence_that_is_not_there_is_refused_by_name() {
         (overlay.label.as_str(), &prompt.text[overlay.start..overlay.end]),
         ("event[3].turn[1][0..7]", "Lowered")
     );
-    // A stretch lies over what truncation left of it.
+    // A range is mapped to what truncation left of it.
     case.probes.truncate(1);
     case.stretches = vec![palimpsest::case::Stretch { label: "voyage".to_owned(), first: 2, last: 9 }];
     let mut cut = case.history.clone();

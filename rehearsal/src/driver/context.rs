@@ -1,4 +1,4 @@
-//! Devices, contexts, errors' names. Each card has its primary context and no other.
+//! Devices, contexts, error names. Each device has its primary context only.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_uint};
@@ -8,10 +8,9 @@ use crate::codes::{Refusal, cuda};
 use crate::memory::memory;
 use crate::settings::settings;
 
-/// A context's handle is this and sixteen times its device's number.
+/// Context handle: this plus 16 × device number.
 const CONTEXT: usize = 0xC0DE_0000;
 
-/// The device of a context's handle.
 pub(super) fn device_of(context: usize) -> Result<usize, Refusal> {
     let device = context.wrapping_sub(CONTEXT) / 16;
     if context >= CONTEXT && context.is_multiple_of(16) && device < settings().devices {
@@ -30,7 +29,7 @@ fn checked(device: c_int) -> Result<usize, Refusal> {
     })
 }
 
-/// The attributes that are asked for, as an A100 has them. `CUdevice_attribute` numbers them.
+/// Device attributes of an A100, numbered by `CUdevice_attribute`.
 fn attribute(number: c_int) -> Option<c_int> {
     let (major, minor) = settings().compute_cap;
     let shared_most = super::module::shared_most((major, minor));
@@ -50,7 +49,7 @@ fn attribute(number: c_int) -> Option<c_int> {
         41 => 1,          // UNIFIED_ADDRESSING
         75 => major,      // COMPUTE_CAPABILITY_MAJOR
         76 => minor,      // COMPUTE_CAPABILITY_MINOR
-        // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: Turing's blocks may have all of it, the others' all but 1 KiB.
+        // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: on Turing a block may use all of it, elsewhere all but 1 KiB.
         81 if major == 7 => shared_most as c_int,
         81 => shared_most as c_int + 1024,
         97 => shared_most as c_int, // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
@@ -60,21 +59,17 @@ fn attribute(number: c_int) -> Option<c_int> {
 }
 
 export! {
-    /// Initialises the driver.
     fn cuInit(_flags: c_uint) Nothing |_| { Ok(()) }
 
-    /// The CUDA version that the driver knows: the toolkit's of the headers it was written against.
+    /// CUDA version of the driver: that of the headers it was written against.
     fn cuDriverGetVersion(version: *mut c_int) Nothing |_| { give(version, 13000) }
 
-    /// How many devices there are.
     fn cuDeviceGetCount(count: *mut c_int) Nothing |_| { give(count, settings().devices as c_int) }
 
-    /// A device by its number.
     fn cuDeviceGet(device: *mut c_int, ordinal: c_int) Nothing |_| {
         give(device, checked(ordinal)? as c_int)
     }
 
-    /// A device's name.
     fn cuDeviceGetName(name: *mut c_char, room: c_int, device: c_int) Nothing |_| {
         checked(device)?;
         let text = b"Rehearsal (no GPU)";
@@ -90,13 +85,11 @@ export! {
         Ok(())
     }
 
-    /// A device's memory.
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) Nothing |_| {
         checked(device)?;
         give(bytes, settings().memory as usize)
     }
 
-    /// A number about a device.
     fn cuDeviceGetAttribute(value: *mut c_int, number: c_int, device: c_int) Nothing |_| {
         checked(device)?;
         let found = attribute(number).ok_or_else(|| Refusal::new(
@@ -106,14 +99,12 @@ export! {
         give(value, found)
     }
 
-    /// Sixteen bytes that name a device.
     fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) Nothing |_| {
         let mut bytes = *b"rehearsal card 0";
         bytes[15] += checked(device)? as u8;
         give(uuid, bytes)
     }
 
-    /// The context of a device.
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) Nothing |driver| {
         let device = checked(device)?;
         give(context, CONTEXT + 16 * device)?;
@@ -121,33 +112,29 @@ export! {
         Ok(())
     }
 
-    /// Gives a context back. The last one to do so ends it, and with it all memory of the device.
+    /// Releases a primary context. The last release destroys it and frees all memory of the device.
     fn cuDevicePrimaryCtxRelease_v2(device: c_int) Nothing |driver| {
         let device = checked(device)?;
         release(driver, device)
     }
 
-    /// Ends a context that was made for a device beside its primary one; there are none here.
+    /// Destroys a non-primary context; there are none here.
     fn cuCtxDestroy_v2(context: usize) Nothing |_| {
         let why = format!("{context:#x} is a primary context, or none; it is released, not destroyed");
         Err(Refusal::new(cuda::CUDA_ERROR_INVALID_CONTEXT, why))
     }
 
-    /// Makes a context the current one of this thread.
     fn cuCtxSetCurrent(context: usize) Nothing |_| {
         CURRENT.set(if context == 0 { 0 } else { device_of(context)? + 1 });
         Ok(())
     }
 
-    /// The current context of this thread.
     fn cuCtxGetCurrent(context: *mut usize) Nothing |_| {
         give(context, CURRENT.get().checked_sub(1).map_or(0, |device| CONTEXT + 16 * device))
     }
 
-    /// The device of the current context.
     fn cuCtxGetDevice(device: *mut c_int) Context |driver| { give(device, driver.here as c_int) }
 
-    /// Waits for all work of the current context.
     fn cuCtxSynchronize() Context |driver| {
         driver.order.counts.synchronisations += 1;
         let here = driver.here;
@@ -155,19 +142,18 @@ export! {
         Ok(())
     }
 
-    /// Free and total memory of the current card.
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) Context |driver| {
         let usage = memory().devices[driver.here];
         give(free, (usage.total - usage.held) as usize)?;
         give(total, usage.total as usize)
     }
 
-    /// The pool that a card's allocations come from: the card's number, from 1.
+    /// The default memory pool of a device; its handle is the device number plus 1.
     fn cuDeviceGetMemPool(pool: *mut usize, device: c_int) Nothing |_| {
         give(pool, device as usize + 1)
     }
 
-    /// The most bytes of a pool that were used at once (`USED_MEM_HIGH`); it has no other attributes.
+    /// Peak bytes used in a pool (`USED_MEM_HIGH`); no other attribute is supported.
     fn cuMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut u64) Nothing |_| {
         match (memory().devices.get(pool.wrapping_sub(1)), attribute) {
             (Some(usage), USED_MEM_HIGH) => give(value, usage.mark),
@@ -175,7 +161,7 @@ export! {
         }
     }
 
-    /// Begins `USED_MEM_HIGH` anew from what is in use, the one value being 0; the report's peak goes on.
+    /// Resets `USED_MEM_HIGH` to the bytes in use; the value must be 0. The report's peak is unaffected.
     fn cuMemPoolSetAttribute(pool: usize, attribute: c_int, _value: *mut u64) Nothing |_| {
         match (memory().devices.get_mut(pool.wrapping_sub(1)), attribute) {
             (Some(usage), USED_MEM_HIGH) => {
@@ -186,13 +172,11 @@ export! {
         }
     }
 
-    /// An error's name.
     fn cuGetErrorName(error: c_int, name: *mut *const c_char) Nothing |_| {
         let entry = named(error)?;
         give(name, entry.2.as_ptr())
     }
 
-    /// An error's meaning.
     fn cuGetErrorString(error: c_int, text: *mut *const c_char) Nothing |_| {
         let entry = named(error)?;
         give(text, entry.3.as_ptr())

@@ -1,7 +1,5 @@
-//! Allocations, frees, copies and fills, on the default stream or another. What the host may do before a copy
-//! has happened follows the manual's section "API synchronization behavior": pageable memory of the host is
-//! staged at once on the way up and waited for on the way down; page-locked memory is read and written when
-//! the stream comes to it.
+//! Allocations, frees, copies and memsets, on any stream. Follows the manual's section "API synchronization behavior": pageable host
+//! memory is staged at once for uploads and waited for on downloads; page-locked memory is accessed when the stream reaches the copy.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::ffi::{c_uint, c_void};
@@ -12,7 +10,7 @@ use crate::memory::{LARGE, Place, memory};
 use crate::order::Op;
 use crate::settings::settings;
 
-/// Whether the host waits for a copy whatever memory it is from or to.
+/// Does the host wait for the copy, whatever the memory?
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Host {
     Waits,
@@ -20,19 +18,19 @@ enum Host {
 }
 
 export! {
-    /// Allocates memory that every stream may use at once.
+    /// Allocates memory usable on every stream at once.
     fn cuMemAlloc_v2(at: *mut u64, bytes: usize) Context |driver| {
         let op = driver.order.on_host("cuMemAlloc");
         allocate(driver, &op, Place::Device(driver.here), bytes, at)
     }
 
-    /// Allocates memory for what comes after on a stream.
+    /// Allocates in stream order.
     fn cuMemAllocAsync(at: *mut u64, bytes: usize, stream: usize) Context |driver| {
         let op = driver.begin(stream, "cuMemAllocAsync")?;
         allocate(driver, &op, Place::Device(driver.here), bytes, at)
     }
 
-    /// Frees memory after all work of the card, which the host waits for.
+    /// Waits for all work of the device, then frees.
     fn cuMemFree_v2(at: u64) Context |driver| {
         if at == 0 {
             return Ok(());
@@ -44,7 +42,7 @@ export! {
         Ok(())
     }
 
-    /// Frees memory when a stream comes to it.
+    /// Frees in stream order.
     fn cuMemFreeAsync(at: u64, stream: usize) Context |driver| {
         let op = driver.begin(stream, "cuMemFreeAsync")?;
         if at == 0 {
@@ -57,13 +55,11 @@ export! {
         Ok(())
     }
 
-    /// Allocates page-locked memory of the host.
     fn cuMemHostAlloc(at: *mut u64, bytes: usize, _flags: c_uint) Context |driver| {
         let op = driver.order.on_host("cuMemHostAlloc");
         allocate(driver, &op, Place::Host, bytes, at)
     }
 
-    /// Frees page-locked memory of the host.
     fn cuMemFreeHost(at: u64) Context |driver| {
         let here = driver.here;
         driver.order.finish_device(here);
@@ -72,37 +68,31 @@ export! {
         Ok(())
     }
 
-    /// Copies from the host, on the default stream.
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) Context |driver| {
         upload(driver, "cuMemcpyHtoD", to, from, bytes, 0, Host::Waits)
     }
 
-    /// Copies from the host.
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: usize) Context |driver| {
         upload(driver, "cuMemcpyHtoDAsync", to, from, bytes, stream, Host::GoesOn)
     }
 
-    /// Copies to the host, on the default stream.
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) Context |driver| {
         download(driver, "cuMemcpyDtoH", to, from, bytes, 0, Host::Waits)
     }
 
-    /// Copies to the host.
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: usize) Context |driver| {
         download(driver, "cuMemcpyDtoHAsync", to, from, bytes, stream, Host::GoesOn)
     }
 
-    /// Copies on a card or between two, on the default stream.
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) Context |driver| {
         across(driver, "cuMemcpyDtoD", to, from, bytes, 0)
     }
 
-    /// Copies on a card or between two.
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) Context |driver| {
         across(driver, "cuMemcpyDtoDAsync", to, from, bytes, stream)
     }
 
-    /// Copies between two cards. The stream is the current context's, whichever of the two that is.
+    /// Copy between devices. A stream handle belongs to the current context.
     fn cuMemcpyPeerAsync(to: u64, to_context: usize, from: u64, from_context: usize, bytes: usize,
         stream: usize) Context |driver|
     {
@@ -116,12 +106,10 @@ export! {
         across(driver, "cuMemcpyPeerAsync", to, from, bytes, stream)
     }
 
-    /// Fills with a byte, on the default stream.
     fn cuMemsetD8_v2(to: u64, value: u8, bytes: usize) Context |driver| {
         fill(driver, "cuMemsetD8", to, value, bytes, 0)
     }
 
-    /// Fills with a byte.
     fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: usize) Context |driver| {
         fill(driver, "cuMemsetD8Async", to, value, bytes, stream)
     }
@@ -150,21 +138,20 @@ fn free_now(driver: &Driver, op: &Op, at: u64) {
     });
 }
 
-/// Whether a copy of so many bytes is made: without arithmetic, only what is small, for the sake of indices.
+/// Without arithmetic, only small copies are made: they may hold indices.
 fn moves(bytes: usize) -> bool {
     settings().arithmetic || (bytes as u64) < LARGE
 }
 
-/// Copies within the host's memory, which device memory is part of.
+/// Device memory is host memory, so all copies are.
 fn copy(to: u64, from: u64, bytes: usize) {
     if moves(bytes) {
-        // SAFETY: device ranges were checked against live allocations; the caller vouches for the host's.
-        // They may overlap.
+        // SAFETY: device ranges were checked against live allocations; the caller vouches for the host's. They may overlap.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
     }
 }
 
-/// The host's address of a copy; a device's address in its place is an error in CUDA too.
+/// Host address of a copy; a device address is an error, as in CUDA.
 fn host_address(at: *const c_void) -> Result<(u64, bool), Refusal> {
     match Place::of(at as u64) {
         None if at.is_null() => {
@@ -255,8 +242,7 @@ fn download(
             }
             memory.access(&then, device, from, bytes as u64, false)
         });
-        // SAFETY: the source was checked, the caller vouches for its own memory. Untouched memory reads as
-        // zeros.
+        // SAFETY: the source was checked, the caller vouches for its own memory. Untouched memory reads as zeros.
         unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
     });
     if !page_locked || host == Host::Waits {

@@ -1,4 +1,4 @@
-//! At process exit: the report, and the exit status where uses of memory were found that nothing orders.
+//! At process exit: writes the report, and sets the exit status if unordered memory uses were found.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use crate::{console, stop};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Has the report written at exit; called when the driver is first used.
+/// Registers the exit handler; called at first use of the driver.
 pub(super) fn at_exit() {
     extern "C" fn end() {
         if write() > 0 {
@@ -18,23 +18,20 @@ pub(super) fn at_exit() {
         }
     }
     if !STARTED.swap(true, Ordering::SeqCst) {
-        // SAFETY: registers a function of this library, which is never unloaded: it is linked, not loaded by
-        // name.
+        // SAFETY: registers a function of this library, which is never unloaded: it is linked, not loaded by name.
         unsafe { libc::atexit(end) };
     }
 }
 
-/// Writes the report; gives the number of unordered uses.
 fn write() -> u64 {
     let settings = settings();
-    // A program may end while another of its threads is in a call; then there is less to tell.
+    // Another thread may be inside a call at exit; then the report is skipped.
     let Some(mut driver) = idle() else {
         if settings.stats || settings.report.is_some() {
             console::say("the program ended within a call: there is no report");
         }
         return memory_if_idle().map_or(0, |memory| memory.unordered);
     };
-    // Queued entries are checked too.
     driver.order.finish_all();
     let (devices, unordered) =
         memory_if_idle().map_or_else(Default::default, |m| (m.devices.clone(), m.unordered));

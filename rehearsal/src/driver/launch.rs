@@ -1,4 +1,4 @@
-//! Launches: the checks that a driver makes, then the kernel's work on its stream.
+//! Launches: the driver's checks, then the kernel's work on its stream.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::ffi::{c_uint, c_void};
@@ -14,13 +14,12 @@ use crate::order::Op;
 use crate::schedule::{self, Launch};
 use crate::settings::settings;
 
-/// What a card takes: blocks in each direction, threads in each direction, threads of a block.
+/// Device limits: grid dimensions, block dimensions, threads per block.
 const MOST_BLOCKS: [u32; 3] = [0x7FFF_FFFF, 65535, 65535];
 const MOST_THREADS: [u32; 3] = [1024, 1024, 64];
 const MOST_THREADS_OF_A_BLOCK: u64 = 1024;
 
 export! {
-    /// Launches a kernel.
     fn cuLaunchKernel(function: usize, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared: c_uint, stream: usize, params: *mut *mut c_void,
         extra: *mut *mut c_void) Context |driver|
@@ -88,7 +87,7 @@ fn launch(
     Ok(())
 }
 
-/// The parameters as the kernel sees them.
+/// Parameters in the kernel's layout.
 fn laid_out(kernel: &Kernel, params: *mut *mut c_void) -> Result<Box<[u8; PARAM_BYTES]>, Refusal> {
     let mut bytes = Box::new([0xFF; PARAM_BYTES]);
     if kernel.params > 0 && params.is_null() {
@@ -98,8 +97,8 @@ fn laid_out(kernel: &Kernel, params: *mut *mut c_void) -> Result<Box<[u8; PARAM_
         ));
     }
     for i in 0..kernel.params as usize {
-        // SAFETY: a kernel's tables are as long as it says, and its parameters fit their space; the caller
-        // vouches for as many pointers to parameters of the kernel's types.
+        // SAFETY: a kernel's tables are as long as it says, and its parameters fit their space; the caller vouches for as many pointers to
+        // parameters of the kernel's types.
         unsafe {
             let (at, size) = (*kernel.param_at.add(i) as usize, *kernel.param_bytes.add(i) as usize);
             std::ptr::copy_nonoverlapping(
@@ -112,7 +111,7 @@ fn laid_out(kernel: &Kernel, params: *mut *mut c_void) -> Result<Box<[u8; PARAM_
     Ok(bytes)
 }
 
-/// Runs work as a kernel of a device: its accesses are checked as such, and its time is counted.
+/// Runs work as a kernel of a device: checks its accesses and counts its time.
 pub fn execute(op: Op, name: &'static str, device: usize, work: impl FnOnce()) {
     memory().running = Some((op, device));
     let start = Instant::now();

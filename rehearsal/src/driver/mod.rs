@@ -1,10 +1,8 @@
-//! The driver API, and the state that all calls share. Each file below holds one family of functions under
-//! their own names; each function is a line of arguments and a body inside [`call`], which counts, traces,
-//! fails on demand and keeps errors that last. The state is behind one lock: one call at a time, as in a
-//! driver.
+//! The driver API and its shared state. Each file below holds one family of functions under their CUDA names. Each function is its
+//! arguments and a body inside [`call`], which counts, traces, injects failures and keeps sticky errors. One lock guards the state, so
+//! calls run one at a time.
 //!
-//! Functions that Candle and cudarc do not call are not here: a program that calls one cannot be linked, and
-//! the linker names the function.
+//! Only functions that Candle and cudarc call exist: a program that calls another fails to link, and the linker names the function.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,52 +26,50 @@ mod stream;
 pub use launch::execute;
 pub use module::names;
 
-/// The answer of a call.
+/// Result of a call.
 pub type Answer = Result<(), Refusal>;
 
-/// A generator of cuRAND.
+/// A cuRAND generator.
 #[derive(Clone, Copy, Default)]
 pub struct Generator {
-    /// The handle of its stream.
+    /// Stream handle.
     pub stream: usize,
-    /// Where its sequence begins.
+    /// Seed.
     pub seed: u64,
-    /// The number of values drawn.
+    /// Numbers generated so far.
     pub made: u64,
 }
 
-/// All state but memory, which kernels' threads use too.
+/// All driver state except memory, which kernel threads use too.
 pub struct Driver {
-    /// The current card of the thread that calls; valid in calls that need a context.
+    /// Current device of the calling thread; valid in calls that need a context.
     pub here: usize,
     /// Streams and events.
     pub order: Order,
-    /// Calls by name, and those that are to fail.
+    /// Call counts and planned failures.
     pub faults: Faults,
-    /// What the report tells.
+    /// Counters for the report.
     pub counts: Counts,
-    /// Loaded modules by handle.
     modules: HashMap<usize, module::Module>,
-    /// Functions by handle.
     functions: HashMap<usize, module::Function>,
-    /// Streams of cuBLAS's handles.
+    /// Stream of each cuBLAS handle.
     pub blas: HashMap<usize, usize>,
-    /// Generators of cuRAND.
+    /// cuRAND generators by handle.
     pub generators: HashMap<usize, Generator>,
-    /// The last handle given to a module, a function, or a library's object.
+    /// Last handle given to a module, function or library object.
     last_handle: usize,
-    /// How often each card's context is retained.
+    /// Retain count of each device's primary context.
     retained: Vec<usize>,
-    /// The error that every call answers from now on.
+    /// Sticky error: every later call returns it.
     lost: Option<i32>,
 }
 
-/// The driver's state, for a call.
+/// Locks the driver state.
 pub fn driver() -> MutexGuard<'static, Driver> {
     shared().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The driver's state, if no call is in progress.
+/// The driver state, if no call is in progress.
 fn idle() -> Option<MutexGuard<'static, Driver>> {
     shared().try_lock().ok()
 }
@@ -98,21 +94,21 @@ fn shared() -> &'static Mutex<Driver> {
     &DRIVER
 }
 
-/// What a call needs before it can do anything.
+/// Precondition of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing: it answers even after the device is lost.
+    /// None: works even after the device is lost.
     Nothing,
-    /// A current context of a device that is not lost.
+    /// A current context, and a device that is not lost.
     Context,
 }
 
 thread_local! {
-    /// The current context: its device and one, or 0.
+    /// Device of the current context plus 1, or 0 for none.
     static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Makes a call: everything that is the same for all of them. Gives the code that the caller gets.
+/// The common part of all calls. Returns the code for the caller.
 pub fn call(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> Answer) -> i32 {
     let library = Library::of(name);
     let mut driver = driver();
@@ -154,33 +150,33 @@ pub fn call(name: &'static str, needs: Needs, body: impl FnOnce(&mut Driver) -> 
 }
 
 impl Driver {
-    /// Prints a call's arguments if calls are traced.
+    /// Prints a call's arguments if tracing is on.
     pub fn trace(&self, arguments: impl FnOnce() -> String) {
         if settings().trace {
             console::say(&format!("  {}", arguments()));
         }
     }
 
-    /// Begins an operation on the stream that a handle means here.
+    /// Begins an operation on the stream of this handle in the current context.
     pub fn begin(&mut self, stream: usize, what: &'static str) -> Result<Op, Refusal> {
         let stream = self.order.stream(stream, self.here)?;
         Ok(self.order.begin(stream, what))
     }
 
-    /// A handle that no other object has; not an address, so that a handle of the wrong kind is found.
+    /// A unique handle. Not an address, so that a handle of the wrong kind is detected.
     pub fn new_handle(&mut self) -> usize {
         self.last_handle += 1;
         0x0B1E_0000 + 16 * self.last_handle
     }
 }
 
-/// Asks the memory something whose no is a fault: it ends the program once the memory is free for the report.
+/// Runs a memory operation; its error is a fault and ends the program, after the lock is released for the report.
 pub fn ask_memory<T>(ask: impl FnOnce(&mut Memory) -> Result<T, String>) -> T {
     let answer = ask(&mut memory());
     answer.unwrap_or_else(|why| stop::fault(&why))
 }
 
-/// Writes a result where the caller wants it.
+/// Writes a result to the caller's pointer.
 pub(crate) fn give<T>(to: *mut T, value: T) -> Answer {
     if to.is_null() {
         return Err(Refusal::new(cuda::CUDA_ERROR_INVALID_VALUE, "the pointer for the result is null"));

@@ -1,5 +1,4 @@
-//! Modules and functions. A module is PTX text; a function of it is translated and compiled when it is first
-//! launched.
+//! Modules and functions. A module is PTX text; a function is translated and compiled at its first launch.
 #![allow(non_snake_case, reason = "the functions' names are CUDA's")]
 
 use std::collections::{HashMap, HashSet};
@@ -12,36 +11,31 @@ use crate::codes::{Refusal, cuda};
 use crate::console;
 use crate::settings::settings;
 
-/// Shared memory that a block may have without asking.
+/// Shared memory limit of a block without opt-in, in bytes.
 pub const SHARED: u32 = 49152;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 
-/// A loaded module.
 pub struct Module {
     text: Arc<str>,
     entries: HashSet<String>,
     device: usize,
-    /// The handles of its functions, by name.
     functions: HashMap<String, usize>,
 }
 
-/// A kernel of a module.
 #[derive(Clone)]
 pub struct Function {
     text: Arc<str>,
-    /// Its name in the module.
     pub name: &'static str,
-    /// What it is called in messages.
+    /// Name in messages.
     pub what: &'static str,
-    /// The device that its module was loaded on.
     pub device: usize,
-    /// The most dynamic shared memory that it was given leave for.
+    /// Opt-in limit of dynamic shared memory, in bytes.
     pub shared_most: u32,
     kernel: Option<&'static Kernel>,
 }
 
-/// The same text, for good. Kernels' names are few and outlive every function.
+/// Interns a string forever. There are few kernel names, and they outlive every function.
 fn kept(text: String) -> &'static str {
     static KEPT: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
     let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,13 +46,13 @@ fn kept(text: String) -> &'static str {
     })
 }
 
-/// A kernel's name and what it is called in messages.
+/// A kernel's name, and its name in messages.
 pub fn names(name: &str) -> (&'static str, &'static str) {
     (kept(name.to_string()), kept(format!("kernel {name}")))
 }
 
-/// The most shared memory that a block may ask for, by compute capability ("Technical Specifications per Compute
-/// Capability" of the CUDA C++ Programming Guide).
+/// Most shared memory per block, by compute capability ("Technical Specifications per Compute Capability" of the CUDA C++ Programming
+/// Guide).
 pub fn shared_most(compute_cap: (i32, i32)) -> u32 {
     1024 * match compute_cap {
         (7, 5) => 64,
@@ -70,12 +64,12 @@ pub fn shared_most(compute_cap: (i32, i32)) -> u32 {
 }
 
 impl Function {
-    /// Its static shared memory, 0 where nothing is computed: a kernel need not be compiled then.
+    /// Static shared memory in bytes; 0 without arithmetic, which avoids compiling the kernel.
     fn shared_static(&mut self) -> Result<u32, Refusal> {
         if settings().arithmetic { Ok(self.kernel()?.shared_static) } else { Ok(0) }
     }
 
-    /// Its compiled form; the first launch pays for it.
+    /// The compiled kernel; the first launch compiles it.
     pub fn kernel(&mut self) -> Result<&'static Kernel, Refusal> {
         if let Some(kernel) = self.kernel {
             return Ok(kernel);
@@ -92,31 +86,28 @@ impl Function {
 }
 
 export! {
-    /// Loads a module from PTX text.
     fn cuModuleLoadData(module: *mut usize, image: *const c_void) Context |driver| {
         load(driver, module, image)
     }
 
-    /// Loads a module from PTX text; the compiler's options change no meaning.
+    /// Loads a module from PTX text; compiler options are ignored.
     fn cuModuleLoadDataEx(module: *mut usize, image: *const c_void, _count: c_uint, _options: *mut c_int,
         _values: *mut *mut c_void) Context |driver|
     {
         load(driver, module, image)
     }
 
-    /// Loads a module from a file of PTX text.
     fn cuModuleLoad(module: *mut usize, path: *const c_char) Context |driver| {
         // SAFETY: the caller vouches for the text.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
         let image = std::fs::read(&path).map_err(|why| {
             Refusal::new(cuda::CUDA_ERROR_FILE_NOT_FOUND, format!("{path}: {why}"))
         })?;
-        // A zero byte at the end, as text in memory has one.
+        // Terminating zero byte, as text in memory has.
         let image = [image, vec![0]].concat();
         load(driver, module, image.as_ptr().cast())
     }
 
-    /// Forgets a module and its functions.
     fn cuModuleUnload(module: usize) Context |driver| {
         let Some(module) = driver.modules.remove(&module) else {
             return Err(Refusal::new(cuda::CUDA_ERROR_INVALID_HANDLE, format!("{module:#x} is no module")));
@@ -127,14 +118,12 @@ export! {
         Ok(())
     }
 
-    /// A function of a module, by name.
     fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) Context |driver| {
         // SAFETY: the caller vouches for the text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         get(driver, function, module, &name)
     }
 
-    /// Sets what a function may use.
     fn cuFuncSetAttribute(function: usize, attribute: c_int, value: c_int) Context |driver| {
         let function = function_mut(driver, function)?;
         if attribute == MAX_DYNAMIC_SHARED {
@@ -153,7 +142,6 @@ export! {
     }
 }
 
-/// A function by its handle.
 pub fn function_mut(driver: &mut Driver, handle: usize) -> Result<&mut Function, Refusal> {
     driver.functions.get_mut(&handle).ok_or_else(|| {
         Refusal::new(
@@ -164,8 +152,7 @@ pub fn function_mut(driver: &mut Driver, handle: usize) -> Result<&mut Function,
 }
 
 fn load(driver: &mut Driver, module: *mut usize, image: *const c_void) -> Answer {
-    // SAFETY: the caller vouches for an image: text with a zero byte at its end, or a binary, which has one
-    // early.
+    // SAFETY: the caller vouches for an image: text with a zero byte at its end, or a binary, which has one early.
     let bytes = unsafe { CStr::from_ptr(image.cast()) }.to_bytes();
     let Some(text) = std::str::from_utf8(bytes).ok().filter(|text| text.contains(".version")) else {
         return Err(Refusal::new(

@@ -1,11 +1,9 @@
-//! The cards' memory: what is allocated, who used it last, and what was freed not long ago. Every access, of
-//! kernels and of copies, products and the rest, comes through [`Memory::access`], which finds what lies
-//! outside a live allocation of the card at work, what was freed, and what two streams use without an order
-//! between them. Device memory is the host's: an address is a pointer. Fresh memory is 0xFF bytes (NaN in
-//! every float), freed memory [`POISON`].
+//! Device memory: allocations, their last uses, and recently freed ones. Every access, by kernels, copies, products and the rest, goes
+//! through [`Memory::access`]. It detects accesses outside live allocations of the running device, use after free, and unordered uses by
+//! two streams. Device memory is host memory: an address is a pointer. Fresh memory is filled with 0xFF (NaN in every float), freed memory
+//! with [`POISON`].
 //!
-//! The driver's calls allocate and free; running work accesses. Nothing here knows of queues: an [`Op`] says
-//! what its work comes after.
+//! Driver calls allocate and free; running work accesses. Nothing here knows of queues: an [`Op`] carries its own order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -19,26 +17,26 @@ mod space;
 pub use space::LARGE;
 use space::{Space, drop_pages};
 
-/// Bytes of address space for each card.
+/// Bytes of address space per device.
 const WINDOW: u64 = 2 * MOST_MEMORY;
-/// Where the first card's addresses begin.
+/// First address of device 0.
 const BASE: u64 = 0x2000_0000_0000;
-/// A card hands out memory in these units.
+/// Allocation granularity in bytes.
 pub const GRANULE: u64 = 512;
-/// What freed memory is filled with: 0xFE, a large negative number in every float.
+/// Fill byte of freed memory: a large negative number in every float.
 pub const POISON: u8 = 0xFE;
-/// How many freed allocations are remembered, and how many bytes of small ones.
+/// Freed allocations remembered.
 const REMEMBERED: usize = 8192;
 const REMEMBERED_BYTES: u64 = 64 << 20;
-/// How many unordered uses are printed; all are counted.
+/// Unordered uses printed; all are counted.
 const SHOWN: u64 = 12;
 
-/// Where memory lies.
+/// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On a card.
+    /// On a device.
     Device(usize),
-    /// Page-locked memory of the host, which all cards see.
+    /// Page-locked host memory, visible to all devices.
     Host,
 }
 
@@ -50,7 +48,7 @@ impl Place {
         }
     }
 
-    /// Whose window an address is in.
+    /// The owner of the window that holds an address.
     pub fn of(at: u64) -> Option<Self> {
         let number = usize::try_from(at.checked_sub(BASE)? / WINDOW).ok()?;
         match number {
@@ -70,37 +68,36 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What a card has handed out.
+/// Memory usage of a device.
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
-    /// Bytes there are.
+    /// Capacity in bytes.
     pub total: u64,
-    /// Bytes asked for and not freed, and the most there ever were.
+    /// Bytes requested and not freed.
     pub live: u64,
-    /// The most `live` ever was.
+    /// Peak of `live`.
     pub peak: u64,
-    /// The same since the pool's mark was last set.
+    /// Peak of `live` since the pool's mark was last reset.
     pub mark: u64,
-    /// The same in whole granules: what the card's memory is short of.
+    /// Bytes in use, rounded to granules.
     pub held: u64,
-    /// The most `held` ever was.
+    /// Peak of `held`.
     pub held_peak: u64,
-    /// Allocations.
+    /// Number of allocations.
     pub allocations: u64,
-    /// Allocations that did not fit.
+    /// Number of allocations that did not fit.
     pub refused: u64,
-    /// Allocations that were freed while another card was current.
+    /// Allocations freed while another device was current.
     pub freed_elsewhere: u64,
 }
 
 struct Allocation {
     bytes: u64,
     place: Place,
-    /// The last write, and every stream's last read since.
+    /// Last write, and every stream's last read since.
     write: Stamp,
     reads: Vec<Stamp>,
-    /// Whether it still counts as held: a free counts when it is asked for, and happens when its stream comes
-    /// to it.
+    /// Still counted as held. A free counts when called, and happens when its stream reaches it.
     counted: bool,
 }
 
@@ -110,28 +107,28 @@ struct Freed {
     by: Stamp,
 }
 
-/// See the module's documentation.
+/// See the module documentation.
 pub struct Memory {
     spaces: Vec<Space>,
     live: BTreeMap<u64, Allocation>,
     freed: BTreeMap<u64, Freed>,
-    /// The freed ones, oldest first, and how many bytes of them are small ranges, whose pages stay.
+    /// Freed allocations, oldest first, and the bytes of the small ones, whose pages stay.
     remembered: VecDeque<u64>,
     remembered_bytes: u64,
     /// By device.
     pub devices: Vec<Usage>,
-    /// The kernel that runs, and its device.
+    /// The running kernel and its device.
     pub running: Option<(Op, usize)>,
-    /// Uses that nothing orders.
+    /// Number of unordered uses.
     pub unordered: u64,
 }
 
-/// The memory of all cards. To be held for short: kernels' threads come here too.
+/// Locks the memory of all devices. Hold it briefly: kernel threads use it too.
 pub fn memory() -> MutexGuard<'static, Memory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The memory of all cards, unless it is being used.
+/// The memory of all devices, if not locked.
 pub fn memory_if_idle() -> Option<MutexGuard<'static, Memory>> {
     MEMORY.try_lock().ok()
 }
@@ -153,7 +150,7 @@ impl Memory {
         }
     }
 
-    /// Allocates; `None` if the card has not so much left.
+    /// Allocates; `None` if the device is out of memory.
     pub fn allocate(&mut self, op: &Op, place: Place, bytes: u64) -> Option<u64> {
         if let Place::Device(device) = place {
             let usage = &mut self.devices[device];
@@ -172,7 +169,7 @@ impl Memory {
         }
         let at = self.spaces[place.number()].take(bytes).unwrap_or_else(|why| stop::fault(&why));
         if settings().arithmetic {
-            // SAFETY: the range was just taken, is at least this long, and nobody knows of it yet.
+            // SAFETY: the range was just taken, is at least this long, and is not shared yet.
             unsafe { std::ptr::write_bytes(at as *mut u8, 0xFF, Space::rounded(bytes) as usize) };
         }
         self.live
@@ -180,8 +177,7 @@ impl Memory {
         Some(at)
     }
 
-    /// Takes an allocation off the card's books: its free was asked for, whenever it will happen. `here`: the
-    /// card that is current. The error is a fault.
+    /// Uncounts an allocation when its free is called; the free itself may happen later. `here`: the current device. An error is a fault.
     pub fn forget(&mut self, what: &str, at: u64, here: usize) -> Result<(), String> {
         let Some(allocation) = self.live.get_mut(&at) else {
             return Err(format!("{what} frees {at:#x}, which {}", self.describe(at)));
@@ -198,7 +194,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees, as a use of the whole allocation. The error is a fault.
+    /// Frees, as a use of the whole allocation. An error is a fault.
     pub fn free(&mut self, op: &Op, at: u64) -> Result<(), String> {
         let Some(mut allocation) = self.live.remove(&at) else {
             return Err(format!("{} frees {at:#x}, which {}", op.what, self.describe(at)));
@@ -209,7 +205,7 @@ impl Memory {
             drop_pages(at, bytes);
         } else {
             if settings().arithmetic {
-                // SAFETY: the range was handed out with this size and is nobody's any more.
+                // SAFETY: the range was handed out with this size and has no owner any more.
                 unsafe { std::ptr::write_bytes(at as *mut u8, POISON, bytes as usize) };
             }
             self.remembered_bytes += bytes;
@@ -226,7 +222,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees all of a card's memory, as its context's end does.
+    /// Frees all memory of a device, at the end of its context.
     pub fn free_all(&mut self, op: &Op, device: usize) -> Result<(), String> {
         let here =
             |(at, a): (&u64, &Allocation)| (a.place == Place::Device(device)).then_some((*at, a.counted));
@@ -240,8 +236,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Checks one use of `bytes` bytes at `at` by work of `device`, and notes it. Gives the allocation's
-    /// bounds; the error is a fault.
+    /// Checks and records a use of `bytes` bytes at `at` by work of `device`. Returns the allocation's bounds; an error is a fault.
     pub fn access(
         &mut self,
         op: &Op,
@@ -277,7 +272,7 @@ impl Memory {
         Ok((from, from + allocation.bytes))
     }
 
-    /// As [`Memory::access`], for a copy between cards, which may use either's memory.
+    /// [`Memory::access`] for a copy between devices, which may use memory of either.
     pub fn access_anywhere(&mut self, op: &Op, at: u64, bytes: u64, write: bool) -> Result<(), String> {
         let device = match Place::of(at) {
             Some(Place::Device(device)) => device,
@@ -286,13 +281,13 @@ impl Memory {
         self.access(op, device, at, bytes, write).map(|_| ())
     }
 
-    /// Where an address lies, if it lies in live memory.
+    /// Location of a live address.
     pub fn place(&self, at: u64) -> Option<Place> {
         let (from, allocation) = self.live.range(..=at).next_back()?;
         (at < from + allocation.bytes).then_some(allocation.place)
     }
 
-    /// What an address outside live memory is near to, to go on from "which".
+    /// Describes an address outside live memory; continues a sentence with "which".
     fn describe(&self, at: u64) -> String {
         if let Some((from, freed)) = self.freed.range(..=at).next_back()
             && at < from + freed.bytes.max(1)
@@ -327,9 +322,8 @@ impl Memory {
     }
 }
 
-/// Notes a use and complains if an earlier one is not before it: how many complaints there were. `before`:
-/// how many there had been, for only the first ones are printed. An error is the complaint, where the first
-/// is to end the program.
+/// Records a use and reports each earlier use that is not ordered before it. Returns the number of reports. `before`: reports so far; only
+/// the first ones are printed. An error is the report, if the first one must end the program.
 fn order_use(allocation: &mut Allocation, op: &Op, write: bool, before: u64) -> Result<u64, String> {
     let mut unordered = 0;
     let verb = |write: bool| if write { "writes" } else { "reads" };

@@ -1,44 +1,40 @@
-//! Address space for one card: ranges of a window of virtual memory that nothing else of the process uses, so
-//! that the address alone says whose memory it is. Hands out ranges and takes them back; what is allocated in
-//! them, and when a range may be used again, is [`super::Memory`]'s business.
+//! Address space of one device: ranges in a reserved window of virtual memory, so that an address alone tells its owner. Hands out ranges
+//! and takes them back; [`super::Memory`] decides what they hold and when to reuse them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{BASE, GRANULE, WINDOW};
 
-/// From this size on a range starts on a page, and its pages go back to the system when it is freed.
+/// Ranges of at least this size start on a page; their pages are released when freed.
 pub const LARGE: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 
-/// One window.
 pub struct Space {
     from: u64,
     reserved: bool,
-    /// Where the part that was never handed out begins.
+    /// Start of the part never handed out.
     fresh: u64,
-    /// Ranges that were given back, oldest first, by size.
+    /// Returned ranges by size, oldest first.
     free: BTreeMap<u64, VecDeque<u64>>,
 }
 
 impl Space {
-    /// The window with this number; nothing is reserved until the first range is taken.
+    /// Reserves nothing until the first range is taken.
     pub fn new(number: usize) -> Self {
         let from = BASE + number as u64 * WINDOW;
         Self { from, reserved: false, fresh: from, free: BTreeMap::new() }
     }
 
-    /// The bytes that a range for `bytes` takes.
+    /// Size of the range for `bytes`.
     pub fn rounded(bytes: u64) -> u64 {
         bytes.next_multiple_of(if bytes >= LARGE { PAGE } else { GRANULE })
     }
 
-    /// With the gap behind it, so that what reaches past a range's end does not reach the next one. Gaps take
-    /// no memory behind large ranges, whose pages are their own.
+    /// With a gap after it, so that an overrun does not reach the next range. Gaps after large ranges use no memory.
     fn with_gap(bytes: u64) -> u64 {
         Self::rounded(bytes) + if bytes >= LARGE { LARGE } else { GRANULE }
     }
 
-    /// A range of [`Space::rounded`] bytes.
     pub fn take(&mut self, bytes: u64) -> Result<u64, String> {
         let size = Self::with_gap(bytes);
         if let Some(at) = self.free.get_mut(&size).and_then(VecDeque::pop_front) {
@@ -61,14 +57,12 @@ impl Space {
         Ok(at)
     }
 
-    /// Takes back a range.
     pub fn give_back(&mut self, at: u64, bytes: u64) {
         self.free.entry(Self::with_gap(bytes)).or_default().push_back(at);
     }
 
     fn reserve(&mut self) -> Result<(), String> {
-        // SAFETY: the flags let the call fail rather than take addresses that are in use; no memory is used
-        // by it.
+        // SAFETY: the flags let the call fail rather than take addresses that are in use; it uses no memory.
         let got = unsafe {
             libc::mmap(
                 self.from as *mut libc::c_void,
@@ -93,7 +87,7 @@ impl Space {
     }
 }
 
-/// Gives the pages of a large range back to the system; they read as zeros afterwards.
+/// Returns the pages of a large range to the system; they read as zeros afterwards.
 pub fn drop_pages(at: u64, bytes: u64) {
     // SAFETY: the range was handed out by a `Space`, starts on a page, and nothing live is in it.
     unsafe { libc::madvise(at as *mut libc::c_void, Space::rounded(bytes) as usize, libc::MADV_DONTNEED) };

@@ -1,10 +1,7 @@
-//! cuBLAS: the products that Candle asks for, with the checks that cuBLAS makes. A product is work on its
-//! handle's stream like a kernel; `multiply` computes it.
-//!
-//! Sums are f32 (f64 for doubles) and rounded once, as with `CUBLAS_COMPUTE_32F`, which is what Candle uses
-//! unless told to reduce precision; `CUBLAS_COMPUTE_16F` rounds every partial sum to f16, as a card without
-//! tensor cores would. The `FAST` types (TF32, bf16 for f32 inputs) lose bits of the inputs on a card and
-//! lose none here.
+//! cuBLAS: the GEMMs that Candle calls, with cuBLAS's argument checks, on the handle's stream. `multiply` computes them. Sums are f32 (f64
+//! for doubles), rounded once, as with `CUBLAS_COMPUTE_32F`, Candle's default without reduced precision. `CUBLAS_COMPUTE_16F` rounds every
+//! partial sum to f16, as a GPU without tensor cores would. The `FAST` types (TF32, bf16 for f32 inputs) lose input bits on a GPU and lose
+//! none here.
 #![allow(non_snake_case, reason = "the functions' names are cuBLAS's")]
 
 use std::ffi::{c_char, c_int, c_longlong, c_void};
@@ -19,7 +16,7 @@ use crate::settings::settings;
 
 mod multiply;
 
-/// A type of elements.
+/// Element dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// `CUDA_R_32F`.
@@ -52,7 +49,7 @@ impl Element {
     }
 }
 
-/// How partial sums are kept.
+/// Accumulator dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     /// In f32.
@@ -73,12 +70,11 @@ impl Sums {
         }
     }
 
-    /// A factor, which has the type of the sums.
     fn scalar(self, at: *const c_void) -> Result<f64, Refusal> {
         if at.is_null() {
             return Err(invalid("alpha or beta is a null pointer".into()));
         }
-        // SAFETY: the caller vouches for the factor; the pointer mode is the host's, and no other is offered.
+        // SAFETY: the caller vouches for the factor; only the host pointer mode exists.
         Ok(unsafe {
             match self {
                 Self::F32 => f64::from(at.cast::<f32>().read_unaligned()),
@@ -89,19 +85,18 @@ impl Sums {
     }
 }
 
-/// A matrix, or one a batch; columns are contiguous, as in Fortran.
+/// A matrix, or one per batch item; column-major.
 #[derive(Clone, Copy)]
 pub struct Matrix {
     at: u64,
     element: Element,
-    /// Whether the product uses its transpose.
     transposed: bool,
-    /// Elements from one column to the next, and from one matrix to the next.
+    /// Leading dimension, and stride between matrices, in elements.
     leading: usize,
     stride: i64,
 }
 
-/// C = alpha A B + beta C, with C of m rows and n columns, for each of a batch.
+/// C = alpha A B + beta C per batch item; C is m × n.
 #[derive(Clone, Copy)]
 pub struct Product {
     m: usize,
@@ -124,11 +119,11 @@ fn unsupported(why: String) -> Refusal {
     Refusal::new(cublas::CUBLAS_STATUS_NOT_SUPPORTED, why)
 }
 
-/// A matrix as a call gives it: operation, address, type, leading dimension, stride.
+/// A matrix argument: operation, address, dtype, leading dimension, stride.
 type Given = (c_int, *const c_void, c_int, c_int, c_longlong);
 
 impl Product {
-    /// Checks the arguments as cuBLAS does, and in its order: sizes, leading dimensions, types.
+    /// Checks the arguments in cuBLAS's order: sizes, leading dimensions, dtypes.
     fn new(
         sizes: [c_int; 4],
         compute: c_int,
@@ -182,7 +177,7 @@ impl Product {
         Ok(Self { m: m_, n: n_, k: k_, batch: batch_, alpha, beta, a, b, c, sums })
     }
 
-    /// The bytes from a matrix's address on that the product touches, and whether it writes them.
+    /// Ranges touched: first address, bytes, write flag.
     fn uses(&self) -> Vec<(u64, u64, bool)> {
         let range = |matrix: &Matrix, rows: usize, columns: usize, write: bool| {
             let (rows, columns) = if matrix.transposed { (columns, rows) } else { (rows, columns) };
@@ -211,7 +206,6 @@ impl Product {
     }
 }
 
-/// Hands a product to its handle's stream.
 fn product(driver: &mut Driver, handle: usize, product: Result<Product, Refusal>) -> Answer {
     let stream = *stream_of(driver, handle)?;
     let product = product?;
@@ -260,28 +254,24 @@ const COMPUTE_32F: c_int = 68;
 const COMPUTE_64F: c_int = 70;
 
 export! {
-    /// Makes a handle, on the default stream.
     fn cublasCreate_v2(handle: *mut usize) Context |driver| {
         let new = driver.new_handle();
         driver.blas.insert(new, 0);
         give(handle, new)
     }
 
-    /// Ends a handle.
     fn cublasDestroy_v2(handle: usize) Context |driver| {
         stream_of(driver, handle)?;
         driver.blas.remove(&handle);
         Ok(())
     }
 
-    /// Sets a handle's stream.
     fn cublasSetStream_v2(handle: usize, stream: usize) Context |driver| {
         driver.order.stream(stream, driver.here)?;
         *stream_of(driver, handle)? = stream;
         Ok(())
     }
 
-    /// Products of a batch at regular distances, of any types.
     fn cublasGemmStridedBatchedEx(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, type_a: c_int, lda: c_int, stride_a: c_longlong,
         b: *const c_void, type_b: c_int, ldb: c_int, stride_b: c_longlong,
@@ -293,7 +283,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], compute, [alpha, beta], given))
     }
 
-    /// One product of any types.
     fn cublasGemmEx(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, type_a: c_int, lda: c_int, b: *const c_void, type_b: c_int,
         ldb: c_int, beta: *const c_void, c: *mut c_void, type_c: c_int, ldc: c_int, compute: c_int,
@@ -304,7 +293,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, 1], compute, [alpha, beta], given))
     }
 
-    /// Products of a batch at regular distances, in f32.
     fn cublasSgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
         ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
@@ -315,7 +303,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], COMPUTE_32F, [alpha, beta], given))
     }
 
-    /// Products of a batch at regular distances, in f64.
     fn cublasDgemmStridedBatched(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, stride_a: c_longlong, b: *const c_void,
         ldb: c_int, stride_b: c_longlong, beta: *const c_void, c: *mut c_void, ldc: c_int,
@@ -326,7 +313,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, batch], COMPUTE_64F, [alpha, beta], given))
     }
 
-    /// One product in f32.
     fn cublasSgemm_v2(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, b: *const c_void, ldb: c_int, beta: *const c_void,
         c: *mut c_void, ldc: c_int) Context |driver|
@@ -335,7 +321,6 @@ export! {
         product(driver, handle, Product::new([m, n, k, 1], COMPUTE_32F, [alpha, beta], given))
     }
 
-    /// One product in f64.
     fn cublasDgemm_v2(handle: usize, op_a: c_int, op_b: c_int, m: c_int, n: c_int, k: c_int,
         alpha: *const c_void, a: *const c_void, lda: c_int, b: *const c_void, ldb: c_int, beta: *const c_void,
         c: *mut c_void, ldc: c_int) Context |driver|
@@ -345,7 +330,7 @@ export! {
     }
 }
 
-/// A status's meaning.
+/// Description of a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
     cublas::ALL

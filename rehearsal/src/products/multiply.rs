@@ -1,11 +1,7 @@
-//! The arithmetic of a product. Tiles of C are computed independently by threads of the host, each sum in an
-//! order that depends on the shapes alone: the bits are the same for any number of threads.
-//!
-//! Operands become f32 in packed blocks, and a small kernel of plain loops multiplies those; it is compiled
-//! once for the processor at hand with vectors and fused multiply-add, and once without. Sums run over
-//! [`DEPTH`] terms at a time, and these partial sums are added up, which keeps rounding errors as small as a
-//! card's. Products with few columns, which is decoding, go without packing: their matrix is read once.
-//! Doubles and sums in f16 take a plain loop.
+//! GEMM arithmetic. Host threads compute tiles of C; the summation order depends on the shapes alone, so the bits do not depend on the
+//! number of threads. Operands are packed into f32 blocks and multiplied by a micro-kernel of plain loops, compiled with and without the
+//! CPU's vectors and FMA. Sums run over [`DEPTH`] terms at a time and these partial sums are added, which keeps rounding errors as small
+//! as a GPU's. Products with few columns (decode) skip packing: their matrix is read once. Doubles and f16 sums take a plain loop.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,20 +10,18 @@ use half::{bf16, f16};
 
 use super::{Element, Matrix, Product, Sums};
 
-/// Rows and columns of the small kernel.
 const ROWS: usize = 16;
 const COLUMNS: usize = 4;
 /// Rows and columns of a tile, and terms of a partial sum.
 const TILE: usize = 128;
 const DEPTH: usize = 256;
-/// Products with at most so many columns are computed row by row if their matrix's rows are contiguous.
+/// At most this many columns: computed row by row if the matrix's rows are contiguous.
 const FEW: usize = 4;
-/// Lanes of a dot product.
 const LANES: usize = 16;
-/// Multiplications below which one thread is enough.
+/// Multiplications below which one thread suffices.
 const WORTH_SHARING: usize = 1 << 21;
 
-/// Computes a product. The ranges of its matrices were checked.
+/// The ranges of the matrices were checked.
 pub fn run(product: &Product, threads: usize) {
     let Product { m, n, k, batch, .. } = *product;
     let by_rows = n <= FEW && product.a.transposed;
@@ -62,12 +56,10 @@ pub fn run(product: &Product, threads: usize) {
     });
 }
 
-/// The first row or column of a tile and how many it has.
 fn span(tile: usize, size: usize) -> (usize, usize) {
     (tile * TILE, TILE.min(size - tile * TILE))
 }
 
-/// Memory that a thread uses again and again.
 #[derive(Default)]
 struct Blocks {
     a: Vec<f32>,
@@ -75,8 +67,7 @@ struct Blocks {
     c: Vec<f32>,
 }
 
-/// One matrix of a batch, as the product sees it: element (row, column) of A is at `row * down + column *
-/// across`.
+/// One matrix of a batch; element (row, column) of A is at `row * down + column * across`.
 #[derive(Clone, Copy)]
 struct View {
     at: u64,
@@ -96,7 +87,6 @@ impl View {
         self.at + (row * self.down + column * self.across) as u64 * self.element.bytes()
     }
 
-    /// One element.
     fn get(self, row: usize, column: usize) -> f64 {
         let at = self.place(row, column);
         // SAFETY: the product's ranges were checked, and addresses are aligned to elements; see `product`.
@@ -124,7 +114,7 @@ impl View {
         }
     }
 
-    /// Contiguous elements from (row, column) on, as f32.
+    /// Contiguous elements starting at (row, column), as f32.
     fn contiguous(self, row: usize, column: usize, out: &mut [f32]) {
         let at = self.place(row, column);
         // SAFETY: as above; the caller stays within a row or a column.
@@ -150,8 +140,8 @@ impl View {
         }
     }
 
-    /// Packs `rows` by `columns` from (row, column) on into panels of `width` rows, element (i, p) of a panel
-    /// at `p * width + i`; what is missing of the last panel is 0.
+    /// Packs `rows` × `columns` starting at (row, column) into panels of `width` rows; element (i, p) of a panel is at `p * width + i`.
+    /// The last panel is padded with 0.
     fn pack(
         self,
         (row, rows): (usize, usize),
@@ -184,7 +174,6 @@ impl View {
     }
 }
 
-/// One product of a batch.
 struct One<'a> {
     product: &'a Product,
     a: View,
@@ -198,15 +187,13 @@ impl<'a> One<'a> {
         Self { product, a, b, c }
     }
 
-    /// Writes a finished sum.
     fn finish(&self, row: usize, column: usize, sum: f64) {
         let Product { alpha, beta, .. } = *self.product;
-        // With beta 0 the old value is not read: it may be NaN.
+        // With beta 0 the old value, which may be NaN, is not read.
         let old = if beta == 0.0 { 0.0 } else { beta * self.c.get(row, column) };
         self.c.set(row, column, alpha * sum + old);
     }
 
-    /// One tile, by packed blocks.
     fn tile(&self, rows: (usize, usize), columns: (usize, usize), blocks: &mut Blocks) {
         let panels = (rows.1.div_ceil(ROWS), columns.1.div_ceil(COLUMNS));
         blocks.c.clear();
@@ -234,7 +221,6 @@ impl<'a> One<'a> {
         }
     }
 
-    /// Some rows of a product with few columns, as dot products.
     fn rows(&self, (row, rows): (usize, usize), blocks: &mut Blocks) {
         let Product { n, k, .. } = *self.product;
         blocks.b.resize(n * k, 0.0);
@@ -267,7 +253,6 @@ impl<'a> One<'a> {
         }
     }
 
-    /// One tile, element by element.
     fn plainly(&self, (row, rows): (usize, usize), (column, columns): (usize, usize)) {
         for j in column..column + columns {
             for i in row..row + rows {
@@ -283,7 +268,6 @@ impl<'a> One<'a> {
     }
 }
 
-/// Adds the product of a panel of rows and one of columns to a block of C.
 fn multiply_panels(a: &[f32], b: &[f32], c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -314,7 +298,7 @@ fn panels(a: &[f32], b: &[f32], c: &mut [f32], multiply_add: impl Fn(f32, f32, f
     }
 }
 
-/// A dot product in lanes, which are added up in a fixed order.
+/// Lanes are added in a fixed order.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -358,11 +342,11 @@ mod tests {
     use super::*;
 
     fn value(seed: usize) -> f64 {
-        // A few bits, so that f16 and bf16 hold it exactly.
+        // Few bits, so that f16 and bf16 hold it exactly.
         ((seed.wrapping_mul(2_654_435_761) >> 7) % 63) as f64 / 16.0 - 2.0
     }
 
-    /// A column-major matrix of a type, with a leading dimension larger than its rows.
+    /// A column-major matrix whose leading dimension exceeds its rows.
     fn matrix(
         element: Element,
         rows: usize,
@@ -450,7 +434,7 @@ mod tests {
 
     #[test]
     fn sums_in_f16_lose_what_f16_loses() {
-        // 2048 + 1 is 2048 in f16: the ones are lost one by one, though their sum would not be.
+        // 2048 + 1 is 2048 in f16: each 1 is lost, though their sum would not be.
         let mut ones = [f16::from_f32(1.0); 9];
         ones[0] = f16::from_f32(2048.0);
         let mut c = f16::from_f32(0.0);

@@ -1,37 +1,30 @@
-//! Text to tokens ("Lexical Elements" and "Source Format"). Comments vanish; every token knows its line and
-//! its place.
+//! Tokenizer ("Lexical Elements" and "Source Format"). Drops comments; every token knows its line and position.
 
 use super::ParseError;
 
-/// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Tok<'a> {
     /// A name: `%r1`, `$L__BB0_2`, `add`.
     Word(&'a str),
-    /// A name after a point, without it: `.reg` is `reg`; `.shared::cta` is one token.
+    /// A name after a dot, without it: `.reg` is `reg`; `.shared::cta` is one token.
     Dotted(&'a str),
-    /// An integer, cut to 64 bits.
+    /// An integer, truncated to 64 bits.
     Integer(u64),
     /// `0f` and eight digits.
     Float32(u32),
     /// `0d` and sixteen digits.
     Float64(u64),
-    /// A string without its quotes.
     Text(&'a str),
-    /// Any other character.
     Mark(char),
 }
 
-/// A token and its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token<'a> {
-    /// What it is.
     pub is: Tok<'a>,
-    /// Its line.
     pub line: u32,
-    /// Where it begins in the text.
+    /// Byte offset of the start.
     pub from: usize,
-    /// Where it ends.
+    /// Byte offset of the end.
     pub to: usize,
 }
 
@@ -39,12 +32,11 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$'
 }
 
-/// The end of the run of bytes from `at` on that satisfy `keep`.
+/// End of the run of bytes from `at` that satisfy `keep`.
 fn run(bytes: &[u8], at: usize, keep: impl Fn(u8) -> bool) -> usize {
     at + bytes[at..].iter().take_while(|&&byte| keep(byte)).count()
 }
 
-/// All tokens of `text`.
 pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ParseError> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len() / 5);
@@ -112,8 +104,7 @@ fn error(line: u32, what: &str) -> ParseError {
     ParseError { line, what: what.to_owned() }
 }
 
-/// "Integer Constants" and "Floating-Point Constants" in their forms of bits; decimal fractions are not
-/// supported.
+/// "Integer Constants" and "Floating-Point Constants" in hexadecimal form; decimal fractions are not supported.
 fn number(digits: &str) -> Option<Tok<'static>> {
     let lower = digits.to_ascii_lowercase();
     if let Some(bits) = lower.strip_prefix("0f") {

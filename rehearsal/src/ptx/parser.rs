@@ -1,6 +1,5 @@
-//! Tokens to a [`Module`]. What cannot be read does not end the parse: it becomes an [`Unknown`] at its
-//! place, so that only a kernel that reaches it has to stop. [`ParseError`] is left for text that has no
-//! structure at all.
+//! Parses tokens into a [`Module`]. Unsupported text does not end the parse: it becomes an [`Unknown`] in place, so only a kernel that
+//! reaches it stops. [`ParseError`] is for text without any structure.
 
 use std::collections::HashMap;
 
@@ -8,7 +7,7 @@ use super::lexer::{Tok, Token, tokens};
 use super::scope::Body;
 use super::{Guard, Instruction, Module, Operand, ParseError, Space, Statement, Type, Unknown, Variable};
 
-/// Reads a module.
+/// Parses a module.
 pub fn parse(text: &str) -> Result<Module, ParseError> {
     let mut parser =
         Parser { text, tokens: tokens(text)?, at: 0, module: Module::default(), globals: HashMap::new() };
@@ -23,7 +22,6 @@ pub fn parse(text: &str) -> Result<Module, ParseError> {
     Ok(parser.module)
 }
 
-/// Why a piece of text cannot be read.
 type Read<T> = Result<T, String>;
 
 struct Parser<'a> {
@@ -31,7 +29,6 @@ struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
     module: Module,
-    /// Variables of the module by name.
     globals: HashMap<String, usize>,
 }
 
@@ -86,7 +83,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The text of the tokens from `from` up to here, on one line.
     fn text_from(&self, from: usize) -> String {
         let (Some(first), Some(last)) = (self.tokens.get(from), self.tokens.get(self.at.max(from + 1) - 1))
         else {
@@ -106,7 +102,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Passes over a directive of the module, with its body if it has one.
     fn skip_directive(&mut self, why: String) -> Unknown {
         let from = self.at;
         let mut depth = 0_usize;
@@ -126,7 +121,7 @@ impl<'a> Parser<'a> {
         Unknown { line: self.line_at(from), text, why }
     }
 
-    /// One directive of the module ("PTX Module Directives", "Linking Directives").
+    /// A module directive ("PTX Module Directives", "Linking Directives").
     fn directive(&mut self) -> Read<()> {
         let mut is_extern = false;
         loop {
@@ -162,7 +157,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What follows the state space in the declaration of one variable.
     fn variable(&mut self, space: Space, is_extern: bool) -> Read<Variable> {
         let mut align = None;
         let mut vector = 1;
@@ -176,7 +170,7 @@ impl<'a> Parser<'a> {
             }
         };
         if space == Space::Param && self.eat_dotted("ptr") {
-            // `.ptr .global .align 4`: a hint.
+            // `.ptr .global .align 4` is a hint.
             while let Some(Tok::Dotted(name)) = self.peek() {
                 self.at += 1;
                 if name == "align" {
@@ -207,7 +201,6 @@ impl<'a> Parser<'a> {
         Ok(Variable { name, space, align, bytes, init, is_extern })
     }
 
-    /// Initial values, as bytes.
     fn initial(&mut self, of: Type, out: &mut Vec<u8>) -> Read<()> {
         if self.eat('{') {
             while !self.eat('}') {
@@ -233,7 +226,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `(.param ... a, .param ... b)`, added to the function's variables.
+    /// `(.param ... a, .param ... b)`; adds them to the function's variables.
     fn signature(&mut self, body: &mut Body) -> Read<Vec<usize>> {
         let mut out = Vec::new();
         if !self.eat('(') {
@@ -252,7 +245,7 @@ impl<'a> Parser<'a> {
         Ok(out)
     }
 
-    /// What follows `.entry` or `.func` ("Kernel and Function Directives").
+    /// Declaration after `.entry` or `.func` ("Kernel and Function Directives").
     fn function(&mut self, is_entry: bool) -> Read<()> {
         let line = self.line_at(self.at - 1);
         let mut body = Body::new(is_entry, line);
@@ -264,7 +257,7 @@ impl<'a> Parser<'a> {
         let mut unknown = Vec::new();
         loop {
             if self.eat(';') {
-                return Ok(()); // a declaration
+                return Ok(()); // a declaration without a body
             }
             if self.eat('{') {
                 break;
@@ -273,7 +266,7 @@ impl<'a> Parser<'a> {
                 return Err(format!("no body before {}", self.here()));
             };
             match name {
-                // "Performance-Tuning Directives": the first bounds a launch, the others are hints.
+                // "Performance-Tuning Directives": only the first limits a launch.
                 "maxntid" => {
                     let mut most = self.count()?;
                     while self.eat(',') {
@@ -308,7 +301,6 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// The statements of a body, its closing brace included.
     fn statements(&mut self, body: &mut Body) -> Read<()> {
         loop {
             let from = self.at;
@@ -343,7 +335,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A directive in a body.
     fn declaration(&mut self, name: &str, body: &mut Body) -> Read<()> {
         let space = match name {
             "reg" => return self.registers(body),
@@ -362,7 +353,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What follows `.reg`: "Parameterized Variable Names" included.
+    /// Declaration after `.reg`, including "Parameterized Variable Names".
     fn registers(&mut self, body: &mut Body) -> Read<()> {
         let Tok::Dotted(name) = self.next()? else { return Err("registers without a type".to_owned()) };
         let of = Type::named(name).ok_or_else(|| format!("the type .{name}"))?;
@@ -381,7 +372,6 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A label or an instruction.
     fn instruction(&mut self, body: &mut Body) -> Read<()> {
         let from = self.at;
         let mut guard = None;
@@ -473,7 +463,7 @@ impl<'a> Parser<'a> {
         Ok(first)
     }
 
-    /// The operand of that name. Labels are resolved when the function is whole.
+    /// Operand by name. Labels are resolved at the end of the function.
     fn named(&self, name: String, body: &mut Body) -> Operand {
         if let Some(register) = body.find_register(&name) {
             return Operand::Register(register);
@@ -557,7 +547,7 @@ mod tests {
     #[test]
     fn text_without_structure_is_an_error() {
         assert_eq!(parse("\n\"open").expect_err("an error").line, 2);
-        // A body without an end is one directive that cannot be read.
+        // An unterminated body is one unsupported directive.
         assert_eq!(parse(".entry k() { ret;").expect("a module").unknown.len(), 1);
     }
 }

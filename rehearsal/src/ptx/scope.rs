@@ -1,28 +1,24 @@
-//! A function while it is read: which register, variable or label a name means (scopes follow braces).
+//! A function during parsing: resolves register, variable and label names in brace scopes.
 
 use std::collections::HashMap;
 
 use super::{Function, Operand, Register, Statement, Type, Variable};
 
-/// Names of one pair of braces.
 #[derive(Default)]
 struct Scope {
     registers: HashMap<String, usize>,
-    /// `%r<5>`: the prefix, how many, and their type.
+    /// `%r<5>`: prefix, count, type.
     ranges: Vec<(String, u64, Type)>,
     variables: HashMap<String, usize>,
     labels: HashMap<String, usize>,
     parent: Option<usize>,
 }
 
-/// A function that is being read.
 pub(super) struct Body {
-    /// What has been read of it.
     pub function: Function,
-    /// All scopes met so far: labels may be used before they are declared, so none is dropped.
+    /// All scopes so far. None is dropped: labels may be used before their declaration.
     scopes: Vec<Scope>,
     scope: usize,
-    /// The scope of each statement of the body.
     scope_of: Vec<usize>,
 }
 
@@ -43,26 +39,23 @@ impl Body {
         Body { function, scopes: vec![Scope::default()], scope: 0, scope_of: Vec::new() }
     }
 
-    /// Adds a statement.
     pub(super) fn push(&mut self, statement: Statement) {
         self.function.body.push(statement);
         self.scope_of.push(self.scope);
     }
 
-    /// An opening brace.
     pub(super) fn open(&mut self) {
         self.scopes.push(Scope { parent: Some(self.scope), ..Scope::default() });
         self.scope = self.scopes.len() - 1;
     }
 
-    /// A closing brace. Whether a scope is left that holds the statements to come.
+    /// Closes a scope; false if it was the outermost.
     pub(super) fn close(&mut self) -> bool {
         let parent = self.scopes[self.scope].parent;
         self.scope = parent.unwrap_or(0);
         parent.is_some()
     }
 
-    /// A variable in the scope of the moment.
     pub(super) fn declare(&mut self, variable: Variable) -> usize {
         let index = self.function.variables.len();
         self.scopes[self.scope].variables.insert(variable.name.clone(), index);
@@ -70,7 +63,6 @@ impl Body {
         index
     }
 
-    /// A register of that name in the scope of the moment.
     pub(super) fn declare_register(&mut self, name: &str, of: Type) {
         let register = self.register(name, of);
         self.scopes[self.scope].registers.insert(name.to_owned(), register);
@@ -81,7 +73,6 @@ impl Body {
         self.scopes[self.scope].ranges.push((prefix.to_owned(), u64::from(count), of));
     }
 
-    /// A variable by name.
     pub(super) fn find_variable(&self, name: &str) -> Option<usize> {
         self.find_from(self.scope, |scope| scope.variables.get(name).copied())
     }
@@ -91,7 +82,6 @@ impl Body {
         self.function.registers.len() - 1
     }
 
-    /// A label in the scope of the moment.
     pub(super) fn label(&mut self, name: &str) {
         let label = self.function.labels.len();
         self.function.labels.push(name.to_owned());
@@ -99,7 +89,7 @@ impl Body {
         self.push(Statement::Label(label));
     }
 
-    /// The first answer from a scope outwards.
+    /// First match from a scope outwards.
     fn find_from<T>(&self, scope: usize, ask: impl Fn(&Scope) -> Option<T>) -> Option<T> {
         let mut scope = Some(scope);
         while let Some(index) = scope {
@@ -111,7 +101,7 @@ impl Body {
         None
     }
 
-    /// A register by name; one of a range comes to be when it is first named.
+    /// Register by name; one of a range is created at first use.
     pub(super) fn find_register(&mut self, name: &str) -> Option<usize> {
         let mut scope = Some(self.scope);
         let prefix = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -134,7 +124,6 @@ impl Body {
         None
     }
 
-    /// The end: resolves the labels.
     pub(super) fn finish(mut self) -> Function {
         let mut body = std::mem::take(&mut self.function.body);
         for (statement, &scope) in body.iter_mut().zip(&self.scope_of) {

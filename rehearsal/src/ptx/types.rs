@@ -1,10 +1,9 @@
-//! Fundamental types of PTX ("Fundamental Types", "Alternate Floating-Point Data Formats", "Packed Data
-//! Types").
+//! PTX types ("Fundamental Types", "Alternate Floating-Point Data Formats", "Packed Data Types").
 
-/// What the bits of a value mean.
+/// Interpretation of the bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `.b8` to `.b64`: bits without a meaning.
+    /// `.b8` to `.b64`: untyped.
     Bits,
     /// `.u8` to `.u64`.
     Unsigned,
@@ -14,25 +13,25 @@ pub enum Kind {
     Float,
     /// `.bf16`.
     Brain,
-    /// `.f16x2`: two of `.f16`.
+    /// `.f16x2`.
     FloatPair,
-    /// `.bf16x2`: two of `.bf16`.
+    /// `.bf16x2`.
     BrainPair,
     /// `.pred`.
     Predicate,
 }
 
-/// A type: its meaning and its width.
+/// Kind and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Type {
-    /// What the bits mean.
+    /// Interpretation.
     pub kind: Kind,
-    /// How many there are; 1 for a predicate.
+    /// Width in bits; 1 for a predicate.
     pub bits: u32,
 }
 
 impl Type {
-    /// The type of a name without its point, if it is one that is supported.
+    /// Parses a type name without its dot; `None` if unsupported.
     pub fn named(name: &str) -> Option<Type> {
         let (kind, bits) = match name {
             "pred" => (Kind::Predicate, 1),
@@ -60,17 +59,17 @@ impl Type {
         Some(Type { kind, bits })
     }
 
-    /// Bits without a meaning.
+    /// `.b8` to `.b64`.
     pub const fn raw(bits: u32) -> Type {
         Type { kind: Kind::Bits, bits }
     }
 
-    /// An unsigned integer.
+    /// `.u8` to `.u64`.
     pub const fn unsigned(bits: u32) -> Type {
         Type { kind: Kind::Unsigned, bits }
     }
 
-    /// The size in memory.
+    /// Size in memory, in bytes.
     pub fn bytes(self) -> u32 {
         self.bits.div_ceil(8)
     }
@@ -85,18 +84,18 @@ impl Type {
         self.is_float() && self.bits == 16
     }
 
-    /// Two halves in one register.
+    /// `.f16x2` or `.bf16x2`.
     pub fn is_pair(self) -> bool {
         matches!(self.kind, Kind::FloatPair | Kind::BrainPair)
     }
 
-    /// One half of a pair.
+    /// Element type of a pair.
     pub fn half_of_pair(self) -> Type {
         let kind = if self.kind == Kind::BrainPair { Kind::Brain } else { Kind::Float };
         Type { kind, bits: 16 }
     }
 
-    /// Integers and bits.
+    /// Integer or untyped.
     pub fn is_integer(self) -> bool {
         matches!(self.kind, Kind::Bits | Kind::Unsigned | Kind::Signed)
     }

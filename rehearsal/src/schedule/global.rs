@@ -1,41 +1,41 @@
-//! Races in global memory, of kernels whose blocks tell each other something: two warps use a byte, one writes it, and
-//! nothing puts one use before the other. What does is the causality order of PTX's "Memory Consistency Model":
+//! Races in global memory between blocks that communicate: two warps use a byte, one writes it, and the uses are unordered in the
+//! causality order of PTX's "Memory Consistency Model". It is built from:
 //!
-//! - a thread's own instructions, in their order; lanes of a warp are not told apart;
-//! - a barrier: all that its block did before comes before all that it does after;
-//! - a release that an acquire observed: a fence and then an atomic operation or a strong store in one thread, and in another
-//!   an atomic operation or a strong load of that place, which saw it or what an atomic operation made of it, and then a
-//!   fence. An operation that is itself a release or an acquire needs no fence. All are of the card's scope or the system's.
+//! - program order of a thread; lanes of a warp count as one;
+//! - a barrier: everything its block did before comes before everything after;
+//! - a release observed by an acquire: a fence, then an atomic operation or strong store; in another thread an atomic operation or strong
+//!   load that reads it, possibly through other atomics, then a fence. Release and acquire operations need no fence. Scope: device or
+//!   system.
 //!
-//! These add up: a fence of one thread after a barrier releases what its whole block did before that barrier. Blocks run one
-//! after the other, so that what an operation observes is all that came to its place before it.
+//! The order is transitive: a thread's fence after a barrier releases its whole block's earlier uses. Blocks run one after the other, so
+//! an operation observes everything that reached its address before it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::abi::{orders, uses};
 
-/// Bytes of device memory whose uses are kept together.
+/// Bytes of device memory tracked together.
 const PAGE: u64 = 4096;
 
-/// One use of a byte: by which warp of which block, after how many barriers of the block and fences of the warp.
+/// One use of a byte: its warp and block, the block's barrier count and the warp's fence count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Use {
     block: u32,
     barriers: u32,
     warp: u32,
     fences: u32,
-    /// Whether others may use the byte at the same time, if they say so too.
+    /// Strong uses of a byte may run concurrently.
     strong: bool,
 }
 
-/// The last uses of a byte: the write, and reads since that.
+/// Last uses of a byte: the write, and the reads since.
 #[derive(Clone, Default)]
 struct Byte {
     write: Option<Use>,
     reads: Vec<Use>,
 }
 
-/// What is known to be over: by block, all before a barrier, and what single warps did before a fence.
+/// Uses known to be finished: per block, all before a barrier, and those of single warps before a fence.
 #[derive(Clone, Default)]
 struct Known(BTreeMap<u32, OfBlock>);
 
@@ -65,36 +65,34 @@ impl Known {
     }
 }
 
-/// What a warp did and knows beside its block.
+/// A warp's uses, and its knowledge beyond its block's.
 #[derive(Clone, Default)]
 struct Warp {
     fences: u32,
     known: Known,
 }
 
-/// What a thread has at hand for its next release, and observed for its next acquire.
+/// A thread's state for its next release, and observations for its next acquire.
 #[derive(Default)]
 struct Own {
     released: Known,
     observed: Known,
 }
 
-/// The uses of a launch.
 #[derive(Default)]
 pub struct Uses {
     block: u32,
     barriers: u32,
-    /// What the block knew at its last barrier.
+    /// Knowledge of the block at its last barrier.
     known: Known,
     warps: Vec<Warp>,
     threads: HashMap<u32, Own>,
     bytes: HashMap<u64, Vec<Byte>>,
-    /// By place, what an operation that observes it gets to know.
+    /// By address: knowledge passed to an operation that observes it.
     messages: HashMap<u64, Known>,
 }
 
 impl Uses {
-    /// A block begins.
     pub fn begin(&mut self, block: u32, warps: usize) {
         (self.block, self.barriers) = (block, 1);
         self.known = Known::default();
@@ -102,7 +100,6 @@ impl Uses {
         self.threads.clear();
     }
 
-    /// All threads of the block have come to a barrier.
     pub fn barrier(&mut self) {
         self.barriers += 1;
         for warp in &mut self.warps {
@@ -110,7 +107,7 @@ impl Uses {
         }
     }
 
-    /// Notes what a thread does. The error says with what it races.
+    /// Records a thread's use. Returns an error that names the racing use.
     pub fn note(&mut self, thread: u32, at: u64, bytes: u32, what: i32) -> Result<(), String> {
         let is = |flag| what & flag != 0;
         let warp = thread / 32;
@@ -146,7 +143,7 @@ impl Uses {
                 self.release(thread);
             }
             let message = self.messages.entry(at).or_default();
-            // What a store writes is its own; an atomic operation hands on what was there.
+            // A store starts a new release sequence; an atomic operation continues the old one.
             if what & uses::KINDS == uses::WRITES {
                 *message = Known::default();
             }
@@ -157,14 +154,14 @@ impl Uses {
         Ok(())
     }
 
-    /// The thread knows from now on what its operations observed.
+    /// Adds the observed releases to the thread's knowledge.
     fn acquire(&mut self, thread: u32) {
         if let Some(own) = self.threads.get_mut(&thread) {
             self.warps[thread as usize / 32].known.learn(&std::mem::take(&mut own.observed));
         }
     }
 
-    /// Who observes the thread's later operations knows what came before.
+    /// Publishes the thread's knowledge to observers of its later operations.
     fn release(&mut self, thread: u32) {
         let number = thread / 32;
         let warp = &mut self.warps[number as usize];
@@ -177,7 +174,7 @@ impl Uses {
         self.threads.entry(thread).or_default().released = released;
     }
 
-    /// Whether this thread's block and warp come after a use.
+    /// Is the use ordered before this thread's block and warp?
     fn follows(&self, warp: u32, one: &Use) -> bool {
         one.block == self.block && (one.warp == warp || one.barriers < self.barriers)
             || self.known.has(one)
@@ -198,7 +195,7 @@ impl Uses {
                 return Err(race(at, &mine, kind, &other, "writes"));
             }
             if kind == uses::READS {
-                // Those of this block are the last ones. What is known of a later one is known of an earlier one.
+                // This block's reads come last. Knowing a later one implies knowing an earlier one.
                 while byte.reads.last().is_some_and(|last| {
                     last.block == mine.block && (last.barriers < mine.barriers || last.warp == mine.warp)
                 }) {

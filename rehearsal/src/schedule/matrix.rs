@@ -1,6 +1,5 @@
-//! Operations of a warp on matrices, whose parts lie in its lanes' registers as "Warp Level Matrix Instructions"
-//! lays them out. With g = lane / 4 and p = lane % 4 * 2, a register holds the elements of columns p and p + 1
-//! of row g: of an 8 by 8 block of halves, as one word.
+//! Warp matrix operations, with fragments laid out as in "Warp Level Matrix Instructions". With g = lane / 4 and p = lane % 4 * 2, a
+//! register holds columns p and p + 1 of row g of an 8 × 8 block of halves.
 
 use half::{bf16, f16};
 
@@ -11,12 +10,12 @@ const ROWS: usize = 16;
 const COLUMNS: usize = 8;
 /// The largest inner dimension.
 const INNER: usize = 16;
-/// Where B and C begin in `Thread::fragment`.
+/// Offsets of B and C in `Thread::fragment`.
 const B: usize = 4;
 const C: usize = 6;
 
-/// D = A B + C for all lanes of a warp. Products are exact and sums are f32, in the order of the inner dimension;
-/// a card leaves both the order and the rounding open.
+/// D = A B + C for a whole warp. Products are exact, sums are f32 in the order of the inner dimension; a GPU specifies neither order nor
+/// rounding.
 ///
 /// # Safety
 /// The pointers are those of a whole warp's threads, to which there is no other reference.
@@ -34,8 +33,7 @@ pub unsafe fn multiply(warp: &[*mut Thread]) {
         let fragment = unsafe { &(**thread).fragment };
         let (g, p) = (lane / 4, lane % 4 * 2);
         for from in (0..inner).step_by(8) {
-            // Registers of A: the upper rows, the lower rows, then the next eight columns; of B, the same of its
-            // columns.
+            // Registers of A: upper rows, lower rows, then the next eight columns; of B likewise, by columns.
             for half in 0..2 {
                 a[g + 8 * half][from + p..][..2].copy_from_slice(&halves(fragment[from / 4 + half]));
             }
@@ -63,8 +61,8 @@ pub unsafe fn multiply(warp: &[*mut Thread]) {
     }
 }
 
-/// Gives each lane its part of up to four matrices of 8 rows of 16 bytes of shared memory. Lane 8 m + r says where
-/// row r of matrix m lies.
+/// Loads each lane's fragment of up to four matrices of 8 rows of 16 bytes from shared memory. Lane 8 m + r holds the address of row r of
+/// matrix m.
 ///
 /// # Safety
 /// As for [`multiply`], and the rows lie in the block's shared memory.

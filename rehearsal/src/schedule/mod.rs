@@ -1,11 +1,9 @@
-//! Runs a launch: blocks over threads of the host, threads of a block in their order, warps and barriers as
-//! CUDA has them. [`crate::driver`] hands in a [`Launch`] whose checks are done; the kernel's code asks
-//! [`crate::runtime`] about its accesses.
+//! Runs a launch: blocks over host threads, a block's threads in order, with CUDA's warps and barriers. [`crate::driver`] passes a checked
+//! [`Launch`]; kernel code calls [`crate::runtime`] to check its accesses.
 //!
-//! A kernel without barriers and warp operations runs thread by thread. One that has them is a state machine:
-//! each thread runs until it waits, lanes of a warp that wait for the same operation exchange their values,
-//! and when all that still run wait at the barrier, it opens. The result does not depend on how many threads
-//! of the host share the blocks, for blocks of a kernel with atomics run one after the other.
+//! A kernel without barriers and warp operations runs thread by thread. Otherwise it is a state machine: each thread runs until it waits,
+//! lanes of a warp that wait for the same operation exchange values, and the barrier opens when all running threads wait at it. Results do
+//! not depend on the number of host threads: blocks of a kernel with atomics run one after the other.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -22,15 +20,15 @@ mod warp;
 use global::Uses;
 use warp::WARP;
 
-/// Below so many threads in all, sharing them costs more than it saves.
+/// Below this many threads, parallel execution does not pay.
 const WORTH_SHARING: u64 = 30_000;
 
 thread_local! {
-    /// The kernel's thread that runs on this thread of the host, for messages.
+    /// The kernel thread running on this host thread, for messages.
     static RUNNING: Cell<*const Thread> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Where the kernel that runs on this thread of the host is: `at` an instruction, and in which thread.
+/// Position of the kernel running on this host thread: the instruction `at`, block and thread.
 pub fn place(at: &str) -> String {
     let at = if at.is_empty() { String::new() } else { format!(", at `{at}`") };
     let thread = RUNNING.get();
@@ -42,7 +40,7 @@ pub fn place(at: &str) -> String {
     format!("{at}, block {block:?}, thread {tid:?}")
 }
 
-/// A kernel with its shape and its parameters.
+/// A kernel with its grid and parameters.
 pub struct Launch {
     kernel: &'static Kernel,
     grid: [u32; 3],
@@ -52,7 +50,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// `shared`: bytes of dynamic shared memory.
+    /// `shared`: dynamic shared memory in bytes.
     pub fn new(
         kernel: &'static Kernel,
         grid: [u32; 3],
@@ -64,7 +62,7 @@ impl Launch {
     }
 }
 
-/// Notes a use of global memory, or a fence. The error says with what it races.
+/// Records a use of global memory, or a fence. The error names the racing use.
 ///
 /// # Safety
 /// The thread and its block are live, and no other thread of the launch runs.
@@ -74,7 +72,7 @@ pub unsafe fn note(thread: *const Thread, at: u64, bytes: u32, what: i32) -> Res
     uses.map_or(Ok(()), |uses| uses.note(thread.linear, at, bytes, what))
 }
 
-/// Runs a launch to its end.
+/// Runs a launch to completion.
 pub fn run(launch: &Launch) {
     let count = |n: &[u32; 3]| n.iter().map(|n| u64::from(*n)).product::<u64>();
     let (blocks, threads) = (count(&launch.grid), count(&launch.block));
@@ -86,7 +84,7 @@ pub fn run(launch: &Launch) {
             if block >= blocks {
                 break;
             }
-            // A card runs them in any order.
+            // A GPU runs blocks in any order.
             worker.run_block(if settings().asynchronous { blocks - 1 - block } else { block });
         }
         RUNNING.set(std::ptr::null());
@@ -101,33 +99,31 @@ pub fn run(launch: &Launch) {
     });
 }
 
-/// One thread of the host with the memory of the block that it runs.
+/// One host thread, with the memory of its current block.
 struct Worker<'a> {
     launch: &'a Launch,
     block: Box<Block>,
-    /// The kernel's threads: all of a block if they wait for each other, else one that is each in turn.
+    /// Kernel threads: all of a block if they wait for each other, else one, reused.
     threads: Vec<*mut Thread>,
-    /// What each of them waits for.
     waiting: Vec<i32>,
-    /// What `threads` point to.
+    /// Backing memory of `threads`.
     _state: Vec<u128>,
     local: Vec<u128>,
     shared: Vec<Line>,
-    /// By memory instruction, the bounds of what it last touched in this launch.
+    /// Backing memory of `block.seen`.
     _seen: Vec<Seen>,
-    /// By byte of shared memory, its last uses; empty where races are not looked for.
+    /// Last uses of each byte of shared memory; empty if race detection is off.
     traces: Vec<Trace>,
-    /// What `block.uses` points to: the uses of global memory, where races are looked for and blocks tell each other
-    /// something.
+    /// Backing memory of `block.uses`, if race detection is on and blocks communicate.
     _uses: Option<Box<Uses>>,
 }
 
-/// Shared memory is aligned as a card's, whose widest instructions take 128 bytes.
+/// Shared memory alignment: the widest instructions need 128 bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
 struct Line([u8; 128]);
 
-/// So many 16-byte units hold `bytes`.
+/// 16-byte units needed for `bytes`.
 fn units(bytes: usize) -> usize {
     bytes.div_ceil(size_of::<u128>())
 }
@@ -137,7 +133,7 @@ impl<'a> Worker<'a> {
         let Launch { kernel, grid, block, shared, params } = launch;
         let of_a_block: usize = block.iter().map(|n| *n as usize).product();
         let count = if kernel.waits != 0 { of_a_block } else { 1 };
-        // In units that keep registers and local memory aligned.
+        // 16-byte units keep registers and local memory aligned.
         let stride = units((kernel.thread_bytes as usize).max(size_of::<Thread>()));
         let local_units = units(kernel.local_bytes as usize);
         let mut state = vec![0_u128; stride * count];
@@ -208,7 +204,7 @@ impl<'a> Worker<'a> {
     fn run_block(&mut self, number: u64) {
         let [x, y, _] = self.launch.grid.map(u64::from);
         self.block.ctaid = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
-        // What nobody wrote is NaN there too.
+        // Unwritten shared memory is NaN.
         self.shared.fill(Line([0xFF; 128]));
         self.traces.fill(Trace::default());
         self.block.barriers = 1;
@@ -219,13 +215,13 @@ impl<'a> Worker<'a> {
         if self.launch.kernel.waits != 0 { self.run_together() } else { self.run_each() }
     }
 
-    /// Through the pointer that the kernel's code has too.
+    /// Through the same pointer that kernel code uses.
     fn uses(&mut self) -> Option<&mut Uses> {
-        // SAFETY: null, or `self.uses`, which nobody else holds while no thread of the kernel runs.
+        // SAFETY: null, or `self.uses`, which has no other holder while no thread of the kernel runs.
         unsafe { self.block.uses.cast::<Uses>().as_mut() }
     }
 
-    /// Runs one thread until it waits or ends; gives which.
+    /// Runs one thread until it waits or ends; returns its state.
     fn go_on(&self, thread: *mut Thread) -> i32 {
         RUNNING.set(thread);
         // SAFETY: the thread and its block are live, and its code is the kernel that its state was made for.
@@ -238,7 +234,7 @@ impl<'a> Worker<'a> {
         let mut places = Places::new(self.launch.block);
         for linear in 0..count {
             self.local.fill(u128::MAX);
-            // SAFETY: as in `go_on`; nobody else has the thread.
+            // SAFETY: as in `go_on`; nothing else uses the thread.
             unsafe {
                 (*thread).tid = places.next();
                 (*thread).linear = linear;
@@ -278,7 +274,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs each warp until none of its lanes can go on. Whether any could.
+    /// Runs each warp until none of its lanes can continue. Returns true if any ran.
     fn run_to_the_barrier(&mut self) -> bool {
         let mut moved = false;
         for from in (0..self.threads.len()).step_by(WARP) {
@@ -303,7 +299,7 @@ impl<'a> Worker<'a> {
     }
 
     fn deadlock(&self, at_barrier: usize, ended: usize) -> ! {
-        // One that waits for lanes of its warp says more than one that waits for all.
+        // A thread waiting for its warp is more informative than one at the barrier.
         let of_waits = |what| self.waiting.iter().position(|waiting| *waiting == what);
         let stuck = of_waits(waits::AT_WARP_OP).or_else(|| of_waits(waits::AT_BARRIER));
         let at = stuck.map_or_else(String::new, |slot| {
@@ -321,7 +317,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The places of a block's threads, in their order.
 struct Places {
     ntid: [u32; 3],
     next: [u32; 3],
@@ -345,7 +340,7 @@ impl Places {
     }
 }
 
-/// Ends the program because of what a kernel does.
+/// Stops the program because of a kernel fault.
 pub fn stop_kernel(what: &str, at: &str) -> ! {
     let kernel = crate::memory::memory().running.as_ref().map_or("a kernel", |(op, _)| op.what);
     stop::fault(&format!("{kernel}: {what}{}", place(at)))

@@ -1,15 +1,12 @@
-//! Warp operations: shuffles, votes, reductions, products of matrices. The scheduler comes here when lanes of a
-//! warp wait for one.
+//! Warp operations: shuffles, votes, reductions, matrix products. Called when lanes of a warp wait for one.
 
 use std::ffi::CStr;
 
 use super::{RUNNING, matrix, stop_kernel};
 use crate::abi::{Thread, waits, warp_op};
 
-/// Lanes of a warp.
 pub const WARP: usize = 32;
 
-/// The lanes that a set of bits names.
 fn lanes_of(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lane = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
@@ -18,8 +15,8 @@ fn lanes_of(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Lets the lanes of a warp that wait for the same operation, all that its mask names, exchange their values
-/// and go on. Whether any did. Lanes that have ended are not waited for.
+/// Runs one operation for each group of lanes that waits for it, once all lanes of its mask do; finished lanes are not waited for. Returns
+/// true if any ran.
 pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
     let those = |what: i32| {
         (0..warp.len()).filter(|lane| waiting[*lane] == what).fold(0, |bits, lane| bits | 1 << lane)
@@ -56,7 +53,7 @@ pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
                 stop_lane(warp[lane], &format!("lane {lane} is not in its own mask {mask:#010x}"));
             }
             match op {
-                // SAFETY: all threads of a whole warp, at one instruction; the rows were checked by it.
+                // SAFETY: all threads of a whole warp, at one instruction, which checked the rows.
                 warp_op::MMA => unsafe { matrix::multiply(warp) },
                 // SAFETY: as above.
                 warp_op::LDMATRIX => unsafe { matrix::load(warp) },
@@ -69,7 +66,6 @@ pub fn exchange(warp: &[*mut Thread], waiting: &mut [i32]) -> bool {
     any
 }
 
-/// Ends the program because of a lane's operation.
 fn stop_lane(thread: *const Thread, why: &str) -> ! {
     RUNNING.set(thread);
     // SAFETY: the thread is live, and `at` is a literal of the kernel.
@@ -77,7 +73,6 @@ fn stop_lane(thread: *const Thread, why: &str) -> ! {
     stop_kernel(why, &at)
 }
 
-/// The results of one warp operation for the lanes that take part.
 fn give_results(warp: &[*mut Thread], here: u32, op: i32) {
     let mut values = [0; WARP];
     for lane in lanes_of(here) {
@@ -127,8 +122,8 @@ fn reduce(op: i32, a: u32, b: u32) -> u32 {
     }
 }
 
-/// The lane that a shuffle reads from, and whether it lies in the lane's segment; else the lane keeps its own
-/// value. PTX packs the clamp into bits 0 to 4 of `clamp` and the mask of segments into bits 8 to 12.
+/// Source lane of a shuffle, and whether it lies in the lane's segment; otherwise the lane keeps its own value. PTX packs the clamp into
+/// bits 0-4 of `clamp` and the segment mask into bits 8-12.
 fn shuffle_source(op: i32, lane: u32, distance: u32, clamp: u32) -> (u32, bool) {
     let (distance, clamp, segment) = (distance & 31, clamp & 31, clamp >> 8 & 31);
     let last = lane & segment | clamp & !segment;
@@ -148,8 +143,7 @@ mod tests {
 
     #[test]
     fn shuffles_stay_in_their_segments() {
-        // Down by 4 in the whole warp (clamp 31) and in segments of 8 (mask 0b11000, clamp 7 within the
-        // segment).
+        // Down by 4 in the whole warp (clamp 31) and in segments of 8 (mask 0b11000, clamp 7 within the segment).
         assert_eq!(shuffle_source(warp_op::SHFL_DOWN, 3, 4, 31), (7, true));
         assert_eq!(shuffle_source(warp_op::SHFL_DOWN, 30, 4, 31), (30, false));
         assert_eq!(shuffle_source(warp_op::SHFL_DOWN, 6, 4, 0b11000 << 8 | 31), (6, false));

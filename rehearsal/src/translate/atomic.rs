@@ -1,5 +1,5 @@
-//! `atom` and `red` ("Parallel Synchronization and Communication Instructions"). A thread runs alone, and a
-//! kernel with atomic operations runs one block at a time, so reading and writing are two plain steps.
+//! `atom` and `red` ("Parallel Synchronization and Communication Instructions"). A thread runs alone, and a kernel with atomics runs one
+//! block at a time, so read and write are two plain steps.
 
 use super::emitter::Emitter;
 use super::half::names;
@@ -8,7 +8,6 @@ use super::operation::{Emit, Operation, c_integer};
 use crate::ptx::{Kind, Operand, Space, Type};
 
 impl Emitter<'_> {
-    /// `atom`, `red`.
     pub(super) fn atomic(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let mut orders = take_orders(op, "relaxed")?;
@@ -55,8 +54,7 @@ impl Emitter<'_> {
         Ok(format!("{{ {c_type} *at = ({c_type} *){pointer}, old = *at; *at = {new}; {keep} }}"))
     }
 
-    /// Of f32 in global memory, `add` flushes subnormals, as the manual says of today's cards; elsewhere it
-    /// does not.
+    /// `add` of f32 flushes subnormals in global memory, as the manual says of current GPUs; elsewhere it does not.
     fn float_sum(
         &mut self,
         op: &Operation<'_>,

@@ -10,8 +10,7 @@ const COMPARISONS: [&str; 18] = [
 ];
 
 impl Emitter<'_> {
-    /// `a comparison b` as 0 or 1. Of floats, the plain comparisons are false for NaN and those in `u` are
-    /// true.
+    /// `a comparison b` as 0 or 1. Plain float comparisons are false for NaN, those with `u` are true.
     fn comparison(&mut self, name: &str, of: Type, flush: bool, a: &Operand, b: &Operand) -> Emit {
         if of.is_float() {
             let (mut a, mut b) = (self.number(a, of)?, self.number(b, of)?);
@@ -55,7 +54,7 @@ impl Emitter<'_> {
         Ok(format!("({a} {sign} {b})"))
     }
 
-    /// `setp`: one or two predicates, joined with a third if asked for.
+    /// `setp`: one or two predicates, optionally combined with a third.
     pub(super) fn setp(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let name = op.take_first(&COMPARISONS)?;
@@ -91,7 +90,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `set`: a comparison as a number, all ones or 1.0.
+    /// `set`: the comparison as all ones or 1.0.
     pub(super) fn set(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let to = op.last_type()?;
@@ -109,7 +108,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(to.bits), &value)
     }
 
-    /// `selp`, `slct`.
     pub(super) fn select(&mut self, op: &mut Operation<'_>) -> Emit {
         let by = if op.name == "slct" { Some(op.last_type()?) } else { None };
         let of = op.last_type()?;

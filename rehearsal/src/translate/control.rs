@@ -1,5 +1,5 @@
-//! "Control Flow Instructions", and fences, which have nothing to order here, since a thread runs alone until it
-//! waits, but are noted for the search for races.
+//! "Control Flow Instructions", and fences. Fences order nothing here, since a thread runs alone until it waits, but are recorded for race
+//! detection.
 
 use super::emitter::{Emitter, function_name};
 use super::memory::take_orders;
@@ -8,7 +8,6 @@ use super::step::{Code, Flow};
 use crate::ptx::Operand;
 
 impl Emitter<'_> {
-    /// `bra`, `ret`, `exit`, `trap`.
     pub(super) fn branch(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         let of_entry = self.function.is_entry;
         if matches!(op.name, "bra" | "ret") {
@@ -55,7 +54,7 @@ impl Emitter<'_> {
             _ => 0,
         };
         if name == "__assertfail" {
-            // assertfail(message, file, line, function, bytes of a character): the runtime's of CUDA C++.
+            // `assertfail(message, file, line, function, char size)` of the CUDA C++ runtime.
             let sizes: Vec<u32> = arguments.iter().map(|argument| bytes(argument, self.function)).collect();
             if sizes != [8, 8, 4, 8, 8] || !returns.is_empty() {
                 return Err("a call of __assertfail with other parameters".to_owned());

@@ -6,7 +6,6 @@ use super::operation::{Emit, Operation, c_integer};
 use crate::ptx::{Kind, Type};
 
 impl Emitter<'_> {
-    /// `cvt`.
     pub(super) fn convert(&mut self, op: &mut Operation<'_>) -> Emit {
         self.wider = true;
         let from = op.last_type()?;
@@ -42,7 +41,7 @@ impl Emitter<'_> {
             a = format!("flush({a})");
         }
         if let Some(to_whole) = to_whole {
-            // Of f32 and f64; a half is a float here.
+            // For f32 and f64; a half is a float here.
             let name = match to_whole {
                 "rni" => "rint",
                 "rzi" => "trunc",
@@ -56,7 +55,7 @@ impl Emitter<'_> {
             if to_whole.is_none() || rounding.is_some() {
                 return op.not_for(to);
             }
-            // Out of range is the nearest end with or without `.sat`.
+            // Out-of-range values saturate with or without `.sat`.
             let wide = from.bits == 64 || to.bits == 64;
             let nan = if wide { format!("{:#x}", 1_u64 << (to.bits - 1)) } else { "0".to_owned() };
             let name = if to.is_signed() { "to_signed" } else { "to_unsigned" };
@@ -78,7 +77,7 @@ impl Emitter<'_> {
         self.assign(d, kept(to), &value)
     }
 
-    /// Two f32 to a pair; the first is the upper half.
+    /// Two f32 to a pair; the first becomes the upper half.
     fn convert_to_pair(
         &mut self,
         op: &mut Operation<'_>,
@@ -102,7 +101,7 @@ impl Emitter<'_> {
     }
 }
 
-/// How a result is kept: halves as bits.
+/// Type of the stored result: halves as bits.
 fn kept(of: Type) -> Type {
     if of.is_half() { Type::raw(16) } else { of }
 }
@@ -130,7 +129,7 @@ fn integer_to_float(op: &Operation<'_>, a: &str, from: Type, to: Type, rounding:
     })
 }
 
-/// `whole`: the value has been rounded to a whole number, and the types are the same.
+/// `whole`: the value was rounded to an integer, and the types are equal.
 fn float_to_float(
     op: &Operation<'_>,
     a: &str,
@@ -140,7 +139,7 @@ fn float_to_float(
     whole: bool,
 ) -> Emit {
     let same = from == to;
-    // A wider type holds every number of the narrower one.
+    // Widening is exact.
     let widens = !same && from.bits < to.bits;
     if same || widens {
         if rounding.is_some() || (whole && !same) {
@@ -165,7 +164,7 @@ fn float_to_float(
     })
 }
 
-/// `.sat` between integers: to the ends of the new type.
+/// `.sat` between integers: clamps to the range of the new type.
 fn clamp(a: &str, from: Type, to: Type) -> String {
     let wide = if from.is_signed() || to.is_signed() { "__int128" } else { "unsigned __int128" };
     let (low, high) = if to.is_signed() {

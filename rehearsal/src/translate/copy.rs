@@ -5,7 +5,6 @@ use super::operation::{Emit, Operation};
 use crate::ptx::{Operand, Space};
 
 impl Emitter<'_> {
-    /// `cp.async` of bytes, of a group's end, and of the waits.
     pub(super) fn copy(&mut self, op: &mut Operation<'_>) -> Emit {
         op.take_first(&["async"])?;
         self.unit.copies = true;
@@ -26,8 +25,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `cp.async.ca.shared.global [to], [from], bytes{, given}`; past the first level of the cache (`cg`) only
-    /// 16 bytes at once.
+    /// `cp.async.ca.shared.global [to], [from], bytes{, given}`; `cg` (past L1) allows 16 bytes only.
     fn copy_bytes(&mut self, op: &mut Operation<'_>, only_16: bool) -> Emit {
         op.take_first(&["shared", "shared::cta"])?;
         op.take_first(&["global"])?;

@@ -1,6 +1,5 @@
-//! The translation of one function: its registers and variables in C, how operands are read and results are
-//! kept, and the text that comes out. The groups of instructions are `impl` blocks of [`Emitter`] in the
-//! files beside this one.
+//! Translates one function: its registers and variables in C, and the output text. Instruction groups are `impl` blocks of [`Emitter`] in
+//! the sibling files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,28 +9,25 @@ use super::step::{Code, Flow, Step, Wait};
 use super::{Unit, identifier, liveness, quoted};
 use crate::ptx::{Function, Instruction, Kind, Module, Operand, Space, Statement, Unknown};
 
-/// See the module.
 pub(super) struct Emitter<'m> {
     pub(super) module: &'m Module,
     pub(super) function: &'m Function,
     pub(super) unit: &'m mut Unit,
-    /// The C name of each register.
+    /// C name of each register.
     pub(super) names: Vec<String>,
-    /// The place of each variable in its space; 0 for those that are C arrays.
+    /// Offset of each variable in its space; 0 for C arrays.
     pub(super) places: Vec<u32>,
-    /// What the statements so far became.
     steps: Vec<Step>,
-    /// Registers of the statement at hand.
+    /// Registers of the current statement.
     pub(super) reads: Vec<usize>,
     pub(super) writes: Vec<usize>,
-    /// The instruction at hand, as a string of C.
+    /// The current instruction as a C string.
     pub(super) at: String,
-    /// Whether a wider register may hold the operand at hand ("Operand Size Exceeding Instruction-Type
-    /// Size").
+    /// A wider register may hold the current operand ("Operand Size Exceeding Instruction-Type Size").
     pub(super) wider: bool,
 }
 
-/// The place and size of each parameter of a kernel, and the bytes of all ("Kernel Function Parameters").
+/// Offset and size of each kernel parameter, and the total size ("Kernel Function Parameters").
 pub(super) fn parameter_layout(function: &Function) -> (Vec<u32>, Vec<u32>, u32) {
     let mut used = 0;
     let params = function.params.iter().map(|&index| &function.variables[index]);
@@ -40,12 +36,10 @@ pub(super) fn parameter_layout(function: &Function) -> (Vec<u32>, Vec<u32>, u32)
     (at, bytes, used)
 }
 
-/// The C name of a module's variable.
 pub(super) fn global_name(module: &Module, index: usize) -> String {
     format!("var{index}_{}", identifier(&module.variables[index].name))
 }
 
-/// The C name of a device function.
 pub(super) fn function_name(name: &str) -> String {
     format!("fn_{}", identifier(name))
 }
@@ -91,7 +85,6 @@ impl<'m> Emitter<'m> {
         }
     }
 
-    /// Translates all statements.
     pub(super) fn body(&mut self) {
         for unknown in &self.module.unknown {
             self.stop(unknown, None); // no kernel of such a module may run
@@ -109,7 +102,6 @@ impl<'m> Emitter<'m> {
         quoted(&format!("{}, line {line}: {text}", self.unit.kernel))
     }
 
-    /// The end of the program, where something that was not understood is reached.
     fn stop(&mut self, unknown: &Unknown, guard: Option<String>) {
         let what = quoted(&format!("not understood: {}", unknown.why));
         let text = format!("stop({what}, {});", self.place_in_text(unknown.line, &unknown.text));
@@ -154,7 +146,6 @@ impl<'m> Emitter<'m> {
         self.stop(&unknown, guard);
     }
 
-    /// Finds the group of an instruction.
     fn instruction(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         let float = op.peek_type().is_some_and(|of| of.is_float() || of.is_pair());
         let text = match op.name {
@@ -202,7 +193,7 @@ impl<'m> Emitter<'m> {
         Ok(Code::from(text))
     }
 
-    /// The function in C; device functions are added to the unit by their callers.
+    /// The function in C; callers add device functions to the unit.
     pub(super) fn finish(self) -> String {
         let waits = self.steps.iter().any(|step| step.code.wait.is_some());
         let alive =
@@ -253,7 +244,7 @@ impl<'m> Emitter<'m> {
         out
     }
 
-    /// The registers as C variables, a line a type. PTX leaves their first values open; here they are zero.
+    /// Declares the registers in C, one line per type. PTX leaves their initial values undefined; here they are zero.
     fn declare_registers(&self, out: &mut String) {
         let mut by_type: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (index, name) in self.names.iter().enumerate() {
@@ -300,7 +291,6 @@ impl<'m> Emitter<'m> {
         out.push_str(if step.guard.is_some() { " }\n" } else { "\n" });
     }
 
-    /// The C label of a label.
     pub(super) fn label(&self, label: usize) -> String {
         format!("label{label}_{}", identifier(&self.function.labels[label]))
     }

@@ -1,11 +1,10 @@
-//! "Floating-Point Instructions" of f32 and f64. Those of halves are in [`super::half`].
+//! "Floating-Point Instructions" of f32 and f64. Halves are in [`super::half`].
 
 use super::emitter::Emitter;
 use super::operation::{Emit, Operation};
 use crate::ptx::{Kind, Type};
 
 impl Emitter<'_> {
-    /// `add`, `sub`, `mul`, `fma`, `mad`, `div`, `min`, `max`, `neg`, `abs` of any float type.
     pub(super) fn float(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         if of.is_pair() || of.is_half() {
@@ -27,7 +26,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// `min`, `max`.
     fn float_choice(&mut self, op: &mut Operation<'_>, of: Type) -> Emit {
         let flush = op.take("ftz");
         let nan = if op.take("NaN") { "_nan" } else { "" };
@@ -40,10 +38,9 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("{}{nan}_f{}({a}, {b})", op.name, of.bits))
     }
 
-    /// What rounds.
     fn arithmetic(&mut self, op: &mut Operation<'_>, of: Type) -> Emit {
         let rounding = op.take_any(&["rn", "rz", "rm", "rp"]).unwrap_or("rn");
-        // Exact division stands for the approximate ones.
+        // Approximate division is computed exactly.
         let approximate = op.name == "div" && op.take_any(&["approx", "full"]).is_some();
         let (flush, saturate) = (op.take("ftz"), op.take("sat"));
         let operands = op.all()?;
@@ -84,8 +81,7 @@ impl Emitter<'_> {
         self.assign(&operands[0], of, &if saturate { format!("saturate({value})") } else { value })
     }
 
-    /// Roots, reciprocals and transcendental functions. The approximate ones are computed by the host's
-    /// library.
+    /// Roots, reciprocals and transcendental functions. The host's library computes the approximate ones.
     pub(super) fn special_function(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let exact = op.take("rn");
@@ -115,7 +111,7 @@ impl Emitter<'_> {
         self.assign(d, of, &value)
     }
 
-    /// `copysign`: the sign of the first, the rest of the second.
+    /// `copysign`: the sign of the first operand, the rest of the second.
     pub(super) fn copysign(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let [d, a, b] = op.operands()?;
@@ -127,7 +123,6 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("__builtin_copysign{suffix}({b}, {a})"))
     }
 
-    /// `testp`.
     pub(super) fn testp(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let what = op.take_first(&["finite", "infinite", "number", "notanumber", "normal", "subnormal"])?;
@@ -148,7 +143,6 @@ impl Emitter<'_> {
     }
 }
 
-/// A value with its subnormals flushed if that is asked for.
 fn flushed(op: &Operation<'_>, of: Type, flush: bool, value: &str) -> Emit {
     match (flush, of.bits) {
         (false, _) => Ok(value.to_owned()),
@@ -157,7 +151,6 @@ fn flushed(op: &Operation<'_>, of: Type, flush: bool, value: &str) -> Emit {
     }
 }
 
-/// A function of a float in C.
 pub(super) fn special(name: &str, a: &str) -> String {
     match name {
         "sqrt" => format!("__builtin_sqrtf({a})"),

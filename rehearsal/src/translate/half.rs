@@ -1,5 +1,4 @@
-//! "Half Precision Floating-Point Instructions": f16 and bf16, alone and in pairs. See `kernel/half.h` for
-//! how they round.
+//! "Half Precision Floating-Point Instructions": f16 and bf16, scalars and pairs. Rounding: see `kernel/half.h`.
 
 use super::emitter::Emitter;
 use super::float::special;
@@ -7,7 +6,6 @@ use super::operation::{Emit, Operation};
 use crate::ptx::{Kind, Operand, Type};
 
 impl Emitter<'_> {
-    /// `add`, `sub`, `mul`, `fma`, `min`, `max`, `neg`, `abs` of halves and of pairs.
     pub(super) fn half(&mut self, op: &mut Operation<'_>, of: Type) -> Emit {
         let one = if of.is_pair() { of.half_of_pair() } else { of };
         let rounds = matches!(op.name, "add" | "sub" | "mul" | "fma");
@@ -51,7 +49,6 @@ impl Emitter<'_> {
         self.assign(&operands[0], Type::raw(of.bits), &value)
     }
 
-    /// `ex2.approx`, `tanh.approx` of halves.
     pub(super) fn special_function_of_half(
         &mut self,
         op: &Operation<'_>,
@@ -60,7 +57,7 @@ impl Emitter<'_> {
         a: &Operand,
         flush: bool,
     ) -> Emit {
-        // `.ftz` is part of ex2's name for bf16; of f16 it would flush, which nobody asks for.
+        // `.ftz` is part of ex2's bf16 name; for f16 it would flush, and no kernel uses it.
         if !matches!(op.name, "ex2" | "tanh") || flush != (op.name == "ex2" && of.kind == Kind::Brain) {
             return op.not_for(of);
         }
@@ -75,12 +72,11 @@ impl Emitter<'_> {
     }
 }
 
-/// The C functions from and to the bits of a half.
+/// C functions that convert from and to the bits of a half.
 pub(super) fn names(of: Type) -> (&'static str, &'static str) {
     if of.kind == Kind::Brain { ("bf16", "to_bf16") } else { ("f16", "to_f16") }
 }
 
-/// The bits of a result from the bits of the inputs.
 fn one_half(name: &str, of: Type, words: &[String], nan: bool) -> String {
     let (read, keep) = names(of);
     let input = |index: usize| format!("{read}({})", words[index]);
@@ -90,8 +86,8 @@ fn one_half(name: &str, of: Type, words: &[String], nan: bool) -> String {
         "min" | "max" => {
             format!("{keep}({name}{}_f32({}, {}))", if nan { "_nan" } else { "" }, input(0), input(1))
         }
-        // Sums of two halves round in f32 so that rounding again changes nothing; so do products of f16.
-        // Products of bf16 may fall below the normal numbers of f32.
+        // Sums of two halves, and products of f16, round in f32 such that rounding again changes nothing. Products of bf16 may be
+        // subnormal in f32.
         "add" => format!("{keep}({} + {})", input(0), input(1)),
         "sub" => format!("{keep}({} - {})", input(0), input(1)),
         "mul" if of.kind == Kind::Brain => {

@@ -24,7 +24,7 @@ impl Emitter<'_> {
         self.with_carry(d, of, &format!("(unsigned __int128){a} {sign} {b}{carry}"), sets_carry)
     }
 
-    /// Keeps the low part of a sum, and its next bit as the carry: of a difference that bit is the borrow.
+    /// Stores the low part of a sum, and the next bit as carry (borrow for a difference).
     fn with_carry(&mut self, d: &crate::ptx::Operand, of: Type, sum: &str, sets_carry: bool) -> Emit {
         let keep = self.assign(d, Type::raw(of.bits), "sum")?;
         let keep_carry = if sets_carry {
@@ -51,7 +51,7 @@ impl Emitter<'_> {
         let product = match part {
             "lo" => {
                 let (a, b) = (self.bits(a, width)?, self.bits(b, width)?);
-                // 16 bits would become an int, and overflow.
+                // 16-bit operands would be promoted to int and overflow.
                 if width == 16 { format!("(uint32_t){a} * (uint32_t){b}") } else { format!("{a} * {b}") }
             }
             _ => {
@@ -88,7 +88,7 @@ impl Emitter<'_> {
         self.with_carry(d, of, &format!("(unsigned __int128)({cut})({product}) + {c}{carry}"), sets_carry)
     }
 
-    /// `div`, `rem`. A zero divisor stops the program: PTX leaves the result open.
+    /// `div`, `rem`. Division by zero stops the program: PTX leaves the result undefined.
     pub(super) fn divide(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let [d, a, b] = op.operands()?;
@@ -106,7 +106,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(of.bits), &value)
     }
 
-    /// `min`, `max`, `neg`, `abs`.
     pub(super) fn integer_choice(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         if !of.is_integer() || of.bits < 16 {
@@ -136,7 +135,7 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(of.bits), &value)
     }
 
-    /// `dp4a`: four products of bytes and a sum.
+    /// `dp4a`: dot product of four bytes, accumulated.
     pub(super) fn dp4a(&mut self, op: &mut Operation<'_>) -> Emit {
         let of_a = op.take_first(&["s32", "u32"])?;
         let of_b = op.take_first(&["s32", "u32"])?;
@@ -145,7 +144,7 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(32), &format!("dp4a_{of_a}_{of_b}({a}, {b}, {c})"))
     }
 
-    /// `popc`, `clz`, `brev`; the first two give 32 bits.
+    /// `popc`, `clz`, `brev`; `popc` and `clz` return 32 bits.
     pub(super) fn count_bits(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let [d, a] = op.operands()?;
@@ -160,7 +159,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(bits), &value)
     }
 
-    /// `bfi`, `bfe`.
     pub(super) fn bit_field(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         if !of.is_integer() || of.bits < 32 {

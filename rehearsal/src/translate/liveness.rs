@@ -1,9 +1,7 @@
-//! Which registers are alive where a thread waits: only these have to outlive the C function's frame. The
-//! usual backward data flow over the statements, repeated until nothing changes.
+//! Registers alive across a wait: only these must outlive the C function's frame. Standard backward data-flow analysis to a fixed point.
 
 use super::step::{Flow, Step};
 
-/// A set of registers.
 type Set = Vec<u64>;
 
 fn insert(set: &mut Set, register: usize) {
@@ -20,7 +18,7 @@ fn remove(set: &mut Set, register: usize) {
     }
 }
 
-/// Adds `other` to `set`; whether that changed it.
+/// Adds `other` to `set`; true if that changed it.
 fn merge(set: &mut Set, other: &Set) -> bool {
     if set.len() < other.len() {
         set.resize(other.len(), 0);
@@ -33,8 +31,7 @@ fn merge(set: &mut Set, other: &Set) -> bool {
     changed
 }
 
-/// For each statement, the registers that are alive after it has waited and before it goes on; empty for
-/// those that do not wait.
+/// For each statement, the registers alive across its wait; empty if it does not wait.
 pub(super) fn at_waits(steps: &[Step], labels: usize) -> Vec<Vec<usize>> {
     let mut out = vec![Vec::new(); steps.len()];
     // Alive at each label so far.
@@ -58,7 +55,7 @@ pub(super) fn at_waits(steps: &[Step], labels: usize) -> Vec<Vec<usize>> {
                 None => {}
             }
             if step.code.wait.is_some() {
-                // What it sets, it sets when it goes on.
+                // A waiting statement writes its results after the wait.
                 let mut kept = alive.clone();
                 step.writes.iter().for_each(|&register| remove(&mut kept, register));
                 *out = registers(&kept);

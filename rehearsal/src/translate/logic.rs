@@ -5,7 +5,6 @@ use super::operation::{Emit, Operation, c_integer};
 use crate::ptx::{Kind, Operand, Type};
 
 impl Emitter<'_> {
-    /// `and`, `or`, `xor`, `not`, `cnot`.
     pub(super) fn logic(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let is_predicate = of.kind == Kind::Predicate;
@@ -35,7 +34,7 @@ impl Emitter<'_> {
         self.assign(d, of, &value)
     }
 
-    /// `shl`, `shr`: the amount has 32 bits, and counts as the width where it exceeds it.
+    /// `shl`, `shr`: the 32-bit amount is clamped to the width.
     pub(super) fn shift(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let [d, a, by] = op.operands()?;
@@ -55,7 +54,6 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(of.bits), &value)
     }
 
-    /// `shf`: a shift of two words.
     pub(super) fn funnel_shift(&mut self, op: &mut Operation<'_>) -> Emit {
         let side = op.take_first(&["l", "r"])?;
         let mode = op.take_first(&["clamp", "wrap"])?;
@@ -70,7 +68,7 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(32), &value)
     }
 
-    /// `lop3`: the table of a function of three bits, as the sum of its ones.
+    /// `lop3`: any function of three bits, emitted as the OR of its minterms.
     pub(super) fn lop3(&mut self, op: &mut Operation<'_>) -> Emit {
         op.take_first(&["b32"])?;
         let [d, a, b, c, table] = op.operands()?;
@@ -86,7 +84,7 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(32), if value.is_empty() { "0" } else { &value })
     }
 
-    /// `prmt` without a mode.
+    /// `prmt` in default mode.
     pub(super) fn prmt(&mut self, op: &mut Operation<'_>) -> Emit {
         op.take_first(&["b32"])?;
         let [d, a, b, c] = op.operands()?;
@@ -94,7 +92,7 @@ impl Emitter<'_> {
         self.assign(d, Type::raw(32), &format!("permute({a}, {b}, {c})"))
     }
 
-    /// `mov`, also from and to the parts of a vector.
+    /// `mov`, including packing and unpacking vectors.
     pub(super) fn mov(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let [d, a] = op.operands()?;
@@ -138,7 +136,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The bits of each of so many parts.
+/// Width of each part in bits.
 fn part(whole: Type, parts: usize) -> Emit<u32> {
     match (whole.bits, parts) {
         (16 | 32 | 64, 2) | (32 | 64, 4) => Ok(whole.bits / parts as u32),

@@ -1,6 +1,5 @@
-//! "Warp Level Matrix Instructions": `mma` of halves with f32 sums, and `ldmatrix`. The lanes hand their parts of
-//! the matrices over in `Thread`, and the scheduler, which has all of them, computes
-//! ([`crate::schedule`]).
+//! "Warp Level Matrix Instructions": `mma` of halves with f32 sums, and `ldmatrix`. Lanes pass their fragments in `Thread`; the scheduler
+//! computes ([`crate::schedule`]).
 
 use super::emitter::Emitter;
 use super::memory::Access;
@@ -8,12 +7,10 @@ use super::operation::{Emit, Operation};
 use super::step::Code;
 use crate::ptx::{Operand, Space, Type};
 
-/// All lanes of a warp.
 const ALL: &str = "0xffffffffu";
 
 impl Emitter<'_> {
-    /// `mma.sync.aligned.m16n8kK.row.col.f32.T.T.f32`: D = A B + C, where A has 16 rows, B 8 columns and T is
-    /// f16 or bf16.
+    /// `mma.sync.aligned.m16n8kK.row.col.f32.T.T.f32`: D = A B + C; A has 16 rows, B has 8 columns, T is f16 or bf16.
     pub(super) fn mma(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         op.take_first(&["aligned"])?;
@@ -31,7 +28,7 @@ impl Emitter<'_> {
         let (d, c) = (fragment(d, 4)?, fragment(c, 4)?);
         let (a, b) = (fragment(a, registers[0])?, fragment(b, registers[1])?);
         let mut given = String::new();
-        // A from register 0 on, B from 4 on, C from 6 on, whatever the shape.
+        // A starts at register 0, B at 4, C at 6, for every shape.
         for (from, operands) in [(0, a), (4, b), (6, c)] {
             for (index, operand) in operands.iter().enumerate() {
                 let value = self.bits(operand, 32)?;
@@ -44,8 +41,7 @@ impl Emitter<'_> {
         self.warp_op("MMA", &given, ALL, then)
     }
 
-    /// `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16`: N matrices of 8 rows of 16 bytes; eight lanes each
-    /// say where a matrix's rows lie.
+    /// `ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16`: N matrices of 8 rows of 16 bytes; eight lanes hold the row addresses of each.
     pub(super) fn load_matrix(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         op.take_first(&["aligned"])?;
@@ -71,7 +67,6 @@ impl Emitter<'_> {
         self.warp_op("LDMATRIX", &given, ALL, then)
     }
 
-    /// What the scheduler leaves in `Thread`, in registers.
     fn results(&mut self, d: &[Operand]) -> Emit {
         let mut then = String::new();
         for (index, d) in d.iter().enumerate() {
@@ -82,7 +77,6 @@ impl Emitter<'_> {
     }
 }
 
-/// The registers of a lane's part of a matrix.
 fn fragment(operand: &Operand, count: usize) -> Emit<&[Operand]> {
     match operand {
         Operand::Vector(registers) if registers.len() == count => Ok(registers),

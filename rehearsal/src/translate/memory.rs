@@ -1,12 +1,11 @@
-//! Loads, stores and addresses ("Data Movement and Conversion Instructions"). Every access is checked: bounds
-//! by the runtime (global and generic), by `kernel/memory.h` (shared, local) or here (parameters by name);
-//! and alignment, of a vector to the whole vector.
+//! Loads, stores and addresses ("Data Movement and Conversion Instructions"). Every access is checked: bounds by the runtime (global,
+//! generic), by `kernel/memory.h` (shared, local) or here (named parameters); and alignment, for vectors that of the whole vector.
 
 use super::emitter::Emitter;
 use super::operation::{Emit, Operation, c_type};
 use crate::ptx::{Operand, Space, Type};
 
-/// Modifiers of loads and stores that change nothing here: one thread after the other sees all of memory.
+/// Modifiers without effect here: threads run one after the other and see all of memory.
 fn is_hint(modifier: &str) -> bool {
     let caching = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
     let levels = ["L1::", "L2::"];
@@ -14,9 +13,8 @@ fn is_hint(modifier: &str) -> bool {
         || levels.iter().any(|level| modifier.starts_with(level)) && !modifier.ends_with("cache_hint")
 }
 
-/// What an operation promises to other blocks ("Memory Consistency Model"), in C: some of `Orders`, or 0. `usual`: what it is
-/// without modifiers. Volatile operations are relaxed ones of the scope of the system; a scope of the block promises nothing
-/// to others.
+/// Memory-order flags of an operation ("Memory Consistency Model") in C: some of `Orders`, or 0. `usual`: the flags without modifiers.
+/// Volatile means relaxed at system scope; block scope orders nothing between blocks.
 pub(super) fn take_orders(op: &mut Operation<'_>, usual: &'static str) -> Emit<String> {
     let order = op.take_any(&["weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc"]);
     let scope = op.take_any(&["cta", "gpu", "gl", "sys"]);
@@ -33,7 +31,7 @@ pub(super) fn take_orders(op: &mut Operation<'_>, usual: &'static str) -> Emit<S
     .to_owned())
 }
 
-/// The state space of an access; none is generic, which is checked like global.
+/// State space of an access; default generic, which is checked like global.
 pub(super) fn take_space(op: &mut Operation<'_>) -> Emit<Space> {
     let known = ["global", "shared", "shared::cta", "local", "const", "param", "param::entry", "param::func"];
     Ok(match op.take_any(&known) {
@@ -44,22 +42,21 @@ pub(super) fn take_space(op: &mut Operation<'_>) -> Emit<Space> {
     })
 }
 
-/// What an instruction does to memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
-    /// Both at once, as atomic operations do.
+    /// Read and write, as atomics do.
     Update,
 }
 
 impl Emitter<'_> {
-    /// A pointer to so many bytes at an address, checked.
+    /// A checked pointer to `bytes` bytes.
     pub(super) fn pointer(&mut self, space: Space, address: &Operand, bytes: u32, access: Access) -> Emit {
         self.ordered_pointer(space, address, bytes, access, "0")
     }
 
-    /// The same, with what [`take_orders`] gave; of shared memory that is nothing.
+    /// Same, with the flags of [`take_orders`]; shared memory has none.
     pub(super) fn ordered_pointer(
         &mut self,
         space: Space,
@@ -96,7 +93,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An address in a space, which nothing has checked.
+    /// An unchecked address in a space.
     pub(super) fn address(&mut self, space: Space, address: &Operand) -> Emit {
         let Operand::Address(base, offset) = address else { return Err(format!("the address {address:?}")) };
         let width = if space == Space::Global { 64 } else { self.address_width(base) };
@@ -110,7 +107,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// An address and an offset in so many bits.
+    /// Address plus offset, in `width` bits.
     fn sum(&mut self, base: &Operand, offset: i64, width: u32) -> Emit {
         let base = self.bits(base, width)?;
         Ok(match (offset, width) {
@@ -121,7 +118,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// A pointer into a parameter. By name it is checked here.
+    /// A pointer into a parameter; named ones are checked here.
     fn parameter(&mut self, base: &Operand, offset: i64, bytes: u32, write: bool) -> Emit {
         let &Operand::Variable(index) = base else {
             if !self.function.is_entry || write {
@@ -151,7 +148,7 @@ impl Emitter<'_> {
         Ok(format!("(t->block->params + {})", i64::from(self.place_of(index)) + offset))
     }
 
-    /// The elements of a load or a store: one operand, or those of a vector.
+    /// Elements of a load or store: one operand, or a vector's.
     fn elements<'o>(op: &mut Operation<'_>, operand: &'o Operand) -> Emit<&'o [Operand]> {
         let count = match op.take_any(&["v2", "v4"]) {
             Some("v2") => 2,
@@ -164,16 +161,16 @@ impl Emitter<'_> {
         }
     }
 
-    /// What a load or a store promises to other blocks. One that is read with a promise is acted on.
+    /// Memory-order flags of a load or store. An ordered load observes.
     fn ordered(&mut self, op: &mut Operation<'_>) -> Emit {
         let is_volatile = op.has("volatile");
         let orders = take_orders(op, "weak")?;
-        // Volatile accesses alone order nothing, so that kernels with no more than these have nothing to tell.
+        // Volatile accesses alone order nothing, so they do not make blocks communicate.
         self.unit.atomics |= orders != "0" && !is_volatile;
         Ok(if orders != "0" && op.name != "st" { format!("{orders} | OBSERVES") } else { orders })
     }
 
-    /// `ld`, `ldu`. A wider register gets the value extended as the type says.
+    /// `ld`, `ldu`. A wider register gets the value extended by its type.
     pub(super) fn load(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         op.drop_hints(is_hint);
@@ -192,7 +189,7 @@ impl Emitter<'_> {
         if let [d] = elements {
             return self.assign(d, of, &format!("*({c} *){pointer}"));
         }
-        // All elements are read before any register is set: one of these may be the address.
+        // Read all elements before setting a register: one may hold the address.
         let mut text = format!("{{ const {c} *from = (const {c} *){pointer};");
         for (index, d) in elements.iter().enumerate() {
             text = format!("{text} {}", self.assign(d, of, &format!("from[{index}]"))?);
@@ -200,7 +197,7 @@ impl Emitter<'_> {
         Ok(text + " }")
     }
 
-    /// `st`. Of a wider register the lower part is kept.
+    /// `st`. Stores the low part of a wider register.
     pub(super) fn store(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         op.drop_hints(is_hint);
@@ -231,8 +228,7 @@ impl Emitter<'_> {
         if of.is_float() { self.number(value, of) } else { self.bits(value, of.bits) }
     }
 
-    /// `cvta`: generic addresses are addresses of the host. Of shared and local memory they lie where the
-    /// runtime put these.
+    /// `cvta`: generic addresses are host addresses. Shared and local memory are offset by their bases.
     pub(super) fn convert_address(&mut self, op: &mut Operation<'_>) -> Emit {
         let of = op.last_type()?;
         let to = op.take("to");
@@ -250,7 +246,6 @@ impl Emitter<'_> {
         self.assign(d, of, &format!("{a} {} {base}", if to { '-' } else { '+' }))
     }
 
-    /// `prefetch`, `prefetchu`: hints.
     pub(super) fn prefetch(&mut self, op: &mut Operation<'_>) -> Emit {
         op.drop_hints(|modifier| {
             matches!(modifier, "global" | "local" | "L1" | "L2") || modifier.starts_with("L2::")

@@ -1,19 +1,13 @@
-//! One kernel of a PTX module to one file of C, which is compiled against `kernel/kernel.h`.
+//! Translates one kernel of a PTX module to one C file, compiled against `kernel/kernel.h`. A register is a local variable, a branch a
+//! `goto`, an instruction a statement. Memory instructions check their address first. A kernel with barriers or warp operations returns at
+//! each of them, saves its live registers ([`liveness`]) after its `Thread`, and resumes there at the next call. Unsupported instructions,
+//! modifiers and directives become a call that stops the program when reached, naming the kernel, the line and the text.
 //!
-//! The C is PTX written another way: a register is a local variable of its width, a branch is a `goto`, an
-//! instruction is a statement. Two things are not in PTX. Memory instructions check their address first. And
-//! a kernel with barriers or warp operations leaves its function at each of them, keeping the registers that
-//! are alive there ([`liveness`]) behind its `Thread`, and goes on at the same place when it is called again.
+//! Results that a GPU computes exactly are exact here. Exceptions: the approximate functions (`ex2.approx`, `rcp.approx` and so on) are
+//! the host's, which are more accurate than a GPU's; and the bits of a NaN from f32 arithmetic are the host's (a GPU gives 0x7FFFFFFF).
 //!
-//! Nothing is guessed: an instruction, a modifier or a directive that is not understood becomes a call that
-//! stops the program, naming the kernel, the line and the text, where and when it would be executed.
-//!
-//! What a card computes exactly is computed exactly. Not so: the approximate functions (`ex2.approx`,
-//! `rcp.approx` and so on) are the host's, which are nearer to the truth than a card's; and the bits of a NaN
-//! that f32 arithmetic makes are the host's (a card makes 0x7FFFFFFF).
-//!
-//! One file holds one group of instructions. Each function of these takes an [`operation::Operation`],
-//! removes the modifiers that it knows, and refuses what is left.
+//! One file holds one group of instructions. Each function takes an [`operation::Operation`], removes the modifiers that it knows, and
+//! rejects the rest.
 
 mod atomic;
 mod compare;
@@ -39,7 +33,7 @@ use std::fmt::Write as _;
 use crate::ptx::{Function, Module, Space};
 use emitter::Emitter;
 
-/// The kernel of that name as a file in C, if the module has it. What is not understood ends the program where it is reached.
+/// Translates a kernel to C; `None` if the module lacks it. Unsupported text stops the program where it is reached.
 pub fn translate(module: &Module, entry: &str) -> Option<String> {
     let function = module.entry(entry)?;
     let mut unit = Unit { kernel: entry.to_owned(), ..Unit::default() };
@@ -49,35 +43,31 @@ pub fn translate(module: &Module, entry: &str) -> Option<String> {
     Some(file(module, function, &unit, &code))
 }
 
-/// What a kernel and the functions that it calls share.
 #[derive(Default)]
 struct Unit {
-    /// The kernel's name.
     kernel: String,
-    /// Bytes of static shared memory placed so far.
+    /// Static shared memory used so far, in bytes.
     shared: u32,
-    /// Bytes of local memory placed so far; every function has a place of its own, as none is recursive.
+    /// Local memory used so far, in bytes; no function is recursive, so each has a fixed place.
     local: u32,
-    /// The alignment of dynamic shared memory, if it is used.
+    /// Alignment of dynamic shared memory, if used.
     dynamic: Option<u32>,
-    /// Variables of the module that are used, with their place if they lie in shared memory.
+    /// Module variables in use, with their offset if in shared memory.
     globals: BTreeMap<usize, Option<u32>>,
     /// Memory instructions with a `Seen` so far.
     accesses: u32,
-    /// Places to go on at so far.
+    /// Resume points so far.
     waits: u32,
-    /// Whether there are operations by which blocks tell each other something.
+    /// Blocks communicate through some operation.
     atomics: bool,
-    /// Whether there are asynchronous copies.
     copies: bool,
-    /// Device functions by name: whether their translation is done, or under way.
+    /// Device functions by name: true if translated, false if in progress.
     functions: BTreeMap<String, bool>,
-    /// The C of device functions, callees first.
     callees: String,
 }
 
 impl Unit {
-    /// A place of that size and alignment in a space that is filled from 0 on.
+    /// Allocates an offset of that size and alignment in a space.
     fn place(used: &mut u32, bytes: u32, align: u32) -> u32 {
         let at = used.next_multiple_of(align);
         *used = at + bytes;
@@ -85,17 +75,15 @@ impl Unit {
     }
 }
 
-/// A name as C can have it.
 fn identifier(name: &str) -> String {
     name.trim_start_matches('%').replace(|letter: char| !letter.is_ascii_alphanumeric(), "_")
 }
 
-/// A string of C.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The file: variables, device functions, the kernel, and its description.
+/// The C file: variables, device functions, the kernel and its description.
 fn file(module: &Module, function: &Function, unit: &Unit, code: &str) -> String {
     let orders = if unit.atomics { "#define ORDERS\n" } else { "" };
     let mut out = format!("{orders}#include \"kernel.h\"\n");

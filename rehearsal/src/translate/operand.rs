@@ -1,6 +1,5 @@
-//! Operands in C: how a register, a constant or an address is read as the type that an instruction has, and
-//! how a result is kept in a register. All reading and setting of registers goes through here, which is how
-//! liveness is known.
+//! Operands in C: reads registers, constants and addresses as the instruction's type, and stores results. All register reads and writes go
+//! through here, which gives liveness its input.
 
 use super::Unit;
 use super::emitter::{Emitter, global_name};
@@ -8,20 +7,18 @@ use super::operation::{Emit, c_integer};
 use crate::ptx::{Kind, Operand, Space, Type};
 
 impl Emitter<'_> {
-    /// The C name of a register that is read.
     fn read(&mut self, register: usize) -> (&str, Type) {
         self.reads.push(register);
         (&self.names[register], self.function.registers[register].of)
     }
 
-    /// The carry of the extended-precision instructions ("CC.CF"), which is a register like others.
+    /// The carry register of extended-precision instructions ("CC.CF").
     pub(super) fn carry(&mut self, read: bool) -> &'static str {
         let index = self.names.len() - 1;
         if read { &mut self.reads } else { &mut self.writes }.push(index);
         "carry"
     }
 
-    /// An operand as an unsigned integer of that width.
     pub(super) fn bits(&mut self, operand: &Operand, width: u32) -> Emit {
         match operand {
             &Operand::Register(register) => {
@@ -52,7 +49,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand as an integer of a type.
     pub(super) fn integer(&mut self, operand: &Operand, of: Type) -> Emit {
         let bits = self.bits(operand, of.bits)?;
         Ok(if of.is_signed() { format!("(int{}_t){bits}", of.bits) } else { bits })
@@ -87,7 +83,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// An operand as 0 or 1.
     pub(super) fn predicate(&mut self, operand: &Operand) -> Emit {
         match operand {
             &Operand::Register(register) => {
@@ -104,7 +99,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The address of a variable: generic for device memory, within their space for the others.
+    /// Address of a variable: generic for device memory, an offset for other spaces.
     pub(super) fn address_of(&mut self, operand: &Operand) -> Emit {
         match *operand {
             Operand::Variable(index) => {
@@ -142,8 +137,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The C array of a parameter that is no kernel's: what a function is called with, or what it calls
-    /// others with.
+    /// C array of a device function's parameter, or of a call's argument.
     pub(super) fn buffer(&self, index: usize) -> Emit {
         let variable = &self.function.variables[index];
         let is_kernels = self.function.is_entry && self.function.params.contains(&index);
@@ -153,13 +147,12 @@ impl Emitter<'_> {
         Ok(format!("buffer{index}"))
     }
 
-    /// The place of a variable in its space.
     pub(super) fn place_of(&self, index: usize) -> u32 {
         self.places[index]
     }
 
-    /// Keeps a C expression of a type in a register: an integer for integers and halves, a float for f32 and
-    /// f64, 0 or 1 for predicates. The expression may be wider than the type; it is cut.
+    /// Stores a C expression in a register: an integer for integers and halves, a float for f32 and f64, 0 or 1 for predicates. A wider
+    /// expression is truncated.
     pub(super) fn assign(&mut self, to: &Operand, of: Type, value: &str) -> Emit {
         let register = match to {
             Operand::Register(register) => *register,
@@ -192,7 +185,7 @@ impl Emitter<'_> {
     }
 }
 
-/// "Special Registers", as far as a kernel may depend on them here.
+/// "Special Registers", as far as supported.
 fn special_register(name: &str) -> Emit {
     for (prefix, field) in [
         ("%tid.", "t->tid"),

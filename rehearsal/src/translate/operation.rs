@@ -1,14 +1,12 @@
-//! An instruction while it is being understood: its opcode, the modifiers that nobody has taken yet, its
-//! operands.
+//! An instruction during translation: its opcode, its remaining modifiers, its operands.
 
 use crate::ptx::{Instruction, Operand, Type};
 
-/// A piece of C, or why there is none.
+/// C text, or an error message.
 pub(super) type Emit<T = String> = Result<T, String>;
 
-/// See the module.
 pub(super) struct Operation<'i> {
-    /// The first part of the opcode: `ld`.
+    /// First part of the opcode: `ld`.
     pub name: &'i str,
     modifiers: Vec<&'i str>,
     operands: &'i [Operand],
@@ -21,23 +19,22 @@ impl<'i> Operation<'i> {
         Operation { name, modifiers: parts.collect(), operands: &instruction.operands }
     }
 
-    /// Removes a modifier; whether it was there.
+    /// Removes a modifier; true if present.
     pub(super) fn take(&mut self, modifier: &str) -> bool {
         self.take_any(&[modifier]).is_some()
     }
 
-    /// Whether a modifier is there.
     pub(super) fn has(&self, modifier: &str) -> bool {
         self.modifiers.contains(&modifier)
     }
 
-    /// Removes the first modifier that is one of `known`.
+    /// Removes the first modifier in `known`.
     pub(super) fn take_any(&mut self, known: &[&str]) -> Option<&'i str> {
         let at = self.modifiers.iter().position(|modifier| known.contains(modifier))?;
         Some(self.modifiers.remove(at))
     }
 
-    /// Removes the first modifier, which must be one of `known`.
+    /// Removes the first modifier, which must be in `known`.
     pub(super) fn take_first(&mut self, known: &[&str]) -> Emit<&'i str> {
         match self.modifiers.first().copied() {
             Some(first) if known.contains(&first) => Ok(self.modifiers.remove(0)),
@@ -45,7 +42,7 @@ impl<'i> Operation<'i> {
         }
     }
 
-    /// Removes all modifiers that `hints` accepts: those that change nothing that can be seen here.
+    /// Removes all modifiers that `hints` accepts, which have no effect here.
     pub(super) fn drop_hints(&mut self, hints: impl Fn(&str) -> bool) {
         self.modifiers.retain(|modifier| !hints(modifier));
     }
@@ -56,12 +53,12 @@ impl<'i> Operation<'i> {
         Type::named(last).ok_or_else(|| format!("the type .{last}"))
     }
 
-    /// The last modifier as a type, left where it is.
+    /// The last modifier as a type; does not remove it.
     pub(super) fn peek_type(&self) -> Option<Type> {
         self.modifiers.last().and_then(|last| Type::named(last))
     }
 
-    /// All operands, once no modifier is left.
+    /// All operands; an error if a modifier is left.
     pub(super) fn all(&self) -> Emit<&'i [Operand]> {
         match self.modifiers.first() {
             Some(left) => Err(format!("the modifier .{left} of {}", self.name)),
@@ -69,34 +66,31 @@ impl<'i> Operation<'i> {
         }
     }
 
-    /// As many operands as asked for, once no modifier is left.
+    /// Exactly `N` operands; an error if a modifier is left.
     pub(super) fn operands<const N: usize>(&self) -> Emit<&'i [Operand; N]> {
         let all = self.all()?;
         all.try_into().map_err(|_| format!("{} with {} operands", self.name, all.len()))
     }
 
-    /// One operand, whatever modifiers are left.
+    /// One operand; ignores modifiers.
     pub(super) fn operand(&self, index: usize) -> Emit<&'i Operand> {
         self.operands.get(index).ok_or_else(|| format!("{} with {} operands", self.name, self.operands.len()))
     }
 
-    /// How many operands there are.
     pub(super) fn operand_count(&self) -> usize {
         self.operands.len()
     }
 
-    /// Why this operation is refused for a type.
     pub(super) fn not_for<T>(&self, of: Type) -> Emit<T> {
         Err(format!("{} of {:?} with {} bits", self.name, of.kind, of.bits))
     }
 }
 
-/// The C type of integers of that width.
 pub(super) fn c_integer(bits: u32, signed: bool) -> String {
     format!("{}int{bits}_t", if signed { "" } else { "u" })
 }
 
-/// The C type of a value in memory.
+/// C type of a value in memory.
 pub(super) fn c_type(of: Type) -> String {
     match (of.is_float(), of.bits) {
         (true, 32) => "float".to_owned(),

@@ -1,6 +1,5 @@
-//! Barriers and warp operations ("Parallel Synchronization and Communication Instructions"). The thread
-//! leaves its function: what the operation is given lies in `Thread`, the scheduler brings the lanes together
-//! and calls again. Operations on matrices ([`super::matrix`]) are such places too.
+//! Barriers and warp operations ("Parallel Synchronization and Communication Instructions"). The thread stores its operands in `Thread`
+//! and returns; the scheduler runs the operation and calls again. Matrix operations ([`super::matrix`]) wait likewise.
 
 use super::emitter::Emitter;
 use super::operation::{Emit, Operation};
@@ -10,7 +9,7 @@ use crate::ptx::{Kind, Operand, Type};
 const PREDICATE: Type = Type { kind: Kind::Predicate, bits: 1 };
 
 impl Emitter<'_> {
-    /// Leaves the function after `text` until the runtime has done `what`.
+    /// Returns after `text` until the runtime has done `what`.
     fn wait(&mut self, what: &'static str, text: String, then: String) -> Emit<Code> {
         if !self.function.is_entry {
             return Err("a barrier or a warp operation in a device function".to_owned());
@@ -20,13 +19,12 @@ impl Emitter<'_> {
         Ok(Code { text, wait: Some(Wait { what, number: self.unit.waits, then }), flow: Flow::Next })
     }
 
-    /// A warp operation by its name in `WarpOp`.
+    /// A warp operation, by its name in `WarpOp`.
     pub(super) fn warp_op(&mut self, name: &str, given: &str, mask: &str, then: String) -> Emit<Code> {
         self.wait("AT_WARP_OP", format!("t->op = {name}; {given}t->mask = {mask};"), then)
     }
 
-    /// `bar.sync 0`, `barrier.sync 0`, `bar.warp.sync`. Other barriers than 0, and barriers of some of a
-    /// block's threads, are not known to the scheduler.
+    /// `bar.sync 0`, `barrier.sync 0`, `bar.warp.sync`. Other barriers, and barriers of part of a block, are not supported.
     pub(super) fn barrier(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         if op.name == "bar" && op.take("warp") {
             op.take_first(&["sync"])?;
@@ -45,7 +43,6 @@ impl Emitter<'_> {
         }
     }
 
-    /// `shfl.sync`.
     pub(super) fn shuffle(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         let name = match op.take_first(&["up", "down", "bfly", "idx"])? {
@@ -72,7 +69,6 @@ impl Emitter<'_> {
         self.warp_op(name, &format!("t->value = {a}; t->lane = {b}; t->clamp = {c}; "), &mask, then)
     }
 
-    /// `vote.sync`.
     pub(super) fn vote(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["sync"])?;
         let mode = op.take_first(&["all", "any", "uni", "ballot"])?;
@@ -112,7 +108,7 @@ impl Emitter<'_> {
         self.warp_op(name, &format!("t->value = {a}; "), &mask, then)
     }
 
-    /// `activemask`: the lanes that came here together, as far as a scheduler of single threads can say.
+    /// `activemask`: the lanes that arrived together, as far as a scheduler of single threads can tell.
     pub(super) fn active_mask(&mut self, op: &mut Operation<'_>) -> Emit<Code> {
         op.take_first(&["b32"])?;
         let [d] = op.operands()?;

@@ -1,5 +1,5 @@
-//! A thin layer over the exported functions, as a program linked to CUDA calls them, and [`rehearse`], which
-//! runs a test's body in a process of its own: settings are read once a process, and a fault ends it.
+//! A thin layer over the exported functions, called as a CUDA program calls them, and [`rehearse`], which runs a test body in its own
+//! process: settings are read once per process, and a fault ends it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
@@ -103,13 +103,12 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Asserts that a call succeeded.
 #[track_caller]
 pub fn ok(code: c_int) {
     assert_eq!(code, 0, "the call failed");
 }
 
-/// What `fill` leaves in its argument.
+/// Returns the value that `fill` writes through its argument.
 #[track_caller]
 pub fn made<T: Default>(fill: impl FnOnce(*mut T) -> c_int) -> T {
     let mut value = T::default();
@@ -117,28 +116,27 @@ pub fn made<T: Default>(fill: impl FnOnce(*mut T) -> c_int) -> T {
     value
 }
 
-/// How a process ended.
 pub struct End {
     pub status: Option<i32>,
     pub stderr: String,
 }
 
 impl End {
-    /// It ended well and nothing was found.
+    /// Successful, without findings.
     #[track_caller]
     pub fn is_clean(&self) {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         assert!(!self.stderr.contains("rehearsal:"), "{}", self.stderr);
     }
 
-    /// It ended well; what is said contains all of these.
+    /// Successful; the output contains all of these.
     #[track_caller]
     pub fn says(&self, parts: &[&str]) {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
         self.has(parts);
     }
 
-    /// A fault was found, and the line about it contains all of these.
+    /// Ended by a fault whose line contains all of these.
     #[track_caller]
     pub fn is_fault(&self, parts: &[&str]) {
         assert_eq!(self.status, Some(rehearsal::stop::FAULT), "{}", self.stderr);
@@ -152,8 +150,7 @@ impl End {
     }
 }
 
-/// Runs `body` in a process of its own, under settings. `test` is the test's name: the process is this test
-/// program, asked for that test alone.
+/// Runs `body` in its own process under settings. `test` is the test's name: the process is this test program with that filter.
 pub fn rehearse(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) -> End {
     const CHILD: &str = "REHEARSE";
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
@@ -173,19 +170,17 @@ pub fn rehearse(test: &str, settings: &[(&str, &str)], body: impl FnOnce()) -> E
     End { status: status.code(), stderr: String::from_utf8_lossy(&stderr).into_owned() }
 }
 
-/// Settings that a test's process inherits: where compiled kernels are, and where a CUDA build's modules are.
+/// Settings inherited by the process: caches and the modules of a CUDA build.
 const KEPT: [&str; 2] = ["REHEARSAL_CACHE", "REHEARSAL_PTX"];
 
-/// A card whose context is current on this thread.
 pub struct Card {
     pub context: usize,
     functions: BTreeMap<String, usize>,
 }
 
 impl Card {
-    /// Makes device `number` current.
     pub fn new(number: c_int) -> Self {
-        // SAFETY: the pointers are those of live values; so everywhere in this file.
+        // SAFETY: the pointers are those of live values; the same holds everywhere in this file.
         unsafe {
             ok(cuInit(0));
             let context = made(|to| cuDevicePrimaryCtxRetain(to, number));
@@ -198,7 +193,6 @@ impl Card {
         unsafe { ok(cuCtxSetCurrent(self.context)) }
     }
 
-    /// Loads a module's kernels.
     pub fn load(&mut self, ptx: &str, names: &[&str]) {
         let text = CString::new(ptx).expect("PTX has no zero byte");
         let module = unsafe { made(|to| cuModuleLoadData(to, text.as_ptr().cast())) };
@@ -237,7 +231,6 @@ impl Card {
         unsafe { ok(cuStreamSynchronize(stream)) }
     }
 
-    /// Copies up what is allocated for it.
     pub fn upload<T: Copy>(&self, values: &[T], stream: usize) -> u64 {
         let at = self.alloc(size_of_val(values).max(1), stream);
         unsafe { ok(cuMemcpyHtoDAsync_v2(at, values.as_ptr().cast(), size_of_val(values), stream)) };
@@ -250,12 +243,12 @@ impl Card {
         values
     }
 
-    /// Asks for leave to launch a kernel with so much dynamic shared memory; gives the driver's answer.
+    /// Raises a kernel's dynamic shared memory limit; returns the driver's code.
     pub fn try_shared(&self, name: &str, bytes: c_int) -> c_int {
         unsafe { cuFuncSetAttribute(self.functions[name], MAX_DYNAMIC_SHARED, bytes) }
     }
 
-    /// Launches a loaded kernel; gives the driver's answer.
+    /// Launches a loaded kernel; returns the driver's code.
     pub fn try_launch(
         &self,
         name: &str,
@@ -292,17 +285,16 @@ impl Card {
     }
 }
 
-/// A parameter of a kernel: its bytes, and how much dynamic shared memory its presence asks for.
+/// A kernel parameter: its bytes, and additional dynamic shared memory.
 #[derive(Clone)]
 pub struct Param(Vec<u8>, u32);
 
 impl Param {
-    /// A parameter of any type.
     pub fn bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec(), 0)
     }
 
-    /// No parameter that the kernel has, but so many bytes of dynamic shared memory.
+    /// Not a parameter: requests dynamic shared memory.
     pub fn shared(bytes: u32) -> Self {
         Self(vec![0], bytes)
     }
@@ -319,7 +311,6 @@ macro_rules! params {
 }
 params!(u8, u32, i32, u64, i64, usize, f32, f64);
 
-/// The parameters of a launch.
 #[macro_export]
 macro_rules! params_of {
     ($($value:expr),* $(,)?) => { &[$($crate::card::Param::from($value)),*] };

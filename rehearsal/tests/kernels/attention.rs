@@ -1,4 +1,4 @@
-//! palimpsest's attention kernels (`crates/core/src/attention/backends/cuda`), as their PTX has them, against the definition of attention.
+//! palimpsest's attention kernels (`crates/core/src/attention/backends/cuda`), from their PTX, against the definition of attention.
 
 use half::{bf16, f16};
 
@@ -33,7 +33,7 @@ fn of_half<T: Element>(candle: &mut Candle) {
     }
 }
 
-/// Kernels of prefill: the widest head, the kind, threads, queries of a block, and those that stay in shared memory.
+/// Prefill kernels: maximum head dim, kind, threads, queries per block, queries kept in shared memory.
 type Prefill = (usize, &'static str, usize, usize, usize);
 const PREFILLS: [Prefill; 7] = [
     (64, "", 256, 128, 0),
@@ -45,13 +45,13 @@ const PREFILLS: [Prefill; 7] = [
     (256, "_small", 128, 64, 64),
 ];
 
-/// Kernels of the narrowest width that serves heads of `d`.
+/// Kernels of the smallest width that fits head dim `d`.
 fn prefills(d: usize) -> impl Iterator<Item = Prefill> {
     let width = PREFILLS.iter().map(|kernel| kernel.0).find(|width| d <= *width);
     PREFILLS.into_iter().filter(move |kernel| Some(kernel.0) == width)
 }
 
-/// Queries at `offset` and on, of heads of width `d`, over keys from `first_key` to the last query.
+/// Queries from `offset` on, head dim `d`, over keys from `first_key` to the last query.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     heads: usize,
@@ -90,7 +90,7 @@ impl Case {
         1.0 / (self.d as f64).sqrt()
     }
 
-    /// What a kernel is told of the rule: unit or scale, inner, cap, window.
+    /// Mask and scale parameters: unit or scale, inner, cap, window.
     fn rule(&self) -> [Param; 4] {
         let log2e = std::f64::consts::LOG2_E;
         let (unit, inner) = match self.cap > 0.0 {
@@ -116,13 +116,12 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Numbers of some shape on the card, and as they are.
 struct Operand {
     at: u64,
     values: Vec<f64>,
 }
 
-/// Rows of `d` numbers: of each of `outer`, `inner` in sequence, and then room for others, in which there are no numbers.
+/// Rows of `d` values: `inner` consecutive ones for each of `outer`, followed by padding of NaN.
 fn rows_of<T: Element>(
     candle: &Candle,
     outer: usize,
@@ -142,7 +141,7 @@ fn rows_of<T: Element>(
     Operand { at: candle.upload(&memory, 0), values }
 }
 
-/// The weights of a row over all keys, with the sinks' share in front.
+/// Reference weights of a row over all keys, with the sink's share first.
 fn weights(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], row: usize, head: usize) -> Vec<f64> {
     let Case { heads, kv_heads, d, .. } = *case;
     let position = case.offset + row;
@@ -164,7 +163,7 @@ fn weights(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], row: usize, head: u
     scores.iter().map(|s| (s - most).exp() / total).collect()
 }
 
-/// The attention of all rows, (l, heads, d).
+/// Reference attention of all rows, (l, heads, d).
 fn defined(case: &Case, q: &[f64], k: &[f64], v: &[f64], sinks: &[f64]) -> Vec<f64> {
     let Case { heads, kv_heads, d, l, .. } = *case;
     let mut out = vec![0.0; l * heads * d];
@@ -181,7 +180,7 @@ fn defined(case: &Case, q: &[f64], k: &[f64], v: &[f64], sinks: &[f64]) -> Vec<f
     out
 }
 
-/// Bytes of shared memory of thread blocks that walk over blocks of so many keys and keep so many queries there.
+/// Shared memory of thread blocks that loop over key blocks of `keys` and keep `kept` queries there.
 fn shared(width: usize, keys: usize, kept: usize) -> u32 {
     ((kept + 4 * keys) * 2 * (width + 8)) as u32
 }
@@ -191,7 +190,7 @@ fn width_of(d: usize, widths: &[usize]) -> usize {
 }
 
 fn allowed<T: Element>() -> f64 {
-    // Weights are rounded, and the result.
+    // Weights and the result are rounded.
     2.0 * T::UNIT
 }
 
@@ -235,7 +234,7 @@ fn prefill<T: Element>(candle: &Candle, case: &Case, kernel: Prefill) {
     agrees::<T>(&format!("{kernel:?}, {case:?}"), &found, &expected, allowed::<T>());
 }
 
-/// What the kernel makes of queries with room for another head behind those of each, and keys and values with room for 3 and 5 more.
+/// Kernel output for queries padded by one head, and keys and values padded by 3 and 5 rows.
 fn prefilled<T: Element>(
     candle: &Candle,
     case: &Case,
@@ -260,7 +259,7 @@ fn prefilled<T: Element>(
     candle.download::<T>(out, l * heads * d)
 }
 
-/// The bits of a query are the same with fewer before it in its launch, and with others of other branches beside it.
+/// A query's bits do not depend on earlier queries in its launch or on other branches.
 fn alone<T: Element>(candle: &Candle) {
     let case = Case::new(4, 2, 64, 150, 30).windowed(90, 0);
     let (skipped, row) = (67, (case.heads + 1) * case.d * size_of::<T>());
@@ -283,7 +282,7 @@ fn alone<T: Element>(candle: &Candle) {
     }
 }
 
-/// One query each of so many branches that see the same keys.
+/// One query for each of several branches with the same keys.
 fn branches<T: Element>(candle: &Candle, case: &Case, rows: usize, [q, k, v]: [u64; 3]) -> Vec<T> {
     let Case { heads, kv_heads, d, offset, .. } = *case;
     let (group, parts) = (heads / kv_heads, (offset + 1).div_ceil(256));
@@ -311,7 +310,7 @@ fn branches<T: Element>(candle: &Candle, case: &Case, rows: usize, [q, k, v]: [u
     candle.download::<T>(out, rows * heads * d)
 }
 
-/// One query a case, at `offset`.
+/// One query per case, at `offset`.
 fn decodes() -> Vec<Case> {
     vec![
         Case::new(1, 1, 64, 1, 0),
@@ -322,7 +321,6 @@ fn decodes() -> Vec<Case> {
     ]
 }
 
-/// One query over split keys, with the sums of its weights.
 fn decode<T: Element>(candle: &Candle, case: &Case) {
     const PART: usize = 256;
     let Case { heads, kv_heads, d, offset, first_key, .. } = *case;
@@ -342,7 +340,7 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     let first_seen = if case.window > 0 { (offset + 1).saturating_sub(case.window) } else { 0 };
     let first_part = first_seen / PART;
     let parts = (offset + 1).div_ceil(PART) - first_part;
-    // Borders between blocks of keys and within them, and one where nothing is.
+    // Borders between and within key blocks, and an empty segment.
     let start = (first_part * PART).max(first_key);
     let first_block = start / block;
     let borders: Vec<usize> =
@@ -387,7 +385,7 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     let expected = defined(case, &q.values, &k.values, &v.values, &sinks);
     agrees::<T>(&format!("decode {case:?}"), &found, &expected, allowed::<T>());
 
-    // The segments between the borders, from the first key on.
+    // Segments between the borders, from the first key on.
     let edges: Vec<usize> = [start].into_iter().chain(borders.iter().copied()).chain([offset + 1]).collect();
     let firsts: Vec<u32> =
         edges.iter().map(|x| if *x <= offset { number(*x) } else { pieces } as u32).collect();
@@ -396,7 +394,7 @@ fn decode<T: Element>(candle: &Candle, case: &Case) {
     agrees::<f32>(&format!("weights of {case:?}"), &found, &expected, 1e-5);
 }
 
-/// What `rows_shares` makes of the ends of pieces, whose scores are powers of two.
+/// Output of `rows_shares` for piece ends whose scores are powers of two.
 fn shares(
     candle: &Candle,
     ends: u64,
@@ -413,7 +411,7 @@ fn shares(
     candle.download::<f32>(out, heads * firsts.len()).iter().map(|x| f64::from(*x)).collect()
 }
 
-/// What all rows pay to the sinks and to each segment between `edges`, by head.
+/// Masses of all rows on the sinks and each segment between `edges`, by head.
 fn of_segments(case: &Case, q: &[f64], k: &[f64], sinks: &[f64], edges: &[usize]) -> Vec<f64> {
     let mut expected = Vec::new();
     for head in 0..case.heads {
@@ -456,7 +454,7 @@ fn masses<T: Element>(candle: &mut Candle) {
     let names =
         ["ends", "columns"].map(|kind| [64, 128, 256].map(|d| format!("masses_{kind}_{}_{d}", T::NAME)));
     candle.load("masses", &names.iter().flatten().map(String::as_str).collect::<Vec<_>>());
-    // More queries than a thread block has, more keys than a piece, and windows that begin within a block of either.
+    // More queries than a thread block, more keys than a piece, and windows that begin within a block of either.
     let more = [
         Case::new(2, 1, 128, 140, 1000).with_sinks(),
         Case::new(4, 2, 128, 150, 900).windowed(333, 0),
@@ -521,7 +519,7 @@ fn masses_of<T: Element>(candle: &Candle, case: &Case) {
     agrees::<T>(&format!("masses of {case:?}"), &found, &expected, 1e-5 * l as f64);
 }
 
-/// Several thread blocks of queries, of which the last adds up what all have found of several pieces.
+/// Several thread blocks of queries; the last one sums the results of several pieces.
 pub fn rows_in_one_launch(candle: &mut Candle) {
     candle.load("rows", &["rows_few"]);
     rows_by(candle, &Case::new(6, 2, 20, 7, 300).with_sinks(), "rows_few");
@@ -556,7 +554,7 @@ fn rows_by(candle: &Candle, case: &Case, name: &str) {
     let out = candle.empty::<f32>(heads * cuts.len());
     params.extend([parts, counters, out].map(Param::from));
     launch(candle, name, [pieces, row_blocks, kv_heads], 256, 0, params);
-    // As they were, for the next launch.
+    // Reset for the next launch.
     assert_eq!(
         candle.download::<u32>(counters, kv_heads * (row_blocks + 1)),
         vec![0; kv_heads * (row_blocks + 1)]

@@ -1,22 +1,19 @@
-//! The types of elements that Candle's kernels are compiled for, as values in f64.
+//! Element dtypes of Candle's kernels, as f64 values.
 
 use half::{bf16, f16};
 
 use crate::card::Param;
 
-/// A type of elements.
 pub trait Element: Copy + Default + PartialEq + Into<Scalar> {
-    /// Its name in kernels' names.
+    /// Name in kernel names.
     const NAME: &'static str;
-    /// One unit in the last place, of values near 1; 0 for integers.
+    /// One ulp for values near 1; 0 for integers.
     const UNIT: f64;
-    /// Errors of values nearer to 0 than this are measured as if they were this large.
+    /// Smaller values are compared with the tolerance of this magnitude.
     const LEAST: f64;
-    /// The nearest value.
     fn of(value: f64) -> Self;
-    /// It, exactly.
     fn value(self) -> f64;
-    /// A value for tests, different for different seeds: of both signs where the type has them, of size 2.
+    /// A seed-dependent test value: either sign if the dtype has one, magnitude up to 2.
     fn sample(seed: usize) -> Self {
         let bits = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let positive = bits as f64 / f64::from(1 << 24);
@@ -24,7 +21,6 @@ pub trait Element: Copy + Default + PartialEq + Into<Scalar> {
     }
 }
 
-/// A parameter of a kernel that is one element.
 pub struct Scalar(pub Param);
 
 macro_rules! elements {

@@ -1,5 +1,4 @@
-//! Kernels that compute each element by itself: functions of one and two operands, choices, casts, copies and
-//! fills.
+//! Elementwise kernels: unary and binary functions, selection, casts, copies and fills.
 
 use half::{bf16, f16};
 
@@ -23,7 +22,7 @@ pub fn check(candle: &mut Candle) {
     casts(candle);
 }
 
-/// Functions of one operand: the name, the definition, and whether it needs positive values.
+/// Unary functions: name, definition, needs positive values.
 type Unary = (&'static str, fn(f64) -> f64, bool);
 
 const UNARY: [Unary; 17] = [
@@ -72,19 +71,19 @@ const COMPARISONS: [Comparison; 6] = [
     ("ge", |x, y| x >= y),
 ];
 
-/// Loads the kernels of these names for a type; gives the names in full.
+/// Loads these kernels for a dtype; returns the full names.
 fn load<T: Element>(candle: &mut Candle, module: &str, names: &[&str]) -> Vec<String> {
     let full: Vec<String> = names.iter().map(|name| format!("{name}_{}", T::NAME)).collect();
     candle.load(module, &full.iter().map(String::as_str).collect::<Vec<_>>());
     full
 }
 
-/// What one operand's kernels begin with: the count, the rank, the layout.
+/// Leading parameters of elementwise kernels: count, rank, layout.
 fn head(candle: &Candle, layout: &Layout, others: &[&Layout]) -> Vec<Param> {
     vec![Param::from(layout.count()), Param::from(layout.dims.len()), layout.info(candle, others)]
 }
 
-/// Intermediate results of the half types are rounded, a few times in the longer definitions.
+/// Half types round intermediate results, a few times in the longer definitions.
 const FEW: f64 = 6.0;
 
 fn functions<T: Element>(candle: &mut Candle) {
@@ -169,7 +168,7 @@ fn binary<T: Element>(candle: &mut Candle) {
     }
 }
 
-/// What works on integers too; the values are small, so that no product of two overflows.
+/// Functions that also support integers; values are small, so that no product overflows.
 fn integers<T: Element>(candle: &mut Candle) {
     let names = load::<T>(candle, "binary", &["badd", "bmul", "eq", "lt", "le", "gt", "ge"]);
     for layout in layouts() {
@@ -202,7 +201,7 @@ fn integers<T: Element>(candle: &mut Candle) {
     affine::<T>(candle);
 }
 
-/// Copies, fills and choices: no arithmetic, so no tolerance.
+/// Copies, fills and selection: no arithmetic, so no tolerance.
 fn moves<T: Element>(candle: &mut Candle) {
     let ucopy = load::<T>(candle, "unary", &["ucopy"]).remove(0);
     let [fill, const_set, copy2d] =
@@ -226,7 +225,7 @@ fn moves<T: Element>(candle: &mut Candle) {
         candle.launch(&fill, values.len(), &[Param::from(to), value_param(value), Param::from(values.len())]);
         candle.expect::<T>(&fill, to, &vec![value.value(); values.len()], 0.0);
 
-        // The places of a layout are set, and those between them are left.
+        // Writes only the layout's elements, not the gaps.
         let zeros = vec![T::of(0.0); layout.extent()];
         let to = candle.upload(&zeros, layout.offset);
         let mut params = head(candle, &layout, &[]);
@@ -289,7 +288,7 @@ fn cast<S: Element, T: Element>(candle: &mut Candle) {
     let name = format!("cast_{}_{}", S::NAME, T::NAME);
     candle.load("cast", &[&name]);
     for layout in layouts() {
-        // Positive, where a sign has no counterpart.
+        // Positive if the dtype is unsigned.
         let sample = |place| {
             if T::UNIT == 0.0 { S::of(S::sample(place).value().abs() * 2.0) } else { S::sample(place) }
         };

@@ -1,4 +1,4 @@
-//! Kernels that move elements by index: selections, gathers, scatters, sums into rows.
+//! Indexing kernels: select, gather, scatter, index_add.
 
 use half::{bf16, f16};
 
@@ -15,7 +15,7 @@ pub fn check(candle: &mut Candle) {
     select::<u8>(candle);
 }
 
-/// Elements before the indexed dimension, in it (of the source, of the indices), and after it.
+/// Elements before the indexed dimension, in it (source, indices), and after it.
 const SHAPES: [[usize; 4]; 4] = [[1, 5, 3, 1], [2, 7, 4, 3], [1, 300, 37, 33], [3, 4, 9, 2]];
 
 fn name<T: Element>(candle: &mut Candle, kind: &str) -> String {
@@ -28,7 +28,7 @@ fn ids(count: usize, below: usize) -> Vec<u32> {
     (0..count).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 7) as u32 % below as u32).collect()
 }
 
-/// `index_select`: rows of the source by index, from a contiguous source and from a transposed one.
+/// `index_select` from a contiguous source and from a transposed one.
 fn select<T: Element>(candle: &mut Candle) {
     let name = name::<T>(candle, "is");
     for [left, source, indices, right] in SHAPES {
@@ -86,7 +86,7 @@ fn all<T: Element>(candle: &mut Candle) {
     }
 }
 
-/// `index_add` (one index a row), `scatter` and `scatter_add` (one index an element).
+/// `index_add` (one index per row), `scatter` and `scatter_add` (one index per element).
 fn into_rows<T: Element>(candle: &mut Candle, left: usize, target: usize, sources: usize, right: usize) {
     let count = left * sources * right;
     let (at, values) = Layout::contiguous(&[count]).operand::<T>(candle, 5);
@@ -110,7 +110,7 @@ fn into_rows<T: Element>(candle: &mut Candle, left: usize, target: usize, source
                     let from = (pre * sources + j) * right + post;
                     let id = ids[if kind == "ia" { j } else { from }] as usize;
                     let to = &mut expected[(pre * target + id) * right + post];
-                    // Every partial sum is rounded to the type, in this order.
+                    // Every partial sum is rounded to the dtype, in this order.
                     *to = if kind == "s" { values[from] } else { T::of(*to + values[from]).value() };
                 }
             }

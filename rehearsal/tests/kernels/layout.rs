@@ -1,10 +1,9 @@
-//! Shapes and strides that the kernels are tried on.
+//! Shapes and strides for the kernel tests.
 
 use crate::Candle;
 use crate::card::Param;
 use crate::element::Element;
 
-/// A shape with the strides of one operand.
 pub struct Layout {
     pub dims: Vec<usize>,
     pub strides: Vec<usize>,
@@ -17,7 +16,6 @@ impl Layout {
         Self { dims: dims.to_vec(), strides: strides.to_vec(), offset }
     }
 
-    /// Row-major, without gaps.
     pub fn contiguous(dims: &[usize]) -> Self {
         let strides = (0..dims.len()).map(|i| dims[i + 1..].iter().product()).collect();
         Self { dims: dims.to_vec(), strides, offset: 0 }
@@ -31,7 +29,7 @@ impl Layout {
         self.dims.iter().product()
     }
 
-    /// Where element `i` is.
+    /// Offset of element `i`.
     pub fn place(&self, mut i: usize) -> usize {
         let mut place = 0;
         for (dim, stride) in self.dims.iter().zip(&self.strides).rev() {
@@ -41,25 +39,23 @@ impl Layout {
         place
     }
 
-    /// Elements from the first one to the last one.
+    /// Elements from the first to the last, gaps included.
     pub fn extent(&self) -> usize {
         1 + self.dims.iter().zip(&self.strides).map(|(dim, stride)| (dim - 1) * stride).sum::<usize>()
     }
 
-    /// Values for an operand of this layout: its memory on the card, and the elements in order.
+    /// Test values in this layout: device address, and the elements in order.
     pub fn operand<T: Element>(&self, candle: &Candle, seed: usize) -> (u64, Vec<f64>) {
         self.operand_of(candle, |place| T::sample(seed + place))
     }
 
-    /// The same, of values of the caller's.
     pub fn operand_of<T: Element>(&self, candle: &Candle, value: impl Fn(usize) -> T) -> (u64, Vec<f64>) {
         let memory: Vec<T> = (0..self.extent()).map(value).collect();
         let elements = (0..self.count()).map(|i| memory[self.place(i)].value()).collect();
         (candle.upload(&memory, self.offset), elements)
     }
 
-    /// The kernels' `info`: the dims and the strides of operands that share them, in the card's memory.
-    /// Candle gives none if all are contiguous.
+    /// The kernels' `info` argument: dims and strides of operands, in device memory. Null if all are contiguous, as in Candle.
     pub fn info(&self, candle: &Candle, others: &[&Self]) -> Param {
         let all = [&[self], others].concat();
         if all.iter().all(|layout| layout.is_contiguous()) {
@@ -68,7 +64,7 @@ impl Layout {
         self.full_info(candle, others)
     }
 
-    /// The same for kernels that are always given it.
+    /// Same for kernels that always need it.
     pub fn full_info(&self, candle: &Candle, others: &[&Self]) -> Param {
         let strides = [&[self], others].concat().into_iter().flat_map(|layout| layout.strides.clone());
         let numbers: Vec<u64> = self.dims.iter().copied().chain(strides).map(|n| n as u64).collect();
@@ -76,8 +72,7 @@ impl Layout {
     }
 }
 
-/// One element, odd counts, counts that vector instructions like, a transpose, a broadcast, a slice of rows
-/// and of columns; at aligned and at odd places.
+/// One element, odd counts, vectorisable counts, a transpose, a broadcast, row and column slices; aligned and unaligned.
 pub fn layouts() -> Vec<Layout> {
     let mut all: Vec<_> =
         [&[1][..], &[7], &[64], &[1037], &[3, 5, 7], &[2, 4, 8, 16]].map(Layout::contiguous).into();

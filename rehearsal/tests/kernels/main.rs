@@ -1,11 +1,9 @@
-//! Each kernel that palimpsest launches, compiled by nvcc, against a plain definition
-//! in f64: on ragged shapes, contiguous and strided, with an offset that breaks the alignment of vector
-//! instructions. A kernel and its translation have the same bits in mind only if both are right, so this
-//! holds the translator to CUDA and Candle to its names.
+//! Each kernel that palimpsest launches, compiled by nvcc, against a plain f64 definition: on ragged shapes, contiguous and strided, with
+//! an offset that breaks vector alignment. This checks the translator against CUDA, and the kernels against their names.
 //!
-//! The modules are those of a CUDA build, Candle's and palimpsest's own: `REHEARSAL_PTX` names their folders, as
-//! `scripts/rehearsal.sh --build` prints them. Without the variable these tests say that they are skipped.
-//! `launched.txt` lists the kernels; it is made of the reports of palimpsest's runs on its tiny checkpoints.
+//! The modules are those of a CUDA build, Candle's and palimpsest's: `REHEARSAL_PTX` names their folders, as printed by
+//! `scripts/rehearsal.sh --build`. Without it these tests are skipped and say so. `launched.txt` lists the kernels, from the reports of
+//! palimpsest's runs on its tiny checkpoints.
 
 mod attention;
 #[path = "../card/mod.rs"]
@@ -24,14 +22,14 @@ use std::collections::BTreeSet;
 use card::{Card, Param};
 use element::Element;
 
-/// A card with the modules of a CUDA build, and the kernels that were tried on it.
+/// A device with the modules of a CUDA build, and the kernels tested on it.
 pub struct Candle {
     card: Card,
     folders: Vec<std::path::PathBuf>,
     tried: RefCell<BTreeSet<String>>,
 }
 
-/// The folders of a CUDA build's modules. None, with a line that says so, if they are not known.
+/// Module folders of a CUDA build. Prints a line and returns `None` if unknown.
 fn modules() -> Option<Vec<std::path::PathBuf>> {
     let folders = std::env::var_os("REHEARSAL_PTX");
     if folders.is_none() {
@@ -45,7 +43,6 @@ impl Candle {
         Self { card: Card::new(0), folders, tried: RefCell::default() }
     }
 
-    /// Loads kernels of a module.
     fn load(&mut self, module: &str, names: &[&str]) {
         let file = format!("{module}.ptx");
         let path = self.folders.iter().map(|folder| folder.join(&file)).find(|path| path.exists());
@@ -54,7 +51,7 @@ impl Candle {
         self.card.load(&text, names);
     }
 
-    /// Launches a kernel for so many elements, as cudarc does.
+    /// Launches a kernel for `elements` elements, as cudarc does.
     fn launch(&self, name: &str, elements: usize, params: &[Param]) {
         self.launch_as(name, [elements.div_ceil(1024) as u32, 1, 1], [1024, 1, 1], params);
     }
@@ -64,7 +61,7 @@ impl Candle {
         assert_eq!(self.card.try_launch(name, grid, block, 0, params), 0, "{name}");
     }
 
-    /// Copies values up, `offset` elements behind the start of an allocation that ends with them.
+    /// Uploads values `offset` elements into an allocation that ends with them.
     fn upload<T: Element>(&self, values: &[T], offset: usize) -> u64 {
         let padded: Vec<T> = (0..offset).map(|_| T::of(f64::NAN)).chain(values.iter().copied()).collect();
         self.card.upload(&padded, 0) + (offset * size_of::<T>()) as u64
@@ -78,13 +75,13 @@ impl Candle {
         self.card.download(at, count, 0)
     }
 
-    /// Compares what a kernel left with the definition, within `units` units in the last place.
+    /// Compares device results with the definition, within `units` ulps.
     #[track_caller]
     fn expect<T: Element>(&self, what: &str, at: u64, expected: &[f64], units: f64) {
         self.expect_of_size::<T>(what, at, expected, T::LEAST, units);
     }
 
-    /// The same, where intermediate results are of a size that may cancel out.
+    /// Same, if intermediate results of magnitude `size` may cancel.
     #[track_caller]
     fn expect_of_size<T: Element>(&self, what: &str, at: u64, expected: &[f64], size: f64, units: f64) {
         let got = self.download::<T>(at, expected.len());

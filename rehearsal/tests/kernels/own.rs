@@ -1,4 +1,4 @@
-//! palimpsest's own kernels (`crates/core/src/fused/cuda/fused.cu`), as its PTX has them.
+//! palimpsest's own kernels (`crates/core/src/fused/cuda/fused.cu`), from their PTX.
 
 use half::{bf16, f16};
 
@@ -36,24 +36,24 @@ fn all<T: Element>(candle: &mut Candle) {
     decay::<T>(candle, decay_of);
 }
 
-/// `count` values, not where vector instructions like them.
+/// `count` values, unaligned for vector instructions.
 fn operand<T: Element>(candle: &Candle, count: usize, seed: usize) -> (u64, Vec<f64>) {
     Layout { offset: 1, ..Layout::contiguous(&[count]) }.operand::<T>(candle, seed)
 }
 
-/// A block of scores: rows of `queries` a head, keys from `first` on.
+/// A block of scores: `queries` rows per head, keys from `first` on.
 struct Scores {
     rows: usize,
     queries: usize,
     first: usize,
     n: usize,
     cap: f64,
-    /// By query; none where all see all.
+    /// Visible keys by query; `None` if all see all.
     seen: Option<Vec<(usize, usize)>>,
 }
 
 impl Scores {
-    /// All that the kernels' loops have: less and more than a warp, than a block; and a query that sees nothing.
+    /// Cases for every loop: below and above a warp and a block; and a query that sees nothing.
     fn all() -> Vec<Self> {
         let new = |rows, queries, first, n, cap, seen: Option<&[(usize, usize)]>| {
             let seen = seen.map(<[_]>::to_vec);
@@ -69,7 +69,7 @@ impl Scores {
         ]
     }
 
-    /// What a row's scores count as; none where it does not see them.
+    /// Masked scores of a row; `None` where not visible.
     fn of_row(&self, row: usize, values: &[f64]) -> Vec<Option<f64>> {
         let (start, end) = self.seen.as_ref().map_or((0, usize::MAX), |seen| seen[row % self.queries]);
         let counts = |score: f64| if self.cap > 0.0 { self.cap * (score / self.cap).tanh() } else { score };
@@ -78,7 +78,6 @@ impl Scores {
         row.map(|(i, &score)| sees(i).then(|| counts(score))).collect()
     }
 
-    /// The parameters that both kernels begin with.
     fn params(&self, candle: &Candle, scores: u64) -> Vec<Param> {
         let seen = self.seen.as_ref().map_or(0, |seen| {
             let ends = seen.iter().map(|range| range.0).chain(seen.iter().map(|range| range.1));
@@ -126,7 +125,7 @@ fn ends(candle: &Candle) {
 fn weights<T: Element>(candle: &Candle, name: &str) {
     for (seed, block) in Scores::all().into_iter().enumerate() {
         let (at, values) = operand::<f32>(candle, block.rows * block.n, seed);
-        // No score is above 2.
+        // No score exceeds 2.
         let max: Vec<f32> = (0..block.rows).map(|row| 2.0 + row as f32).collect();
         let max_at = candle.upload(&max, 0);
         for parts in [1, 3] {
@@ -174,7 +173,7 @@ fn close<T: Element>(candle: &Candle, name: &str) {
     }
 }
 
-/// Rows of all that a norm's loops have, with their threads.
+/// Row counts and lengths for all of a norm's loops.
 const ROWS: [(usize, usize); 5] = [(1, 1), (3, 33), (2, 64), (2, 1000), (3, 1536)];
 
 fn threads(width: usize) -> [u32; 3] {
@@ -240,7 +239,7 @@ fn gated<T: Element>(candle: &Candle, name: &str) {
         for (kind, define) in kinds.into_iter().enumerate() {
             let to = candle.empty::<T>(n);
             let params = params_of![gate_at, up_at, n as i64, kind as i32, alpha, limit, to];
-            // Fewer threads than elements: each goes on to the next.
+            // Fewer threads than elements, to test the stride loop.
             candle.launch_as(name, [2, 1, 1], [128, 1, 1], params);
             let expected: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| define(*g, *u)).collect();
             candle.expect::<T>(name, to, &expected, 8.0);
@@ -251,7 +250,7 @@ fn gated<T: Element>(candle: &Candle, name: &str) {
 fn decay<T: Element>(candle: &Candle, name: &str) {
     for (rows, columns) in [(1_usize, 1_usize), (1, 32), (7, 43)] {
         let n = rows * columns;
-        // Far below and far above zero too.
+        // Also far below and far above zero.
         let wide: Vec<T> = (0..n).map(|i| T::of(T::sample(i).value() * 40.0)).collect();
         let at = candle.upload(&wide, 1);
         let (bias_at, bias) = operand::<f32>(candle, columns, 2);
@@ -263,10 +262,10 @@ fn decay<T: Element>(candle: &Candle, name: &str) {
             let x = x.value() + bias[i % columns];
             rate[i % columns] * (x.max(0.0) + (-x.abs()).exp().ln_1p())
         });
-        // Nearer to zero than `LEAST` the error is bounded too, by units of what is measured.
+        // Near zero, below `LEAST`, the error is bounded in ulps of the value.
         for (i, (got, expected)) in candle.download::<f32>(to, n).into_iter().zip(expected).enumerate() {
             let allowed = 16.0 * f64::from(f32::EPSILON) * expected.abs().max(1e-30);
-            // x + bias is rounded first, which an exponential of it multiplies.
+            // x + bias is rounded before the exponential, which amplifies the error.
             let allowed = allowed * 4.0;
             assert!((f64::from(got) - expected).abs() <= allowed, "{name}, {i}: {got:e} for {expected:e}");
         }

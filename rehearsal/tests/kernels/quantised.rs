@@ -1,12 +1,11 @@
-//! Kernels that unpack GGUF's block formats to f32, against the formats' definitions, element by element.
+//! Kernels that dequantise GGUF blocks to f32, against the format definitions, element by element.
 
 use half::f16;
 
 use crate::Candle;
 use crate::card::Param;
 
-/// A format: its name, elements and bytes of a block, where the block's f16 numbers are, the threads of a
-/// launch, and the value of element `i`.
+/// A format: name, elements and bytes per block, offsets of its f16 numbers, threads per launch, and the value of element `i`.
 struct Format {
     name: &'static str,
     elements: usize,
@@ -20,17 +19,17 @@ fn half_at(block: &[u8], at: usize) -> f64 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f64()
 }
 
-/// Element `i` of 32 in nibbles: the low ones hold the first half.
+/// Element `i` of 32 nibbles: the low ones hold the first half.
 fn nibble(bytes: &[u8], i: usize) -> u8 {
     bytes[i % 16] >> (i / 16 * 4) & 15
 }
 
-/// The fifth bit of element `i` of 32.
+/// Fifth bit of element `i` of 32.
 fn fifth(bits: &[u8], i: usize) -> u8 {
     bits[i / 8] >> (i % 8) & 1
 }
 
-/// Scale and minimum of sub-block `j` of 8, of six bits each in twelve bytes.
+/// 6-bit scale and minimum of sub-block `j` of 8, packed in twelve bytes.
 fn scale_and_minimum(packed: &[u8], j: usize) -> (u8, u8) {
     if j < 4 {
         (packed[j] & 63, packed[j + 4] & 63)
@@ -40,17 +39,17 @@ fn scale_and_minimum(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// Scale `j` of 16 of the third K format: four bits, and two more in the last four bytes.
+/// Scale `j` of 16 of Q3_K: four bits, and two more in the last four bytes.
 fn six_bits(packed: &[u8], j: usize) -> u8 {
     packed[j % 8] >> (j / 8 * 4) & 15 | (packed[8 + j % 4] >> (j / 4 * 2) & 3) << 4
 }
 
-/// Element `i` of 256 where 32 bytes hold four elements of two bits each.
+/// Element `i` of 256; each run of 32 bytes holds four 2-bit elements per byte.
 fn two_bits(bytes: &[u8], i: usize) -> u8 {
     bytes[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3
 }
 
-/// Element `i` of 256 where 32 bytes hold two elements of four bits each.
+/// Element `i` of 256; each run of 32 bytes holds two 4-bit elements per byte.
 fn four_bits(bytes: &[u8], i: usize) -> u8 {
     bytes[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15
 }
@@ -158,7 +157,7 @@ pub fn check(candle: &mut Candle) {
     for Format { name, elements, bytes, halves, threads, value } in FORMATS {
         let kernel = format!("dequantize_block_{name}_f32");
         candle.load("quantized", &[&kernel]);
-        // A number of small blocks that no launch divides.
+        // A block count that no launch size divides.
         let blocks = if elements == 32 { 29 } else { 3 };
         let mut data: Vec<u8> =
             (0..blocks * bytes).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 11) as u8).collect();
@@ -171,7 +170,7 @@ pub fn check(candle: &mut Candle) {
         let count = blocks * elements;
         let (at, to) = (candle.upload(&data, 0), candle.empty::<f32>(count));
         let mut params = vec![Param::from(at), Param::from(to)];
-        // The older formats are told how much there is, in blocks, or in elements where a thread unpacks two.
+        // Older formats take the count in blocks, or in elements if a thread unpacks two.
         if elements == 32 {
             params.push(Param::from(if threads == 32 { blocks } else { count } as i32));
         }

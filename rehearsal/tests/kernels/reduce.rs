@@ -1,4 +1,4 @@
-//! Kernels that work on rows: sums and extremes, softmax, norms, rotary embeddings, sorting.
+//! Row-wise kernels: reductions, softmax, norms, rotary embeddings, sorting.
 
 use half::{bf16, f16};
 
@@ -17,9 +17,9 @@ fn all<T: Element>(candle: &mut Candle) {
     let names = ["fast_sum", "fast_sum_small", "fast_max", "fast_min", "fast_argmax", "fast_argmin"];
     let names = names.map(|name| format!("{name}_{}", T::NAME));
     candle.load("reduce", &names.iter().map(String::as_str).collect::<Vec<_>>());
-    // Rows by their length: below and above a warp, a block, and not multiples of either.
+    // Row lengths below and above a warp and a block, and not multiples of either.
     for (rows, length) in [(1, 33), (5, 100), (3, 1024), (2, 1500), (7, 40)] {
-        // Rows that are contiguous, and rows that are columns of a matrix.
+        // Contiguous rows, and rows that are columns of a matrix.
         let columns = Layout { dims: vec![rows, length], strides: vec![1, rows], offset: 1 };
         for layout in [Layout::contiguous(&[rows, length]), columns] {
             extremes_and_sums::<T>(candle, &names, &layout, rows, length);
@@ -50,7 +50,7 @@ fn extremes_and_sums<T: Element>(
     let by_row = |define: &dyn Fn(&[f64]) -> f64| values.chunks(length).map(define).collect::<Vec<_>>();
     let to = candle.empty::<T>(rows);
     launch(&names[0], to);
-    // Partial sums are of the type; their error grows with what is summed.
+    // Partial sums have the dtype; the error grows with the number of terms.
     let sums = by_row(&|row| row.iter().sum());
     let sizes = by_row(&|row| row.iter().map(|value| value.abs()).sum());
     for ((got, sum), size) in candle.download::<T>(to, rows).iter().zip(&sums).zip(&sizes) {
@@ -69,14 +69,14 @@ fn extremes_and_sums<T: Element>(
         candle.expect::<T>(extreme, to, &expected, 0.0);
         let to = candle.empty::<u32>(rows);
         launch(place, to);
-        // Of equal values any place will do.
+        // Any index of equal values is valid.
         for (row, place_of) in candle.download::<u32>(to, rows).into_iter().enumerate() {
             assert_eq!(values[row * length + place_of as usize], expected[row], "{place}");
         }
     }
 }
 
-/// Sums of at most 32 elements, one thread a sum.
+/// Sums of at most 32 elements, one thread per sum.
 fn small_sums<T: Element>(candle: &Candle, name: &str) {
     for (rows, length) in [(1, 1), (300, 8), (7, 31)] {
         for layout in [
@@ -138,7 +138,7 @@ fn norms<T: Element>(candle: &mut Candle) {
         let (alpha_at, alpha) =
             Layout { offset: 1, ..Layout::contiguous(&[length]) }.operand::<T>(candle, 70);
         let (beta_at, beta) = Layout::contiguous(&[length]).operand::<T>(candle, 90);
-        // A warp a row, or a block for long ones; the choice is Candle's.
+        // One warp per row, or one block for long rows, as Candle chooses.
         let block = if length < 1024 { 32 } else { 1024_u32 };
         let eps = 1e-5_f32;
         let tail = || [Param::from(length as i32), Param::from(block as i32), Param::from(eps)];
@@ -168,7 +168,7 @@ fn norms<T: Element>(candle: &mut Candle) {
     }
 }
 
-/// Halves of a head rotated against each other, neighbours rotated, and the layout with heads inside.
+/// Rotary embeddings: split halves, interleaved pairs, and (l, heads, d) layout.
 fn rotary<T: Element>(candle: &mut Candle) {
     let [rope, rope_i, rope_thd] = ["rope", "rope_i", "rope_thd"].map(|name| format!("{name}_{}", T::NAME));
     candle.load("reduce", &[&rope, &rope_i, &rope_thd]);
@@ -205,7 +205,7 @@ fn rotary<T: Element>(candle: &mut Candle) {
     }
 }
 
-/// Indices that sort rows; rows that are not a power of two long are padded in shared memory.
+/// argsort of rows; rows are padded to a power of two in shared memory.
 fn sort<T: Element>(candle: &mut Candle) {
     let names = ["asort_asc", "asort_desc"].map(|name| format!("{name}_{}", T::NAME));
     candle.load("sort", &[&names[0], &names[1]]);

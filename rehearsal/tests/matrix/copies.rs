@@ -3,9 +3,8 @@
 use crate::card::{Param, rehearse};
 use crate::{card, module};
 
-/// Each thread copies words from the first parameter, which has 256 of them, and stores what it sees to the second
-/// one. `%r0` is the thread's place in shared memory, 16 bytes each, `%d0` its source and `%d1` its results,
-/// eight words.
+/// Each thread copies words from the first parameter, which has 256 of them, and stores its view to the second. `%r0` is the thread's slot
+/// in shared memory, 16 bytes each, `%d0` its source and `%d1` its results, eight words.
 const SETUP: &str = "mov.u32 %r0, tile;
     mad.lo.s32 %r0, %lane, 16, %r0;
     mad.wide.u32 %d0, %lane, 16, %p0;
@@ -15,7 +14,7 @@ fn words() -> Vec<u32> {
     (0..256).map(|i| 1000 + i).collect()
 }
 
-/// What the first of two threads stores; both have 256 bytes of shared memory between them.
+/// Results of the first of two threads, which share 256 bytes of shared memory.
 fn seen(body: &str, count: usize) -> Vec<u32> {
     let card = card(&module(2, &format!("{SETUP}{body}")));
     let (from, to) = (card.upload(&words(), 0), card.upload(&[7_u32; 16], 0));
@@ -38,7 +37,7 @@ fn bytes_are_there_after_the_wait_and_not_before() {
 
 #[test]
 fn a_wait_leaves_as_many_groups_as_it_says() {
-    // Three groups, of which the second is empty, and a copy that belongs to none yet.
+    // Three groups, the second empty, and a copy outside any group.
     let body = "cp.async.ca.shared.global.L2::128B [%r0], [%d0], 4;
         cp.async.commit_group;
         cp.async.commit_group;
@@ -91,8 +90,7 @@ fn a_source_that_changes_before_the_wait_is_seen_changed() {
     assert_eq!(seen(body, 1), [5]);
 }
 
-/// Ends with a fault whose line has these parts, in a process of its own. The source has 1,024 bytes, shared memory
-/// 256.
+/// Expects a fault whose line contains these parts. The source has 1,024 bytes, shared memory 256.
 #[track_caller]
 fn faults(test: &str, body: &str, parts: &[&str]) {
     let end = rehearse(&format!("copies::{test}"), &[], || {

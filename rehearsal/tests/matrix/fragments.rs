@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use crate::card::{Param, rehearse};
 use crate::{card, module, params_of};
 
-/// Numbers without a pattern, of both signs and of very different sizes, which f16 holds (splitmix64).
+/// Random f16-representable numbers of either sign and very different magnitude (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// A half as its bits, and the number that it is.
+/// Bits and value of a half.
 fn rounded(brain: bool, x: f32) -> (u32, f64) {
     if brain {
         let half = bf16::from_f32(x);
@@ -34,19 +34,18 @@ fn rounded(brain: bool, x: f32) -> (u32, f64) {
     }
 }
 
-/// The row and column of element `i` of a lane's part of A ("Matrix Fragments for mma.m16n8k16"; of k8, the
-/// first four).
+/// Row and column of element `i` of a lane's fragment of A ("Matrix Fragments for mma.m16n8k16"; for k8, the first four).
 fn place_in_a(lane: usize, i: usize) -> (usize, usize) {
     let row = if matches!(i, 0 | 1 | 4 | 5) { lane >> 2 } else { (lane >> 2) + 8 };
     (row, (lane % 4) * 2 + (i & 1) + if i >= 4 { 8 } else { 0 })
 }
 
-/// The same of B, whose rows are the inner dimension.
+/// Same for B, whose rows are the inner dimension.
 fn place_in_b(lane: usize, i: usize) -> (usize, usize) {
     ((lane % 4) * 2 + (i & 1) + if i >= 2 { 8 } else { 0 }, lane >> 2)
 }
 
-/// The same of C and D.
+/// Same for C and D.
 fn place_in_c(lane: usize, i: usize) -> (usize, usize) {
     (if i < 2 { lane >> 2 } else { (lane >> 2) + 8 }, (lane % 4) * 2 + (i & 1))
 }
@@ -106,7 +105,7 @@ fn mma_is_the_product_of_the_documented_fragments() {
                     let start = f64::from(c[row * 8 + column]);
                     let (sum, size) =
                         terms.fold((start, start.abs()), |(sum, size), x| (sum + x, size + x.abs()));
-                    // A rounding of f32 for each term.
+                    // One f32 rounding per term.
                     let allowed = size * inner as f64 * f64::from(f32::EPSILON) / 2.0;
                     let got = f64::from(found[4 * lane + i]);
                     assert!(
@@ -119,7 +118,7 @@ fn mma_is_the_product_of_the_documented_fragments() {
     }
 }
 
-/// Puts element `i` into its half of a register.
+/// Packs element `i` into its half of a register.
 fn put(register: &mut u32, i: usize, bits: u32) {
     let shift = 16 * (i as u32 & 1);
     *register = *register & !(0xFFFF << shift) | bits << shift;
@@ -127,14 +126,14 @@ fn put(register: &mut u32, i: usize, bits: u32) {
 
 #[test]
 fn ldmatrix_gives_each_lane_its_elements() {
-    const STRIDE: usize = 48; // bytes from row to row
+    const STRIDE: usize = 48; // bytes between rows
     for count in [1, 2, 4] {
         for transposed in [false, true] {
             let registers: Vec<String> = (0..count).map(|i| format!("%r{i}")).collect();
             let stores: String =
                 (0..count).map(|i| format!("st.global.u32 [%d1+{}], %r{i};\n", 4 * i)).collect();
             let trans = if transposed { ".trans" } else { "" };
-            // Lane i says where row 31 - i of the stored rows lies.
+            // Lane i holds the address of stored row 31 - i.
             let card = card(&module(
                 2,
                 &format!(
@@ -181,7 +180,7 @@ fn ldmatrix_gives_each_lane_its_elements() {
     }
 }
 
-/// Ends with a fault whose line has these parts, in a process of its own.
+/// Expects a fault whose line contains these parts.
 #[track_caller]
 fn faults(test: &str, body: &str, threads: u32, parts: &[&str]) {
     let end = rehearse(test, &[], || {

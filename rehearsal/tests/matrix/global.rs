@@ -1,4 +1,4 @@
-//! Races in global memory between blocks, and what orders them.
+//! Races in global memory between blocks, and the operations that prevent them.
 
 use crate::card::{End, Param, rehearse};
 use crate::{card, module};
@@ -6,9 +6,9 @@ use crate::{card, module};
 const RACES: [(&str, &str); 1] = [("REHEARSAL_RACES", "1")];
 const ASYNC: [(&str, &str); 1] = [("REHEARSAL_ASYNC", "1")];
 
-/// Runs a body with four blocks of two warps. `%p0` has a word for each thread, `%p1` a counter at 0 and behind it words at 0;
-/// `%d0` is this thread's word, `%d1` that of the same thread of the next block; `%r0` is the block and `%r1` the number of the
-/// thread in the launch; `%q0` holds for a block's first thread and `%q3` for its first warp.
+/// Runs a body with four blocks of two warps. `%p0` has one word per thread, `%p1` a counter at 0 followed by zero words; `%d0` is this
+/// thread's word, `%d1` that of the same thread in the next block; `%r0` is the block and `%r1` the global thread index; `%q0` holds for a
+/// block's first thread and `%q3` for its first warp.
 fn race(test: &str, settings: &[(&str, &str)], body: &str) -> End {
     let setup = "mov.u32 %r0, %ctaid.x;
         mad.lo.s32 %r1, %r0, 64, %lane;
@@ -18,7 +18,7 @@ fn race(test: &str, settings: &[(&str, &str)], body: &str) -> End {
         mad.wide.u32 %d1, %r2, 4, %p0;
         setp.eq.u32 %q0, %lane, 0;
         setp.lt.u32 %q3, %lane, 32;\n";
-    // A test asks for several bodies, and its process must run the one that it was started for.
+    // A test runs several bodies; the child process must run the one it was started for.
     const BODY: &str = "RACE_BODY";
     let settings: Vec<_> = settings.iter().copied().chain([(BODY, body)]).collect();
     rehearse(&format!("global::{test}"), &settings, || {
@@ -30,7 +30,7 @@ fn race(test: &str, settings: &[(&str, &str)], body: &str) -> End {
     })
 }
 
-/// Each thread writes its word, and the last block to come reads those of another; what orders this is given.
+/// Each thread writes its word, and the last block reads those of another; the ordering operations are parameters.
 fn last_block(before: &str, fence: &str, ticket: &str, acquire: &str, after: &str) -> String {
     format!(
         "st.global.u32 [%d0], %r1;
@@ -52,7 +52,7 @@ fn last_block(before: &str, fence: &str, ticket: &str, acquire: &str, after: &st
 const BARRIER: &str = "bar.sync 0;";
 const FENCE: &str = "fence.acq_rel.gpu;";
 const TICKET: &str = "atom.global.inc.u32 %r3, [%p1], 3;";
-/// What the reader of a place that another block writes is told.
+/// Fault message for a read of a byte that another block writes.
 const FOUND: [&str; 3] =
     ["a race: warp ", "reads the byte of device memory", "neither a barrier nor a release"];
 
@@ -101,7 +101,7 @@ fn a_missing_or_too_narrow_fence_is_found() {
 
 #[test]
 fn a_missing_barrier_around_the_fence_is_found() {
-    // The other warp's writes are not released, and what it reads is not acquired.
+    // The other warp's writes are not released, and its reads not acquired.
     let body = last_block("", FENCE, TICKET, FENCE, BARRIER);
     race("a_missing_barrier_around_the_fence_is_found", &RACES, &body).is_fault(&FOUND);
     let body = "st.global.u32 [%d0], %r1;
@@ -149,7 +149,7 @@ fn what_was_written_after_the_fence_is_not_released() {
 
 #[test]
 fn a_flag_orders_by_a_release_and_an_acquire_and_not_by_plain_stores() {
-    // Each block writes, says so in a flag, and reads what the block before wrote once it sees that one's.
+    // Each block writes, sets a flag, and reads the previous block's data once its flag is set.
     let flag = |store: &str, load: &str| {
         format!(
             "@!%q0 exit;
@@ -191,18 +191,18 @@ fn atomic_operations_beside_plain_ones_and_writes_after_reads_are_found() {
     for body in [
         "@%q0 atom.global.add.u32 %r3, [%p1], 1;\n@%q0 st.global.u32 [%p1], 0;",
         "@%q0 red.global.add.u32 [%p1], 1;\n@%q0 ld.global.u32 %r3, [%p1];",
-        // Written by the next block's thread after it was read.
+        // Written by the next block's thread after the read.
         "ld.global.u32 %r3, [%p0];\nst.global.u32 [%d1], 5;\n@%q0 atom.global.add.u32 %r3, [%p1], 1;",
-        // By two warps of one block.
+        // Between two warps of one block.
         "ld.global.u32 %r3, [%p1+4];\n@!%q3 st.global.u32 [%p1+4], 5;\n@%q0 atom.global.add.u32 %r3, [%p1], 1;",
     ] {
         race(name, &RACES, body).is_fault(&["a race: warp ", "device memory"]);
     }
     for body in [
         "atom.global.add.u32 %r3, [%p1], 1;\nred.global.max.u32 [%p1], 1;",
-        // What all read, and words of one's own.
+        // Words read by all, and a thread's own words.
         "ld.global.u32 %r3, [%p1+4];\nst.global.u32 [%d0], %r3;\nld.global.u32 %r3, [%d0];\nred.global.add.u32 [%p1], %r3;",
-        // Another warp's, after a barrier.
+        // Another warp's word, after a barrier.
         "st.global.u32 [%d0], 1;\nbar.sync 0;\nxor.b32 %r5, %r1, 32;\nmad.wide.u32 %d2, %r5, 4, %p0;
         ld.global.u32 %r6, [%d2];\nred.global.add.u32 [%p1], %r6;",
     ] {

@@ -1,5 +1,5 @@
-//! Products of matrices by a warp, and what feeds them: `mma`, `ldmatrix`, `cp.async`. Each is held against its
-//! description in the manual, element by element, and each way of using it wrongly is planted and found.
+//! Warp matrix products and their data movement: `mma`, `ldmatrix`, `cp.async`. Each is compared with the manual element by element, and
+//! every misuse is planted and detected.
 
 #[path = "../card/mod.rs"]
 mod card;
@@ -10,8 +10,7 @@ mod races;
 
 use card::Card;
 
-/// A module whose kernel `test` has these parameters, all of them `.u64`, and this body. `%lane` is the thread's
-/// number and `%p0` and so on are the parameters.
+/// A module with kernel `test`, its `.u64` parameters and body. `%lane` is the thread index, `%p0` and so on are the parameters.
 pub fn module(params: usize, body: &str) -> String {
     let list: Vec<String> = (0..params).map(|n| format!(".param .u64 p{n}")).collect();
     let loads: String = (0..params).map(|n| format!("ld.param.u64 %p{n}, [p{n}];\n")).collect();
@@ -36,7 +35,6 @@ ret;
     )
 }
 
-/// A card with the kernel `test`.
 pub fn card(ptx: &str) -> Card {
     let mut card = Card::new(0);
     card.load(ptx, &["test"]);

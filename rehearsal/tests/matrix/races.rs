@@ -3,8 +3,7 @@
 use crate::card::{End, Param, rehearse};
 use crate::{card, module};
 
-/// Runs a body with four warps and 1,024 bytes of shared memory. `%r0` is 4 bytes a thread; `%r1` is another
-/// warp's.
+/// Runs a body with four warps and 1,024 bytes of shared memory. `%r0` is 4 bytes per thread; `%r1` another warp's.
 fn race(test: &str, settings: &[(&str, &str)], body: &str) -> End {
     let setup = "mov.u32 %r9, tile;
         mad.lo.s32 %r0, %lane, 4, %r9;
@@ -49,7 +48,7 @@ fn two_warps_that_write_a_byte_are_found() {
 
 #[test]
 fn bytes_beside_each_other_barriers_and_atomic_operations_are_no_races() {
-    // Bytes of one word by different warps, with barriers between writes and reads, twice; then sums.
+    // Different warps use bytes of one word, with barriers between writes and reads, twice; then sums.
     let body = "shr.u32 %r3, %lane, 5;
         and.b32 %r4, %lane, 31;
         mad.lo.s32 %r5, %r4, 4, %r3;
@@ -73,7 +72,7 @@ fn an_atomic_operation_beside_a_plain_read_is_found() {
     end.is_fault(&["a race: warp 1 writes byte 0 of shared memory, which warp 0 reads"]);
 }
 
-/// Begins a copy of each thread's word.
+/// Starts a copy of each thread's word.
 const COPY: &str = "cp.async.ca.shared.global [%r0], [%d0], 4;\n";
 
 #[test]

@@ -102,7 +102,7 @@ fn division_truncates_and_the_smallest_number_over_minus_one_is_itself() {
 #[test]
 fn carries_run_through_chains() {
     let cases: &[Case] = &[
-        // 96 bits, as two words and the carry out of them.
+        // 96 bits, as two words and the carry.
         (
             "add.cc.u32 %r4, %r1, %r2;
              addc.cc.u32 %r5, %r2, %r3;
@@ -132,7 +132,7 @@ fn carries_run_through_chains() {
                 difference as u64 ^ (difference >> 64) as u64
             },
         ),
-        // The upper words of 64 by 64 bits, as nvcc multiplies.
+        // The upper words of a 64 by 64 bit product, as nvcc computes it.
         (
             "mul.lo.u32 %r4, %r1, %r2;
              mad.lo.cc.u32 %r5, %r1, %r3, %r4;
@@ -239,7 +239,7 @@ fn shifts_and_fields_end_at_the_width() {
     check(cases, &integers());
 }
 
-/// `bfe`, bit by bit as the manual has it.
+/// Reference `bfe`, bit by bit as in the manual.
 fn field(a: u64, at: u32, length: u32, width: u32, signed: bool) -> u64 {
     let (at, length, last) = (at & 255, length & 255, width - 1);
     let sign = if signed && length > 0 { a >> (at + length - 1).min(last) & 1 } else { 0 };
@@ -289,7 +289,7 @@ fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0_f32.copysign(x) } else { x }
 }
 
-/// The lesser: a number rather than NaN, -0 rather than +0.
+/// Minimum that prefers a number to NaN, and -0 to +0.
 fn least(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -412,7 +412,7 @@ fn directed_sums_and_products_are_the_exact_ones_rounded_once() {
             },
         ),
     ];
-    // Exponents that leave the exact results within 128 bits.
+    // Exponents that keep exact results within 128 bits.
     let mut random = Random(3);
     let mut near = |_| {
         let bits = random.next() as u32;
@@ -518,8 +518,8 @@ fn f16_rounds_once_even_when_fused() {
         ),
     ];
     check(cases, &halves(10, 15, 14));
-    // Ties that an f32 cannot tell from their neighbours: 1.0009765625 times 1.5 less the smallest number,
-    // and a result just below 513.5 times that number.
+    // Ties that an f32 cannot distinguish from their neighbours: 1.0009765625 times 1.5 minus the smallest number, and a result just below
+    // 513.5 times that number.
     let tie = Words([0x3C01, 0x3E00, 0x8001]);
     let small = Words([0x0C01, 0x07FE, 0x0201]);
     let inputs: Vec<Words> = (0..16).flat_map(|_| [tie, small]).collect();
@@ -549,10 +549,9 @@ fn bf16_rounds_once_even_when_fused() {
         ),
         ("abs.bf16 %h0, %h1;", 'h', |w| (w.h(1) & 0x7FFF).into()),
     ];
-    // Far apart: an addend may decide a tie of a product that lies 2^60 above it.
+    // Far apart: an addend may break a tie of a product 2^60 above it.
     check(cases, &halves(7, 127, 30));
-    // A tie of the product (1.0078125 times 1.5), which the smallest of numbers breaks: a double cannot hold
-    // both.
+    // A tie of the product (1.0078125 times 1.5), broken by the smallest number: a double cannot hold both.
     let tie = Words([0x3F81, 0x3FC0, 0x0001]);
     let below = Words([0x3F81, 0x3FC0, 0x8001]);
     let inputs: Vec<Words> = (0..16).flat_map(|_| [tie, below]).collect();

@@ -1,4 +1,4 @@
-//! From text to code: the folder of compiled kernels, and errors.
+//! From PTX to code: the cache of compiled kernels, and errors.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use rehearsal::compile::CompileError;
 use crate::machine::kernel_in;
 use crate::snippets::module;
 
-/// An empty folder.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);

@@ -90,7 +90,7 @@ fn floats_become_integers_at_the_nearest_end_and_nan_as_the_manual_says() {
 fn floats_become_narrower_with_one_rounding() {
     fn directed(x: f64, mode: &str) -> u64 {
         let rounded = if x.is_finite() { exact(x).round(24, -149, mode) } else { x };
-        // Beyond the largest number, rounding towards zero ends there.
+        // Beyond the largest number, rounding towards zero saturates.
         let inward = mode == "rz" || mode == "rm" && x > 0.0 || mode == "rp" && x < 0.0;
         let is_over = x.is_finite() && rounded.abs() > f64::from(f32::MAX) && inward;
         same_f32(
@@ -146,7 +146,7 @@ fn floats_become_narrower_with_one_rounding() {
     check(cases, &floats());
 }
 
-/// NaN is 0x7FFF on a card, whatever its sign was.
+/// NaN is 0x7FFF on a GPU, whatever its sign.
 fn f16_bits(x: f32) -> u64 {
     if x.is_nan() { 0x7FFF } else { f16::from_f32(x).to_bits().into() }
 }

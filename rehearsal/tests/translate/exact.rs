@@ -1,14 +1,13 @@
-//! Arithmetic without rounding on integers, and one rounding of it at the end: what fused and directed
-//! results must be.
+//! Exact integer arithmetic with one rounding at the end: the reference for fused and directed results.
 
-/// A number as an integer times a power of two.
+/// An integer times a power of two.
 #[derive(Clone, Copy, Debug)]
 pub struct Exact {
     pub value: i128,
     pub power: i32,
 }
 
-/// A finite f64; f32 and halves are f64 too.
+/// A finite f64; also f32 and halves.
 pub fn exact(x: f64) -> Exact {
     let bits = x.to_bits();
     let exponent = (bits >> 52 & 0x7FF) as i32;
@@ -23,7 +22,7 @@ impl Exact {
         Exact { value: self.value * other.value, power: self.power + other.power }
     }
 
-    /// The tests choose numbers near enough to each other.
+    /// Operands must be close in magnitude.
     pub fn plus(self, other: Exact) -> Exact {
         if self.value == 0 || other.value == 0 {
             return if self.value == 0 { other } else { self };
@@ -33,7 +32,7 @@ impl Exact {
         Exact { value: lifted(self) + lifted(other), power }
     }
 
-    /// To a format of so many bits, whose smallest number is 2^smallest; `mode` as PTX calls it.
+    /// Rounds to `bits` bits with smallest number 2^smallest; `mode` as in PTX.
     pub fn round(self, bits: i32, smallest: i32, mode: &str) -> f64 {
         let size = 128 - self.value.unsigned_abs().leading_zeros() as i32;
         let quantum = (size + self.power - bits).max(smallest);

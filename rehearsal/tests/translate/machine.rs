@@ -1,5 +1,4 @@
-//! A device that runs one block after the other: memory, threads, barriers and warp operations, as little as
-//! the tests need.
+//! A minimal device that runs one block after the other: memory, threads, barriers and warp operations.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
@@ -9,23 +8,21 @@ use std::sync::mpsc::{Sender, channel};
 use rehearsal::abi::{Block, Kernel, PARAM_BYTES, Runtime, Seen, Thread, waits, warp_op};
 use rehearsal::compile::{CompileError, kernel_with};
 
-/// How a kernel is started.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub blocks: u32,
     pub threads: u32,
-    /// Bytes of dynamic shared memory.
+    /// Dynamic shared memory in bytes.
     pub dynamic: u32,
 }
 
-/// What went wrong, and the instruction.
 pub type Stopped = (String, String);
 
-/// The buffers as they are at the end.
+/// Final buffer contents.
 type Answer = Result<Vec<Vec<u128>>, Stopped>;
 
 thread_local! {
-    /// The buffers of the launch: first address, one past the last.
+    /// Buffers of the launch: first address, one past the last.
     static BUFFERS: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
     static ANSWER: RefCell<Option<Sender<Answer>>> = const { RefCell::new(None) };
 }
@@ -49,7 +46,7 @@ unsafe extern "C" fn access(
     }
 }
 
-/// The kernel must not go on: its thread tells the test and sleeps for good.
+/// The kernel must not continue: its thread reports to the test and sleeps forever.
 unsafe extern "C" fn stop(what: *const c_char, at: *const c_char) -> ! {
     let [what, at] = [what, at].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
     ANSWER.with_borrow(|answer| answer.as_ref().expect("a launch").send(Err((what, at))).expect("a test"));
@@ -58,12 +55,10 @@ unsafe extern "C" fn stop(what: *const c_char, at: *const c_char) -> ! {
     }
 }
 
-/// Races are not looked for here.
 unsafe extern "C" fn note(_: *mut Thread, _: u64, _: u32, _: i32, _: *const c_char) {}
 
 static RUNTIME: Runtime = Runtime { access, note, stop };
 
-/// The first kernel of a module.
 pub fn kernel(ptx: &str) -> &'static Kernel {
     let name = ptx.split(".entry").nth(1).expect("an entry").trim_start();
     let name = &name[..name.find(['(', ' ', '\n']).expect("its end")];
@@ -71,12 +66,11 @@ pub fn kernel(ptx: &str) -> &'static Kernel {
     kernel_in(&cache, ptx, name).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A kernel, compiled into a folder.
 pub fn kernel_in(cache: &Path, ptx: &str, name: &str) -> Result<&'static Kernel, CompileError> {
     kernel_with(&RUNTIME, ptx, name, cache)
 }
 
-/// Runs the first kernel of a module, whose parameters are the addresses of the buffers, of words of 32 bits.
+/// Runs the first kernel of a module; its parameters are the addresses of the buffers of 32-bit words.
 pub fn launch(ptx: &str, shape: Shape, buffers: &mut [Vec<u32>]) -> Result<(), Stopped> {
     let kernel = kernel(ptx);
     assert_eq!(kernel.params as usize, buffers.len(), "a buffer a parameter");
@@ -178,8 +172,7 @@ fn run_block(kernel: &Kernel, shape: Shape, number: u32, params: *mut u8) {
     }
 }
 
-/// What the lanes that wait for a warp operation give each other, as the manual describes `shfl`, `vote` and
-/// `redux`.
+/// Exchanges values of lanes waiting for a warp operation, as the manual describes `shfl`, `vote` and `redux`.
 fn warp_operation(warp: &mut [&mut Thread]) {
     let here: Vec<usize> = (0..warp.len()).filter(|&lane| warp[lane].waits == waits::AT_WARP_OP).collect();
     let values: Vec<u32> = warp.iter().map(|thread| thread.value).collect();

@@ -1,6 +1,5 @@
-//! The translator against plain definitions: PTX written here is translated, compiled and run on a machine of
-//! a hundred lines ([`machine`]), and compared with Rust's arithmetic, with exact arithmetic on integers, or
-//! with what the manual says.
+//! The translator against plain definitions: PTX is translated, compiled and run on a minimal machine ([`machine`]), and compared with
+//! Rust's arithmetic, with exact integer arithmetic, or with the manual.
 
 mod arithmetic;
 mod compile;

@@ -1,5 +1,4 @@
-//! Loads and stores of every space, their checks, variables, parameters and calls; and what is not
-//! understood.
+//! Loads and stores in every space, their checks, variables, parameters and calls; and unsupported text.
 
 use crate::machine::{Shape, Stopped, launch};
 use crate::snippets::module;
@@ -14,14 +13,13 @@ fn run(before: &str, body: &str, buffers: &mut [Vec<u32>]) -> Result<(), Stopped
     launch(&module(2, before, &format!("{loads}{body}")), ONE, buffers)
 }
 
-/// The buffers after a body that must not stop.
+/// Buffers after a body that must not stop.
 fn done(before: &str, body: &str, given: &[u32], results: usize) -> Vec<u32> {
     let mut buffers = [given.to_vec(), vec![0; results]];
     run(before, body, &mut buffers).unwrap_or_else(|(what, at)| panic!("{what}: {at}"));
     buffers[1].clone()
 }
 
-/// What a body stops with.
 fn stopped(body: &str) -> Stopped {
     run("", body, &mut [vec![1, 2, 3, 4, 5, 6, 7, 8], vec![0; 8]]).expect_err("it stops")
 }
@@ -58,7 +56,7 @@ fn accesses_outside_of_their_memory_stop_with_the_instruction() {
     assert_eq!(what, "outside of every buffer");
     assert!(at.starts_with("test, line ") && at.ends_with(": ld.global.u32 %r1, [%a1+32]"), "{at}");
     assert_eq!(stopped("ld.global.u8 %r1, [%a1+-1];").0, "outside of every buffer");
-    // The first access is allowed, and so the second one is not asked about at its first try.
+    // The first access is allowed, so the second one skips the check at first.
     let body = "mov.u32 %r1, 0;
         AGAIN:
         ld.global.u32 %r2, [%a1];
@@ -67,7 +65,7 @@ fn accesses_outside_of_their_memory_stop_with_the_instruction() {
         setp.lt.u32 %p1, %r1, 9;
         @%p1 bra AGAIN;";
     assert_eq!(stopped(body).0, "outside of every buffer");
-    // The end of the address space: the sum of address and size must not wrap around.
+    // The end of the address space: address plus size must not wrap.
     assert_eq!(
         stopped(
             "mov.u64 %d1, -4;
@@ -123,7 +121,7 @@ fn local_arrays_are_each_threads_own_and_have_generic_addresses() {
         ld.local.u32 %r2, [%d3+8];
         st.global.u32 [%a2+4], %r2;";
     let mut buffers = [vec![0], vec![0; 2]];
-    // Generic addresses are the runtime's to judge: this one knows buffers only.
+    // The runtime judges generic addresses: this one knows buffers only.
     assert_eq!(run("", body, &mut buffers).expect_err("stops").0, "outside of every buffer");
     let body = body.replace("ld.u32 %r1, [%d2+12]", "ld.local.u32 %r1, [%d1+12]");
     assert_eq!(done("", &body, &[0], 2), [6, 5]);

@@ -1,10 +1,9 @@
-//! Single instructions as tests: a snippet of PTX is run for many inputs, one a thread, and compared with a
-//! definition.
+//! Single-instruction tests: runs a PTX snippet for many inputs, one per thread, and compares with a definition.
 
 use crate::machine::{Shape, launch};
 
-/// The inputs of one run: three words, which a snippet sees as `%d1` to `%d3`, their low parts as `%r1` and
-/// `%h1`, the same bits as `%f1` (of the low half) and `%g1`, and their lowest bits as `%p1`.
+/// Inputs of one run: three words, available as `%d1` to `%d3`, their low parts as `%r1` and `%h1`, the same bits as `%f1` (low half) and
+/// `%g1`, and their lowest bits as `%p1`.
 #[derive(Clone, Copy, Debug)]
 pub struct Words(pub [u64; 3]);
 
@@ -29,14 +28,13 @@ impl Words {
     }
 }
 
-/// A snippet, which register of number 0 it sets (`d`, `r`, `h`, `f`, `g` or `p`), and what must be there.
+/// A snippet, the kind of its output register 0 (`d`, `r`, `h`, `f`, `g` or `p`), and the expected value.
 pub type Case = (&'static str, char, fn(&Words) -> u64);
 
 pub fn same_f32(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
 
-/// A module whose only kernel has this body.
 pub fn module(parameters: usize, before: &str, body: &str) -> String {
     let list: Vec<String> = (0..parameters).map(|n| format!(".param .u64 param{n}")).collect();
     format!(
@@ -62,7 +60,6 @@ ret;
     )
 }
 
-/// Runs each snippet for each input.
 pub fn check(cases: &[Case], inputs: &[Words]) {
     let mut body = format!(
         "ld.param.u64 %a1, [param0];
@@ -120,7 +117,6 @@ pub fn check(cases: &[Case], inputs: &[Words]) {
     }
 }
 
-/// A sequence of numbers without a pattern (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -133,7 +129,7 @@ impl Random {
     }
 }
 
-/// Any bits, and many that are special as integers.
+/// Random bits, and special integers.
 pub fn integers() -> Vec<Words> {
     let special = [
         0,
@@ -157,7 +153,7 @@ pub fn integers() -> Vec<Words> {
     from(&special, |random| random.next())
 }
 
-/// f32 in the low half of each word, special ones and any.
+/// f32 in the low half of each word, special and random.
 pub fn floats() -> Vec<Words> {
     let special = [
         0.0,
@@ -189,12 +185,12 @@ pub fn floats() -> Vec<Words> {
     .map(|x| u64::from(x.to_bits()));
     from(&special, |random| {
         let bits = random.next() as u32;
-        // Half of them near 1, where results are neither 0 nor infinite.
+        // Half of them near 1, so that results are neither 0 nor infinite.
         u64::from(if random.next() & 1 == 0 { bits } else { bits & 0x81FF_FFFF | 0x3E00_0000 })
     })
 }
 
-/// f64, special ones and any.
+/// f64, special and random.
 pub fn doubles() -> Vec<Words> {
     let special = [
         0.0,

@@ -3,8 +3,7 @@
 use crate::machine::{Shape, launch};
 use crate::snippets::module;
 
-/// Runs a body over blocks of threads; `%i1` is the thread, `%a2` the address of its word in the second
-/// buffer.
+/// Runs a body over blocks of threads; `%i1` is the thread, `%a2` the address of its word in the second buffer.
 fn run(before: &str, body: &str, shape: Shape, buffers: &mut [Vec<u32>]) {
     let setup = "ld.param.u64 %a1, [param0];
         ld.param.u64 %a2, [param1];
@@ -18,7 +17,6 @@ fn run(before: &str, body: &str, shape: Shape, buffers: &mut [Vec<u32>]) {
         .unwrap_or_else(|(what, at)| panic!("{what}: {at}"));
 }
 
-/// What each thread of a block stores.
 fn each(threads: u32, body: &str) -> Vec<u32> {
     let mut buffers = [(0..64).collect(), vec![0; threads as usize]];
     run(
@@ -35,7 +33,7 @@ fn each(threads: u32, body: &str) -> Vec<u32> {
 
 #[test]
 fn loops_and_branches_run_as_each_thread_decides() {
-    // The steps of the Collatz sequence.
+    // Steps of the Collatz sequence.
     let body = "mov.u32 %r0, 0;
         add.s32 %r1, %i1, 1;
         LOOP:
@@ -95,8 +93,7 @@ fn threads_leave_early_and_exit_ends_them() {
 
 #[test]
 fn shared_memory_is_the_blocks_and_barriers_order_it() {
-    // A sum over a block by halves, static shared memory; every register that lives across the barriers
-    // counts.
+    // A block sum by halving in static shared memory; every register alive across the barriers matters.
     let body = ".shared .align 4 .b8 parts[256];
         mov.u32 %r5, parts;
         mad.lo.s32 %r6, %i1, 4, %r5;
@@ -161,7 +158,7 @@ fn shuffles_give_lanes_each_others_values() {
     shuffle("down.b32 %r0, %r1, 3, 31", |x| if x % 32 + 3 < 32 { (x + 3) * 10 } else { x * 10 });
     shuffle("up.b32 %r0, %r1, 1, 0", |x| if x % 32 == 0 { x * 10 } else { (x - 1) * 10 });
     shuffle("idx.b32 %r0, %r1, 2, 0x181f", |x| (x / 8 * 8 + 2) * 10);
-    // With the predicate, and a value that lives across.
+    // With the predicate, and a value alive across the wait.
     let body = "add.s32 %r2, %i1, 500;
         shfl.sync.down.b32 %r1|%p1, %i1, 16, 31, 0xffffffff;
         selp.b32 %r0, %r1, %r2, %p1;";
@@ -244,7 +241,7 @@ fn votes_and_reductions_are_over_the_warp() {
 
 #[test]
 fn a_guarded_wait_leaves_the_others_where_they_are() {
-    // The second warp takes no part.
+    // The second warp does not participate.
     let body = "setp.lt.u32 %p1, %i1, 32;
         mov.u32 %r0, 7;
         mov.u32 %r1, %i1;
@@ -286,7 +283,7 @@ fn atomic_operations_change_memory_and_give_what_was_there() {
 
 #[test]
 fn what_the_next_turn_of_a_loop_needs_lives_across_a_barrier() {
-    // %r2 and %r3 are read only above the barrier, by way of the branch back.
+    // %r2 and %r3 are read only above the barrier, after the backward branch.
     let body = "mov.u32 %r0, 0;
         mov.u32 %r1, 0;
         add.s32 %r2, %i1, 100;
