@@ -61,9 +61,9 @@ use without::{figures, figures as pictures, figures as quickstart, figures as re
 use without::{serve, serve as view};
 
 use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
+pub use output::in_one_line;
 use output::{
-    EndedWithErrors, WITH_ERRORS, conclude, in_one_line, save, say, without_errors, writable, write_out,
-    write_stats,
+    EndedWithErrors, WITH_ERRORS, conclude, save, say, without_errors, writable, write_out, write_stats,
 };
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?

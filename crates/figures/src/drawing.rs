@@ -140,12 +140,9 @@ impl Drawing {
             Form::Polygon(places) => area.draw(&Polygon::new(places.clone(), style)),
             Form::Line(places) => match pen.and_then(|pen| pen.dash) {
                 None => area.draw(&PathElement::new(places.clone(), style)),
-                Some((dash, space)) => area.draw(&DashedPathElement::new(
-                    places.clone(),
-                    dash * UNIT,
-                    space * UNIT,
-                    style,
-                )),
+                Some((dash, space)) => {
+                    area.draw(&DashedPathElement::new(places.clone(), dash * UNIT, space * UNIT, style))
+                }
             },
             Form::Words(words) => {
                 let side = match words.side {

@@ -18,7 +18,7 @@ const STACK: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
     #[error(transparent)]
-    Fetch(#[from] ModelsError),
+    Fetch(#[from] Box<ModelsError>),
     #[error(transparent)]
     Open(#[from] EmbedError),
     #[error("there are no threads for embeddings: {0}")]
@@ -45,7 +45,7 @@ impl ServedEmbedder {
         let count = (rayon::current_num_threads() / 2).max(1);
         let threads = ThreadPoolBuilder::new().num_threads(count).stack_size(STACK);
         let threads = threads.thread_name(|i| format!("embed-{i}")).build()?;
-        let card = EmbedderCard::built_in()?;
+        let card = EmbedderCard::built_in().map_err(Box::new)?;
         Ok(ServedEmbedder { card, opened: Mutex::default(), threads, turn: Mutex::default() })
     }
 
@@ -81,7 +81,9 @@ impl ServedEmbedder {
             return Ok(Arc::clone(embedder));
         }
         Embedder::built_in()?;
-        let embedder = Arc::new(Embedder::open(&ModelStore::open()?.embedder()?)?);
+        let store = ModelStore::open().map_err(Box::new)?;
+        let files = store.embedder().map_err(Box::new)?;
+        let embedder = Arc::new(Embedder::open(&files)?);
         *opened = Some(Arc::clone(&embedder));
         Ok(embedder)
     }

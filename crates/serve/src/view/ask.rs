@@ -331,6 +331,8 @@ pub struct Worker {
     waiting: Receiver<Job>,
 }
 
+type Change<'a> = dyn Fn(&mut dyn FnMut(&mut Status)) + 'a;
+
 impl Worker {
     pub fn run(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
@@ -358,11 +360,7 @@ impl Worker {
         }
     }
 
-    fn answered(
-        &mut self,
-        job: &Job,
-        change: &dyn Fn(&mut dyn FnMut(&mut Status)),
-    ) -> Result<Value, TrialError> {
+    fn answered(&mut self, job: &Job, change: &Change<'_>) -> Result<Value, TrialError> {
         let begun = Instant::now();
         let (reading, model) = (&job.reading, Arc::clone(&self.model));
         let mut told = |what: &'static str, done: usize, of: usize| {
