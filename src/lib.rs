@@ -13,7 +13,7 @@
 //!
 //! Five paths through the code:
 //!
-//! - **Attention**: [`runs::probe_request`] builds a [`Request`](palimpsest_core::engine::Request); the [`engine`](palimpsest_core::engine)
+//! - **Attention**: `runs::probe_request` builds a [`Request`](palimpsest_core::engine::Request); the [`engine`](palimpsest_core::engine)
 //!   prefills it in chunks; each layer calls [`attention::run`](palimpsest_core::attention); the
 //!   [`MassObserver`](palimpsest_core::attention::MassObserver) sums weights by span; [`runs::store`] writes the
 //!   [`AttentionStore`](palimpsest_core::attention::AttentionStore).

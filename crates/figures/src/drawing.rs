@@ -1,4 +1,4 @@
-//! A picture as shapes, and its SVG. [`super::raster`] and [`super::pdf`] render the same shapes.
+//! A picture as shapes, and its SVG. `raster` and `pdf` render the same shapes.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;

@@ -4,7 +4,7 @@
 //! Prompt -> Request (local engine or endpoint) -> answers and attention stores -> RunFolder -> verdicts
 //! ```
 //!
-//! [`models`] opens models by name, [`chat`] asks them, [`memory`] selects what a probe is shown, [`run`] plans, asks and stores,
+//! [`models`] opens models by name, [`chat`] asks them, [`memory`] selects what a probe is shown, [`runs`] plans, asks and stores,
 //! [`judge`] grades stored answers.
 
 pub mod cards;

@@ -1,9 +1,9 @@
 //! CUPMem, the memory system of the STALE paper (section 5, appendix F): a typed store of user states. Later evidence ends earlier states
 //! at write time, not at query time.
 //!
-//! - Writing ([`writing`]), one session at a time: W1 spans, W2 candidates, W3 update of the candidate's own slot, W4 affected domains, W5
+//! - Writing (`writing`), one session at a time: W1 spans, W2 candidates, W3 update of the candidate's own slot, W4 affected domains, W5
 //!   proposals of older items that may have ended, W6 a verdict on each, W7 arbitration, W8 application, W9 links.
-//! - Reading ([`reading`]), one probe at a time: R1 parsing, R2 retrieval, R3 premise verification, R4 recovery of a missing basis, R5
+//! - Reading (`reading`), one probe at a time: R1 parsing, R2 retrieval, R3 premise verification, R4 recovery of a missing basis, R5
 //!   second verification, R6 grounding of plans, R7 constraints, R8 answer.
 //! - [`store`]: items, markers, links and session records; nothing is deleted. An item ends only by later evidence; the code's variant
 //!   makes rare exceptions.
