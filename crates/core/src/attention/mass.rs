@@ -19,96 +19,11 @@ use ndarray::{Array3, Array4, s};
 use super::answer::{AnswerRows, Answered, Step};
 use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
+use super::masses::{DeltaMasses, EachMasses, Masses, SpanError};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
 use crate::span::{Span, borders};
 use crate::timing;
 use crate::transfer;
-
-/// Invalid spans.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum SpanError {
-    /// A span is out of range or ends before it begins.
-    #[error("span `{label}` [{start}, {end}) is not within the {tokens} tokens")]
-    OutOfRange {
-        /// The span.
-        label: String,
-        /// Its first token.
-        start: usize,
-        /// One past its last token.
-        end: usize,
-        /// Tokens of the prompt.
-        tokens: usize,
-    },
-    /// A span uses a reserved name.
-    #[error(
-        "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
-    )]
-    Reserved {
-        /// The span.
-        label: String,
-    },
-    /// A row names no span.
-    #[error("row `{label}` is none of the spans; add it to `spans`")]
-    UnknownRow {
-        /// The row.
-        label: String,
-    },
-    /// A row of generated tokens is requested twice.
-    #[error("row `{label}` comes twice; name it once")]
-    RowTwice {
-        /// The row.
-        label: String,
-    },
-    /// A row span is empty, so its mean is undefined.
-    #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
-    EmptyRows {
-        /// The span.
-        label: String,
-    },
-}
-
-/// The masses measured by a [`MassObserver`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct Masses {
-    /// Softmax layers, ascending.
-    pub layers: Vec<usize>,
-    /// Row spans: the requested ones, and `answer` if requested and tokens were generated.
-    pub rows: Vec<Span>,
-    /// f32 `[layers, heads, row spans, key spans]`.
-    pub mass: Array4<f32>,
-    /// The layers' windows and the masses of uniform attention.
-    pub uniform: Uniform,
-    /// f32 `[layers, heads, row spans]`: sink weight, if any layer has sinks.
-    pub sink: Option<Array3<f32>>,
-    /// Implicit attention of linear-attention layers, if any.
-    pub delta: Option<DeltaMasses>,
-    /// One row per generated token, if requested.
-    pub each: Option<EachMasses>,
-}
-
-/// Masses of each of n generated tokens over the prompt's key spans.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EachMasses {
-    /// f32 `[layers, heads, n, key spans]`.
-    pub mass: Array4<f32>,
-    /// f32 `[layers, heads, n]`: sink weight, if any layer has sinks.
-    pub sink: Option<Array3<f32>>,
-    /// f32 `[layers, value heads, n, key spans]`, for linear-attention layers, if any.
-    pub delta: Option<DeltaMasses>,
-}
-
-/// Implicit attention of gated delta rule layers, whose output is o_t = sum over s <= t of a_ts v_s.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeltaMasses {
-    /// Linear-attention layers, ascending.
-    pub layers: Vec<usize>,
-    /// f32 `[layers, value heads, row spans, key spans]`: mean over the row span's tokens t of the sum of a_ts over the key span's tokens
-    /// s. Weights are signed, so it may be negative.
-    pub signed: Array4<f32>,
-    /// As `signed`, for the sum of |a_ts| over the key span divided by that over all s <= t: shares of spans that tile the prompt sum to
-    /// 1. Tokens whose weights are all 0 have share 0.
-    pub share: Array4<f32>,
-}
 
 /// Sums attention over spans during prefill and decode.
 #[derive(Debug, Clone)]

@@ -191,7 +191,8 @@ impl Hours {
         };
         format!(
             "  assumed: {products} for products, {}% of {} TFLOP/s (f32) for recorded attention,\n  {}% of {} GB/s for decoding, {} us a \
-             kernel launch; rates by the {}.\n  An H100 took 1.3 to 1.7 times as long, and to record delta-net layers 12 times: `palimpsest selftest` on the card measures.\n",
+             kernel launch; rates by the {}.\n  An H100 took 1.4 to 1.7 times as long to prefill, 1.3 to 1.4 to decode, 1.7 (131K tokens) to \
+             6.7 (8K) to record, 12 to record delta-net layers: `palimpsest selftest` on the card measures.\n",
             percent(REACHED.f32),
             tera(peaks.f32),
             percent(REACHED.bandwidth),

@@ -66,7 +66,7 @@ mod tests {
     fn answers_that_grow_together_are_shown_whole_and_in_order() {
         let tokenizer = Tokenizer::from_file(
             &std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/fixtures/tokenizers/smollm/tokenizer.json"),
+                .join("../../tests/fixtures/tokenizers/smollm/tokenizer.json"),
         );
         let Ok(tokenizer) = tokenizer else { panic!("the fixture's tokeniser is read") };
         let words: Vec<Vec<u32>> = ["one two three", "four", "five six"]
