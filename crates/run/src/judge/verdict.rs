@@ -10,7 +10,6 @@ pub struct Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // the fields are what the messages print
 pub enum NoVerdict {
     #[error("there is no answer to judge; start the run again to get it, then judge again")]
     NoAnswer,

@@ -84,7 +84,6 @@ impl<P> BudgetedCase<P> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // fields are printed by the messages
 pub enum BudgetError {
     #[error(transparent)]
     Truncate(#[from] TruncateError),

@@ -9,7 +9,6 @@ use palimpsest_core::files::io_remedy;
 use palimpsest_data::ground::jsonl::JsonlError;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // fields are printed by the messages
 pub enum RunError {
     #[error("cannot {action} {path}: {source}{}", io_remedy(source))]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },

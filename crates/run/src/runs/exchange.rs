@@ -16,7 +16,6 @@ use palimpsest_data::case::Case;
 const LISTED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // fields are printed by the messages
 pub enum ExchangeError {
     #[error(
         "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"

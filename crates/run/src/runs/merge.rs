@@ -28,7 +28,6 @@ use palimpsest_data::ground::jsonl::{JsonlError, read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // fields are printed by the messages
 pub enum MergeError {
     #[error(transparent)]
     Rows(#[from] JsonlError),

@@ -108,7 +108,6 @@ pub struct CaseSample {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // fields are printed by the messages
 pub enum PlanError {
     #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
     Shard { given: String },

@@ -20,7 +20,6 @@ pub struct RereadArgs {
     #[arg(long, help_heading = "Model")]
     model: Option<String>,
     #[command(flatten)]
-    #[allow(missing_docs)] // flattened: the struct's doc applies
     pub on: DeviceArgs,
     /// What to keep of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Model")]

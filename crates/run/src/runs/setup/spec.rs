@@ -37,7 +37,6 @@ pub struct RunSpec {
     #[arg(long, default_value = DEFAULT_MODEL, help_heading = "Model")]
     pub model: String,
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
     pub loaded: ModelArgs,
     /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = positive, help_heading = "Model")]
@@ -98,7 +97,6 @@ pub struct RunSpec {
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
     pub special_tokens: SpecialTokens,
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
     pub memory: MemoryArgs,
     /// Sampling temperature; 0 is greedy
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, help_heading = SAMPLING)]
@@ -129,7 +127,6 @@ pub struct RunSpec {
     #[arg(long = "knockout", value_name = "ROWS->KEYS", help_heading = ATTENTION)]
     pub knockouts: Vec<Knockout>,
     #[command(flatten)]
-    #[allow(missing_docs)] // the struct's own doc says it
     pub thinking: Thinking,
     /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
     /// o200k_base or cl100k_base
