@@ -311,6 +311,7 @@ macro_rules! params {
 }
 params!(u8, u32, i32, u64, i64, usize, f32, f64);
 
+/// The parameters of a launch.
 #[macro_export]
 macro_rules! params_of {
     ($($value:expr),* $(,)?) => { &[$($crate::card::Param::from($value)),*] };

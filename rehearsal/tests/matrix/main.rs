@@ -35,6 +35,7 @@ ret;
     )
 }
 
+/// A card with the module's kernel `test` loaded.
 pub fn card(ptx: &str) -> Card {
     let mut card = Card::new(0);
     card.load(ptx, &["test"]);
