@@ -85,7 +85,7 @@ impl PromptBuilder {
     /// trimmed. Special tokens in the data stay in the text; see [`Self::reading`]. Judge notes are not accepted:
     ///
     /// ```compile_fail
-    /// # use palimpsest::{data::Case, prompt::{Prompt, PromptBuilder, PromptError}};
+    /// # use palimpsest_data::{case::Case, prompt::{Prompt, PromptBuilder, PromptError}};
     /// fn leak(builder: &PromptBuilder, case: &Case) -> Result<Prompt, PromptError> {
     ///     builder.build(&case.history, &case.evidence, &case.judge)
     /// }

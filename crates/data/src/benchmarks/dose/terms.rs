@@ -48,7 +48,7 @@ pub const BLIND: &str = "blind";
 /// Parses a twin's name into kind and order.
 ///
 /// ```
-/// use palimpsest::benchmarks::dose::terms::{NO_UPDATE, UPDATE, twin};
+/// use palimpsest_data::benchmarks::dose::terms::{NO_UPDATE, UPDATE, twin};
 /// assert_eq!(twin("ab"), Some((UPDATE, "ab")));
 /// assert_eq!(twin("no-update-ba"), Some((NO_UPDATE, "ba")));
 /// ```
