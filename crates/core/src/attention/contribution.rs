@@ -229,27 +229,9 @@ pub struct Attributions {
 }
 
 /// A target that cannot be attributed.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TargetError {
-    /// The position is outside the prompt.
-    #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
-    Position {
-        /// The position.
-        position: usize,
-        /// Tokens of the prompt.
-        tokens: usize,
-    },
-    /// Two spans share keys, which would count twice.
-    #[error(
-        "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
-    )]
-    Overlap {
-        /// One span.
-        first: String,
-        /// The other span.
-        second: String,
-    },
-}
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TargetError(String);
 
 impl Attribution {
     /// Attributes `targets` in a prompt of `tokens` tokens to `spans`.
@@ -259,14 +241,19 @@ impl Attribution {
         tokens: usize,
     ) -> std::result::Result<Self, TargetError> {
         if let Some(target) = targets.iter().find(|target| target.position >= tokens) {
-            return Err(TargetError::Position { position: target.position, tokens });
+            return Err(TargetError(format!(
+                "a target is at position {}, and there are {tokens} tokens; positions count from 0",
+                target.position
+            )));
         }
         if !targets.is_empty() {
             let mut order: Vec<&Span> = spans.iter().filter(|span| !span.is_empty()).collect();
             order.sort_by_key(|span| span.start);
             if let Some(pair) = order.windows(2).find(|pair| pair[1].start < pair[0].end) {
-                let (first, second) = (pair[0].label.clone(), pair[1].label.clone());
-                return Err(TargetError::Overlap { first, second });
+                return Err(TargetError(format!(
+                    "targets need spans without common tokens, and `{}` and `{}` share some; leave one out",
+                    pair[0].label, pair[1].label
+                )));
             }
         }
         let mut positions: Vec<usize> = targets.iter().map(|target| target.position).collect();

@@ -64,23 +64,12 @@ const FORMAT_1: &str = "palimpsest attention store 1";
 
 /// An attention store could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
 pub enum StoreError {
-    /// I/O error.
     #[error("attention store {path}: {source}{}", crate::files::io_remedy(source))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        source: std::io::Error,
-    },
-    /// The file is not an attention store.
+    Io { path: PathBuf, source: std::io::Error },
     #[error("attention store {path}: {reason}; delete it and start the run again, which redoes this probe")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
+    Broken { path: PathBuf, reason: String },
 }
 
 /// Elements of a tensor to write.

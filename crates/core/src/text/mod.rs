@@ -42,5 +42,5 @@ pub use token_bytes::TokenBytes;
 pub use tokenizer::{Encoded, Tokenizer, check_runs};
 pub use tools::{
     Arguments, CallGrammarError, CallLayout, CallPiece, CallReader, ChatTurn, Composed, ContentSource,
-    Ending, ParametersFault, Read, Speaker, Tool, ToolCall, ToolLayout, call_grammar, compose,
+    Ending, Read, Speaker, Tool, ToolCall, ToolLayout, call_grammar, compose,
 };

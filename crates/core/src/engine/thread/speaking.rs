@@ -2,7 +2,6 @@
 //! sample through [`Decoding`]. An error in sampling, reporting or measuring ends only that answer.
 
 use std::collections::VecDeque;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -11,7 +10,7 @@ use ndarray::Array2;
 use super::reading::{Pending, RequestId, WholePrompt};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
-use crate::engine::request_error::RequestError;
+use crate::engine::request_error::{RequestError, guarded};
 use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
 use crate::model::{Branch, Cache};
 use crate::transfer;
@@ -181,9 +180,7 @@ impl Live {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        // The panic hook has already printed the message.
-        let chosen = panic::catch_unwind(AssertUnwindSafe(|| self.try_choose()));
-        chosen.unwrap_or(Err(RequestError::Panicked))
+        guarded(|| self.try_choose())
     }
 
     fn try_choose(&mut self) -> Result<bool, RequestError> {
@@ -235,11 +232,7 @@ impl Live {
             };
             prompt.finish(engine, measurement, generated, end)
         };
-        let finished = outcome.and_then(|()| {
-            let finished = panic::catch_unwind(AssertUnwindSafe(finish));
-            finished.unwrap_or(Err(RequestError::Panicked))
-        });
-        choice.end(finished);
+        choice.end(outcome.and_then(|()| guarded(finish)));
     }
 
     /// The branch, the observer of its next row, and its knockouts.
@@ -266,13 +259,7 @@ impl Observer for Watch<'_> {
 
     fn observe(&mut self, event: attention::Event<'_>) -> candle_core::Result<()> {
         if self.failed.is_none() {
-            let measurement = &mut *self.measurement;
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| measurement.observe(event)));
-            *self.failed = match outcome {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.into()),
-                Err(_) => Some(RequestError::Panicked),
-            };
+            *self.failed = guarded(|| self.measurement.observe(event)).err();
         }
         Ok(())
     }

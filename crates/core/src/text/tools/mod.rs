@@ -13,7 +13,7 @@ mod layout;
 mod reader;
 
 pub use compose::{Composed, ContentSource, compose};
-pub use grammar::{CallGrammarError, ParametersFault, call_grammar};
+pub use grammar::{CallGrammarError, call_grammar};
 pub use layout::{Arguments, CallLayout, ToolLayout};
 pub use reader::{CallPiece, CallReader, Ending, Read};
 
