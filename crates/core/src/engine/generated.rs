@@ -12,3 +12,10 @@ pub struct Generated {
     /// Stop reason.
     pub stop: StopReason,
 }
+
+impl Generated {
+    /// No tokens.
+    pub(super) fn nothing() -> Self {
+        Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens }
+    }
+}

@@ -116,6 +116,14 @@ impl Task {
         }
     }
 
+    /// Number of tokens read for scores.
+    pub(super) fn scored(&self) -> usize {
+        match self {
+            Task::Score(texts) => texts.iter().map(|text| text.len().saturating_sub(1)).sum(),
+            _ => 0,
+        }
+    }
+
     /// Maximum number of tokens read after the prompt into its own cache.
     pub(super) fn read_behind(&self) -> usize {
         match self {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use ndarray::Array2;
 
-use super::reading::{Pending, RequestId, WholePrompt};
+use super::reading::{Current, Pending, RequestId};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
 use crate::engine::request_error::{RequestError, guarded};
-use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
+use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement};
 use crate::model::{Branch, Cache};
 use crate::transfer;
 
@@ -38,18 +38,19 @@ pub(super) struct OfPrompt {
 }
 
 impl OfPrompt {
-    /// Separates the shared output from the waiting tasks.
-    pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
-        let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
+    /// Separates the shared output of a prompt, with its logits f32 (requested positions, vocab), from the waiting tasks.
+    pub fn new(logits: &Tensor, read: Current) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
+        let Current { branch, reused, measurement, likelihoods } = read;
         let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
         let likelihoods = observe.likeliest.map(|_| likelihoods);
         let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
             let last = logits.get(logits.dim(0)? - 1)?;
-            let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(&logits)?);
+            let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(logits)?);
             Ok((last, fetched.map_err(candle_core::Error::wrap)?))
         };
         match fetched() {
             Ok((last, logits)) => {
+                let measurement = measurement.unwrap_or_else(|| Measurement::nothing(tokens.len()));
                 let last = Some(last);
                 Ok((OfPrompt { tokens, last, logits, likelihoods, reused, measurement, knockouts }, choices))
             }
@@ -70,23 +71,24 @@ impl OfPrompt {
         }
     }
 
-    /// Natural-log probability of each continuation after `cache`, which is restored; `None` if a token has no logit.
-    pub fn score(
+    /// Outcome of a task that generates nothing, after `cache`, which is restored.
+    pub fn outcome(
         &self,
         engine: &Engine,
         cache: &mut Cache,
-        texts: &[Vec<u32>],
-    ) -> Result<Vec<Option<f64>>, EngineError> {
-        match &self.last {
-            Some(last) => engine.score(cache, (last, &self.knockouts), texts),
-            None => Err(EngineError::EmptyPrompt),
-        }
+        choice: &mut Choice,
+    ) -> Result<Measured, RequestError> {
+        let scores = match (&choice.task, &self.last) {
+            (Task::Score(texts), Some(last)) => engine.score(cache, (last, &self.knockouts), texts)?,
+            _ => Vec::new(),
+        };
+        choice.hear_of_prompt(Event::Prompt)?;
+        Ok(Measured { scores, ..self.unanswered(engine)? })
     }
 
-    pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
-        let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
-        let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
-        Ok(Measured { scores, ..measured })
+    /// The output without an answer.
+    pub fn unanswered(&self, engine: &Engine) -> Result<Measured, RequestError> {
+        self.finish(engine, self.measurement.clone(), Generated::nothing(), None)
     }
 
     fn finish(
@@ -227,7 +229,7 @@ impl Live {
                 _ => None,
             };
             let generated = match room {
-                0 => Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
+                0 => Generated::nothing(),
                 _ => decoding.finish(),
             };
             prompt.finish(engine, measurement, generated, end)
