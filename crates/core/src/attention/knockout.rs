@@ -69,22 +69,14 @@ impl LayerKind {
 }
 
 impl LayerHoles {
-    /// `holes` at all `layers` of a model with `count` layers.
-    pub fn at(layers: &Range<usize>, count: usize, holes: Vec<Hole>) -> Self {
-        let holes = Holes::new(holes);
-        let of = |layer| if layers.contains(&layer) { holes.clone() } else { Holes::default() };
-        LayerHoles((0..count).map(of).collect())
-    }
-
     /// `holes` at the softmax layers among `layers`.
     pub fn at_softmax(layers: &Range<usize>, kinds: &[LayerKind], holes: Vec<Hole>) -> Self {
         let holes = Holes::new(holes);
-        let softmax = |layer: usize| layers.contains(&layer) && kinds[layer] != LayerKind::Linear;
-        LayerHoles(
-            (0..kinds.len())
-                .map(|layer| if softmax(layer) { holes.clone() } else { Holes::default() })
-                .collect(),
-        )
+        let of = |(layer, kind): (usize, &LayerKind)| match kind {
+            LayerKind::Softmax { .. } if layers.contains(&layer) => holes.clone(),
+            _ => Holes::default(),
+        };
+        LayerHoles(kinds.iter().enumerate().map(of).collect())
     }
 
     /// Hidden keys of a layer.

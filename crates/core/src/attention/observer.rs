@@ -22,18 +22,14 @@ pub trait Observer: Send {
 
 /// A point of a forward pass at which observers are asked.
 #[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // said by the names
 pub enum Point<'a> {
     /// Softmax attention of a chunk: may emit [`Event::Attention`] and [`Event::Weights`].
     Attention(&'a Site),
     /// Linear attention of a chunk: may emit [`Event::LinearAttention`].
     LinearAttention(&'a DeltaSite),
     /// Residual stream of `l` positions from `offset` on: may emit an [`Event::Term`] per term.
-    Residual {
-        /// The first position.
-        offset: usize,
-        /// Number of positions.
-        l: usize,
-    },
+    Residual { offset: usize, l: usize },
 }
 
 /// An observer's requests at a point.
