@@ -47,10 +47,9 @@ impl ValuePair {
 
 /// Tokens to measure after a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Target<'a> {
-    /// A generated answer.
     Answer(Said<'a>),
-    /// A contrast of two values.
     Values(&'a ValuePair),
 }
 
@@ -117,10 +116,9 @@ pub struct ThoughtEffect {
 
 /// Natural-log probabilities of two values.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub struct PairLogP {
-    /// First value.
     pub current: f64,
-    /// Second value.
     pub against: f64,
 }
 
@@ -133,10 +131,9 @@ impl PairLogP {
 
 /// Result of one ablation.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub enum EffectRow {
-    /// Effect on an answer.
     Answer(Effect),
-    /// Log-probabilities of both values under the ablation.
     Contrast(PairLogP),
 }
 

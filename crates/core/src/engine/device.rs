@@ -13,12 +13,10 @@ pub struct DeviceError(String);
 
 /// A device name; the device may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // said by the names
 pub enum DeviceName {
-    /// The CPU.
     Cpu,
-    /// CUDA device by ordinal.
     Cuda(usize),
-    /// Metal device by ordinal.
     Metal(usize),
 }
 

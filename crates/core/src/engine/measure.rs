@@ -182,13 +182,13 @@ impl Measurement {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
 
-    /// Norms of the prompt rows; `None` if not requested. Fails if layers differ in their number of heads.
-    pub fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
+    /// Norms of the prompt rows; `None` if not requested.
+    pub(super) fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
         Ok(self.norms.as_ref().map(|norms| norms.finish()).transpose()?)
     }
 
-    /// Attributions of the targets; `None` without targets. Fails if layers differ in their number of heads.
-    pub fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
+    /// Attributions of the targets; `None` without targets.
+    pub(super) fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
         let decoder = engine.decoder();
         let finish = |attribution: &Attribution| {
             attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))

@@ -31,24 +31,17 @@ fn limits() -> ParserLimits {
 
 /// A constraint cannot be compiled or followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // said by the names
 pub enum ConstraintError {
-    /// The grammar is unsupported.
     #[error("{0}")]
     Refused(String),
-    /// Compilation timed out.
     #[error("it takes more than {} s to prepare; make it smaller", LONGEST.as_secs())]
     TooSlow,
-    /// Too many concurrent compilations.
     #[error("{MOST_AT_ONCE} others are being prepared; try again later")]
     Busy,
     /// Following the grammar failed or exceeded a limit.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
-    Lost {
-        /// Name of the constraint.
-        name: String,
-        /// Reason.
-        reason: String,
-    },
+    Lost { name: String, reason: String },
 }
 
 /// A vocabulary as a byte trie.

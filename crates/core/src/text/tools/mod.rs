@@ -56,14 +56,11 @@ pub struct ToolCall {
 
 /// Role in a conversation with tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Speaker {
-    /// System instructions.
     System,
-    /// The user.
     User,
-    /// The model.
     Assistant,
-    /// A tool result.
     Tool,
 }
 

@@ -30,12 +30,10 @@ pub struct Read {
 
 /// Reason why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Ending {
-    /// End token.
     Turn,
-    /// Stop string.
     StopString,
-    /// Token limit.
     Limit,
 }
 
