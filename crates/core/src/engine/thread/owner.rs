@@ -443,10 +443,7 @@ impl EngineLoop {
         // Evict unused prompts before running answers one after the other.
         let alone = !last && !self.shelf.make_room(most, 0, &stay);
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
-        let branch = match last || alone {
-            true => trunk.cache.continuation(room),
-            false => trunk.cache.branch_after(kept, room),
-        };
+        let branch = trunk.cache.branch(if last || alone { trunk.cache.len() } else { kept }, room);
         if dirty {
             // Keys computed under knockouts are not reusable.
             trunk.tokens.truncate(kept);
