@@ -60,99 +60,51 @@ pub trait FromValue<'a>: Sized {
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
-macro_rules! integers_from_value {
-    ($($type:ty),*) => {$(
-        impl FromValue<'_> for $type {
-            const WANTED: &'static str = concat!("an integer in the range of ", stringify!($type));
-            fn from_value(value: &Value) -> Option<Self> {
+macro_rules! from_value {
+    ($($type:ty: $wanted:expr, $($pattern:pat $(if $guard:expr)? => $made:expr),+;)*) => {$(
+        impl<'a> FromValue<'a> for $type {
+            const WANTED: &'static str = $wanted;
+            fn from_value(value: &'a Value) -> Option<Self> {
                 match value {
-                    Value::Int(number) => (*number).try_into().ok(),
+                    $($pattern $(if $guard)? => $made,)+
                     _ => None,
                 }
             }
         }
     )*};
 }
+
+macro_rules! integers_from_value {
+    ($($type:ty),*) => {
+        from_value! {$(
+            $type: concat!("an integer in the range of ", stringify!($type)),
+                Value::Int(number) => (*number).try_into().ok();
+            Vec<$type>: concat!("an array of integers in the range of ", stringify!($type)),
+                Value::Array(Array::Ints(items)) => items.iter().map(|&item| item.try_into().ok()).collect(),
+                Value::Array(array) if array.is_empty() => Some(Vec::new());
+        )*}
+    };
+}
+
 integers_from_value!(u32, u64, usize, i32);
-
-impl FromValue<'_> for Vec<i32> {
-    const WANTED: &'static str = "an array of integers in the range of i32";
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Array(Array::Ints(items)) => items.iter().map(|&item| item.try_into().ok()).collect(),
-            Value::Array(array) if array.is_empty() => Some(Vec::new()),
-            _ => None,
-        }
-    }
-}
-
-impl FromValue<'_> for f64 {
-    const WANTED: &'static str = "a number";
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Float(number) => Some(*number),
-            Value::Int(number) => Some(*number as f64),
-            _ => None,
-        }
-    }
-}
-
-impl FromValue<'_> for f32 {
-    const WANTED: &'static str = "a number";
-    fn from_value(value: &Value) -> Option<Self> {
-        f64::from_value(value).map(|number| number as f32)
-    }
-}
-
-impl FromValue<'_> for Vec<f32> {
-    const WANTED: &'static str = "an array of floats";
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Array(Array::Floats(items)) => Some(items.iter().map(|&item| item as f32).collect()),
-            Value::Array(array) if array.is_empty() => Some(Vec::new()),
-            _ => None,
-        }
-    }
-}
-
-impl FromValue<'_> for Vec<bool> {
-    const WANTED: &'static str = "an array of truth values";
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Array(Array::Bools(items)) => Some(items.clone()),
-            Value::Array(array) if array.is_empty() => Some(Vec::new()),
-            _ => None,
-        }
-    }
-}
-
-impl FromValue<'_> for bool {
-    const WANTED: &'static str = "a truth value";
-    fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Bool(truth) => Some(*truth),
-            _ => None,
-        }
-    }
-}
-
-impl<'a> FromValue<'a> for &'a str {
-    const WANTED: &'static str = "a text";
-    fn from_value(value: &'a Value) -> Option<Self> {
-        match value {
-            Value::String(text) => Some(text),
-            _ => None,
-        }
-    }
-}
-
-impl<'a> FromValue<'a> for &'a [String] {
-    const WANTED: &'static str = "an array of texts";
-    fn from_value(value: &'a Value) -> Option<Self> {
-        match value {
-            Value::Array(Array::Strings(items)) => Some(items),
-            Value::Array(array) if array.is_empty() => Some(&[]),
-            _ => None,
-        }
-    }
+from_value! {
+    f64: "a number",
+        Value::Float(number) => Some(*number),
+        Value::Int(number) => Some(*number as f64);
+    f32: "a number",
+        Value::Float(number) => Some(*number as f32),
+        Value::Int(number) => Some(*number as f64 as f32);
+    Vec<f32>: "an array of floats",
+        Value::Array(Array::Floats(items)) => Some(items.iter().map(|&item| item as f32).collect()),
+        Value::Array(array) if array.is_empty() => Some(Vec::new());
+    bool: "a truth value",
+        Value::Bool(truth) => Some(*truth);
+    Vec<bool>: "an array of truth values",
+        Value::Array(Array::Bools(items)) => Some(items.clone()),
+        Value::Array(array) if array.is_empty() => Some(Vec::new());
+    &'a str: "a text",
+        Value::String(text) => Some(text);
+    &'a [String]: "an array of texts",
+        Value::Array(Array::Strings(items)) => Some(items),
+        Value::Array(array) if array.is_empty() => Some(&[]);
 }
