@@ -86,3 +86,9 @@ pub(crate) fn borders(spans: &[Span]) -> Vec<usize> {
     borders.dedup();
     borders
 }
+
+/// Segments between ascending `borders`, its own among them, that make up a span.
+pub(crate) fn segments_of(span: &Span, borders: &[usize]) -> Range<usize> {
+    let place = |border: usize| borders.partition_point(|other| *other < border);
+    place(span.start)..place(span.end)
+}

@@ -11,7 +11,7 @@ use super::distribution::Distribution;
 use super::prompt::History;
 use crate::attention::LayerHoles;
 use crate::engine::{
-    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest,
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest, log_p,
     log_sum_exp,
 };
 
@@ -81,10 +81,6 @@ impl Position {
     fn with(token: u32, logits: &[f32], log_sum: f64) -> Self {
         Position { log_p: log_p(token, logits, log_sum), likeliest: is_likeliest(token, logits) }
     }
-}
-
-fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
-    logits.get(token as usize).map_or(f64::NEG_INFINITY, |&x| f64::from(x) - log_sum)
 }
 
 /// Effect of an ablation on an answer.

@@ -19,7 +19,7 @@ use ndarray::{Array2, Array4};
 
 use super::backends::{Carried, RowSums, key_lengths, length_sums, value_sums};
 use super::{Event, Observer, Point, Site, Term, Wanted, same_heads};
-use crate::span::{Span, borders};
+use crate::span::{Span, borders, segments_of};
 use crate::timing;
 use crate::transfer;
 
@@ -86,11 +86,6 @@ impl LengthObserver {
             output_norm: of(|lengths| &lengths.outputs)?,
         })
     }
-
-    fn segments_of(&self, span: &Span) -> Range<usize> {
-        let place = |border: usize| self.bounds.partition_point(|other| *other < border);
-        place(span.start)..place(span.end)
-    }
 }
 
 impl Observer for LengthObserver {
@@ -133,7 +128,8 @@ impl LengthObserver {
         let size = heads * spans * keys;
         let mut values = vec![0.0; size];
         let mut outputs = vec![0.0; size];
-        let segments: Vec<Range<usize>> = self.keys.iter().map(|span| self.segments_of(span)).collect();
+        let segments: Vec<Range<usize>> =
+            self.keys.iter().map(|span| segments_of(span, &self.bounds)).collect();
         let carried = Carried { lengths, gram, gate: gate.as_ref() };
         for (nth, row) in self.rows.iter().enumerate() {
             let part = parts(row);

@@ -455,28 +455,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn what_cannot_be_blocked_is_refused_with_its_name_and_the_remedy() {
-        let refused = |text: &str, kinds: &[LayerKind]| holes(text, kinds).unwrap_err().to_string();
-        let message = refused("query->older", &[PLAIN]);
-        assert!(message.contains("`older`") && message.contains("session[2]"), "{message}");
-        let message = refused("query->old@1..3", &[PLAIN; 2]);
-        assert!(message.contains("1..3") && message.contains("0..2"), "{message}");
-        let hybrid = [LayerKind::Linear, LayerKind::Linear, PLAIN, PLAIN, LayerKind::Linear];
-        let message = refused("query->old", &hybrid);
-        assert!(message.contains("layer 0") && message.contains("@2..4"), "{message}");
-        assert!(holes("query->old@2..4", &hybrid).is_ok());
-        // The session's first row still sees bos; a window of 2 leaves its third row nothing.
-        assert!(holes("old->old", &[PLAIN]).is_ok());
-        let windowed = LayerKind::Softmax { window: Some(2), sinks: false };
-        let message = refused("old->old", &[PLAIN, windowed]);
-        assert!(
-            message.contains("row 2") && message.contains("layer 1") && message.contains("window"),
-            "{message}"
-        );
-        assert!(holes("old->old", &[LayerKind::Softmax { window: Some(2), sinks: true }]).is_ok());
-        let message = refused("bos->bos", &[PLAIN]);
-        assert!(message.contains("row 0") && message.contains("0..1"), "{message}");
-    }
 }

@@ -21,7 +21,7 @@ use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
 use super::masses::{DeltaMasses, EachMasses, Masses, SpanError};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
-use crate::span::{Span, borders};
+use crate::span::{Span, borders, segments_of};
 use crate::timing;
 use crate::transfer;
 
@@ -186,8 +186,7 @@ impl MassObserver {
         let generated = generated.saturating_sub(self.thought);
         let heads = same_heads(self.layers.iter().map(|(layer, sums)| (*layer, sums.heads)), "heads")?;
         let named = self.named(generated, step);
-        let ResultRows { rows, answer, each, step } = &named;
-        let (answer, each, step) = (*answer, *each, *step);
+        let ResultRows { ref rows, answer, each, step } = named;
         let by_layer = self.layers.values().map(|sums| {
             let mut by_row = self.placed(&sums.rows, answer);
             if self.answer.any() {
@@ -269,9 +268,8 @@ impl MassObserver {
     fn finish_delta(
         &self,
         generated: usize,
-        ResultRows { rows, answer, each, step }: &ResultRows,
+        &ResultRows { ref rows, answer, each, step }: &ResultRows,
     ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
-        let (answer, each, step) = (*answer, *each, *step);
         if self.deltas.is_empty() {
             return Ok((None, None));
         }
@@ -357,8 +355,7 @@ impl MassObserver {
     }
 
     fn segments_of_keys(&self) -> Vec<std::ops::Range<usize>> {
-        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(self.segments());
-        self.keys.iter().map(|key| at(key.start)..at(key.end)).collect()
+        self.keys.iter().map(|key| segments_of(key, &self.bounds)).collect()
     }
 
     #[cfg(test)]

@@ -9,7 +9,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Holes, Site};
+use super::Site;
 
 /// Reads attention during a forward pass.
 pub trait Observer: Send {
@@ -105,14 +105,12 @@ pub enum Event<'a> {
 }
 
 /// Position of a linear-attention layer's chunk.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeltaSite {
     /// Decoder layer, from 0.
     pub layer: usize,
     /// Position of the chunk's first token.
     pub offset: usize,
-    /// Requested knock-outs; non-empty holes are an error, since the layer has no keys to hide.
-    pub holes: Holes,
 }
 
 /// A term of the residual stream, f32, one row per target.

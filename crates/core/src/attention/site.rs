@@ -105,20 +105,6 @@ impl Holes {
             ),
         }
     }
-
-    /// Returns an error for non-empty holes, in layers that cannot hide keys.
-    pub(crate) fn refuse(&self, layer: usize, why: &str) -> Result<()> {
-        match &*self.0 {
-            [] => Ok(()),
-            [Hole { rows, keys }, ..] => candle_core::bail!(
-                "attention: keys {}..{} cannot be hidden from rows {}..{} at layer {layer}: {why}",
-                keys.start,
-                keys.end,
-                rows.start,
-                rows.end
-            ),
-        }
-    }
 }
 
 /// Hidden keys per row of a call; empty if nothing is hidden.

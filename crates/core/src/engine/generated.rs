@@ -14,7 +14,6 @@ pub struct Generated {
 }
 
 impl Generated {
-    /// No tokens.
     pub(super) fn nothing() -> Self {
         Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens }
     }

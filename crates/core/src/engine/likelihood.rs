@@ -17,9 +17,7 @@ impl Likelihood {
     /// Likelihood of `token` with the top `most`, from finite logits (vocab). A token beyond the logits has probability 0.
     pub fn of(token: u32, logits: &[f32], most: usize) -> Self {
         let log_sum = log_sum_exp(logits);
-        let log_p = |token: u32| {
-            logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
-        };
+        let log_p = |token: u32| log_p(token, logits, log_sum);
         let before = |a: &u32, b: &u32| -> Ordering {
             let (x, y) = (logits[*a as usize], logits[*b as usize]);
             y.total_cmp(&x).then(a.cmp(b))
@@ -38,6 +36,11 @@ impl Likelihood {
             likeliest: ids.into_iter().map(|id| (id, log_p(id))).collect(),
         }
     }
+}
+
+/// Natural-log probability of a token; minus infinity beyond the logits.
+pub(crate) fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
+    logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
 }
 
 /// Log-sum-exp of finite logits.

@@ -16,7 +16,6 @@ pub enum LocalError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The chat template lacks the requested thinking switch.
     #[error("`{model}`: {source}")]
     Thinking { model: String, source: TextError },
     #[error(
@@ -25,7 +24,6 @@ pub enum LocalError {
     ContextTooLong { model: String, asked: usize, limit: usize },
     #[error(transparent)]
     Memory(#[from] Box<memory_plan::DoesNotFit>),
-    /// Prompt and answer exceed the context.
     #[error(
         "{needed} tokens (prompt and answer) do not fit the context of {context}; shorten the input, or use a longer context or a model that has one"
     )]

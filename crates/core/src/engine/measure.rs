@@ -92,7 +92,7 @@ impl Observe {
 }
 
 /// An ongoing measurement of a prompt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Measurement {
     observer: MassObserver,
     top_keys: Option<TopKeys>,
@@ -144,13 +144,7 @@ impl Measurement {
 
     /// Records the answer only.
     pub fn nothing(tokens: usize) -> Self {
-        Measurement {
-            observer: MassObserver::nothing(tokens),
-            top_keys: None,
-            norms: None,
-            attribution: None,
-            softmax_only: false,
-        }
+        Measurement { observer: MassObserver::nothing(tokens), ..Measurement::default() }
     }
 
     /// Masses of the first `shared` tokens, for prompts that start with them; no row may extend beyond.

@@ -43,6 +43,7 @@ pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use end_tokens::EndToken;
 pub use generated::Generated;
+pub(crate) use likelihood::log_p;
 pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
@@ -75,10 +76,8 @@ pub enum EngineError {
     NotFinite { position: usize, value: f32, dtype: candle_core::DType },
     #[error("the prompt has no tokens; a model needs at least one to say anything")]
     EmptyPrompt,
-    /// The caller cancelled.
     #[error("interrupted")]
     Interrupted,
-    /// The generated text cannot be decoded.
     #[error(transparent)]
     Text(#[from] crate::text::TextError),
     #[error(transparent)]

@@ -17,22 +17,16 @@ pub enum RequestError {
     Targets(#[from] TargetError),
     #[error("{needed} tokens of prompt and answer do not fit the context of {context}; shorten them")]
     TooLong { needed: usize, context: usize },
-    /// A remote server does not support this part of a request.
     #[error("a server cannot be asked for {what}; run the model itself for that")]
     NotServed { what: &'static str },
-    /// A server refused the request, or its reply is unusable.
     #[error("{0}")]
     Refused(String),
-    /// A server refused the prompt as too long.
     #[error("{0}")]
     RefusedTooLong(String),
-    /// A server did not reply.
     #[error("{0}")]
     Unreachable(String),
-    /// The engine panicked while serving the request.
     #[error("This is a bug: the request made the model's thread panic; the next one is served")]
     Panicked,
-    /// The engine thread has ended.
     #[error("the model's thread has ended; start it again")]
     Gone,
 }

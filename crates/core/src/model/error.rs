@@ -10,7 +10,6 @@ pub enum ModelError {
         "unknown architecture `{found}`; this build knows {known}. See CONTRIBUTING.md for how to add one"
     )]
     UnknownArchitecture { found: String, known: String },
-    /// A config field is missing, has the wrong type or an unsupported value.
     #[error("{place}: `{field}` {problem}")]
     Config { place: String, field: String, problem: String },
     #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
@@ -23,7 +22,6 @@ pub enum ModelError {
     MissingTensor { place: String, name: String },
     #[error("{place}: tensor `{name}` has shape {found:?} where the config implies {expected:?}")]
     Shape { place: String, name: String, found: Vec<usize>, expected: Vec<usize> },
-    /// Unused tensors: ignoring them would change the model.
     #[error(
         "{place}: tensors that this architecture does not use: {names}; the config does not describe this checkpoint"
     )]

@@ -45,7 +45,6 @@ pub enum PathError {
     NotAModel { path: PathBuf, fault: String },
     #[error("cannot read {path}")]
     Io { path: PathBuf, source: io::Error },
-    /// A split GGUF is incomplete.
     #[error(transparent)]
     Gguf(#[from] GgufError),
 }

@@ -26,7 +26,6 @@ pub enum Checkpoint {
     Gguf(GgufFile),
     /// A folder with safetensors.
     Safetensors {
-        /// The opened folder.
         folder: SafetensorsFolder,
         /// Rows and columns per scale of FP8 weights.
         fp8_block: (usize, usize),
@@ -81,12 +80,10 @@ impl Loader {
         Loader { checkpoint, place, formats, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
-    /// The decoder's spec.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// The decoder's number formats.
     pub fn formats(&self) -> Formats {
         self.formats
     }

@@ -46,9 +46,7 @@ impl Prompt {
             overlays.map(|span| Ok(tokens_of(span)?.as_overlay())).collect::<Result<_, TextError>>()?;
         Ok(TokenizedPrompt { tokens: encoded.ids, spans, overlays })
     }
-}
 
-impl Prompt {
     /// Tokenises the text; special tokens spelled by segments and query follow `special_tokens`.
     pub fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, TextError> {
         let is_content = |span: &&Span| span.segment().is_some() || span.is(QUERY);

@@ -9,10 +9,8 @@ use std::path::PathBuf;
 pub enum TextError {
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// A JSON file does not parse, or a field has an unexpected shape.
     #[error("{}: {reason}", path.display())]
     Json { path: PathBuf, reason: String },
-    /// A tokeniser file or GGUF tokeniser metadata is unusable.
     #[error("tokeniser {name}: {reason}")]
     Tokenizer { name: String, reason: String },
     #[error(
@@ -28,23 +26,19 @@ pub enum TextError {
     /// A template does not compile, raises (`raise_exception`), or exceeds a limit; `line` counts from 1.
     #[error("template {name}{}: {reason}", at_line(*line))]
     Template { name: String, line: Option<usize>, reason: String, raised: bool },
-    /// A chat template writes an undefined special token.
     #[error(
         "template {template} writes {variable}, which the tokeniser does not define; add it to tokenizer_config.json, or use the files that belong to the model"
     )]
     UndefinedToken { template: String, variable: &'static str },
-    /// A chat template writes a special token that is not in the vocabulary.
     #[error(
         "template {template} writes {token:?}, which is no token of the tokeniser: the model would read it letter by letter; use the template and the tokeniser that belong to the model"
     )]
     MissingToken { template: String, token: String },
-    /// A chat template lacks the requested thinking option.
     #[error("template {template} {problem}")]
     Thinking { template: String, problem: &'static str },
     /// A placed text (`system text`, `user content`, `history`, `query`) does not occur exactly once.
     #[error("template {name} places the {what} {count} times; it must place it exactly once, unaltered")]
     Placement { name: String, what: &'static str, count: usize },
-    /// A template alters placed text, so spans cannot be exact.
     #[error(
         "template {name} alters or depends on the {what} that it places, so spans cannot be exact; place it as it is"
     )]

@@ -39,7 +39,6 @@ pub enum ConstraintError {
     TooSlow,
     #[error("{MOST_AT_ONCE} others are being prepared; try again later")]
     Busy,
-    /// Following the grammar failed or exceeded a limit.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
     Lost { name: String, reason: String },
 }

@@ -18,10 +18,8 @@ const E4M3: [f32; 256] = e4m3_values();
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // said by the names
 pub enum BlocksError {
-    /// Wrong number of bytes or scales for the shape.
     #[error("has {found} {what} where {of} takes {expected}; the file is corrupt or of another layout")]
     Length { what: &'static str, of: String, found: usize, expected: usize },
-    /// An overflowing shape, or an empty block.
     #[error("has the impossible size {size}; the file or its config is corrupt")]
     Size { size: String },
 }

@@ -29,10 +29,8 @@ pub enum GgufError {
     Io { file: PathBuf, source: std::io::Error },
     #[error("{file}{fault}")]
     Invalid { file: PathBuf, fault: String },
-    /// Parts of a split file are missing or do not match.
     #[error("split GGUF {file}: {fault}")]
     Split { file: PathBuf, fault: String },
-    /// The bytes of a tensor are not whole blocks.
     #[error("{file}: tensor {tensor:?}")]
     Blocks { file: PathBuf, tensor: String, source: BlocksError },
     #[error("{file}: tensor {tensor:?} could not be put on the device")]

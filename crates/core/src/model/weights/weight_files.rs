@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::safetensors_error::SafetensorsError;
+use super::safetensors::SafetensorsError;
 
 /// The index: shard by tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";

@@ -283,21 +283,3 @@ fn masses_of_bf16_queries_are_sums_of_the_weights_that_the_products_give() -> Re
     }
     Ok(())
 }
-
-#[test]
-fn a_row_of_bf16_numbers_has_the_same_bits_whatever_rows_are_read_with_it() -> Result<()> {
-    let shape = [4, 2, 500, 64];
-    let [q, k, v] = bf16_numbers(300, shape)?;
-    for window in [None, Some(77)] {
-        let of = |rows: Range<usize>| {
-            let site = Site { offset: 200 + rows.start, ..site(window) };
-            let (k, v) = (k.narrow(1, 0, 200 + rows.end)?, v.narrow(1, 0, 200 + rows.end)?);
-            alone(&q.narrow(0, rows.start, rows.len())?, &k, &v, &site)
-        };
-        let whole = of(0..300)?;
-        for rows in [0..299, 0..20, 13..90, 151..300] {
-            assert_eq!(of(rows.clone())?, whole[rows.clone()], "{window:?} {rows:?}");
-        }
-    }
-    Ok(())
-}
