@@ -25,6 +25,7 @@ pub(super) struct Ready {
 }
 
 /// Output shared by all tasks of a prompt.
+#[derive(Default)]
 pub(super) struct OfPrompt {
     tokens: Arc<[u32]>,
     /// Logits of the last position, f32 (vocab); `None` for forced answers.
@@ -62,12 +63,9 @@ impl OfPrompt {
     pub fn forced(branch: &Pending, reused: usize) -> Self {
         OfPrompt {
             tokens: Arc::clone(&branch.prompt),
-            last: None,
-            logits: Array2::zeros((0, 0)),
-            likelihoods: None,
             reused,
             measurement: Measurement::nothing(branch.prompt.len()),
-            knockouts: LayerHoles::default(),
+            ..OfPrompt::default()
         }
     }
 
@@ -205,13 +203,15 @@ impl Live {
         }
         let goes_on = self.decoding.tokens().len() < room && self.decoding.unread().is_some();
         match self.choice.hear(Event::Token(Chosen { token, likelihood, rows }))? {
-            Next::Go => {}
-            Next::End => self.decoding.end_turn(),
+            Next::Go => Ok(goes_on),
+            Next::End => {
+                self.decoding.end_turn();
+                Ok(false)
+            }
             // An answer that has already ended is not interrupted.
-            Next::Cancel if goes_on => return Err(EngineError::Interrupted.into()),
-            Next::Cancel => {}
+            Next::Cancel if goes_on => Err(EngineError::Interrupted.into()),
+            Next::Cancel => Ok(false),
         }
-        Ok(self.decoding.tokens().len() < room && self.decoding.unread().is_some())
     }
 
     pub fn end(self, engine: &Engine, outcome: Result<(), RequestError>) {
