@@ -238,7 +238,7 @@ impl EngineLoop {
             stay.push(ready.trunk);
             let most = self.limits.tokens.saturating_sub(set_aside + needed);
             let fits = needed == 0 || self.shelf.make_room(most, 0, &stay);
-            if !fits && !(self.live.is_empty() && self.reading.is_empty()) {
+            if !fits && (!self.live.is_empty() || !self.reading.is_empty()) {
                 ready.choices.push_front(choice);
                 self.ready.push_front(ready);
                 return;
