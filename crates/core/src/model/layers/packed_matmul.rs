@@ -36,7 +36,7 @@ pub(super) fn products(weights: &[&PackedWeight], x: &Tensor) -> Result<Vec<Tens
 }
 
 fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize) -> Vec<Vec<f32>> {
-    let inputs: Vec<Inputs> = weights.iter().map(|weight| Inputs::new(x, l, weight)).collect();
+    let inputs: Vec<Vec<RowBlock>> = weights.iter().map(|weight| RowBlock::all(x, l, weight)).collect();
     // (panels of all matrices, l, rows of a panel)
     let starts: Vec<usize> = weights
         .iter()
@@ -65,10 +65,7 @@ fn products_on(arch: pulp::Arch, weights: &[&PackedWeight], x: &[f32], l: usize)
         .collect()
 }
 
-struct Inputs {
-    parts: Vec<RowBlock>,
-}
-
+/// Up to [`MOST_ROWS`] rows of activations.
 struct RowBlock {
     rows: usize,
     /// (in, rows)
@@ -77,8 +74,8 @@ struct RowBlock {
     sums: Vec<f32>,
 }
 
-impl Inputs {
-    fn new(x: &[f32], l: usize, weight: &PackedWeight) -> Self {
+impl RowBlock {
+    fn all(x: &[f32], l: usize, weight: &PackedWeight) -> Vec<RowBlock> {
         let cols = weight.cols;
         let part = |first: usize| {
             let rows = MOST_ROWS.min(l - first);
@@ -95,14 +92,14 @@ impl Inputs {
             }
             RowBlock { rows, x: turned, sums }
         };
-        Inputs { parts: (0..l).step_by(MOST_ROWS).map(part).collect() }
+        (0..l).step_by(MOST_ROWS).map(part).collect()
     }
 }
 
 struct Panel<'a> {
     weight: &'a PackedWeight,
     panel: usize,
-    inputs: &'a Inputs,
+    inputs: &'a [RowBlock],
     /// (l, rows of a panel)
     out: &'a mut [f32],
 }
@@ -124,7 +121,7 @@ impl Panel<'_> {
     #[inline(always)]
     fn parts<S: pulp::Simd, const PER_WORD: usize>(self, simd: S) {
         let Panel { weight, panel, inputs, out } = self;
-        for (part, out) in inputs.parts.iter().zip(out.chunks_mut(MOST_ROWS * PANEL)) {
+        for (part, out) in inputs.iter().zip(out.chunks_mut(MOST_ROWS * PANEL)) {
             // Accumulators: enough to keep the multipliers busy and to fit the registers; AVX-512 has twice as many.
             match (part.rows, S::F32_LANES) {
                 (1, _) => rows::<S, PER_WORD, 1, 4>(simd, weight, panel, part, out),
