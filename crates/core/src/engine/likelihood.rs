@@ -57,22 +57,3 @@ pub fn is_likeliest(token: u32, logits: &[f32]) -> bool {
         logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probabilities_are_those_of_a_softmax_and_the_likeliest_come_first() {
-        let logits = [1.0f32, 3.0, -2.0, 3.0, 0.5];
-        let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
-        let Likelihood { token, log_p, likeliest } = Likelihood::of(4, &logits, 3);
-        assert_eq!(token, 4);
-        assert!((log_p - (0.5f64.exp() / sum).ln()).abs() < 1e-12);
-        assert_eq!(likeliest.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3, 0]);
-        assert!((likeliest[2].1 - (1f64.exp() / sum).ln()).abs() < 1e-12);
-        let all = Likelihood::of(0, &logits, 99).likeliest;
-        assert!((all.iter().map(|(_, p)| p.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
-        assert!(Likelihood::of(9, &logits, 0).log_p.is_infinite());
-    }
-}
