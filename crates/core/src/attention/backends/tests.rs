@@ -42,7 +42,7 @@ fn calls() -> Result<Vec<Inputs>> {
                     site: Site {
                         window,
                         softcap,
-                        sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
+                        sinks: with_sinks.then(|| sinks_of(heads)),
                         holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
                         ..site(offset, d)
                     },
@@ -86,8 +86,8 @@ fn site(offset: usize, d: usize) -> Site {
     Site { offset, scale: 1.0 / (d as f32).sqrt(), ..Site::default() }
 }
 
-fn sinks_of(logits: Vec<f32>) -> Sinks {
-    Sinks::new(logits, &Device::Cpu).unwrap()
+fn sinks_of(heads: usize) -> Sinks {
+    Sinks::new((0..heads).map(|h| h as f32 - 2.0).collect(), &Device::Cpu).unwrap()
 }
 
 fn of<'a>(site: &'a Site, rows: Range<usize>, bounds: &'a [usize]) -> RowSums<'a> {
@@ -148,7 +148,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let (k, v) = (some(base)?, some(base)?);
                 let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
-                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
+                let sinks = with_sinks.then(|| sinks_of(heads));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
@@ -217,7 +217,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                 let (k, v, own_k, own_v) =
                     (some(base)?, some(base)?, some(readings * l)?, some(readings * l)?);
                 let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
-                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
+                let sinks = with_sinks.then(|| sinks_of(heads));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
                 // Each reading hides other keys: the first none, the last some of its own.
                 let mut holes: Vec<Holes> = (0..readings)

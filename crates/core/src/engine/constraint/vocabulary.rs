@@ -204,16 +204,12 @@ impl Constraint {
     pub(super) fn matcher(&self) -> Matcher {
         let prototype = self.prototype.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = panic::catch_unwind(AssertUnwindSafe(|| prototype.deep_clone()));
-        copy.unwrap_or_else(|_| Matcher::new(Err(llguidance_error("its state cannot be copied"))))
+        copy.unwrap_or_else(|_| Matcher::new(Err(anyhow::Error::msg("its state cannot be copied"))))
     }
 
     pub(super) fn lost(&self, reason: &str) -> ConstraintError {
         ConstraintError::Lost { name: self.name.clone(), reason: first_line(reason) }
     }
-}
-
-fn llguidance_error(text: &'static str) -> anyhow::Error {
-    anyhow::Error::msg(text)
 }
 
 fn refused(reason: &str) -> ConstraintError {

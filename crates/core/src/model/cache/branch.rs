@@ -99,15 +99,8 @@ impl Cache {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache {
-            start,
-            layers,
-            length,
-            capacity,
-            dtype: self.dtype,
-            marks: Vec::new(),
-            torn: false,
-        }))
+        let (dtype, marks) = (self.dtype, Vec::new());
+        Ok(Branch(Cache { start, layers, length, capacity, dtype, marks, torn: false }))
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
