@@ -73,7 +73,7 @@ fn the_question_texts_of_stale_say_nothing_of_length_and_nothing_of_the_whole_hi
     let case = cases(&STALE, Some(3)).remove(0);
     let prompts = builder(&STALE, CHATML).build_all(&case, &case.history).unwrap();
     for (prompt, probe) in prompts.iter().zip(&case.probes) {
-        let of_wording = |span: &&palimpsest_core::text::CharSpan| {
+        let of_wording = |span: &&palimpsest_core::span::Span| {
             span.label == "system" || span.label == "preamble" || span.label.starts_with("instructions[")
         };
         let words: String =

@@ -79,7 +79,7 @@ impl Layer {
     fn show(&self, layer: usize, chunk: usize, observer: &mut MassObserver, tokens: Range<usize>) {
         for start in tokens.clone().step_by(chunk) {
             let part = |x: &Tensor| x.narrow(0, start, chunk.min(tokens.end - start)).unwrap();
-            let site = DeltaSite { layer, offset: start, ..DeltaSite::default() };
+            let site = DeltaSite { layer, offset: start };
             if observer.wants(Point::LinearAttention(&site)).inputs {
                 let [q, k, g, beta] = &[&self.q, &self.k, &self.g, &self.beta].map(part);
                 observer.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap();
@@ -338,7 +338,7 @@ fn a_fork_that_needs_keys_that_were_not_kept_is_refused() {
     // An observer that starts in the middle of a prompt reports it.
     let mut late = after;
     let part = |x: &Tensor| x.narrow(0, 64, 64).unwrap();
-    let site = DeltaSite { layer: 3, offset: 64, ..DeltaSite::default() };
+    let site = DeltaSite { layer: 3, offset: 64 };
     let [q, k, g, beta] = &[&layer.q, &layer.k, &layer.g, &layer.beta].map(part);
     let error = late.observe(Event::LinearAttention { site: &site, q, k, g, beta }).unwrap_err();
     assert!(error.to_string().contains("layer 3"), "{error}");

@@ -72,9 +72,9 @@ fn an_integer_out_of_range_is_refused_not_wrapped() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "small.gguf", &gguf.bytes());
     let file = GgufFile::open(&[&path]).unwrap();
-    assert!(matches!(file.require::<u32>("big"), Err(GgufError::KeyType { .. })));
+    assert!(file.require::<u32>("big").unwrap_err().to_string().contains("is the integer 1099511627776"));
     assert_eq!(file.require::<u64>("big").unwrap(), 1 << 40);
-    assert!(matches!(file.require::<u32>("negative"), Err(GgufError::KeyType { .. })));
+    assert!(file.require::<u32>("negative").unwrap_err().to_string().contains("is the integer -1"));
     assert_eq!(file.require::<i32>("negative").unwrap(), -1);
 }
 
@@ -85,7 +85,7 @@ fn a_file_of_another_kind_or_version_is_refused_by_name() {
     assert!(refusal(|gguf| gguf.version = 4).contains("version 4"));
     assert!(refusal(|gguf| gguf.version = 3_u32.swap_bytes()).contains("big-endian"));
     let empty = Header::parse(&[], Path::new("test.gguf")).unwrap_err();
-    assert!(matches!(empty, GgufError::NotGguf { .. }));
+    assert!(empty.to_string().contains("not a GGUF file"));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_stack_of_any_type_is_read_whole_or_entry_by_entry_with_the_same_values() {
 fn a_vector_has_no_entries() {
     let dir = tempfile::tempdir().unwrap();
     let file = GgufFile::open(&[&write(dir.path(), "small.gguf", &Gguf::small().bytes())]).unwrap();
-    assert!(matches!(file.part_bytes("packed", 0), Err(GgufError::MissingEntry { .. })));
+    assert!(file.part_bytes("packed", 0).unwrap_err().to_string().contains("no entry 0"));
 }
 
 /// Two parts of a split file.

@@ -127,8 +127,9 @@ fn effects_behind(engine: &Engine, layers: std::ops::Range<usize>, thought: usiz
     let answer = Metric::read(&mut session, &history, said, &mut |_| true).unwrap();
     let read = PROMPT.len() - QUESTION + ANSWER.len() - 1;
     assert_eq!(session.take_usage(), (QUESTION + read, 0));
+    let kinds = engine.decoder().spec().layer_kinds();
     let holes = |keys: &std::ops::Range<usize>| {
-        LayerHoles::at(&layers, 2, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
+        LayerHoles::at_softmax(&layers, &kinds, vec![Hole { rows: QUESTION..usize::MAX, keys: keys.clone() }])
     };
     let holes: Vec<LayerHoles> = SESSIONS.iter().map(holes).collect();
     let mut effects = Vec::new();

@@ -228,7 +228,7 @@ fn a_knockout_of_the_last_rows_holds_for_all_generated_tokens_unless_it_is_of_th
 fn hidden(engine: &Engine, from: usize, keys: std::ops::Range<usize>) -> LayerHoles {
     let kinds = engine.decoder().spec().layer_kinds();
     let at = engine.decoder().spec().layers.iter().rposition(|layer| layer.attention().is_some()).unwrap();
-    LayerHoles::at(&(at..at + 1), kinds.len(), vec![Hole { rows: from..usize::MAX, keys }])
+    LayerHoles::at_softmax(&(at..at + 1), &kinds, vec![Hole { rows: from..usize::MAX, keys }])
 }
 
 fn tokens(from: usize, l: usize) -> Vec<u32> {

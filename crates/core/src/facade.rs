@@ -10,7 +10,7 @@ use crate::engine::{
 use crate::model::{ModelFiles, PathError};
 use crate::span::Span;
 use crate::text::{
-    CharSpan, ChatTurn, ContentPlace, Message, Placed, Prompt, SpecialTokens, TextError, TokenizedPrompt,
+    ChatTurn, ContentPlace, Message, Placed, Prompt, SpecialTokens, TextError, TokenizedPrompt,
 };
 
 /// Default context of [`Model::open`] in tokens, capped by the model's.
@@ -32,31 +32,20 @@ pub struct Answer {
 
 /// A model cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // said by the names
 pub enum Error {
-    /// No model at the path.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// Loading failed.
     #[error(transparent)]
     Model(#[from] LocalError),
-    /// Tokenisation or template rendering failed.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// A span's text does not occur exactly once.
     #[error("span `{label}`: its text occurs {count} times in the prompt; give a text that occurs once")]
-    Place {
-        /// Label of the span.
-        label: String,
-        /// Number of occurrences.
-        count: usize,
-    },
-    /// Rows or keys are not spans of the prompt.
+    Place { label: String, count: usize },
     #[error(transparent)]
     Span(#[from] SpanError),
-    /// A knockout cannot be parsed, or names an unknown span or layer.
     #[error(transparent)]
     Knockout(#[from] KnockoutError),
-    /// The request failed.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -90,21 +79,17 @@ impl Model {
     pub fn chat(&self, messages: &[Message], spans: &[(&str, &str)]) -> Result<TokenizedPrompt, Error> {
         let turns: Vec<ChatTurn> = messages.iter().map(ChatTurn::from).collect();
         let Placed { text, contents, .. } = self.0.template().place(&turns, &[], &[])?;
-        let content = |(nth, place): (usize, ContentPlace)| CharSpan {
-            label: format!("messages[{nth}]"),
-            role: None,
-            start: place.bytes.start,
-            end: place.bytes.end,
-        };
-        let mut overlays: Vec<CharSpan> = contents.into_iter().enumerate().map(content).collect();
-        overlays.retain(|span| span.start < span.end);
+        let content =
+            |(nth, place): (usize, ContentPlace)| Span::new(format!("messages[{nth}]"), place.bytes);
+        let mut overlays: Vec<Span> = contents.into_iter().enumerate().map(content).collect();
+        overlays.retain(|span| !span.is_empty());
         for &(label, part) in spans {
             overlays.push(placed(&text, label, part)?);
         }
         self.encode(&text, overlays)
     }
 
-    fn encode(&self, text: &str, overlays: Vec<CharSpan>) -> Result<TokenizedPrompt, Error> {
+    fn encode(&self, text: &str, overlays: Vec<Span>) -> Result<TokenizedPrompt, Error> {
         let (spans, messages) = Default::default();
         let special_tokens = SpecialTokens::Control;
         let prompt = Prompt { text: text.to_owned(), spans, overlays, special_tokens, messages };
@@ -167,12 +152,10 @@ impl Model {
 }
 
 /// The only occurrence of `part` in a text.
-fn placed(text: &str, label: &str, part: &str) -> Result<CharSpan, Error> {
+fn placed(text: &str, label: &str, part: &str) -> Result<Span, Error> {
     let mut places = text.match_indices(part).map(|(start, _)| start);
     match (places.next().filter(|_| !part.is_empty()), places.next()) {
-        (Some(start), None) => {
-            Ok(CharSpan { label: label.to_owned(), role: None, start, end: start + part.len() })
-        }
+        (Some(start), None) => Ok(Span::new(label, start..start + part.len())),
         _ => Err(Error::Place { label: label.to_owned(), count: text.matches(part).count() }),
     }
 }

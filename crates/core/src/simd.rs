@@ -73,35 +73,42 @@ mod tests {
         }};
     }
 
-    #[test]
-    fn exp_is_within_2_ulp_of_f64_exp_over_its_whole_range() {
-        let inputs: Vec<f32> = (0..870_016).map(|i| -(i as f32) * 1e-4).collect();
-        let mut found = inputs.clone();
-        over!(&mut found, exp_nonpositive);
-        for (x, y) in inputs.iter().zip(&found).take(870_000) {
-            let exact = f64::from(*x).exp();
-            let relative = (f64::from(*y) - exact).abs() / exact;
-            assert!(relative < 2.0 * f64::from(f32::EPSILON), "exp({x}) is off by {relative:e}");
-        }
-        let mut edges = [0.0, f32::NEG_INFINITY, -1e9, f32::NAN].repeat(4);
-        over!(&mut edges, exp_nonpositive);
-        assert_eq!(edges[..3], [1.0, 0.0, 0.0]);
-        assert!(edges[3].is_nan());
+    /// Compares a function with its definition in f64, in units of f32 rounding, and at its limits.
+    macro_rules! check {
+        ($f:ident, $exact:expr, $ulps:expr, $inputs:expr, $limits:expr) => {{
+            let inputs: Vec<f32> = $inputs.collect();
+            let mut found = inputs.clone();
+            over!(&mut found, $f);
+            for (x, y) in inputs.iter().zip(&found) {
+                let exact: f64 = $exact(f64::from(*x));
+                let relative = (f64::from(*y) - exact).abs() / exact;
+                let name = stringify!($f);
+                assert!(relative < $ulps * f64::from(f32::EPSILON), "{name}({x}) is off by {relative:e}");
+            }
+            let mut limits = $limits.repeat(4);
+            over!(&mut limits, $f);
+            assert_eq!(limits[..3], [1.0, 0.0, 0.0]);
+            assert!(limits[3].is_nan());
+        }};
     }
 
     #[test]
-    fn sigmoid_is_within_4_ulp_of_f64_and_of_its_limits() {
-        let inputs: Vec<f32> = (-400_000..400_000).map(|i| i as f32 * 2e-4).collect();
-        let mut found = inputs.clone();
-        over!(&mut found, sigmoid);
-        for (x, y) in inputs.iter().zip(&found) {
-            let exact = 1.0 / (1.0 + (-f64::from(*x)).exp());
-            let relative = (f64::from(*y) - exact).abs() / exact;
-            assert!(relative < 4.0 * f64::from(f32::EPSILON), "sigmoid({x}) is off by {relative:e}");
-        }
-        let mut edges = [f32::INFINITY, f32::NEG_INFINITY, -1e9, f32::NAN].repeat(4);
-        over!(&mut edges, sigmoid);
-        assert_eq!(edges[..3], [1.0, 0.0, 0.0]);
-        assert!(edges[3].is_nan());
+    fn exp_is_within_2_ulp_and_sigmoid_within_4_of_f64_and_of_their_limits() {
+        const HIGH: f32 = f32::INFINITY;
+        check!(
+            exp_nonpositive,
+            f64::exp,
+            2.0,
+            (0..869_888).map(|i| -(i as f32) * 1e-4),
+            [0.0, -HIGH, -1e9, f32::NAN]
+        );
+        let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+        check!(
+            sigmoid,
+            logistic,
+            4.0,
+            (-400_000..400_000).map(|i| i as f32 * 2e-4),
+            [HIGH, -HIGH, -1e9, f32::NAN]
+        );
     }
 }

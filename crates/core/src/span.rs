@@ -13,7 +13,7 @@ pub const PREFIX: &str = "prefix";
 /// Labels of numbered spans that are not segments.
 pub const NO_SEGMENTS: [&str; 2] = ["instructions", "template"];
 
-/// A labelled half-open range of tokens.
+/// A labelled half-open range of tokens, or of bytes of a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// `bos`, `system`, `preamble`, `session[3]`, `query`, `template[0]`, `prefix`, ...; segments are numbered by original index.
@@ -85,4 +85,10 @@ pub(crate) fn borders(spans: &[Span]) -> Vec<usize> {
     borders.sort_unstable();
     borders.dedup();
     borders
+}
+
+/// Segments between ascending `borders`, its own among them, that make up a span.
+pub(crate) fn segments_of(span: &Span, borders: &[usize]) -> Range<usize> {
+    let place = |border: usize| borders.partition_point(|other| *other < border);
+    place(span.start)..place(span.end)
 }

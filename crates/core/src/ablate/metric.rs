@@ -11,7 +11,7 @@ use super::distribution::Distribution;
 use super::prompt::History;
 use crate::attention::LayerHoles;
 use crate::engine::{
-    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest,
+    Backend, Branch, EngineError, Event, Request, RequestError, Reuse, Session, Task, is_likeliest, log_p,
     log_sum_exp,
 };
 
@@ -47,10 +47,9 @@ impl ValuePair {
 
 /// Tokens to measure after a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Target<'a> {
-    /// A generated answer.
     Answer(Said<'a>),
-    /// A contrast of two values.
     Values(&'a ValuePair),
 }
 
@@ -84,10 +83,6 @@ impl Position {
     }
 }
 
-fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
-    logits.get(token as usize).map_or(f64::NEG_INFINITY, |&x| f64::from(x) - log_sum)
-}
-
 /// Effect of an ablation on an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
@@ -117,10 +112,9 @@ pub struct ThoughtEffect {
 
 /// Natural-log probabilities of two values.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub struct PairLogP {
-    /// First value.
     pub current: f64,
-    /// Second value.
     pub against: f64,
 }
 
@@ -133,10 +127,9 @@ impl PairLogP {
 
 /// Result of one ablation.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub enum EffectRow {
-    /// Effect on an answer.
     Answer(Effect),
-    /// Log-probabilities of both values under the ablation.
     Contrast(PairLogP),
 }
 

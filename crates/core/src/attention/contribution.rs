@@ -19,7 +19,7 @@ use ndarray::{Array2, Array4};
 
 use super::backends::{Carried, RowSums, key_lengths, length_sums, value_sums};
 use super::{Event, Observer, Point, Site, Term, Wanted, same_heads};
-use crate::span::{Span, borders};
+use crate::span::{Span, borders, segments_of};
 use crate::timing;
 use crate::transfer;
 
@@ -86,11 +86,6 @@ impl LengthObserver {
             output_norm: of(|lengths| &lengths.outputs)?,
         })
     }
-
-    fn segments_of(&self, span: &Span) -> Range<usize> {
-        let place = |border: usize| self.bounds.partition_point(|other| *other < border);
-        place(span.start)..place(span.end)
-    }
 }
 
 impl Observer for LengthObserver {
@@ -133,7 +128,8 @@ impl LengthObserver {
         let size = heads * spans * keys;
         let mut values = vec![0.0; size];
         let mut outputs = vec![0.0; size];
-        let segments: Vec<Range<usize>> = self.keys.iter().map(|span| self.segments_of(span)).collect();
+        let segments: Vec<Range<usize>> =
+            self.keys.iter().map(|span| segments_of(span, &self.bounds)).collect();
         let carried = Carried { lengths, gram, gate: gate.as_ref() };
         for (nth, row) in self.rows.iter().enumerate() {
             let part = parts(row);
@@ -229,27 +225,9 @@ pub struct Attributions {
 }
 
 /// A target that cannot be attributed.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TargetError {
-    /// The position is outside the prompt.
-    #[error("a target is at position {position}, and there are {tokens} tokens; positions count from 0")]
-    Position {
-        /// The position.
-        position: usize,
-        /// Tokens of the prompt.
-        tokens: usize,
-    },
-    /// Two spans share keys, which would count twice.
-    #[error(
-        "targets need spans without common tokens, and `{first}` and `{second}` share some; leave one out"
-    )]
-    Overlap {
-        /// One span.
-        first: String,
-        /// The other span.
-        second: String,
-    },
-}
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TargetError(String);
 
 impl Attribution {
     /// Attributes `targets` in a prompt of `tokens` tokens to `spans`.
@@ -259,14 +237,19 @@ impl Attribution {
         tokens: usize,
     ) -> std::result::Result<Self, TargetError> {
         if let Some(target) = targets.iter().find(|target| target.position >= tokens) {
-            return Err(TargetError::Position { position: target.position, tokens });
+            return Err(TargetError(format!(
+                "a target is at position {}, and there are {tokens} tokens; positions count from 0",
+                target.position
+            )));
         }
         if !targets.is_empty() {
             let mut order: Vec<&Span> = spans.iter().filter(|span| !span.is_empty()).collect();
             order.sort_by_key(|span| span.start);
             if let Some(pair) = order.windows(2).find(|pair| pair[1].start < pair[0].end) {
-                let (first, second) = (pair[0].label.clone(), pair[1].label.clone());
-                return Err(TargetError::Overlap { first, second });
+                return Err(TargetError(format!(
+                    "targets need spans without common tokens, and `{}` and `{}` share some; leave one out",
+                    pair[0].label, pair[1].label
+                )));
             }
         }
         let mut positions: Vec<usize> = targets.iter().map(|target| target.position).collect();

@@ -38,14 +38,9 @@ pub(super) fn segment_sums(
     history: &History,
     bounds: &[usize],
 ) -> Result<Tensor> {
-    let mut all: Option<Tensor> = None;
-    for part in parts(q, first_row, history, bounds, false)? {
-        all = Some(match all {
-            Some(all) => (all + part)?,
-            None => part,
-        });
-    }
-    all.ok_or_else(|| candle_core::Error::Msg("implicit attention of no rows".to_owned()))
+    let mut parts = parts(q, first_row, history, bounds, false)?.into_iter();
+    let first = parts.next().ok_or_else(|| candle_core::Error::msg("implicit attention of no rows"))?;
+    parts.try_fold(first, |sum, part| sum + part)
 }
 
 /// [`segment_sums`] per row: (2, value_heads, segments, r).

@@ -23,21 +23,10 @@ pub enum AttentionKernel {
 
 use AttentionKernel::{Auto, Flash, Fused, Products};
 
-/// An invalid kernel choice.
+/// A kernel that is unknown or not compiled in.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum KernelError {
-    /// Unknown kernel name.
-    #[error("`{0}` is no attention kernel; give auto, products, fused or flash")]
-    Unknown(String),
-    /// Kernel not compiled in.
-    #[error("this build has no attention kernel `{kernel}`: build with `--features {feature}`, or give auto")]
-    NotBuilt {
-        /// The choice.
-        kernel: AttentionKernel,
-        /// The required feature.
-        feature: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct KernelError(String);
 
 const ALL: [AttentionKernel; 4] = [Auto, Products, Fused, Flash];
 
@@ -57,14 +46,19 @@ impl FromStr for AttentionKernel {
 
     fn from_str(name: &str) -> Result<Self, KernelError> {
         let found = ALL.into_iter().find(|kernel| kernel.to_string() == name);
-        let kernel = found.ok_or_else(|| KernelError::Unknown(name.to_owned()))?;
-        match kernel {
-            Fused if !cfg!(feature = "cuda") => Err(KernelError::NotBuilt { kernel, feature: "cuda" }),
-            Flash if !cfg!(feature = "flash-attn") => {
-                Err(KernelError::NotBuilt { kernel, feature: "flash-attn" })
-            }
-            _ => Ok(kernel),
-        }
+        let kernel = found.ok_or_else(|| {
+            KernelError(format!("`{name}` is no attention kernel; give auto, products, fused or flash"))
+        })?;
+        let (built, feature) = match kernel {
+            Auto | Products => (true, ""),
+            Fused => (cfg!(feature = "cuda"), "cuda"),
+            Flash => (cfg!(feature = "flash-attn"), "flash-attn"),
+        };
+        built.then_some(kernel).ok_or_else(|| {
+            KernelError(format!(
+                "this build has no attention kernel `{kernel}`: build with `--features {feature}`, or give auto"
+            ))
+        })
     }
 }
 

@@ -21,12 +21,12 @@ use super::backends::{RowSums, segment_sums};
 use super::delta::{self, History};
 use super::masses::{DeltaMasses, EachMasses, Masses, SpanError};
 use super::{DeltaSite, Event, Observer, Point, Site, Uniform, Wanted, same_heads};
-use crate::span::{Span, borders};
+use crate::span::{Span, borders, segments_of};
 use crate::timing;
 use crate::transfer;
 
 /// Sums attention over spans during prefill and decode.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MassObserver {
     rows: Vec<Span>,
     keys: Vec<Span>,
@@ -42,7 +42,7 @@ pub struct MassObserver {
     thought: usize,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct LayerSums {
     heads: usize,
     /// By row span: weights on the sinks and on each segment, (heads, 1 + segments).
@@ -52,7 +52,7 @@ struct LayerSums {
     answered: Answered,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct DeltaLayer {
     heads: usize,
     history: History,
@@ -83,17 +83,7 @@ impl MassObserver {
 
     /// An observer that requests nothing.
     pub fn nothing(tokens: usize) -> Self {
-        MassObserver {
-            rows: Vec::new(),
-            keys: Vec::new(),
-            bounds: Vec::new(),
-            layers: BTreeMap::new(),
-            deltas: BTreeMap::new(),
-            keep: 0,
-            tokens,
-            answer: AnswerRows::default(),
-            thought: 0,
-        }
+        MassObserver { tokens, ..MassObserver::default() }
     }
 
     /// Also measures generated tokens: pass the observer to decode steps too, and call [`MassObserver::finish_after`] with their number.
@@ -138,8 +128,7 @@ impl MassObserver {
         let (mut layers, mut deltas) = (BTreeMap::new(), BTreeMap::new());
         for (&layer, sums) in &self.layers {
             let rows = rows_before(&sums.rows, 1 + fork.segments())?;
-            let answered = Answered::default();
-            layers.insert(layer, LayerSums { rows, answered, ..*sums });
+            layers.insert(layer, LayerSums { rows, answered: Answered::default(), ..*sums });
         }
         let needed = fork.delta_end();
         for (&layer, seen) in &self.deltas {
@@ -148,8 +137,7 @@ impl MassObserver {
                 return None;
             }
             let rows = rows_before(&seen.rows, fork.segments())?;
-            let (waiting, answered) = (BTreeMap::new(), Vec::new());
-            deltas.insert(layer, DeltaLayer { heads: seen.heads, history, waiting, rows, answered });
+            deltas.insert(layer, DeltaLayer { heads: seen.heads, history, rows, ..DeltaLayer::default() });
         }
         (fork.layers, fork.deltas) = (layers, deltas);
         Some(fork)
@@ -198,8 +186,7 @@ impl MassObserver {
         let generated = generated.saturating_sub(self.thought);
         let heads = same_heads(self.layers.iter().map(|(layer, sums)| (*layer, sums.heads)), "heads")?;
         let named = self.named(generated, step);
-        let ResultRows { rows, answer, each, step } = &named;
-        let (answer, each, step) = (*answer, *each, *step);
+        let ResultRows { ref rows, answer, each, step } = named;
         let by_layer = self.layers.values().map(|sums| {
             let mut by_row = self.placed(&sums.rows, answer);
             if self.answer.any() {
@@ -281,9 +268,8 @@ impl MassObserver {
     fn finish_delta(
         &self,
         generated: usize,
-        ResultRows { rows, answer, each, step }: &ResultRows,
+        &ResultRows { ref rows, answer, each, step }: &ResultRows,
     ) -> Result<(Option<DeltaMasses>, Option<DeltaMasses>)> {
-        let (answer, each, step) = (*answer, *each, *step);
         if self.deltas.is_empty() {
             return Ok((None, None));
         }
@@ -369,8 +355,7 @@ impl MassObserver {
     }
 
     fn segments_of_keys(&self) -> Vec<std::ops::Range<usize>> {
-        let at = |border: usize| self.bounds.partition_point(|&b| b < border).min(self.segments());
-        self.keys.iter().map(|key| at(key.start)..at(key.end)).collect()
+        self.keys.iter().map(|key| segments_of(key, &self.bounds)).collect()
     }
 
     #[cfg(test)]
@@ -390,21 +375,14 @@ impl MassObserver {
     fn layer(&mut self, site: &Site, heads: usize) -> &mut LayerSums {
         self.layers.entry(site.layer).or_insert_with(|| LayerSums {
             heads,
-            rows: BTreeMap::new(),
             has_sinks: site.sinks.is_some(),
             window: site.window,
-            answered: Answered::default(),
+            ..LayerSums::default()
         })
     }
 
     fn delta_layer(&mut self, layer: usize, heads: usize) -> &mut DeltaLayer {
-        self.deltas.entry(layer).or_insert_with(|| DeltaLayer {
-            heads,
-            history: History::default(),
-            waiting: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            answered: Vec::new(),
-        })
+        self.deltas.entry(layer).or_insert_with(|| DeltaLayer { heads, ..DeltaLayer::default() })
     }
 
     /// Measures a row span of a linear-attention layer once all its queries have arrived: a single backward pass, independent of chunking.

@@ -7,45 +7,20 @@ use crate::span::Span;
 
 /// Invalid spans.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)] // printed by the messages
 pub enum SpanError {
-    /// A span is out of range or ends before it begins.
     #[error("span `{label}` [{start}, {end}) is not within the {tokens} tokens")]
-    OutOfRange {
-        /// The span.
-        label: String,
-        /// Its first token.
-        start: usize,
-        /// One past its last token.
-        end: usize,
-        /// Tokens of the prompt.
-        tokens: usize,
-    },
-    /// A span uses a reserved name.
+    OutOfRange { label: String, start: usize, end: usize, tokens: usize },
     #[error(
         "span `{label}`: `last`, `answer` and `each` name rows (the prompt's last position and the generated tokens); call it something else"
     )]
-    Reserved {
-        /// The span.
-        label: String,
-    },
-    /// A row names no span.
+    Reserved { label: String },
     #[error("row `{label}` is none of the spans; add it to `spans`")]
-    UnknownRow {
-        /// The row.
-        label: String,
-    },
-    /// A row of generated tokens is requested twice.
+    UnknownRow { label: String },
     #[error("row `{label}` comes twice; name it once")]
-    RowTwice {
-        /// The row.
-        label: String,
-    },
-    /// A row span is empty, so its mean is undefined.
+    RowTwice { label: String },
     #[error("row span `{label}` is empty; a mass is a mean over its tokens, so give it at least one")]
-    EmptyRows {
-        /// The span.
-        label: String,
-    },
+    EmptyRows { label: String },
 }
 
 /// The masses measured by a [`MassObserver`](super::MassObserver).

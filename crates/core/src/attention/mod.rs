@@ -26,6 +26,7 @@ mod top_keys;
 
 pub use answer::{AnswerRows, Step};
 use backends::RowSums;
+pub(crate) use backends::settle;
 use call::Call;
 pub use contribution::{Attribution, Attributions, LengthObserver, Norms, Target, TargetError};
 pub use kernel::{AttentionKernel, AttentionShape, KernelError, Settled};
@@ -37,13 +38,6 @@ pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
 pub use store::{AttentionStore, StoreError, Values, write_tensors};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
-
-/// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first
-/// run a small self-test of that shape, once per process; if it fails, matrix products are used. Called at model load, so that later
-/// calls do not wait. Returns an error if the device is lost.
-pub fn settle(kernel: AttentionKernel, device: &Device, shape: &AttentionShape) -> Result<Option<Settled>> {
-    backends::settle(kernel, device, shape)
-}
 
 /// Causal attention of one chunk's queries over all keys so far.
 ///

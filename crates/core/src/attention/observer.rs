@@ -9,7 +9,7 @@
 
 use candle_core::{Result, Tensor};
 
-use super::{Holes, Site};
+use super::Site;
 
 /// Reads attention during a forward pass.
 pub trait Observer: Send {
@@ -22,18 +22,14 @@ pub trait Observer: Send {
 
 /// A point of a forward pass at which observers are asked.
 #[derive(Debug, Clone, Copy)]
+#[allow(missing_docs)] // said by the names
 pub enum Point<'a> {
     /// Softmax attention of a chunk: may emit [`Event::Attention`] and [`Event::Weights`].
     Attention(&'a Site),
     /// Linear attention of a chunk: may emit [`Event::LinearAttention`].
     LinearAttention(&'a DeltaSite),
     /// Residual stream of `l` positions from `offset` on: may emit an [`Event::Term`] per term.
-    Residual {
-        /// The first position.
-        offset: usize,
-        /// Number of positions.
-        l: usize,
-    },
+    Residual { offset: usize, l: usize },
 }
 
 /// An observer's requests at a point.
@@ -109,14 +105,12 @@ pub enum Event<'a> {
 }
 
 /// Position of a linear-attention layer's chunk.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeltaSite {
     /// Decoder layer, from 0.
     pub layer: usize,
     /// Position of the chunk's first token.
     pub offset: usize,
-    /// Requested knock-outs; non-empty holes are an error, since the layer has no keys to hide.
-    pub holes: Holes,
 }
 
 /// A term of the residual stream, f32, one row per target.

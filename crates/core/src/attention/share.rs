@@ -51,38 +51,3 @@ pub fn uniform_share(rows: Range<usize>, keys: Range<usize>, window: Option<usiz
     };
     rows.map(part).sum::<f64>() / count
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uniform_attention_pays_a_preceding_span_its_visible_share() {
-        // rows 4 and 5 see 5 and 6 tokens; the key span has 2
-        let share = uniform_share(4..6, 1..3, None);
-        assert!((share - (2.0 / 5.0 + 2.0 / 6.0) / 2.0).abs() < 1e-15);
-        assert_eq!(uniform_share(0..2, 2..4, None), 0.0);
-    }
-
-    #[test]
-    fn a_window_hides_what_lies_before_it_and_makes_the_rest_worth_more() {
-        // row 4 sees 2, 3, 4, one of them in the span; row 5 sees 3, 4, 5, none of them
-        let share = uniform_share(4..6, 1..3, Some(3));
-        assert!((share - (1.0 / 3.0 + 0.0) / 2.0).abs() < 1e-15);
-        assert_eq!(uniform_share(4..6, 1..3, Some(60)), uniform_share(4..6, 1..3, None));
-        for window in [None, Some(1), Some(2), Some(7)] {
-            let all = [0..2, 2..3, 3..9].map(|keys| uniform_share(3..9, keys, window));
-            assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-15, "{window:?}: {all:?}");
-        }
-    }
-
-    #[test]
-    fn layers_with_one_window_have_one_share() {
-        let (row, keys) = (Span::new("query", 4..6), [Span::new("a", 0..3), Span::new("b", 3..6)]);
-        let windows = vec![Some(3), None, Some(3)];
-        let Uniform { share, .. } = Uniform::new(windows, &[row], &keys);
-        assert_eq!(share.dim(), (3, 1, 2));
-        assert_eq!(share[[0, 0, 0]], share[[2, 0, 0]]);
-        assert!(share[[0, 0, 0]] < share[[1, 0, 0]]);
-    }
-}

@@ -13,7 +13,7 @@ use crate::transfer;
 pub const SPLIT_K: usize = 256;
 
 /// Settings of one attention call.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Site {
     /// Decoder layer, from 0.
     pub layer: usize,
@@ -105,20 +105,6 @@ impl Holes {
             ),
         }
     }
-
-    /// Returns an error for non-empty holes, in layers that cannot hide keys.
-    pub(crate) fn refuse(&self, layer: usize, why: &str) -> Result<()> {
-        match &*self.0 {
-            [] => Ok(()),
-            [Hole { rows, keys }, ..] => candle_core::bail!(
-                "attention: keys {}..{} cannot be hidden from rows {}..{} at layer {layer}: {why}",
-                keys.start,
-                keys.end,
-                rows.start,
-                rows.end
-            ),
-        }
-    }
 }
 
 /// Hidden keys per row of a call; empty if nothing is hidden.
@@ -126,9 +112,12 @@ impl Holes {
 pub(super) struct Hidden(Vec<Vec<Range<usize>>>);
 
 impl Hidden {
-    pub fn of<'a>(rows: impl Iterator<Item = (&'a Holes, usize)>) -> Self {
-        let rows: Vec<_> = rows.map(|(holes, position)| holes.from_row(position)).collect();
+    fn new(rows: Vec<Vec<Range<usize>>>) -> Self {
         if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows) }
+    }
+
+    pub fn of<'a>(rows: impl Iterator<Item = (&'a Holes, usize)>) -> Self {
+        Hidden::new(rows.map(|(holes, position)| holes.from_row(position)).collect())
     }
 
     pub fn at(site: &Site, positions: &[usize]) -> Self {
@@ -152,18 +141,16 @@ impl Hidden {
     }
 
     pub fn of_rows(&self, rows: Range<usize>) -> Self {
-        let rows = self.0.get(rows).unwrap_or_default();
-        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows.to_vec()) }
+        Hidden::new(self.0.get(rows).unwrap_or_default().to_vec())
     }
 
     /// Relative to `first`; earlier keys are dropped.
     pub fn counted_from(&self, first: usize) -> Self {
-        let of_row = |ranges: &Vec<Range<usize>>| -> Vec<_> {
+        let of_row = |ranges: &Vec<Range<usize>>| {
             let later = ranges.iter().filter(|range| range.end > first);
             later.map(|range| range.start.saturating_sub(first)..range.end - first).collect()
         };
-        let rows: Vec<_> = self.0.iter().map(of_row).collect();
-        if rows.iter().all(Vec::is_empty) { Hidden::default() } else { Hidden(rows) }
+        Hidden::new(self.0.iter().map(of_row).collect())
     }
 }
 

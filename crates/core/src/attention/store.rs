@@ -5,8 +5,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use ndarray::{Array3, Array4};
+use ndarray::{Array, Array3, Array4, Dimension};
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::{DeltaMasses, Uniform};
 use crate::span::Span;
@@ -64,31 +67,19 @@ const FORMAT_1: &str = "palimpsest attention store 1";
 
 /// An attention store could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
 pub enum StoreError {
-    /// I/O error.
     #[error("attention store {path}: {source}{}", crate::files::io_remedy(source))]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The I/O error.
-        source: std::io::Error,
-    },
-    /// The file is not an attention store.
+    Io { path: PathBuf, source: std::io::Error },
     #[error("attention store {path}: {reason}; delete it and start the run again, which redoes this probe")]
-    Broken {
-        /// The file.
-        path: PathBuf,
-        /// The fault.
-        reason: String,
-    },
+    Broken { path: PathBuf, reason: String },
 }
 
 /// Elements of a tensor to write.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub enum Values {
-    /// 32-bit floats.
     F32(Vec<f32>),
-    /// 32-bit unsigned integers.
     U32(Vec<u32>),
 }
 
@@ -101,23 +92,17 @@ pub fn write_tensors(
     tensors: &[(&str, Values, Vec<usize>)],
     metadata: &[(&str, String)],
 ) -> Result<(), StoreError> {
-    let broken =
-        |e: safetensors::SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
-    let bytes: Vec<(Dtype, Vec<u8>)> = tensors
-        .iter()
-        .map(|(_, values, _)| match values {
-            Values::F32(v) => (Dtype::F32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Values::U32(v) => (Dtype::U32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
-        })
-        .collect();
-    let views = tensors
-        .iter()
-        .zip(&bytes)
-        .map(|((name, _, shape), (dtype, bytes))| Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(broken)?;
-    let metadata: HashMap<String, String> =
-        metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let broken = |e: SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
+    let bytes = |values: &Values| match values {
+        Values::F32(v) => (Dtype::F32, v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
+        Values::U32(v) => (Dtype::U32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
+    };
+    let bytes: Vec<_> = tensors.iter().map(|(_, values, _)| bytes(values)).collect();
+    let views = tensors.iter().zip(&bytes).map(|((name, _, shape), (dtype, bytes))| {
+        Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?))
+    });
+    let views = views.collect::<Result<Vec<_>, _>>().map_err(broken)?;
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
     let mut file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
     sort_metadata(&mut file);
     crate::files::write_atomically(path, &file)
@@ -144,57 +129,62 @@ fn sort_metadata(file: &mut [u8]) {
     }
 }
 
+fn floats<D: Dimension>(name: &'static str, values: &Array<f32, D>) -> NamedTensor {
+    (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
+}
+
+fn entry<'m>(metadata: &'m HashMap<String, String>, key: &str) -> Result<&'m String, String> {
+    metadata.get(key).ok_or_else(|| format!("its metadata has no `{key}`"))
+}
+
+fn parsed<T: DeserializeOwned>(metadata: &HashMap<String, String>, key: &str) -> Result<T, String> {
+    serde_json::from_str(entry(metadata, key)?)
+        .map_err(|e| format!("its metadata `{key}` does not parse: {e}"))
+}
+
+fn ids(name: &'static str, tokens: &[u32]) -> NamedTensor {
+    (name, Values::U32(tokens.to_vec()), vec![tokens.len()])
+}
+
 impl DeltaMasses {
     /// Named tensors for the file.
     pub fn tensors(&self) -> [NamedTensor; 2] {
-        [("delta_signed", &self.signed), ("delta_share", &self.share)]
-            .map(|(name, x)| (name, Values::F32(x.iter().copied().collect()), x.shape().to_vec()))
+        [floats("delta_signed", &self.signed), floats("delta_share", &self.share)]
     }
 
     /// Metadata entry for the file.
     pub fn metadata(&self) -> (&'static str, String) {
-        ("delta_layers", serde_json::json!(self.layers).to_string())
+        ("delta_layers", json!(self.layers).to_string())
     }
 }
 
 impl Uniform {
     /// Named tensor for the file.
     pub fn tensor(&self) -> NamedTensor {
-        ("share", Values::F32(self.share.iter().copied().collect()), self.share.shape().to_vec())
+        floats("share", &self.share)
     }
 
     /// Metadata entry: windows per layer, null for full causal attention.
     pub fn metadata(&self) -> (&'static str, String) {
-        ("windows", serde_json::json!(self.windows).to_string())
+        ("windows", json!(self.windows).to_string())
     }
 }
 
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let json = |value: serde_json::Value| value.to_string();
-        let mut tensors = vec![
-            ("mass", Values::F32(self.mass.iter().copied().collect()), self.mass.shape().to_vec()),
-            ("tokens", Values::U32(self.tokens.clone()), vec![self.tokens.len()]),
-        ];
-        if let Some(sink) = &self.sink {
-            tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
-        }
+        let mut tensors = vec![floats("mass", &self.mass), ids("tokens", &self.tokens)];
+        tensors.extend(self.sink.as_ref().map(|sink| floats("sink", sink)));
         if !self.generated.is_empty() {
-            let generated = Values::U32(self.generated.clone());
-            tensors.push(("generated", generated, vec![self.generated.len()]));
+            tensors.push(ids("generated", &self.generated));
         }
-        if let Some(uniform) = &self.uniform {
-            tensors.push(uniform.tensor());
-        }
-        if let Some(delta) = &self.delta {
-            tensors.extend(delta.tensors());
-        }
+        tensors.extend(self.uniform.as_ref().map(Uniform::tensor));
+        tensors.extend(self.delta.iter().flat_map(DeltaMasses::tensors));
         let mut metadata = vec![
             ("format", FORMAT.to_owned()),
-            ("layers", json(serde_json::json!(self.layers))),
-            ("rows", json(serde_json::json!(self.rows))),
-            ("spans", json(serde_json::json!(self.keys))),
+            ("layers", json!(self.layers).to_string()),
+            ("rows", json!(self.rows).to_string()),
+            ("spans", json!(self.keys).to_string()),
             ("case", self.case.clone()),
             ("probe", self.probe.clone()),
             ("model", self.model.clone()),
@@ -203,138 +193,115 @@ impl AttentionStore {
         if !self.condition.is_empty() {
             metadata.push(("condition", self.condition.clone()));
         }
-        if let Some(uniform) = &self.uniform {
-            metadata.push(uniform.metadata());
-        }
-        if let Some(delta) = &self.delta {
-            metadata.push(delta.metadata());
-        }
+        metadata.extend(self.uniform.as_ref().map(Uniform::metadata));
+        metadata.extend(self.delta.as_ref().map(DeltaMasses::metadata));
         write_tensors(path, &tensors, &metadata)
     }
 
     /// Reads a store and validates its shapes and labels.
     pub fn load(path: &Path) -> Result<Self, StoreError> {
-        let broken = |reason: String| StoreError::Broken { path: path.to_owned(), reason };
         let bytes = std::fs::read(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| broken(e.to_string()))?;
+        Self::parse(&bytes).map_err(|reason| StoreError::Broken { path: path.to_owned(), reason })
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let fault = |error: SafeTensorError| error.to_string();
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(fault)?;
         let metadata = header.metadata().clone().unwrap_or_default();
-        let text = |key: &str| {
-            metadata.get(key).cloned().ok_or_else(|| broken(format!("its metadata has no `{key}`")))
-        };
-        fn parse<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, String> {
-            serde_json::from_str(text).map_err(|e| format!("its metadata `{key}` does not parse: {e}"))
-        }
+        let text = |key: &str| entry(&metadata, key).cloned();
         let format = text("format")?;
         if ![FORMAT, FORMAT_1].contains(&format.as_str()) {
-            return Err(broken(format!(
+            return Err(format!(
                 "its format is `{format}`, and this version reads `{FORMAT}` and `{FORMAT_1}`"
-            )));
+            ));
         }
-        let layers: Vec<usize> = parse("layers", &text("layers")?).map_err(broken)?;
-        let rows: Vec<Span> = parse("rows", &text("rows")?).map_err(broken)?;
-        let keys: Vec<Span> = parse("spans", &text("spans")?).map_err(broken)?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| broken(e.to_string()))?;
-        let tensor = |name: &str, dtype: Dtype| -> Result<TensorView<'_>, StoreError> {
-            let view = file.tensor(name).map_err(|e| broken(format!("tensor `{name}`: {e}")))?;
-            if view.dtype() == dtype {
-                Ok(view)
-            } else {
-                Err(broken(format!("tensor `{name}` is {:?}, not {dtype:?}", view.dtype())))
+        let layers: Vec<usize> = parsed(&metadata, "layers")?;
+        let rows: Vec<Span> = parsed(&metadata, "rows")?;
+        let keys: Vec<Span> = parsed(&metadata, "spans")?;
+        let file = SafeTensors::deserialize(bytes).map_err(fault)?;
+        let has = |name: &str| file.names().contains(&name);
+        let tensor = |name: &str, dtype: Dtype| -> Result<TensorView<'_>, String> {
+            let view = file.tensor(name).map_err(|e| format!("tensor `{name}`: {e}"))?;
+            match view.dtype() == dtype {
+                true => Ok(view),
+                false => Err(format!("tensor `{name}` is {:?}, not {dtype:?}", view.dtype())),
             }
         };
-        let floats = |view: &TensorView<'_>| -> Vec<f32> {
+        let numbers = |view: &TensorView<'_>| -> Vec<f32> {
             view.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
         };
-        let masses = |name: &str, layers: &[usize]| -> Result<Array4<f32>, StoreError> {
+        let masses = |name: &str, layers: &[usize]| -> Result<Array4<f32>, String> {
             let view = tensor(name, Dtype::F32)?;
-            let &[l, h, r, k] = view.shape() else {
-                let shape = view.shape();
-                return Err(broken(format!(
-                    "`{name}` has shape {shape:?}, not [layers, heads, rows, spans]"
-                )));
+            let shape = view.shape();
+            let &[l, h, r, k] = shape else {
+                return Err(format!("`{name}` has shape {shape:?}, not [layers, heads, rows, spans]"));
             };
             if (l, r, k) != (layers.len(), rows.len(), keys.len()) {
-                return Err(broken(format!(
-                    "`{name}` has shape {:?} but its metadata names {} layers, {} rows and {} spans",
-                    view.shape(),
+                return Err(format!(
+                    "`{name}` has shape {shape:?} but its metadata names {} layers, {} rows and {} spans",
                     layers.len(),
                     rows.len(),
                     keys.len()
-                )));
+                ));
             }
-            Array4::from_shape_vec((l, h, r, k), floats(&view)).map_err(|e| broken(e.to_string()))
+            Array4::from_shape_vec((l, h, r, k), numbers(&view)).map_err(|e| e.to_string())
+        };
+        let array = |name: &str, shape: [usize; 3]| -> Result<Array3<f32>, String> {
+            let view = tensor(name, Dtype::F32)?;
+            if view.shape() != shape {
+                return Err(format!("`{name}` has shape {:?} where {shape:?} is implied", view.shape()));
+            }
+            Array3::from_shape_vec(shape, numbers(&view)).map_err(|e| e.to_string())
         };
         let mass = masses("mass", &layers)?;
         let (l, h, r, _) = mass.dim();
-        let sink = match file.names().contains(&"sink") {
+        let sink = if has("sink") { Some(array("sink", [l, h, r])?) } else { None };
+        let uniform = match metadata.contains_key("windows") {
+            false if has("share") => {
+                return Err("it has `share` but its metadata has no `windows`".to_owned());
+            }
             false => None,
             true => {
-                let view = tensor("sink", Dtype::F32)?;
-                if view.shape() != [l, h, r] {
-                    return Err(broken(format!(
-                        "`sink` has shape {:?} where that of `mass` implies [{l}, {h}, {r}]",
-                        view.shape()
-                    )));
-                }
-                Some(Array3::from_shape_vec((l, h, r), floats(&view)).map_err(|e| broken(e.to_string()))?)
-            }
-        };
-        let uniform = match (metadata.get("windows"), file.names().contains(&"share")) {
-            (None, false) => None,
-            (None, true) => {
-                return Err(broken("it has `share` but its metadata has no `windows`".to_owned()));
-            }
-            (Some(windows), _) => {
-                let windows: Vec<Option<usize>> = parse("windows", windows).map_err(broken)?;
+                let windows: Vec<Option<usize>> = parsed(&metadata, "windows")?;
                 if windows.len() != layers.len() || windows.contains(&Some(0)) {
-                    return Err(broken(format!(
+                    return Err(format!(
                         "its metadata `windows` are {windows:?} for {} layers; each is null or at least 1",
                         layers.len()
-                    )));
+                    ));
                 }
-                let view = tensor("share", Dtype::F32)?;
-                let shape = (layers.len(), rows.len(), keys.len());
-                if view.shape() != [shape.0, shape.1, shape.2] {
-                    return Err(broken(format!(
-                        "`share` has shape {:?} where its metadata implies {shape:?}",
-                        view.shape()
-                    )));
-                }
-                let share =
-                    Array3::from_shape_vec(shape, floats(&view)).map_err(|e| broken(e.to_string()))?;
-                Some(Uniform { windows, share })
+                Some(Uniform { windows, share: array("share", [l, rows.len(), keys.len()])? })
             }
         };
-        let delta = match metadata.contains_key("delta_layers") {
-            false => match file.names().iter().find(|name| name.starts_with("delta_")) {
-                None => None,
-                Some(name) => {
-                    return Err(broken(format!("it has `{name}` but its metadata has no `delta_layers`")));
-                }
-            },
-            true => {
-                let layers: Vec<usize> = parse("delta_layers", &text("delta_layers")?).map_err(broken)?;
-                let signed = masses("delta_signed", &layers)?;
-                let share = masses("delta_share", &layers)?;
+        let delta = match (
+            metadata.contains_key("delta_layers"),
+            ["delta_signed", "delta_share"].into_iter().find(|name| has(name)),
+        ) {
+            (false, None) => None,
+            (false, Some(name)) => {
+                return Err(format!("it has `{name}` but its metadata has no `delta_layers`"));
+            }
+            (true, _) => {
+                let layers: Vec<usize> = parsed(&metadata, "delta_layers")?;
+                let (signed, share) = (masses("delta_signed", &layers)?, masses("delta_share", &layers)?);
                 if signed.dim() != share.dim() {
-                    return Err(broken(format!(
+                    return Err(format!(
                         "`delta_signed` has shape {:?} and `delta_share` {:?}: they must be the same",
                         signed.shape(),
                         share.shape()
-                    )));
+                    ));
                 }
                 Some(DeltaMasses { layers, signed, share })
             }
         };
-        let ids = |name: &str| -> Result<Vec<u32>, StoreError> {
+        let ids = |name: &str| -> Result<Vec<u32>, String> {
             let view = tensor(name, Dtype::U32)?;
-            if view.shape().len() != 1 {
-                return Err(broken(format!("`{name}` has shape {:?}, not [tokens]", view.shape())));
+            match view.shape() {
+                [_] => Ok(view.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()),
+                shape => Err(format!("`{name}` has shape {shape:?}, not [tokens]")),
             }
-            Ok(view.data().as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
         };
         let tokens = ids("tokens")?;
-        let generated = if file.names().contains(&"generated") { ids("generated")? } else { Vec::new() };
+        let generated = if has("generated") { ids("generated")? } else { Vec::new() };
         let n = tokens.len();
         let outside = |span: &&Span, n: usize| span.start > span.end || span.end > n;
         // Rows may cover generated tokens, key spans may not.
@@ -342,7 +309,7 @@ impl AttentionStore {
         if let Some(Span { label, start, end, .. }) =
             bad_row.or_else(|| keys.iter().find(|span| outside(span, n)))
         {
-            return Err(broken(format!("span `{label}` [{start}, {end}) is not within its {n} tokens")));
+            return Err(format!("span `{label}` [{start}, {end}) is not within its {n} tokens"));
         }
         Ok(AttentionStore {
             mass,

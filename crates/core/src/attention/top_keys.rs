@@ -117,13 +117,8 @@ impl TopKeys {
                 }
             }
         }
-        Ok(LargestKeys {
-            layers: self.layers.keys().copied().collect(),
-            rows: positions,
-            shape,
-            keys,
-            weights,
-        })
+        let layers = self.layers.keys().copied().collect();
+        Ok(LargestKeys { layers, rows: positions, shape, keys, weights })
     }
 
     fn layer(&mut self, number: usize, heads: usize) -> &mut OfLayer {

@@ -6,67 +6,17 @@ use candle_core::{DType, Device, DeviceLocation};
 
 use super::cuda;
 
-/// A device or dtype is unusable.
+/// An unusable device or dtype.
 #[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
-    /// Unknown device name.
-    #[error(
-        "`{name}` is no device; use `cpu`, `cuda`, `cuda:N`, `metal`, or a list such as `cuda:0,cuda:1` to split the layers"
-    )]
-    UnknownDevice {
-        /// Input text.
-        name: String,
-    },
-    /// A device is listed twice.
-    #[error(
-        "`{list}` names {device} twice, which would share its memory with itself; name every device once (only `cpu` may be repeated, to try a split out)"
-    )]
-    Twice {
-        /// Input text.
-        list: String,
-        /// The repeated device.
-        device: DeviceName,
-    },
-    /// A list mixes device kinds.
-    #[error(
-        "`{list}` mixes {first} with {other}; a model runs in one dtype with one family of kernels, so give devices of one kind"
-    )]
-    Mixed {
-        /// Input text.
-        list: String,
-        /// The first device.
-        first: DeviceName,
-        /// First device of another kind.
-        other: DeviceName,
-    },
-    /// The device cannot be opened.
-    #[error(
-        "device `{name}` cannot be used: {reason}; use --device cpu, or a build with the feature `{feature}` on a machine that has the device"
-    )]
-    Unavailable {
-        /// The device.
-        name: DeviceName,
-        /// Candle's error.
-        reason: String,
-        /// Required Cargo feature.
-        feature: &'static str,
-    },
-    /// Unknown dtype name.
-    #[error("`{name}` is no dtype that models run in here; use `f32`, `bf16` or `f16`")]
-    UnknownDtype {
-        /// Input text.
-        name: String,
-    },
-}
+#[error("{0}")]
+pub struct DeviceError(String);
 
 /// A device name; the device may be absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)] // said by the names
 pub enum DeviceName {
-    /// The CPU.
     Cpu,
-    /// CUDA device by ordinal.
     Cuda(usize),
-    /// Metal device by ordinal.
     Metal(usize),
 }
 
@@ -93,10 +43,13 @@ impl DeviceName {
 
     /// Opens the device.
     pub fn open(self) -> Result<Device, DeviceError> {
-        let unavailable = |feature, e: candle_core::Error| DeviceError::Unavailable {
-            name: self,
-            reason: e.to_string().lines().next().unwrap_or_default().to_owned(),
-            feature,
+        let unavailable = |feature, error: candle_core::Error| {
+            let reason = error.to_string();
+            DeviceError(format!(
+                "device `{self}` cannot be used: {}; use --device cpu, or a build with the feature `{feature}` on a machine that has \
+                 the device",
+                reason.lines().next().unwrap_or_default()
+            ))
         };
         match self {
             DeviceName::Cpu => Ok(Device::Cpu),
@@ -136,16 +89,26 @@ pub fn parse_device_names(list: &str) -> Result<Vec<DeviceName>, DeviceError> {
     let names: Vec<DeviceName> = list
         .split(',')
         .map(|name| {
-            let name = name.trim();
-            DeviceName::parse(name).ok_or_else(|| DeviceError::UnknownDevice { name: name.to_owned() })
+            DeviceName::parse(name.trim()).ok_or_else(|| {
+                DeviceError(format!(
+                    "`{}` is no device; use `cpu`, `cuda`, `cuda:N`, `metal`, or a list such as `cuda:0,cuda:1` to split the layers",
+                    name.trim()
+                ))
+            })
         })
         .collect::<Result<_, _>>()?;
     for (i, &device) in names.iter().enumerate() {
         if std::mem::discriminant(&device) != std::mem::discriminant(&names[0]) {
-            return Err(DeviceError::Mixed { list: list.to_owned(), first: names[0], other: device });
+            return Err(DeviceError(format!(
+                "`{list}` mixes {} with {device}; a model runs in one dtype with one family of kernels, so give devices of one kind",
+                names[0]
+            )));
         }
         if device != DeviceName::Cpu && names[..i].contains(&device) {
-            return Err(DeviceError::Twice { list: list.to_owned(), device });
+            return Err(DeviceError(format!(
+                "`{list}` names {device} twice, which would share its memory with itself; name every device once (only `cpu` may be \
+                 repeated, to try a split out)"
+            )));
         }
     }
     Ok(names)
@@ -162,7 +125,9 @@ pub fn parse_dtype(name: &str) -> Result<DType, DeviceError> {
         "f32" => Ok(DType::F32),
         "bf16" => Ok(DType::BF16),
         "f16" => Ok(DType::F16),
-        _ => Err(DeviceError::UnknownDtype { name: name.to_owned() }),
+        _ => Err(DeviceError(format!(
+            "`{name}` is no dtype that models run in here; use `f32`, `bf16` or `f16`"
+        ))),
     }
 }
 

@@ -12,3 +12,9 @@ pub struct Generated {
     /// Stop reason.
     pub stop: StopReason,
 }
+
+impl Generated {
+    pub(super) fn nothing() -> Self {
+        Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens }
+    }
+}

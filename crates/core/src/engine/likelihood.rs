@@ -17,9 +17,7 @@ impl Likelihood {
     /// Likelihood of `token` with the top `most`, from finite logits (vocab). A token beyond the logits has probability 0.
     pub fn of(token: u32, logits: &[f32], most: usize) -> Self {
         let log_sum = log_sum_exp(logits);
-        let log_p = |token: u32| {
-            logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
-        };
+        let log_p = |token: u32| log_p(token, logits, log_sum);
         let before = |a: &u32, b: &u32| -> Ordering {
             let (x, y) = (logits[*a as usize], logits[*b as usize]);
             y.total_cmp(&x).then(a.cmp(b))
@@ -40,6 +38,11 @@ impl Likelihood {
     }
 }
 
+/// Natural-log probability of a token; minus infinity beyond the logits.
+pub(crate) fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
+    logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit) - log_sum)
+}
+
 /// Log-sum-exp of finite logits.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -53,23 +56,4 @@ pub fn is_likeliest(token: u32, logits: &[f32]) -> bool {
     logits.get(token).is_some_and(|own| {
         logits[..token].iter().all(|other| other < own) && logits[token..].iter().all(|other| other <= own)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probabilities_are_those_of_a_softmax_and_the_likeliest_come_first() {
-        let logits = [1.0f32, 3.0, -2.0, 3.0, 0.5];
-        let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
-        let Likelihood { token, log_p, likeliest } = Likelihood::of(4, &logits, 3);
-        assert_eq!(token, 4);
-        assert!((log_p - (0.5f64.exp() / sum).ln()).abs() < 1e-12);
-        assert_eq!(likeliest.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3, 0]);
-        assert!((likeliest[2].1 - (1f64.exp() / sum).ln()).abs() < 1e-12);
-        let all = Likelihood::of(0, &logits, 99).likeliest;
-        assert!((all.iter().map(|(_, p)| p.exp()).sum::<f64>() - 1.0).abs() < 1e-12);
-        assert!(Likelihood::of(9, &logits, 0).log_p.is_infinite());
-    }
 }

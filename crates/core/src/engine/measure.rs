@@ -92,7 +92,7 @@ impl Observe {
 }
 
 /// An ongoing measurement of a prompt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Measurement {
     observer: MassObserver,
     top_keys: Option<TopKeys>,
@@ -144,13 +144,7 @@ impl Measurement {
 
     /// Records the answer only.
     pub fn nothing(tokens: usize) -> Self {
-        Measurement {
-            observer: MassObserver::nothing(tokens),
-            top_keys: None,
-            norms: None,
-            attribution: None,
-            softmax_only: false,
-        }
+        Measurement { observer: MassObserver::nothing(tokens), ..Measurement::default() }
     }
 
     /// Masses of the first `shared` tokens, for prompts that start with them; no row may extend beyond.
@@ -182,13 +176,13 @@ impl Measurement {
         Ok(self.top_keys.as_ref().map(|top_keys| top_keys.finish_after(generated)).transpose()?)
     }
 
-    /// Norms of the prompt rows; `None` if not requested. Fails if layers differ in their number of heads.
-    pub fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
+    /// Norms of the prompt rows; `None` if not requested.
+    pub(super) fn finish_norms(&self) -> Result<Option<Norms>, EngineError> {
         Ok(self.norms.as_ref().map(|norms| norms.finish()).transpose()?)
     }
 
-    /// Attributions of the targets; `None` without targets. Fails if layers differ in their number of heads.
-    pub fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
+    /// Attributions of the targets; `None` without targets.
+    pub(super) fn finish_attributions(&self, engine: &Engine) -> Result<Option<Attributions>, EngineError> {
         let decoder = engine.decoder();
         let finish = |attribution: &Attribution| {
             attribution.finish(|layer| decoder.head_outputs(layer), |ids| decoder.head_rows(ids))

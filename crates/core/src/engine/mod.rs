@@ -43,6 +43,7 @@ pub use decoding::Decoding;
 pub use device::{DeviceError, DeviceName, default_dtype, parse_device_names, parse_devices, parse_dtype};
 pub use end_tokens::EndToken;
 pub use generated::Generated;
+pub(crate) use likelihood::log_p;
 pub use likelihood::{Likelihood, is_likeliest, log_sum_exp};
 pub use local::{ContextLength, DEFAULT_MAX_THINKING, LocalModel, LocalOptions, ModelText, ThinkingOptions};
 pub use local_error::LocalError;
@@ -64,33 +65,23 @@ pub const DEFAULT_CHUNK: usize = 1024;
 
 /// A failed prefill or decode.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
 pub enum EngineError {
-    /// The logits contain NaN or infinity.
+    /// The logits contain NaN or infinity, first at `position` of the context. NaN can reach earlier positions of the chunk: 0 * NaN is
+    /// NaN.
     #[error(
         "the model's output at position {position} is not finite ({value}): the weights are damaged{}; fetch the model again",
         if *dtype == candle_core::DType::F32 { "" } else { " or too large for this dtype (f32 holds more)" }
     )]
-    NotFinite {
-        /// First position in the context with a bad value. NaN can reach earlier positions of the chunk: 0 * NaN is NaN.
-        position: usize,
-        /// The value.
-        value: f32,
-        /// Dtype of the model.
-        dtype: candle_core::DType,
-    },
-    /// The prompt is empty.
+    NotFinite { position: usize, value: f32, dtype: candle_core::DType },
     #[error("the prompt has no tokens; a model needs at least one to say anything")]
     EmptyPrompt,
-    /// The caller cancelled.
     #[error("interrupted")]
     Interrupted,
-    /// The generated text cannot be decoded.
     #[error(transparent)]
     Text(#[from] crate::text::TextError),
-    /// The constraint cannot be enforced.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
-    /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
 }

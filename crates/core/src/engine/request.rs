@@ -2,12 +2,12 @@
 //! The prefix is prefilled and measured once, and the answers of all branches decode together. [`super::thread::EngineThread`] and
 //! [`super::Session`] serve requests.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use candle_core::Tensor;
 use ndarray::Array2;
 
+use super::request_error::guarded;
 use super::{
     EngineError, Generated, Likelihood, Measurement, Observe, RequestError, Sampling, StopWatch, Thinker,
     TokenRules,
@@ -116,6 +116,14 @@ impl Task {
         }
     }
 
+    /// Number of tokens read for scores.
+    pub(super) fn scored(&self) -> usize {
+        match self {
+            Task::Score(texts) => texts.iter().map(|text| text.len().saturating_sub(1)).sum(),
+            _ => 0,
+        }
+    }
+
     /// Maximum number of tokens read after the prompt into its own cache.
     pub(super) fn read_behind(&self) -> usize {
         match self {
@@ -187,12 +195,6 @@ pub struct Measured {
     pub scores: Vec<Option<f64>>,
 }
 
-impl From<candle_core::Error> for RequestError {
-    fn from(error: candle_core::Error) -> Self {
-        RequestError::Engine(error.into())
-    }
-}
-
 /// A sink's response to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -221,8 +223,7 @@ pub(super) struct Choice {
 impl Choice {
     /// Sends a non-final event; returns the sink's response.
     pub fn hear(&mut self, event: Event) -> Result<Next, RequestError> {
-        // The panic hook has already printed the message.
-        panic::catch_unwind(AssertUnwindSafe(|| (self.sink)(event))).map_err(|_| RequestError::Panicked)
+        guarded(|| Ok::<_, RequestError>((self.sink)(event)))
     }
 
     /// Sends an event that precedes the first token. Fails with [`EngineError::Interrupted`] if the sink does not continue.
@@ -241,21 +242,6 @@ impl Choice {
         };
         if let Err(error) = self.hear(event) {
             let _ = self.hear(Event::Failed(error));
-        }
-    }
-}
-
-impl RequestError {
-    /// A copy of the error for another task of the same prompt.
-    pub(super) fn again(&self) -> Self {
-        match self {
-            RequestError::Engine(EngineError::NotFinite { position, value, dtype }) => {
-                EngineError::NotFinite { position: *position, value: *value, dtype: *dtype }.into()
-            }
-            RequestError::Engine(EngineError::Interrupted) => EngineError::Interrupted.into(),
-            RequestError::Panicked => RequestError::Panicked,
-            RequestError::Gone => RequestError::Gone,
-            other => candle_core::Error::msg(other.to_string()).into(),
         }
     }
 }

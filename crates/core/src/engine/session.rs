@@ -1,7 +1,7 @@
 //! The [`Backend`] trait, and the local implementation.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use super::request::{Event, Measured, Next, Request};
 use super::request_error::RequestError;
@@ -44,12 +44,6 @@ pub struct Session {
     work: EngineLoop,
     /// Prefilled tokens at the last `take_usage`, and tokens generated since.
     usage: (u64, usize),
-}
-
-#[derive(Default)]
-struct Mailbox {
-    events: VecDeque<(usize, usize, Event)>,
-    cancelled: bool,
 }
 
 impl Session {
@@ -115,31 +109,27 @@ impl Session {
 
 impl Backend for Session {
     fn run(&mut self, request: Request, on_event: OnEvent<'_>) {
-        let mailbox = Arc::new(Mutex::new(Mailbox::default()));
+        let (sender, events) = mpsc::channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
         let mut sinks: Vec<super::Sink> = Vec::new();
         for (nth, branch) in request.branches.iter().enumerate() {
             for task in 0..branch.tasks.len() {
-                let mailbox = Arc::clone(&mailbox);
-                sinks.push(Box::new(move |event| {
-                    let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-                    mailbox.events.push_back((nth, task, event));
-                    if mailbox.cancelled { Next::Cancel } else { Next::Go }
+                let (sender, cancelled) = (sender.clone(), Arc::clone(&cancelled));
+                sinks.push(Box::new(move |event| match sender.send((nth, task, event)) {
+                    Ok(()) if !cancelled.load(Ordering::Relaxed) => Next::Go,
+                    _ => Next::Cancel,
                 }));
             }
         }
         self.handle.submit_all(request, sinks);
         loop {
             let more = self.work.turn();
-            let events = {
-                let mut mailbox = mailbox.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut mailbox.events)
-            };
-            for (nth, task, event) in events {
+            for (nth, task, event) in events.try_iter() {
                 if let Event::Done(measured) = &event {
                     self.usage.1 += measured.generated.tokens.len();
                 }
                 if !on_event(nth, task, event) {
-                    mailbox.lock().unwrap_or_else(PoisonError::into_inner).cancelled = true;
+                    cancelled.store(true, Ordering::Relaxed);
                 }
             }
             if !more {

@@ -132,7 +132,6 @@ impl StopWatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Sampling;
 
     #[test]
     fn a_text_ends_before_the_first_stop_string_however_it_is_cut() {
@@ -151,60 +150,5 @@ mod tests {
         let mut none = StopStrings::new(stops);
         let out = none.push(&"a thre".to_owned().into()) + &none.push(&"w\n".to_owned().into());
         assert_eq!((out.as_str(), none.take_held().as_str(), none.found()), ("a threw", "\n", false));
-    }
-
-    #[test]
-    fn special_tokens_are_looked_at_and_not_returned() {
-        let piece =
-            |text: &str, special: &str| TextPiece { text: text.to_owned(), special: special.to_owned() };
-        let pieces =
-            [piece("a", ""), piece("b", "<x>"), piece("", "<y>"), piece("c<x", "<z>"), piece("d", "")];
-        for (stops, text, found) in [
-            (&["<y>"][..], "ab", true),
-            (&["b<x"], "a", true),
-            (&["x><y"], "ab", true),
-            (&["<z>d"], "abc<x", true),
-            (&["<x><z>"], "abc<xd", false),
-            (&["bc", "<y>d"], "abc<xd", false),
-            (&[], "abc<xd", false),
-        ] {
-            let mut strings = StopStrings::new(stops.iter().map(|&stop| stop.to_owned()).collect());
-            let mut out: String = pieces.iter().map(|piece| strings.push(piece)).collect();
-            out.push_str(&strings.take_held());
-            assert_eq!((out.as_str(), strings.found()), (text, found), "{stops:?}");
-        }
-    }
-
-    #[test]
-    fn a_stop_string_that_tokens_cut_ends_the_answer_at_its_last_token() {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/fixtures/tokenizers/smollm/tokenizer.json");
-        let tokenizer = Arc::new(Tokenizer::from_file(&file).unwrap());
-        let text = "It was the tea.\n\n### User\nAnd now?\n\n### Assistant\n";
-        let tokens = tokenizer.encode(text).unwrap();
-        let stop = "### User".to_owned();
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 100 };
-        let mut phases = Phases::new(&sampling, None);
-        let mut watch = StopWatch::new(&tokenizer, std::slice::from_ref(&stop)).unwrap();
-        let ended = tokens.iter().position(|&token| {
-            phases.push(token);
-            watch.ends(&phases).unwrap()
-        });
-        // Fewest tokens whose text contains it.
-        let decoded = |n: usize| tokenizer.decode(&tokens[..n], true).unwrap();
-        let fewest = (1..tokens.len()).find(|&n| decoded(n).contains(&stop)).unwrap();
-        assert_eq!(ended, Some(fewest - 1));
-        assert!(fewest >= 3 && decoded(fewest).ends_with("### User"), "it straddles tokens: {fewest}");
-        assert_eq!(before_stop(&decoded(fewest), &[stop]).trim(), "It was the tea.");
-        // The second token is special.
-        let special = tokenizer.encode("tea<|im_end|>x").unwrap();
-        let mut phases = Phases::new(&sampling, None);
-        let mut watch = StopWatch::new(&tokenizer, &["<|im_end|>".to_owned()]).unwrap();
-        let ended = special.iter().position(|&token| {
-            phases.push(token);
-            watch.ends(&phases).unwrap()
-        });
-        assert_eq!(ended.map(|at| special[at]), tokenizer.token_id("<|im_end|>"));
-        assert!(StopWatch::new(&tokenizer, &[]).is_none());
     }
 }

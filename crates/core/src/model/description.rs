@@ -13,27 +13,18 @@ use super::weights::GgufFile;
 use super::{DecoderSpec, ModelError, PackedWeight, Projection};
 use super::{ModelFiles, ModelKind};
 
+macro_rules! released {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../configs/", $name, ".json")))),*]
+    };
+}
+
 /// Built-in configs: manifest name (also the file's) and text.
-const RELEASED: &[(&str, &str)] = &[
-    ("smollm2-135m", include_str!("../../configs/smollm2-135m.json")),
-    ("gemma3-270m", include_str!("../../configs/gemma3-270m.json")),
-    ("llama-3.1-8b-instruct", include_str!("../../configs/llama-3.1-8b-instruct.json")),
-    ("llama-3.3-70b-instruct", include_str!("../../configs/llama-3.3-70b-instruct.json")),
-    ("qwen2.5-7b-instruct", include_str!("../../configs/qwen2.5-7b-instruct.json")),
-    ("qwen2.5-14b-instruct", include_str!("../../configs/qwen2.5-14b-instruct.json")),
-    ("qwen2.5-72b-instruct", include_str!("../../configs/qwen2.5-72b-instruct.json")),
-    ("qwen3-4b", include_str!("../../configs/qwen3-4b.json")),
-    ("qwen3-8b", include_str!("../../configs/qwen3-8b.json")),
-    ("qwen3-14b", include_str!("../../configs/qwen3-14b.json")),
-    ("qwen3-32b", include_str!("../../configs/qwen3-32b.json")),
-    ("qwen3-235b-a22b", include_str!("../../configs/qwen3-235b-a22b.json")),
-    ("qwen3.5-9b", include_str!("../../configs/qwen3.5-9b.json")),
-    ("qwen3.5-27b", include_str!("../../configs/qwen3.5-27b.json")),
-    ("gpt-oss-20b", include_str!("../../configs/gpt-oss-20b.json")),
-    ("gpt-oss-120b", include_str!("../../configs/gpt-oss-120b.json")),
-    ("glm-4.5-air", include_str!("../../configs/glm-4.5-air.json")),
-    ("minimax-m2.5", include_str!("../../configs/minimax-m2.5.json")),
-];
+const RELEASED: &[(&str, &str)] = released! {
+    "smollm2-135m" "gemma3-270m" "llama-3.1-8b-instruct" "llama-3.3-70b-instruct" "qwen2.5-7b-instruct"
+    "qwen2.5-14b-instruct" "qwen2.5-72b-instruct" "qwen3-4b" "qwen3-8b" "qwen3-14b" "qwen3-32b"
+    "qwen3-235b-a22b" "qwen3.5-9b" "qwen3.5-27b" "gpt-oss-20b" "gpt-oss-120b" "glm-4.5-air" "minimax-m2.5"
+};
 
 /// A model's spec, and facts about its files that affect memory.
 #[derive(Debug, Clone, PartialEq)]

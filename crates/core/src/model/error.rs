@@ -1,110 +1,45 @@
 //! Errors of describing, loading and running models.
 
-use super::weights::{GgufError, SafetensorsError};
+use super::weights::{BlocksError, GgufError, SafetensorsError};
 
-/// A model could not be described, loaded or run. Messages name the thing, the value and the remedy.
+/// A model could not be described, loaded or run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
 pub enum ModelError {
-    /// Unknown architecture.
     #[error(
         "unknown architecture `{found}`; this build knows {known}. See CONTRIBUTING.md for how to add one"
     )]
-    UnknownArchitecture {
-        /// The config's value.
-        found: String,
-        /// Supported values, comma-separated.
-        known: String,
-    },
-    /// A config field is missing, has the wrong type or an unsupported value.
+    UnknownArchitecture { found: String, known: String },
     #[error("{place}: `{field}` {problem}")]
-    Config {
-        /// The file.
-        place: String,
-        /// The field.
-        field: String,
-        /// The fault.
-        problem: String,
-    },
-    /// The config is inconsistent.
+    Config { place: String, field: String, problem: String },
     #[error("{place} describes no model: {fault}; the file is damaged or was edited wrongly")]
-    Contradiction {
-        /// The file.
-        place: String,
-        /// The inconsistency.
-        fault: String,
-    },
-    /// The device does not support the cache dtype.
+    Contradiction { place: String, fault: String },
     #[error(transparent)]
     CacheFormat(#[from] super::CacheFormat),
-    /// A required tensor is missing.
     #[error(
         "{place}: tensor `{name}` is missing; the checkpoint is incomplete or of another architecture than its config says"
     )]
-    MissingTensor {
-        /// The file or folder.
-        place: String,
-        /// The tensor, by its name in the file.
-        name: String,
-    },
-    /// A tensor's shape differs from the config.
+    MissingTensor { place: String, name: String },
     #[error("{place}: tensor `{name}` has shape {found:?} where the config implies {expected:?}")]
-    Shape {
-        /// The file or folder.
-        place: String,
-        /// The tensor.
-        name: String,
-        /// Its shape.
-        found: Vec<usize>,
-        /// The expected shape.
-        expected: Vec<usize>,
-    },
-    /// Unused tensors: ignoring them would change the model.
+    Shape { place: String, name: String, found: Vec<usize>, expected: Vec<usize> },
     #[error(
         "{place}: tensors that this architecture does not use: {names}; the config does not describe this checkpoint"
     )]
-    LeftOver {
-        /// The file or folder.
-        place: String,
-        /// The first few names, comma-separated.
-        names: String,
-    },
-    /// Invalid quantised blocks.
+    LeftOver { place: String, names: String },
     #[error("{place}: {source}; fetch the model again")]
-    Blocks {
-        /// The file.
-        place: String,
-        /// The fault.
-        source: super::weights::BlocksError,
-    },
-    /// No layers or devices were given.
+    Blocks { place: String, source: BlocksError },
     #[error("a model needs at least one layer and a device for each; none was given")]
     NoDevice,
-    /// No path was given.
     #[error("no model file was given; name a model, a folder or a .gguf file")]
     NoFile,
-    /// I/O error.
     #[error("cannot read {place}")]
-    Io {
-        /// The file.
-        place: String,
-        /// The I/O error.
-        source: std::io::Error,
-    },
-    /// Invalid GGUF file.
+    Io { place: String, source: std::io::Error },
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// Invalid safetensors folder.
     #[error(transparent)]
     Safetensors(#[from] SafetensorsError),
-    /// Invalid JSON.
     #[error("{place} is not valid JSON; fetch the model again")]
-    Json {
-        /// The file.
-        place: String,
-        /// The parse error.
-        source: serde_json::Error,
-    },
-    /// A tensor operation failed.
+    Json { place: String, source: serde_json::Error },
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),
 }

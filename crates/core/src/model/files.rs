@@ -35,32 +35,16 @@ pub struct ModelFiles {
 
 /// No model at a path.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
 pub enum PathError {
-    /// No such file or folder.
     #[error(
         "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
     )]
-    NoSuchPath {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Neither a Hugging Face folder nor a GGUF file.
+    NoSuchPath { path: PathBuf },
     #[error("{path} is not a model: {fault}")]
-    NotAModel {
-        /// The path.
-        path: PathBuf,
-        /// The fault and its remedy.
-        fault: String,
-    },
-    /// I/O error.
+    NotAModel { path: PathBuf, fault: String },
     #[error("cannot read {path}")]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
-    /// A split GGUF is incomplete.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Gguf(#[from] GgufError),
 }

@@ -230,7 +230,7 @@ impl KvView<'_> {
         ) -> Result<(Tensor, DeltaState)>,
     ) -> Result<Tensor> {
         let mut over = |rows, cache: &mut Cache, pass: &mut Pass<'_>| {
-            let site = DeltaSite { layer, offset: cache.len(), holes: pass.holes(layer) };
+            let site = DeltaSite { layer, offset: cache.len() };
             let (out, state) = read(rows, &site, &cache.delta(layer)?, pass.observer)?;
             cache.set_delta(layer, state)?;
             Ok(out)
@@ -240,8 +240,8 @@ impl KvView<'_> {
             KvView::Variants { cache, holes } => {
                 let own = l / holes.len();
                 let state = cache.delta(layer)?;
-                let rows = holes.iter().enumerate().map(|(nth, holes)| {
-                    let site = DeltaSite { layer, offset: cache.len(), holes: holes.of(layer) };
+                let rows = (0..holes.len()).map(|nth| {
+                    let site = DeltaSite { layer, offset: cache.len() };
                     let (out, _) = read(nth * own..(nth + 1) * own, &site, &state, &mut NoObserver)?;
                     Ok(out)
                 });

@@ -26,7 +26,6 @@ pub enum Checkpoint {
     Gguf(GgufFile),
     /// A folder with safetensors.
     Safetensors {
-        /// The opened folder.
         folder: SafetensorsFolder,
         /// Rows and columns per scale of FP8 weights.
         fp8_block: (usize, usize),
@@ -81,12 +80,10 @@ impl Loader {
         Loader { checkpoint, place, formats, device, kept, names, prefix, spec, used: HashSet::new() }
     }
 
-    /// The decoder's spec.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
     }
 
-    /// The decoder's number formats.
     pub fn formats(&self) -> Formats {
         self.formats
     }
@@ -120,10 +117,8 @@ impl Loader {
             Checkpoint::Gguf(file) => match self.row_order(name, shape[0]) {
                 None => file.tensor(&stored, &self.device, dtype)?,
                 Some(order) => {
-                    let order: Vec<u32> = order.into_iter().map(|row| row as u32).collect();
-                    let order = Tensor::from_vec(order, shape[0], &Device::Cpu)?;
-                    let tensor = file.tensor(&stored, &Device::Cpu, dtype)?.index_select(&order, 0)?;
-                    tensor.to_device(&self.device)?
+                    let tensor = file.tensor(&stored, &Device::Cpu, dtype)?;
+                    tensor.index_select(&indices(&order)?, 0)?.to_device(&self.device)?
                 }
             },
         };
@@ -232,21 +227,38 @@ impl Loader {
     ) -> Result<Vec<Mlp>, ModelError> {
         let fused = |part: &str| self.stored_name(&format!("{name}.{part}"));
         let (gate_up, down) = (fused("gate_up_proj"), fused("down_proj"));
-        match &self.checkpoint {
-            Checkpoint::Gguf(_) => {
-                (0..count).map(|expert| self.stacked_expert(name, expert, count, hidden, spec)).collect()
+        let is_fused = match &self.checkpoint {
+            Checkpoint::Safetensors { folder, .. } => {
+                ["", "_blocks", "_scales"].iter().any(|end| folder.contains(&format!("{gate_up}{end}")))
             }
-            Checkpoint::Safetensors { folder, .. }
-                if ["", "_blocks", "_scales"]
-                    .iter()
-                    .any(|end| folder.contains(&format!("{gate_up}{end}"))) =>
-            {
-                (0..count).map(|e| self.fused_expert(&gate_up, &down, e, count, hidden, spec)).collect()
+            Checkpoint::Gguf(_) | Checkpoint::Weightless(_) => false,
+        };
+        let one = |expert| match self.checkpoint {
+            Checkpoint::Gguf(_) => self.stacked_expert(name, expert, count, hidden, spec),
+            _ if is_fused => self.fused_expert(&gate_up, &down, expert, count, hidden, spec),
+            _ => self.mlp(&format!("{name}.{expert}"), hidden, spec),
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// Entry `index` along the first dimension of a stored tensor of this shape.
+    fn entry(
+        &mut self,
+        stored: String,
+        index: usize,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<Tensor, ModelError> {
+        self.expect_shape(&stored, shape)?;
+        let tensor = match &self.checkpoint {
+            Checkpoint::Gguf(file) => file.tensor_part(&stored, index, &self.device, dtype)?,
+            Checkpoint::Safetensors { folder, .. } => {
+                folder.tensor_part(&stored, index, &self.device, dtype)?
             }
-            Checkpoint::Safetensors { .. } | Checkpoint::Weightless(_) => {
-                (0..count).map(|expert| self.mlp(&format!("{name}.{expert}"), hidden, spec)).collect()
-            }
-        }
+            Checkpoint::Weightless(_) => return Err(ModelError::NoFile),
+        };
+        self.used.insert(stored);
+        Ok(tensor)
     }
 
     /// One expert of llama.cpp's stacked tensors, (experts, out, in) and (experts, out).
@@ -261,16 +273,13 @@ impl Loader {
         let mut part = |part: &str, outputs: usize, inputs: usize| -> Result<Projection, ModelError> {
             let weight = self.stored_name(&format!("{name}.{part}.weight"));
             self.expect_shape(&weight, &[count, outputs, inputs])?;
-            let bias_name = self.stored_name(&format!("{name}.{part}.bias"));
-            if spec.bias {
-                self.expect_shape(&bias_name, &[count, outputs])?;
-            }
+            let bias = self.stored_name(&format!("{name}.{part}.bias"));
+            let bias = || self.entry(bias, expert, &[count, outputs], self.formats.activations);
+            let bias = spec.bias.then(bias).transpose()?;
             let Checkpoint::Gguf(file) = &self.checkpoint else { return Err(ModelError::NoFile) };
             let (bytes, dtype) = (file.part_bytes(&weight, expert)?, self.block_type(file, &weight)?);
-            let bias = || file.tensor_part(&bias_name, expert, &self.device, self.formats.activations);
-            let bias = spec.bias.then(bias).transpose()?;
             let linear = self.blocks(bytes, dtype, [outputs, inputs], (None, None), None, bias)?;
-            self.used.extend([weight, bias_name]);
+            self.used.insert(weight);
             Ok(linear)
         };
         let gate = part("gate_proj", spec.intermediate, hidden)?;
@@ -301,14 +310,8 @@ impl Loader {
             if blocks.iter().any(|name| folder.contains(name)) {
                 let columns = inputs.next_multiple_of(32);
                 if columns != inputs {
-                    let expected = vec![count, outputs, inputs];
-                    let found = vec![count, outputs, columns];
-                    return Err(ModelError::Shape {
-                        place: self.place.clone(),
-                        name: blocks[0].clone(),
-                        found,
-                        expected,
-                    });
+                    let (found, expected) = ([count, outputs, columns], [count, outputs, inputs]);
+                    return Err(self.wrong_shape(&blocks[0], &found, &expected));
                 }
                 self.expect_shape(&blocks[0], &[count, outputs, inputs / 32, 16])?;
                 self.expect_shape(&blocks[1], &[count, outputs, inputs / 32])?;
@@ -317,47 +320,26 @@ impl Loader {
                 return Ok(tensor);
             }
             let shape = if interleaved { [count, inputs, outputs] } else { [count, outputs, inputs] };
-            self.expect_shape(stored, &shape)?;
-            let tensor = folder.tensor_part(stored, expert, &self.device, self.formats.dtype)?;
-            self.used.insert(stored.to_owned());
+            let tensor = self.entry(stored.to_owned(), expert, &shape, self.formats.dtype)?;
             Ok(if interleaved { tensor.t()?.contiguous()? } else { tensor })
         };
-        let both = matrix(gate_up, 2 * width, hidden)?;
-        let down_weight = matrix(down, hidden, width)?;
-        // (2 * width, ...) -> gate rows and up rows
-        let split = |both: &Tensor| -> candle_core::Result<(Tensor, Tensor)> {
-            if interleaved {
-                let mut pairs = both.dims().to_vec();
-                pairs[0] = 2;
-                pairs.insert(0, width);
-                let pairs = both.reshape(pairs)?;
-                Ok((
-                    pairs.narrow(1, 0, 1)?.squeeze(1)?.contiguous()?,
-                    pairs.narrow(1, 1, 1)?.squeeze(1)?.contiguous()?,
-                ))
-            } else {
-                Ok((both.narrow(0, 0, width)?.contiguous()?, both.narrow(0, width, width)?.contiguous()?))
-            }
+        let (both, down_weight) = (matrix(gate_up, 2 * width, hidden)?, matrix(down, hidden, width)?);
+        let mut bias = |stored: &str, outputs: usize| -> Result<Option<Tensor>, ModelError> {
+            let (name, activations) = (format!("{stored}_bias"), self.formats.activations);
+            let bias = || self.entry(name, expert, &[count, outputs], activations);
+            spec.bias.then(bias).transpose()
         };
-        let (gate, up) = split(&both)?;
-        let (mut gate_bias, mut up_bias, mut down_bias) = (None, None, None);
-        if spec.bias {
-            let mut bias = |stored: &str, outputs: usize| -> Result<Tensor, ModelError> {
-                let stored = format!("{stored}_bias");
-                self.expect_shape(&stored, &[count, outputs])?;
-                let Checkpoint::Safetensors { folder, .. } = &self.checkpoint else {
-                    return Err(ModelError::NoFile);
-                };
-                let activations = self.formats.activations;
-                let tensor = folder.tensor_part(&stored, expert, &self.device, activations)?;
-                self.used.insert(stored);
-                Ok(tensor)
-            };
-            let (gate, up) = split(&bias(gate_up, 2 * width)?)?;
-            (gate_bias, up_bias, down_bias) = (Some(gate), Some(up), Some(bias(down, hidden)?));
-        }
-        let (gate, up) = (self.dense(&gate, gate_bias)?, self.dense(&up, up_bias)?);
-        Ok(Mlp::new(gate, up, self.dense(&down_weight, down_bias)?, spec.activation)?)
+        let (both_bias, down_bias) = (bias(gate_up, 2 * width)?, bias(down, hidden)?);
+        // Gate rows (0) or up rows (1) of (2 * width, ..).
+        let (shape, axis) = if interleaved { ([width, 2], 1) } else { ([2, width], 0) };
+        let half = |both: &Tensor, nth: usize| -> candle_core::Result<Tensor> {
+            let both = both.reshape([&shape[..], &both.dims()[1..]].concat())?;
+            both.narrow(axis, nth, 1)?.squeeze(axis)?.contiguous()
+        };
+        let dense = |nth: usize| {
+            self.dense(&half(&both, nth)?, both_bias.as_ref().map(|bias| half(bias, nth)).transpose()?)
+        };
+        Ok(Mlp::new(dense(0)?, dense(1)?, self.dense(&down_weight, down_bias)?, spec.activation)?)
     }
 
     /// A projection from GGUF blocks: packed on the CPU in f32 or bf16, else dense. `order`: the file's row and column for each canonical
@@ -404,8 +386,7 @@ impl Loader {
                 let mut matrix = gguf::values_on(dtype, &bytes, &[outputs, inputs], device, to)
                     .map_err(|e| ModelError::Blocks { place: self.place.clone(), source: e })??;
                 if let Some(order) = columns {
-                    let order: Vec<u32> = order.iter().map(|&column| column as u32).collect();
-                    matrix = matrix.index_select(&Tensor::from_vec(order, inputs, &Device::Cpu)?, 1)?;
+                    matrix = matrix.index_select(&indices(&order)?, 1)?;
                 }
                 self.dense(&matrix.to_dtype(self.formats.dtype)?.to_device(&self.device)?, bias)?
             }
@@ -549,13 +530,17 @@ impl Loader {
         };
         match found {
             None => Err(self.missing(stored)),
-            Some(found) if found != expected => Err(ModelError::Shape {
-                place: self.place.clone(),
-                name: stored.to_owned(),
-                found: found.to_vec(),
-                expected: expected.to_vec(),
-            }),
+            Some(found) if found != expected => Err(self.wrong_shape(stored, found, expected)),
             Some(_) => Ok(()),
         }
     }
+
+    fn wrong_shape(&self, stored: &str, found: &[usize], expected: &[usize]) -> ModelError {
+        let (place, name) = (self.place.clone(), stored.to_owned());
+        ModelError::Shape { place, name, found: found.to_vec(), expected: expected.to_vec() }
+    }
+}
+
+fn indices(order: &[usize]) -> candle_core::Result<Tensor> {
+    Tensor::from_iter(order.iter().map(|&index| index as u32), &Device::Cpu)
 }

@@ -26,7 +26,8 @@ pub use files::{ModelFiles, ModelKind, PathError, is_gguf};
 pub use formats::{CacheFormat, Formats};
 pub use kv_view::{Group, Pass, Row};
 pub use layers::{PackedWeight, Phase, Projection};
-pub use loader::{Checkpoint, Kept, Loader};
+pub use loader::Kept;
+use loader::{Checkpoint, Loader};
 pub use open::OpenModel;
 pub use spec::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, DeltaNetSpec, ExpertsSpec, FeedForwardSpec,

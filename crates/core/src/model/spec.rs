@@ -64,10 +64,9 @@ pub struct LayerSpec {
 
 /// Token mixer.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub enum MixerSpec {
-    /// Softmax attention.
     Attention(AttentionSpec),
-    /// Linear attention with a gated delta rule.
     DeltaNet(DeltaNetSpec),
 }
 
@@ -136,12 +135,10 @@ pub enum QkNorm {
 
 /// Attention projections with biases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum AttentionBias {
-    /// None.
     None,
-    /// Query, key and value.
     Qkv,
-    /// Query, key, value and output.
     All,
 }
 
@@ -179,10 +176,9 @@ impl DeltaNetSpec {
 
 /// Feed-forward block.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // said by the names
 pub enum FeedForwardSpec {
-    /// One gated block.
     Dense(MlpSpec),
-    /// Mixture of experts.
     Experts(ExpertsSpec),
 }
 

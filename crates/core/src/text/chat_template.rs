@@ -16,6 +16,9 @@ use super::{GgufTokenizer, TextError, Tokenizer, jinja, sandbox};
 /// Fixed date of [`ChatTemplate::render`], so prompts are reproducible.
 pub const DEFAULT_DATE: DateTime = date(2025, 1, 1).at(12, 0, 0, 0);
 
+/// Placeholder content for test renderings.
+pub(super) const MARK: &str = "palimpsest-probe";
+
 /// Layout for base models without a template.
 const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
     {{ '### ' ~ message.role.capitalize() ~ '\\n' ~ message.content ~ '\\n\\n' }}\
@@ -174,7 +177,6 @@ impl ChatTemplate {
 
     /// True if the template renders [`Document`]s. Fails on errors other than raising.
     pub fn takes_documents(&self) -> Result<bool, TextError> {
-        const MARK: &str = "palimpsest-probe";
         let document = Document { title: "title".to_owned(), text: MARK.to_owned() };
         let user = ChatTurn::from(&hello(MessageRole::User));
         if !self.source.contains("documents") {
@@ -269,18 +271,9 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         now: DateTime,
     ) -> Result<String, TextError> {
-        let listed: Vec<Value> = (messages.iter())
-            .map(|message| {
-                let role = match message.role {
-                    MessageRole::System => "system",
-                    MessageRole::User => "user",
-                    MessageRole::Assistant => "assistant",
-                };
-                context! { role, content => &message.content }
-            })
-            .collect();
         let bytes = messages.iter().map(|message| message.content.len()).sum();
-        self.render_values(listed.into(), (().into(), ().into()), bytes, add_generation_prompt, now)
+        let listed = Value::from(Serde(messages));
+        self.render_values(listed, (().into(), ().into()), bytes, add_generation_prompt, now)
     }
 
     /// `bytes`: total input size, for the output limit.
@@ -347,10 +340,9 @@ impl ChatTemplate {
 
     /// Tests once whether the template accepts a system message.
     fn probe(&mut self) -> Result<(), TextError> {
-        const MARK: &str = "palimpsest-probe";
         let user = hello(MessageRole::User);
         self.render_as_is(std::slice::from_ref(&user), true, DEFAULT_DATE)?;
-        let system = Message { role: MessageRole::System, content: MARK.to_owned() };
+        let system = message(MessageRole::System, MARK);
         let taken = self.render_as_is(&[system, user], true, DEFAULT_DATE);
         self.folds_system = match taken {
             Ok(text) => !text.contains(MARK),
@@ -369,8 +361,12 @@ pub(super) fn unless_raised(rendered: Result<String, TextError>) -> Result<Optio
     }
 }
 
+pub(super) fn message(role: MessageRole, content: &str) -> Message {
+    Message { role, content: content.to_owned() }
+}
+
 fn hello(role: MessageRole) -> Message {
-    Message { role, content: "Hello".to_owned() }
+    message(role, "Hello")
 }
 
 /// Undefined if the model lacks the token, as in transformers.

@@ -1,6 +1,6 @@
 //! Tokenises a prompt and converts byte spans to token spans. Tokenises the whole text: pieces would merge differently at borders.
 
-use super::{Borders, CharSpan, Encoded, Prompt, SpecialTokens, TextError, Tokenizer};
+use super::{Borders, Encoded, Prompt, SpecialTokens, TextError, Tokenizer};
 use crate::span::{QUERY, Span};
 
 /// Tokens and spans of a prompt.
@@ -25,9 +25,9 @@ impl Prompt {
     pub fn encode(&self, tokenizer: &Tokenizer) -> Result<TokenizedPrompt, TextError> {
         let encoded = self.encode_text(tokenizer)?;
         let borders = Borders::new(&encoded, &self.text);
-        let tokens_of = |span: &CharSpan| {
-            let range = borders.tokens(&(span.start..span.end));
-            let span = Span { role: span.role.clone(), ..Span::new(span.label.clone(), range) };
+        let tokens_of = |span: &Span| {
+            let tokens = borders.tokens(&span.range());
+            let span = Span { start: tokens.start, end: tokens.end, ..span.clone() };
             if span.is_empty() { Err(TextError::EmptySpan { label: span.label }) } else { Ok(span) }
         };
         let mut spans = Vec::with_capacity(self.spans.len());
@@ -35,8 +35,7 @@ impl Prompt {
             match tokens_of(span) {
                 Ok(tokens) => spans.push(tokens),
                 Err(empty) => {
-                    let query = span.role.as_deref() == Some(QUERY);
-                    if query || span.segment().is_some() {
+                    if span.is(QUERY) || span.segment().is_some() {
                         return Err(empty);
                     }
                 }
@@ -47,16 +46,14 @@ impl Prompt {
             overlays.map(|span| Ok(tokens_of(span)?.as_overlay())).collect::<Result<_, TextError>>()?;
         Ok(TokenizedPrompt { tokens: encoded.ids, spans, overlays })
     }
-}
 
-impl Prompt {
     /// Tokenises the text; special tokens spelled by segments and query follow `special_tokens`.
     pub fn encode_text(&self, tokenizer: &Tokenizer) -> Result<Encoded, TextError> {
-        let is_content = |span: &&CharSpan| span.segment().is_some() || span.role.as_deref() == Some(QUERY);
+        let is_content = |span: &&Span| span.segment().is_some() || span.is(QUERY);
         match self.special_tokens {
             SpecialTokens::Control => tokenizer.encode_with_offsets(&self.text),
             SpecialTokens::Text => {
-                let content = self.spans.iter().filter(is_content).map(|span| span.start..span.end);
+                let content = self.spans.iter().filter(is_content).map(Span::range);
                 tokenizer.encode_content(&self.text, &content.collect::<Vec<_>>())
             }
         }

@@ -13,21 +13,18 @@ pub struct Document {
 
 /// A chat message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // said by the names
 pub struct Message {
-    /// Role.
     pub role: MessageRole,
-    /// Text.
     pub content: String,
 }
 
 /// Role of a [`Message`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // said by the names
 pub enum MessageRole {
-    /// System instructions.
     System,
-    /// The user.
     User,
-    /// The model.
     Assistant,
 }

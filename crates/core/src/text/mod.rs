@@ -32,7 +32,7 @@ pub use error::TextError;
 pub use gguf_tokenizer::{GgufTokenizer, KNOWN_PRE_TOKENIZERS};
 pub use message::{Document, Message, MessageRole};
 pub use placed::{ContentPlace, Placed};
-pub use prompt::{CharSpan, Prompt};
+pub use prompt::Prompt;
 pub use special_tokens::{SpecialTokens, known_special_tokens};
 pub use stream::{StreamDecoder, TextPiece};
 pub use thoughts::{
@@ -42,5 +42,5 @@ pub use token_bytes::TokenBytes;
 pub use tokenizer::{Encoded, Tokenizer, check_runs};
 pub use tools::{
     Arguments, CallGrammarError, CallLayout, CallPiece, CallReader, ChatTurn, Composed, ContentSource,
-    Ending, ParametersFault, Read, Speaker, Tool, ToolCall, ToolLayout, call_grammar, compose,
+    Ending, Read, Speaker, Tool, ToolCall, ToolLayout, call_grammar, compose,
 };

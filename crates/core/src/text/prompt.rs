@@ -5,26 +5,6 @@ use std::ops::Range;
 use super::{Message, MessageRole, SpecialTokens};
 use crate::span::Span;
 
-/// A labelled half-open byte range of a prompt's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CharSpan {
-    /// See [`Span::label`](crate::span::Span::label).
-    pub label: String,
-    /// Role in the analysis, if any.
-    pub role: Option<String>,
-    /// First byte, on a character border.
-    pub start: usize,
-    /// One past the last byte, on a character border.
-    pub end: usize,
-}
-
-impl CharSpan {
-    /// Original index of a segment; `None` for other spans.
-    pub fn segment(&self) -> Option<usize> {
-        Span::new(self.label.clone(), 0..0).segment()
-    }
-}
-
 /// A probe on a history.
 ///
 /// The spans tile the text in order, are non-empty and have unique labels: `bos`, `system`, `preamble` (before the history), segments by
@@ -34,11 +14,11 @@ impl CharSpan {
 pub struct Prompt {
     /// Rendered text, with the generation prompt.
     pub text: String,
-    /// Spans that tile the text.
-    pub spans: Vec<CharSpan>,
+    /// Byte ranges, on character borders, that tile the text.
+    pub spans: Vec<Span>,
     /// Overlapping spans: evidence below segment level, such as `session[3].turn[1]` or `session[3].turn[1][5..20]` (bytes of the turn's
     /// content), and the case's stretches.
-    pub overlays: Vec<CharSpan>,
+    pub overlays: Vec<Span>,
     /// Treatment of special tokens spelled by segments and query.
     pub special_tokens: SpecialTokens,
     /// The same as messages, for endpoints that apply a template themselves.
@@ -67,7 +47,7 @@ impl Prompt {
             format!("{}{}", before.unwrap_or_default(), after.unwrap_or_default())
         };
         // The history is part of the user message, whose parts are in the same order in the text.
-        let of_template = |span: &&CharSpan| {
+        let of_template = |span: &&Span| {
             ["bos", "system"].contains(&span.label.as_str()) || span.label.starts_with("template[")
         };
         let user = self.spans.iter().find(|span| !of_template(span)).map_or(0, |span| span.start);
@@ -76,8 +56,8 @@ impl Prompt {
             _ => message.clone(),
         });
         let moved = |at: usize| if at <= cut.start { at } else { at.max(cut.end) - cut.len() };
-        let left = |spans: &[CharSpan]| {
-            let spans = spans.iter().map(|span| CharSpan {
+        let left = |spans: &[Span]| {
+            let spans = spans.iter().map(|span| Span {
                 start: moved(span.start),
                 end: moved(span.end),
                 ..span.clone()

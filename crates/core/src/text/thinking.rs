@@ -3,7 +3,7 @@
 use jiff::civil::DateTime;
 
 use super::TextError;
-use super::chat_template::{ChatTemplate, DEFAULT_DATE};
+use super::chat_template::{ChatTemplate, DEFAULT_DATE, MARK, message};
 use super::message::{Message, MessageRole};
 use super::thoughts::{
     CHANNEL, CLOSE, FINAL, MESSAGE, OPEN, ReasoningEffort, Thinking, ThinkingMode, ThoughtFormat, Thoughts,
@@ -122,13 +122,6 @@ impl ChatTemplate {
         let text = self.history_of(&format!("{OPEN}\n{thought}\n{CLOSE}\n\n{MARK}"));
         text.is_some_and(|text| text.contains(MARK) && !text.contains(thought))
     }
-}
-
-/// Placeholder content for test renderings.
-const MARK: &str = "palimpsest-probe";
-
-fn message(role: MessageRole, content: &str) -> Message {
-    Message { role, content: content.to_owned() }
 }
 
 fn opens(tail: &str) -> bool {

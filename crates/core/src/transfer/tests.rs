@@ -40,14 +40,11 @@ fn sources(path: &Path, found: &mut Vec<PathBuf>) {
         found.push(path.to_owned());
         return;
     };
-    for entry in folder {
-        let Ok(entry) = entry else { panic!("{path:?} cannot be read") };
-        sources(&entry.path(), found);
-    }
+    folder.for_each(|entry| sources(&entry.unwrap().path(), found));
 }
 
 fn code(path: &Path) -> String {
-    let Ok(text) = std::fs::read_to_string(path) else { panic!("{path:?} cannot be read") };
+    let text = std::fs::read_to_string(path).unwrap();
     let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub(super) mod tests {"];
     let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
     text[..end].to_owned()
@@ -66,8 +63,7 @@ fn tensors_cross_between_host_and_device_here_and_where_it_is_listed() {
         if name == "tests.rs" {
             continue;
         }
-        let Ok(place) = file.strip_prefix(root) else { panic!("{file:?} is not in {root:?}") };
-        let place = place.to_string_lossy().replace('\\', "/");
+        let place = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
         let code = code(&file);
         for crossing in CROSSINGS {
             if code.lines().any(|line| !line.trim_start().starts_with("//") && line.contains(crossing)) {

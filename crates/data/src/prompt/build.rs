@@ -7,10 +7,10 @@ use std::collections::HashSet;
 
 use jiff::civil::DateTime;
 
-use palimpsest_core::span::{NO_SEGMENTS, PREFIX, QUERY};
+use palimpsest_core::span::{NO_SEGMENTS, PREFIX, QUERY, Span};
 use palimpsest_core::text::{
-    CharSpan, ChatTemplate, CountTokens, DEFAULT_DATE, FOLD_SEPARATOR, Message, MessageRole, Prompt,
-    SpecialTokens, TextError,
+    ChatTemplate, CountTokens, DEFAULT_DATE, FOLD_SEPARATOR, Message, MessageRole, Prompt, SpecialTokens,
+    TextError,
 };
 
 use super::templates::SegmentText;
@@ -350,19 +350,14 @@ fn equals(text: &str, pieces: &[Piece]) -> bool {
 }
 
 /// Numbers labels, strips `bos` and assigns roles. Also returns the span index of each segment.
-fn label(
-    pieces: &[Piece],
-    bos: &str,
-    history: &History,
-    evidence: &[Evidence],
-) -> (Vec<CharSpan>, Vec<usize>) {
-    let mut spans: Vec<CharSpan> = Vec::with_capacity(pieces.len() + 1);
+fn label(pieces: &[Piece], bos: &str, history: &History, evidence: &[Evidence]) -> (Vec<Span>, Vec<usize>) {
+    let mut spans: Vec<Span> = Vec::with_capacity(pieces.len() + 1);
     let mut segments = Vec::with_capacity(history.segments.len());
     let (mut templates, mut instructions, mut start) = (0, 0, 0);
     for piece in pieces {
         let mut length = piece.text.len();
         if start == 0 && piece.label == Label::Template && !bos.is_empty() && piece.text.starts_with(bos) {
-            spans.push(CharSpan { label: "bos".to_owned(), role: None, start: 0, end: bos.len() });
+            spans.push(Span::new("bos", 0..bos.len()));
             start = bos.len();
             length -= bos.len();
             if length == 0 {
@@ -387,7 +382,7 @@ fn label(
             Label::Instructions => (next("instructions", &mut instructions), None),
             Label::Template => (next("template", &mut templates), None),
         };
-        spans.push(CharSpan { label, role, start, end: start + length });
+        spans.push(Span { role, ..Span::new(label, start..start + length) });
         start += length;
     }
     (spans, segments)
@@ -397,11 +392,11 @@ fn label(
 fn overlays(
     history: &History,
     texts: &[SegmentText],
-    spans: &[CharSpan],
+    spans: &[Span],
     starts: &[usize],
     labels: Labels<'_>,
-) -> Result<Vec<CharSpan>, PromptError> {
-    let mut overlays: Vec<CharSpan> = Vec::new();
+) -> Result<Vec<Span>, PromptError> {
+    let mut overlays: Vec<Span> = Vec::new();
     for Evidence { role, place } in labels.evidence.iter().filter(|evidence| !evidence.place.is_segment()) {
         let at = history.segments.iter().position(|segment| segment.index == place.segment);
         let Some((segment, text, span)) =
@@ -426,12 +421,8 @@ fn overlays(
             return Err(PromptError::NoSuchBytes { label: format!("{}{place}", span.label) });
         }
         let start = span.start + shown.start + bytes.start;
-        overlays.push(CharSpan {
-            label: format!("{}{place}", span.label),
-            role: Some(role.clone()),
-            start,
-            end: start + bytes.len(),
-        });
+        let evidence = Span::new(format!("{}{place}", span.label), start..start + bytes.len());
+        overlays.push(evidence.with_role(role.clone()));
     }
     for Stretch { label, first, last } in labels.stretches {
         // Only segments left by truncation.
@@ -439,7 +430,7 @@ fn overlays(
         let mut places = inside.filter_map(|(_, &at)| spans.get(at));
         let Some(one) = places.next() else { continue };
         let end = places.next_back().unwrap_or(one).end;
-        overlays.push(CharSpan { label: label.clone(), role: None, start: one.start, end });
+        overlays.push(Span::new(label.clone(), one.start..end));
     }
     Ok(overlays)
 }

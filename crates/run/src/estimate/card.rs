@@ -16,7 +16,7 @@ use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
+use palimpsest_core::text::{ChatTemplate, CountTokens, Prompt, ThinkingMode};
 use palimpsest_data::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
@@ -67,7 +67,7 @@ impl Reader {
                 }
             }
             Reader::Encoding(encoding) => {
-                let is_row = |span: &&CharSpan| {
+                let is_row = |span: &&Span| {
                     span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
                 };
                 for part in cut_prompts(builder, &**encoding, case, cut)? {

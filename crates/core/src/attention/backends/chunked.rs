@@ -187,17 +187,11 @@ impl PartialSoftmax {
         let ends = stream(q, rows, k, first_key, site, dtypes, size, |weights, keys, factor| {
             if let Some(asked) = asked.filter(|asked| asked.segments > 0) {
                 let part = asked.sums(weights, first_key + keys.start..first_key + keys.end)?;
-                sums = Some(match (&sums, factor) {
-                    (Some(sums), Some(factor)) => (sums.broadcast_mul(factor)? + part)?,
-                    _ => part,
-                });
+                sums = Some(added(sums.as_ref(), factor, part)?);
             }
             let v = v.narrow(1, keys.start, keys.len())?;
             let part = products::scaled(&weights.to_dtype(of_scores)?, &v, 1.0)?;
-            out = Some(match (&out, factor) {
-                (Some(out), Some(factor)) => (out.broadcast_mul(factor)? + part)?,
-                _ => part,
-            });
+            out = Some(added(out.as_ref(), factor, part)?);
             Ok(())
         })?;
         Ok(ends.zip(out).map(|(softmax, out)| PartialSoftmax {
@@ -209,31 +203,20 @@ impl PartialSoftmax {
     }
 
     fn beside(parts: &[PartialSoftmax], q: &Tensor, kv_heads: usize) -> Result<PartialSoftmax> {
-        let (r, heads, d) = q.dims3()?;
+        let (r, heads, _) = q.dims3()?;
         let group = heads / kv_heads;
-        let all = |of: &dyn Fn(&PartialSoftmax) -> &Tensor, width: usize| {
-            let rows = parts.iter().map(|part| of(part).reshape((kv_heads, group, 1, width)));
+        let all = |of: Vec<&Tensor>| {
+            let width = of.first().map_or(Ok(0), |first| first.dim(2))?;
+            let rows = of.iter().map(|rows| rows.reshape((kv_heads, group, 1, width)));
             Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?.reshape((kv_heads, group * r, width))
         };
-        let softmax = OnlineSoftmax {
-            max: all(&|p| &p.softmax.max, 1)?,
-            sum: all(&|p| &p.softmax.sum, 1)?,
-            rescale: None,
-        };
+        let each = |of: fn(&PartialSoftmax) -> &Tensor| all(parts.iter().map(of).collect());
+        let (max, sum) = (each(|part| &part.softmax.max)?, each(|part| &part.softmax.sum)?);
         let sums: Option<Vec<&Tensor>> = parts.iter().map(|part| part.sums.as_ref()).collect();
-        let sums = match sums {
-            Some(sums) if !sums.is_empty() => {
-                let segments = sums[0].dim(2)?;
-                let rows = sums.iter().map(|sums| sums.reshape((kv_heads, group, 1, segments)));
-                let all = Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 2)?;
-                Some(all.reshape((kv_heads, group * r, segments))?)
-            }
-            _ => None,
-        };
         Ok(PartialSoftmax {
-            softmax,
-            out: all(&|p| &p.out, d)?,
-            sums,
+            softmax: OnlineSoftmax { max, sum, rescale: None },
+            out: each(|part| &part.out)?,
+            sums: sums.filter(|sums| !sums.is_empty()).map(all).transpose()?,
             hidden: parts.iter().any(|part| part.hidden),
         })
     }
@@ -272,6 +255,14 @@ impl PartialSoftmax {
     fn normalise(&self, q: &Tensor, site: &Site) -> Result<Tensor> {
         let ends = settled(&self.softmax, self.hidden && site.sinks.is_some())?;
         softmax::normalise(&self.out, &ends, site.sinks.as_ref().map(Sinks::tensor), q.dim(1)?, q.dtype())
+    }
+}
+
+/// Adds a block's part to the sums of earlier ones, which `factor` rescales.
+fn added(sums: Option<&Tensor>, factor: Option<&Tensor>, part: Tensor) -> Result<Tensor> {
+    match (sums, factor) {
+        (Some(sums), Some(factor)) => sums.broadcast_mul(factor)? + part,
+        _ => Ok(part),
     }
 }
 
@@ -411,10 +402,7 @@ fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>, size: Blocks) -> Resul
             let member = members(&on_device(keys, (n, 1), device)?, starts, ends)?;
             let part = weights.reshape((kv_heads * rows, n))?.matmul(&member)?;
             let part = part.reshape((kv_heads, rows, segments))?;
-            sums = Some(match (&sums, factor) {
-                (Some(sums), Some(factor)) => (sums.broadcast_mul(factor)? + part)?,
-                _ => part,
-            });
+            sums = Some(added(sums.as_ref(), factor, part)?);
             Ok(())
         })?;
         let Some(ends) = ends else { return Err(no_keys()) };

@@ -20,6 +20,7 @@ pub(super) mod small_matmul;
 #[cfg(test)]
 mod tests;
 
+pub(super) use chunked::row_weights;
 use chunked::{BLOCKS, Chunked};
 use cpu::Cpu;
 use kernel::Kernel;
@@ -80,7 +81,10 @@ fn trusted(
     Ok(if trusted { kernel } else { AttentionKernel::Products })
 }
 
-pub(super) fn settle(
+/// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first
+/// run a small self-test of that shape, once per process; if it fails, matrix products are used. Called at model load, so that later
+/// calls do not wait. Returns an error if the device is lost.
+pub(crate) fn settle(
     choice: AttentionKernel,
     device: &Device,
     shape: &AttentionShape,
@@ -90,11 +94,6 @@ pub(super) fn settle(
     }
     let forward = trusted(choice, choice.of_layer(shape), device, shape)?;
     Ok(Some(Settled { forward, sums: trusted(choice, choice.of_sums(shape), device, shape)? }))
-}
-
-/// Softmax weights of one row (relative to `site.offset`) over the held keys, one vector per head.
-pub(super) fn row_weights(q: &Tensor, k: &Tensor, site: &Site, row: usize) -> Result<Vec<Vec<f32>>> {
-    chunked::row_weights(q, k, site, row)
 }
 
 pub(super) fn segment_sums(q: &Tensor, k: &Tensor, of: &RowSums<'_>) -> Result<Tensor> {

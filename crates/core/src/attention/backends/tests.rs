@@ -42,7 +42,7 @@ fn calls() -> Result<Vec<Inputs>> {
                     site: Site {
                         window,
                         softcap,
-                        sinks: with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect())),
+                        sinks: with_sinks.then(|| sinks_of(heads)),
                         holes: if with_sinks { some_holes(offset, l) } else { Default::default() },
                         ..site(offset, d)
                     },
@@ -74,22 +74,20 @@ fn numbers(tensor: &Tensor) -> Result<impl Iterator<Item = f64>> {
     Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?.into_iter())
 }
 
-fn site(offset: usize, d: usize) -> Site {
-    Site {
-        layer: 0,
-        offset,
-        first_key: 0,
-        scale: 1.0 / (d as f32).sqrt(),
-        window: None,
-        softcap: None,
-        sinks: None,
-        holes: Holes::default(),
-        kernel: AttentionKernel::Auto,
-    }
+/// Fails unless both have one shape and are within the tolerance of each other.
+fn agree(found: &Tensor, expected: &Tensor, about: impl std::fmt::Debug) -> Result<()> {
+    assert_eq!(found.dims(), expected.dims());
+    let difference = apart(numbers(found)?, numbers(expected)?);
+    assert!(difference < TOLERANCE, "{about:?}: off by {difference:e}");
+    Ok(())
 }
 
-fn sinks_of(logits: Vec<f32>) -> Sinks {
-    Sinks::new(logits, &Device::Cpu).unwrap()
+fn site(offset: usize, d: usize) -> Site {
+    Site { offset, scale: 1.0 / (d as f32).sqrt(), ..Site::default() }
+}
+
+fn sinks_of(heads: usize) -> Sinks {
+    Sinks::new((0..heads).map(|h| h as f32 - 2.0).collect(), &Device::Cpu).unwrap()
 }
 
 fn of<'a>(site: &'a Site, rows: Range<usize>, bounds: &'a [usize]) -> RowSums<'a> {
@@ -127,9 +125,7 @@ fn the_chunked_kernel_equals_the_cpu_kernel_at_every_block_size() -> Result<()> 
         let expected = attended(&Cpu, [&q, &k, &v], &site, None)?.0;
         for size in SIZES {
             let found = attended(&Chunked(size), [&q, &k, &v], &site, None)?.0;
-            assert_eq!(found.dims(), expected.dims());
-            let difference = apart(numbers(&found)?, numbers(&expected)?);
-            assert!(difference < TOLERANCE, "{:?} {site:?} {size:?}: off by {difference:e}", q.dims());
+            agree(&found, &expected, (q.dims(), &site, size))?;
         }
     }
     Ok(())
@@ -152,7 +148,7 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                 let (k, v) = (some(base)?, some(base)?);
                 let own = tails.iter().map(|&l| Ok((some(l)?, some(l)?))).collect::<Result<Vec<_>>>()?;
                 let q = Tensor::randn(0f32, 2.0, (tails.len(), heads, d), device)?;
-                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
+                let sinks = with_sinks.then(|| sinks_of(heads));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
                 let asked: Vec<Option<Vec<usize>>> = (tails.iter().enumerate())
                     .map(|(row, l)| (row != 1).then(|| borders(base + l - row.min(*l))))
@@ -167,24 +163,14 @@ fn branches_get_what_each_would_get_as_a_sequence_of_its_own_at_every_block_size
                         let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
                         let site = Site { offset: base + tails[row] - 1, ..site.clone() };
                         let expected = attended(&Cpu, [&q.narrow(0, row, 1)?, &k, &v], &site, None)?.0;
-                        let difference = apart(numbers(&found.get(row)?)?, numbers(&expected)?);
-                        assert!(
-                            difference < TOLERANCE,
-                            "{base} + {tails:?}, {row}, {site:?}: off by {difference:e}"
-                        );
+                        agree(&found.narrow(0, row, 1)?, &expected, (base, &tails, row, &site))?;
                         let Some(borders) = &asked[row] else {
                             assert!(sums[row].is_none() && of_cpu[row].is_none());
                             continue;
                         };
                         let alone = Cpu.segment_sums(&q.narrow(0, row, 1)?, &k, &of(&site, 0..1, borders))?;
                         for sums in [&sums[row], &of_cpu[row]] {
-                            let Some(sums) = sums else { panic!("no sums") };
-                            assert_eq!(sums.dims(), alone.dims());
-                            let difference = apart(numbers(sums)?, numbers(&alone)?);
-                            assert!(
-                                difference < TOLERANCE,
-                                "{base} + {tails:?}, {row}: sums off by {difference:e}"
-                            );
+                            agree(sums.as_ref().unwrap(), &alone, (base, &tails, row))?;
                         }
                     }
                 }
@@ -231,10 +217,10 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                 let (k, v, own_k, own_v) =
                     (some(base)?, some(base)?, some(readings * l)?, some(readings * l)?);
                 let q = Tensor::randn(0f32, 2.0, (readings * l, heads, d), device)?;
-                let sinks = with_sinks.then(|| sinks_of((0..heads).map(|h| h as f32 - 2.0).collect()));
+                let sinks = with_sinks.then(|| sinks_of(heads));
                 let site = Site { window, softcap, sinks, ..site(base, d) };
                 // Each reading hides other keys: the first none, the last some of its own.
-                let holes: Vec<Holes> = (0..readings)
+                let mut holes: Vec<Holes> = (0..readings)
                     .map(|nth| match nth {
                         0 => Holes::default(),
                         _ => Holes::new(vec![Hole {
@@ -243,7 +229,6 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                         }]),
                     })
                     .collect();
-                let mut holes = holes;
                 if l > 10 {
                     let more = Hole { rows: base + 9..base + l, keys: base..base + 4 };
                     holes[readings - 1] = Holes::new(vec![more]);
@@ -261,8 +246,7 @@ fn readings_together_get_what_each_gets_alone() -> Result<()> {
                     let site = Site { holes: holes.clone(), ..site.clone() };
                     let expected = attended(&Chunked(BLOCKS), [&q, &k, &v], &site, None)?.0;
                     let found = together.narrow(0, nth * l, l)?;
-                    let difference = apart(numbers(&found)?, numbers(&expected)?);
-                    assert!(difference < TOLERANCE, "{base} {l} {nth} {site:?}: off by {difference:e}");
+                    agree(&found, &expected, (base, l, nth, &site))?;
                 }
             }
         }
@@ -279,9 +263,7 @@ fn both_kernels_read_the_same_values_of_segments_at_every_block_size() -> Result
             let found = cpu::value_sums([&q, &k, &v], &of(&site, rows.clone(), &bounds))?;
             let expected =
                 Chunked(size).values_and_lengths([&q, &k, &v], None, &of(&site, rows.clone(), &bounds))?.read;
-            assert_eq!(found.dims(), expected.dims());
-            let difference = apart(numbers(&found)?, numbers(&expected)?);
-            assert!(difference < TOLERANCE, "{rows:?} {bounds:?} {site:?} {size:?}: off by {difference:e}");
+            agree(&found, &expected, (rows, bounds, &site, size))?;
         }
     }
     Ok(())
@@ -335,18 +317,13 @@ fn both_kernels_sum_a_decoded_rows_weights_as_a_pass_of_its_own_does_and_change_
             assert!(none.is_none());
             let (out, sums) = attended(&Cpu, [&q, &k, &v], &site, Some(borders))?;
             assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
-            let Some(sums) = sums else { panic!("no sums") };
-            assert_eq!(sums.dims(), expected.dims());
-            let difference = apart(numbers(&sums)?, numbers(&expected)?);
+            let difference = apart(numbers(&sums.unwrap())?, numbers(&expected)?);
             assert!(difference < 1e-6, "{site:?} {borders:?}: off by {difference:e}");
             for size in SIZES {
                 let (plain, _) = attended(&Chunked(size), [&q, &k, &v], &site, None)?;
                 let (out, sums) = attended(&Chunked(size), [&q, &k, &v], &site, Some(borders))?;
                 assert!(numbers(&out)?.eq(numbers(&plain)?), "{site:?}");
-                let Some(sums) = sums else { panic!("no sums") };
-                assert_eq!(sums.dims(), expected.dims());
-                let difference = apart(numbers(&sums)?, numbers(&expected)?);
-                assert!(difference < TOLERANCE, "{site:?} {size:?} {borders:?}: off by {difference:e}");
+                agree(&sums.unwrap(), &expected, (&site, size, borders))?;
             }
         }
     }

@@ -31,24 +31,16 @@ fn limits() -> ParserLimits {
 
 /// A constraint cannot be compiled or followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // said by the names
 pub enum ConstraintError {
-    /// The grammar is unsupported.
     #[error("{0}")]
     Refused(String),
-    /// Compilation timed out.
     #[error("it takes more than {} s to prepare; make it smaller", LONGEST.as_secs())]
     TooSlow,
-    /// Too many concurrent compilations.
     #[error("{MOST_AT_ONCE} others are being prepared; try again later")]
     Busy,
-    /// Following the grammar failed or exceeded a limit.
     #[error("the answer cannot be kept to `{name}`: {reason}; make it simpler")]
-    Lost {
-        /// Name of the constraint.
-        name: String,
-        /// Reason.
-        reason: String,
-    },
+    Lost { name: String, reason: String },
 }
 
 /// A vocabulary as a byte trie.
@@ -212,16 +204,12 @@ impl Constraint {
     pub(super) fn matcher(&self) -> Matcher {
         let prototype = self.prototype.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = panic::catch_unwind(AssertUnwindSafe(|| prototype.deep_clone()));
-        copy.unwrap_or_else(|_| Matcher::new(Err(llguidance_error("its state cannot be copied"))))
+        copy.unwrap_or_else(|_| Matcher::new(Err(anyhow::Error::msg("its state cannot be copied"))))
     }
 
     pub(super) fn lost(&self, reason: &str) -> ConstraintError {
         ConstraintError::Lost { name: self.name.clone(), reason: first_line(reason) }
     }
-}
-
-fn llguidance_error(text: &'static str) -> anyhow::Error {
-    anyhow::Error::msg(text)
 }
 
 fn refused(reason: &str) -> ConstraintError {

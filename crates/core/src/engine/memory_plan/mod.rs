@@ -210,10 +210,9 @@ impl MemoryPlan {
         let fits: Vec<Option<bool>> =
             needed.values().map(|(needed, free)| free.map(|free| *needed <= free)).collect();
         // One device that is too small decides, even if others are unknown.
-        if fits.contains(&Some(false)) {
-            Some(false)
-        } else {
-            fits.into_iter().collect::<Option<Vec<_>>>().map(|_| true)
+        match fits.contains(&Some(false)) {
+            true => Some(false),
+            false => fits.into_iter().collect::<Option<Vec<_>>>().map(|_| true),
         }
     }
 }
@@ -230,19 +229,10 @@ fn in_shares(devices: &[DeviceName], free: &[Option<u64>]) -> Vec<Option<u64>> {
 
 /// A request exceeds the free memory, with remedies.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{model} at a context of {context} tokens in {dtype} needs {needed} (weights {weights}, cache {cache}, the rest {rest}), and {available} are free on {devices}. What would fit: {remedies}"
-)]
+#[error("{needs} are free on {devices}. What would fit: {remedies}")]
 pub struct DoesNotFit {
-    model: String,
-    context: usize,
-    dtype: String,
     bytes: u64,
-    needed: String,
-    weights: String,
-    cache: String,
-    rest: String,
-    available: String,
+    needs: String,
     devices: String,
     remedies: String,
 }
@@ -324,19 +314,19 @@ pub fn check(
     let named: BTreeMap<DeviceName, Option<u64>> =
         request.devices.iter().copied().zip(free.iter().copied()).collect();
     let names: Vec<String> = request.devices.iter().map(ToString::to_string).collect();
-    Err(Box::new(DoesNotFit {
-        model: model.to_owned(),
-        context: request.context,
-        dtype: format!("{:?}", request.dtype).to_lowercase(),
-        bytes: plan.total(),
-        needed: gigabytes(plan.total()),
-        weights: gigabytes(plan.weights()),
-        cache: gigabytes(plan.cache()),
-        rest: gigabytes(plan.total() - plan.weights() - plan.cache()),
-        available: gigabytes(named.values().flatten().sum()),
-        devices: names.join(", "),
-        remedies: remedies(description, request, free, plan.total()),
-    }))
+    let (total, weights, cache) = (plan.total(), plan.weights(), plan.cache());
+    let dtype = format!("{:?}", request.dtype).to_lowercase();
+    let needs = format!(
+        "{model} at a context of {} tokens in {dtype} needs {} (weights {}, cache {}, the rest {}), and {}",
+        request.context,
+        gigabytes(total),
+        gigabytes(weights),
+        gigabytes(cache),
+        gigabytes(total - weights - cache),
+        gigabytes(named.values().flatten().sum())
+    );
+    let remedies = remedies(description, request, free, total);
+    Err(Box::new(DoesNotFit { bytes: total, needs, devices: names.join(", "), remedies }))
 }
 
 /// Up to three changes that fit, cheapest first.

@@ -149,9 +149,7 @@ mod tests {
     const BYTES_A_TOKEN: u64 = 30 * 2 * 3 * 64 * 4;
 
     fn fitted(serving: Serving, free: u64) -> (Limits, MemoryPlan) {
-        let Some(Ok(description)) = ModelDescription::released("smollm2-135m") else {
-            panic!("no such model")
-        };
+        let description = ModelDescription::released("smollm2-135m").unwrap().unwrap();
         let request = MemoryRequest::new(8192, DType::F32, vec![DeviceName::Cpu]);
         let request = MemoryRequest { chunk: 256, logits: 256, ..request };
         let (limits, branches, memory) = serving.fitted(&description, &request, Some(16), &[Some(free)]);

@@ -15,14 +15,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
+use candle_core::Tensor;
+
 use super::Limits;
 use super::load::{Gauges, Load};
-use super::reading::{Pending, Queued, Reading, RequestId, Step, WholePrompt};
+use super::reading::{Current, Pending, Queued, Reading, RequestId, Step};
 use super::shelf::{CacheMatch, Shelf, common, loses_little};
 use super::speaking::{Live, OfPrompt, Ready};
 use crate::attention::{LayerHoles, SPLIT_K};
 use crate::engine::request::{Choice, Event, Task};
-use crate::engine::request_error::RequestError;
+use crate::engine::request_error::{RequestError, guarded};
 use crate::engine::{Engine, EngineError};
 use crate::model::{Branch, Cache, Group, Pass, branch_rows};
 
@@ -69,12 +71,9 @@ impl EngineLoop {
         queue: Receiver<Queued>,
         gauges: Arc<Gauges>,
     ) -> Self {
-        let limits = limits.fitting(cache.capacity());
-        let shelf = Shelf::new(cache, limits.prompts);
-        gauges.update(|load| load.room = limits.tokens);
-        EngineLoop {
+        let work = EngineLoop {
             engine,
-            shelf,
+            shelf: Shelf::new(cache),
             limits,
             queue,
             waiting: VecDeque::new(),
@@ -84,7 +83,8 @@ impl EngineLoop {
             rounds: 0,
             pace: None,
             gauges,
-        }
+        };
+        work.limited(limits)
     }
 
     /// Runs until all handles are dropped. Holds a worker of the compute pool during a round only, unless the caller is one itself.
@@ -191,20 +191,27 @@ impl EngineLoop {
                 break;
             }
         }
-        let stays = pinned(&self.live, &self.ready);
-        self.shelf.sweep(|id| stays.contains(&id));
+        let stay = self.pinned();
+        self.shelf.sweep(&stay);
+    }
+
+    /// Branches of answers that run or wait for a slot, with their request and trunk.
+    fn branches(&self) -> impl Iterator<Item = (RequestId, u64, &Branch)> {
+        let live = self.live.iter().map(|live| (live.id, live.trunk, &live.branch));
+        live.chain(self.ready.iter().map(|ready| (ready.id, ready.trunk, &ready.branch)))
+    }
+
+    /// Trunks that answers read.
+    fn pinned(&self) -> Vec<u64> {
+        self.branches().map(|(_, trunk, _)| trunk).collect()
     }
 
     /// Resumes requests whose current answers have ended.
     fn wake(&mut self) {
+        let answering: Vec<RequestId> = self.branches().map(|(id, ..)| id).collect();
         for reading in self.reading.iter_mut().filter(|reading| reading.waits) {
-            let answering = self.live.iter().any(|live| live.id == reading.id);
-            reading.waits = answering || self.ready.iter().any(|ready| ready.id == reading.id);
+            reading.waits = answering.contains(&reading.id);
         }
-    }
-
-    fn under_way(&self) -> usize {
-        self.reading.iter().filter(|reading| !reading.waits).count()
     }
 
     /// True while an answer waits to decode together with later branches of its request.
@@ -214,26 +221,24 @@ impl EngineLoop {
 
     /// Tokens reserved by answers.
     fn set_aside(&self) -> usize {
-        let live = self.live.iter().map(|live| live.branch.rows());
-        let ready = self.ready.iter().map(|ready| ready.branch.rows());
         let reading = self.reading.iter().map(|reading| reading.room() + 2 * OWN);
-        live.chain(ready).chain(reading).sum()
+        self.branches().map(|(.., branch)| branch.rows()).chain(reading).sum()
     }
 
     /// Starts answers to prompts that were read, within the limits.
     fn begin_ready(&mut self) {
-        while self.live.len() + self.under_way() < self.limits.parallel {
+        let under_way = self.reading.iter().filter(|reading| !reading.waits).count();
+        while self.live.len() + under_way < self.limits.parallel {
             let Some(mut ready) = self.ready.pop_front() else { return };
             let Some(choice) = ready.choices.pop_front() else { continue };
             // The last answer takes over the branch.
             let needed = if ready.choices.is_empty() { 0 } else { choice.task.room() + OWN };
             let set_aside = self.set_aside() + ready.branch.rows();
-            let mut stays = pinned(&self.live, &self.ready);
-            stays.push(ready.trunk);
+            let mut stay = self.pinned();
+            stay.push(ready.trunk);
             let most = self.limits.tokens.saturating_sub(set_aside + needed);
-            let fits = needed == 0 || self.shelf.make_room(most, 0, |id| stays.contains(&id));
-            let alone = self.live.is_empty() && self.reading.is_empty();
-            if !fits && !alone {
+            let fits = needed == 0 || self.shelf.make_room(most, 0, &stay);
+            if !fits && (!self.live.is_empty() || !self.reading.is_empty()) {
                 ready.choices.push_front(choice);
                 self.ready.push_front(ready);
                 return;
@@ -264,7 +269,7 @@ impl EngineLoop {
             let prompt = queued.prompt();
             let found = self.shelf.longest_match(prompt, first, |at| queued.border(at, &self.engine));
             let found = match queued.reused(found.kept) {
-                0 => CacheMatch { trunk: None, kept: 0, within: false, ..found },
+                0 => found.anew(),
                 kept => CacheMatch { kept, ..found },
             };
             // Wait for a prompt that shares more than the cache, or whose trunk can be continued afterwards.
@@ -288,10 +293,7 @@ impl EngineLoop {
     /// The next request, except `passed`: from the caller with the fewest running requests, then the oldest; one prompt per caller.
     fn next_waiting(&self, passed: &[RequestId]) -> Option<usize> {
         let reads = |caller| self.reading.iter().any(|reading| reading.id.caller == caller);
-        let under_way = |caller| {
-            self.live.iter().filter(|live| live.id.caller == caller).count()
-                + self.ready.iter().filter(|ready| ready.id.caller == caller).count()
-        };
+        let under_way = |caller| self.branches().filter(|(id, ..)| id.caller == caller).count();
         let waiting = self.waiting.iter().map(|queued| queued.id).enumerate();
         let free = waiting.filter(|(_, id)| !passed.contains(id) && !reads(id.caller));
         free.min_by_key(|(_, id)| under_way(id.caller)).map(|(at, _)| at)
@@ -300,33 +302,27 @@ impl EngineLoop {
     /// Makes room for a prompt and its first answer. Falls back to a shorter match, then to a trunk without spare room; `None`: wait.
     fn make_room(&mut self, queued: &Queued, found: CacheMatch) -> Option<(CacheMatch, usize)> {
         let (tokens, room) = (queued.tokens(), queued.room());
-        let stays = pinned(&self.live, &self.ready);
+        let mut stay = self.pinned();
         let free = self.limits.tokens.saturating_sub(self.set_aside() + room + 2 * OWN);
         let idle = |id| self.shelf.get(id).is_some_and(|trunk| !trunk.busy);
         let inside = CacheMatch { within: found.trunk.is_some_and(idle), ..found };
-        let anew = CacheMatch { trunk: None, kept: 0, within: false, ..found };
-        let mut ways = vec![found, inside, anew];
+        let mut ways = vec![found, inside, found.anew()];
         ways.dedup();
         let roomy = self.shelf.room(tokens);
+        let pinned = stay.len();
         ways.into_iter().find_map(|found| {
-            let copied = self.rebased(&found);
+            // Running branches copy what they read of a trunk that is continued.
+            let kept = found.kept - found.kept % SPLIT_K;
+            let readers = self.branches().filter(|(_, trunk, _)| found.within && Some(*trunk) == found.trunk);
+            let copied: usize = readers.map(|(.., branch)| branch.start().saturating_sub(kept)).sum();
             let cost = |room: usize| self.shelf.cost(&found, tokens, room) + copied;
             // Nothing is evicted for spare room.
             let room = if self.shelf.taken() + cost(roomy) <= free { roomy } else { tokens };
             let most = free.checked_sub(cost(room))?;
-            let more = usize::from(!found.within);
-            let made = self.shelf.make_room(most, more, |id| stays.contains(&id) || found.trunk == Some(id));
-            made.then_some((found, room))
+            stay.truncate(pinned);
+            stay.extend(found.trunk);
+            self.shelf.make_room(most, usize::from(!found.within), &stay).then_some((found, room))
         })
-    }
-
-    /// Tokens that running branches must copy before their trunk is continued.
-    fn rebased(&self, found: &CacheMatch) -> usize {
-        let Some(id) = found.trunk.filter(|_| found.within) else { return 0 };
-        let live = self.live.iter().filter(|live| live.trunk == id).map(|live| live.branch.start());
-        let ready = self.ready.iter().filter(|ready| ready.trunk == id).map(|ready| ready.branch.start());
-        let kept = found.kept - found.kept % SPLIT_K;
-        live.chain(ready).map(|start| start.saturating_sub(kept)).sum()
     }
 
     fn begin_reading(&mut self, queued: Queued, found: &CacheMatch, room: usize) {
@@ -345,18 +341,12 @@ impl EngineLoop {
     fn leave_trunk(&mut self, found: &CacheMatch) -> Result<(), RequestError> {
         let Some(id) = found.trunk.filter(|_| found.within) else { return Ok(()) };
         let Some(trunk) = self.shelf.get(id) else { return Ok(()) };
-        for live in self.live.iter_mut().filter(|live| live.trunk == id) {
-            live.branch.rebase(&trunk.cache, found.kept)?;
-        }
-        for ready in self.ready.iter_mut().filter(|ready| ready.trunk == id) {
-            ready.branch.rebase(&trunk.cache, found.kept)?;
+        let live = self.live.iter_mut().map(|live| (live.trunk, &mut live.branch));
+        let branches = live.chain(self.ready.iter_mut().map(|ready| (ready.trunk, &mut ready.branch)));
+        for (_, branch) in branches.filter(|(trunk, _)| *trunk == id) {
+            branch.rebase(&trunk.cache, found.kept)?;
         }
         Ok(())
-    }
-
-    fn put_back(&mut self, id: u64) {
-        let stays = pinned(&self.live, &self.ready);
-        self.shelf.give_back(id, |id| stays.contains(&id));
     }
 
     /// Prefills a chunk of the oldest prompt, or of the one with the least left.
@@ -365,34 +355,29 @@ impl EngineLoop {
             let held = self.shelf.get(reading.trunk).map_or(0, |trunk| trunk.tokens.len());
             reading.tokens().len().saturating_sub(held)
         };
-        let first = |reading: &Reading| reading.begun;
-        let going = || (0..self.reading.len()).filter(|&at| !self.reading[at].waits);
+        let going = (0..self.reading.len()).filter(|&at| !self.reading[at].waits);
         let at = match self.rounds.is_multiple_of(2) {
-            true => going().min_by_key(|&at| left(&self.reading[at])),
-            false => going().min_by_key(|&at| first(&self.reading[at])),
+            true => going.min_by_key(|&at| left(&self.reading[at])),
+            false => going.min_by_key(|&at| self.reading[at].begun),
         };
         let Some(at) = at else { return };
         let beside = self.live.iter().any(|live| !self.is_held(live));
-        let chunk = match (beside, self.pace) {
-            (false, _) => self.engine.chunk(),
-            (true, None) => self.engine.chunk().min(FIRST_CHUNK),
-            (true, Some(pace)) => {
-                ((pace * SECONDS_BESIDE_OTHERS) as usize).max(LEAST_CHUNK).min(self.engine.chunk())
-            }
-        };
-        if self.would_overwrite(&self.reading[at]) {
-            self.reading[at].waits = true;
-            return;
-        }
+        let in_time = |pace: f64| ((pace * SECONDS_BESIDE_OTHERS) as usize).max(LEAST_CHUNK);
+        let most = if beside { self.pace.map_or(FIRST_CHUNK, in_time) } else { usize::MAX };
+        let chunk = self.engine.chunk().min(most);
+        // The next branch must not overwrite trunk keys that running answers of its request still read.
+        let (request, kept) = (self.reading[at].id, self.reading[at].next_kept().unwrap_or(usize::MAX));
+        let waits = self.branches().any(|(id, _, branch)| id == request && branch.start() > kept);
         let begun = Instant::now();
         let reading = &mut self.reading[at];
+        if waits {
+            reading.waits = true;
+            return;
+        }
         let id = reading.trunk;
         let Some(trunk) = self.shelf.get_mut(id) else { return };
         let engine = &self.engine;
-        // The panic hook has already printed the message.
-        let step = panic::catch_unwind(AssertUnwindSafe(|| reading.step(engine, trunk, chunk)));
-        let step = step.map_or(Err(RequestError::Panicked), |step| step.map_err(RequestError::from));
-        match step {
+        match guarded(|| reading.step(engine, trunk, chunk)) {
             Ok(Step::Nothing) => {}
             Ok(Step::Read(read)) => {
                 self.count(read, begun);
@@ -400,23 +385,17 @@ impl EngineLoop {
             }
             Ok(Step::Whole(read, whole)) => {
                 self.count(read, begun);
-                self.whole(at, *whole, read);
+                let (logits, current) = *whole;
+                self.whole(at, &logits, current, read);
             }
             Ok(Step::Force(group)) => self.force(at, group),
             Err(error) => return self.lose(at, &error),
         }
         if self.reading.get(at).is_some_and(|reading| reading.trunk == id && reading.is_done()) {
             self.reading.remove(at);
-            self.put_back(id);
+            let stay = self.pinned();
+            self.shelf.give_back(id, &stay);
         }
-    }
-
-    /// True if the request's next branch would overwrite trunk keys that its running answers still read.
-    fn would_overwrite(&self, reading: &Reading) -> bool {
-        let Some(kept) = reading.next_kept() else { return false };
-        let live = self.live.iter().filter(|live| live.id == reading.id).map(|live| live.branch.start());
-        let ready = self.ready.iter().filter(|ready| ready.id == reading.id).map(|r| r.branch.start());
-        live.chain(ready).any(|start| start > kept)
     }
 
     /// Counts prefilled tokens and updates the speed.
@@ -435,85 +414,64 @@ impl EngineLoop {
     }
 
     /// Finishes a prompt: reports prompt-only tasks, then starts its answers on a branch of the trunk.
-    fn whole(&mut self, at: usize, mut whole: WholePrompt, read: usize) {
-        let kept = whole.branch.kept;
+    fn whole(&mut self, at: usize, logits: &Tensor, mut current: Current, read: usize) {
+        let kept = current.branch.kept;
         let (request, id) = (self.reading[at].id, self.reading[at].trunk);
-        whole.branch.tell(|| Event::Prefilled(read));
-        let dirty = !whole.branch.knockouts.is_empty();
-        let (prompt, choices) = match OfPrompt::new(whole) {
+        current.branch.tell(|| Event::Prefilled(read));
+        let dirty = !current.branch.knockouts.is_empty();
+        let (prompt, choices) = match OfPrompt::new(logits, current) {
             Ok(made) => made,
             Err((choices, error)) => return end_all(choices, &error),
         };
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(choices, &RequestError::Gone) };
         // 1. Tasks without generation.
-        let (mut answers, mut others) = (Vec::new(), Vec::new());
-        for mut choice in choices {
-            let scores = match &choice.task {
-                Task::Generate(_) => {
-                    answers.push(choice);
-                    continue;
-                }
-                Task::Score(texts) => {
-                    let read: usize = texts.iter().map(|text| text.len().saturating_sub(1)).sum();
-                    self.gauges.update(|load| load.read += read as u64);
-                    prompt.score(&self.engine, &mut trunk.cache, texts)
-                }
-                Task::Read | Task::Force(_) => Ok(Vec::new()),
-            };
-            match scores.map_err(RequestError::from).and_then(|scores| {
-                choice.hear_of_prompt(Event::Prompt)?;
-                prompt.measured(&self.engine, scores)
-            }) {
-                Ok(measured) => others.push((choice, Ok(measured))),
-                Err(error) => others.push((choice, Err(error))),
-            }
+        let (answers, others): (Vec<Choice>, Vec<Choice>) =
+            choices.into_iter().partition(|choice| matches!(choice.task, Task::Generate(_)));
+        let mut outcomes = Vec::new();
+        for mut choice in others {
+            self.gauges.update(|load| load.read += choice.task.scored() as u64);
+            let outcome = prompt.outcome(&self.engine, &mut trunk.cache, &mut choice);
+            outcomes.push((choice, outcome));
         }
         // 2. Answers. Copy the branch's own keys if other branches are still to be read into the trunk.
         let room = answers.iter().map(|choice| choice.task.room()).max().unwrap_or(0);
         let last = self.reading[at].pending.is_empty();
         let copied = branch_rows(kept, trunk.cache.len() - kept + room);
-        let aside = self.set_aside();
-        let most = self.limits.tokens.saturating_sub(aside + copied);
-        let mut stays = pinned(&self.live, &self.ready);
-        stays.push(id);
+        let most = self.limits.tokens.saturating_sub(self.set_aside() + copied);
+        let mut stay = self.pinned();
+        stay.push(id);
         // Evict unused prompts before running answers one after the other.
-        let alone = !last && !self.shelf.make_room(most, 0, |id| stays.contains(&id));
+        let alone = !last && !self.shelf.make_room(most, 0, &stay);
         let Some(trunk) = self.shelf.get_mut(id) else { return end_all(answers, &RequestError::Gone) };
-        let branch = match last || alone {
-            true => trunk.cache.continuation(room),
-            false => trunk.cache.branch_after(kept, room),
-        };
+        let branch = trunk.cache.branch(if last || alone { trunk.cache.len() } else { kept }, room);
         if dirty {
             // Keys computed under knockouts are not reusable.
             trunk.tokens.truncate(kept);
         }
-        for mut choice in std::mem::take(&mut answers) {
+        let mut begun = Vec::new();
+        for mut choice in answers {
             match choice.hear_of_prompt(Event::Prompt) {
-                Ok(()) => answers.push(choice),
-                Err(error) => others.push((choice, Err(error))),
+                Ok(()) => begun.push(choice),
+                Err(error) => outcomes.push((choice, Err(error))),
             }
         }
         match branch {
-            Err(error) => end_all(answers, &error.into()),
-            Ok(_) if answers.is_empty() => {}
+            Err(error) => end_all(begun, &error.into()),
+            Ok(_) if begun.is_empty() => {}
             Ok(branch) => {
-                let generated = answers.len();
-                self.ready.push_back(Ready::new(request, id, branch, prompt, answers));
+                let generated = begun.len();
+                self.ready.push_back(Ready::new(request, id, branch, prompt, begun));
                 // 3. The next branch, if its answers can run beside these.
+                let live = self.live.iter().filter(|live| live.id == request).count();
+                let ready = self.ready.iter().filter(|ready| ready.id == request);
+                let beside = live + ready.map(|ready| ready.choices.len()).sum::<usize>();
                 let reading = &mut self.reading[at];
                 let next = reading.pending.front().map_or(0, Pending::generates);
-                let beside = self.live.iter().filter(|live| live.id == request).count()
-                    + self
-                        .ready
-                        .iter()
-                        .filter(|ready| ready.id == request)
-                        .map(|r| r.choices.len())
-                        .sum::<usize>();
                 reading.waits = !last && (alone || generated > 1 || beside + next > self.limits.parallel);
             }
         }
         self.report();
-        others.into_iter().for_each(|(choice, outcome): (Choice, _)| choice.end(outcome));
+        outcomes.into_iter().for_each(|(choice, outcome)| choice.end(outcome));
     }
 
     /// Runs branches that force the same tokens in one batch and reports the logits.
@@ -529,64 +487,46 @@ impl EngineLoop {
         self.gauges.update(|load| load.read += (tokens.len() * group.len()) as u64);
         let holes: Vec<LayerHoles> = group.iter().map(|branch| branch.knockouts.clone()).collect();
         let mut failed: Vec<Option<RequestError>> = group.iter().map(|_| None).collect();
-        let choices: Vec<&mut Choice> =
+        let mut choices: Vec<&mut Choice> =
             group.iter_mut().filter_map(|branch| branch.choices.first_mut()).collect();
-        let engine = &self.engine;
-        let read = panic::catch_unwind(AssertUnwindSafe(|| {
-            let mut choices = choices;
-            engine.read_variants(
-                &mut trunk.cache,
-                (&tokens, forced.len()),
-                &holes,
-                &mut |nth, from, logits| {
-                    if let (Some(choice), Some(failed @ None)) = (choices.get_mut(nth), failed.get_mut(nth)) {
-                        *failed = choice.hear_of_prompt(Event::Logits(from, logits)).err();
-                    }
-                },
-            )
-        }));
-        let read = read.map_or(Err(RequestError::Panicked), |read| read.map_err(RequestError::from));
-        match read {
-            Err(error @ RequestError::Engine(EngineError::NotFinite { .. })) => {
-                // The cache is unchanged.
-                group.into_iter().for_each(|branch| branch.end(&error));
+        let mut take = |nth: usize, from, logits| {
+            if let (Some(choice), Some(failed @ None)) = (choices.get_mut(nth), failed.get_mut(nth)) {
+                *failed = choice.hear_of_prompt(Event::Logits(from, logits)).err();
             }
-            Err(error) => {
-                group.into_iter().for_each(|branch| branch.end(&error));
+        };
+        let wanted = (&*tokens, forced.len());
+        let read = guarded(|| self.engine.read_variants(&mut trunk.cache, wanted, &holes, &mut take));
+        if let Err(error) = read {
+            group.into_iter().for_each(|branch| branch.end(&error));
+            // Logits that are not finite leave the cache unchanged.
+            if !matches!(error, RequestError::Engine(EngineError::NotFinite { .. })) {
                 self.lose(at, &error);
             }
-            Ok(()) => {
-                for (branch, failed) in group.into_iter().zip(failed) {
-                    let prompt = OfPrompt::forced(&branch, held);
-                    for choice in branch.choices {
-                        let measured = prompt.measured(&self.engine, Vec::new());
-                        choice.end(failed.as_ref().map_or(measured, |error| Err(error.again())));
-                    }
-                }
+            return;
+        }
+        for (branch, failed) in group.into_iter().zip(failed) {
+            let prompt = OfPrompt::forced(&branch, held);
+            for choice in branch.choices {
+                let measured = prompt.unanswered(&self.engine);
+                choice.end(failed.as_ref().map_or(measured, |error| Err(error.again())));
             }
         }
     }
 
-    /// Chooses one token per answer, then runs all continuing answers in one forward pass. Returns whether any continues.
+    /// Chooses one token per answer, then runs all continuing answers in one forward pass. Returns whether any continued.
     fn generate(&mut self) -> bool {
-        // 1. One token each, or the end.
-        let mut ended = Vec::new();
-        let (mut held, mut going) = (Vec::new(), Vec::new());
-        for mut live in std::mem::take(&mut self.live) {
-            if self.is_held(&live) {
-                held.push(live);
-                continue;
-            }
-            match live.choose() {
-                Ok(true) => going.push(live),
-                Ok(false) => ended.push((live, Ok(()))),
-                Err(error) => ended.push((live, Err(error))),
-            }
-        }
-        // Continuing answers stay in `live` while others report their end, so the gauges count them.
+        // 1. One token each, or the end. Continuing answers stay in `live` while others report their end, so the gauges count them.
+        let (held, speaking): (Vec<Live>, Vec<Live>) =
+            std::mem::take(&mut self.live).into_iter().partition(|live| self.is_held(live));
         let stay = held.len();
         self.live = held;
-        self.live.append(&mut going);
+        let mut ended = Vec::new();
+        for mut live in speaking {
+            match live.choose() {
+                Ok(true) => self.live.push(live),
+                outcome => ended.push((live, outcome.map(|_| ()))),
+            }
+        }
         self.end(ended);
         let mut going = self.live.split_off(stay);
         // Group branches of the same trunk and start.
@@ -609,34 +549,29 @@ impl EngineLoop {
             }
             before = Some(key);
         }
-        let engine = &self.engine;
         self.gauges.update(|load| {
             load.steps += 1;
             load.stepped += tokens.len() as u64;
         });
-        let read = panic::catch_unwind(AssertUnwindSafe(|| engine.step(&tokens, groups)));
+        let read = guarded(|| self.engine.step(&tokens, groups));
         drop(parts);
-        let error = match read {
-            Ok(Ok(read)) => {
-                let mut ended = Vec::new();
-                for (mut live, logits) in going.into_iter().zip(read) {
-                    match logits {
-                        Ok(logits) => {
-                            live.decoding.take(logits);
-                            self.live.push(live);
-                        }
-                        Err(error) => ended.push((live, Err(error.into()))),
-                    }
-                }
-                self.end(ended);
-                return true;
-            }
-            Ok(Err(error)) => RequestError::from(error),
-            Err(_) => RequestError::Panicked,
+        // After a common error none can continue: some layers have already appended their tokens.
+        let read: Vec<_> = match read {
+            Ok(read) => read.into_iter().map(|logits| logits.map_err(RequestError::from)).collect(),
+            Err(error) => going.iter().map(|_| Err(error.again())).collect(),
         };
-        // None can continue: some layers have already appended their tokens.
-        self.end(going.into_iter().map(|live| (live, Err(error.again()))).collect());
-        false
+        let mut ended = Vec::new();
+        for (mut live, logits) in going.into_iter().zip(read) {
+            match logits {
+                Ok(logits) => {
+                    live.decoding.take(logits);
+                    self.live.push(live);
+                }
+                Err(error) => ended.push((live, Err(error))),
+            }
+        }
+        self.end(ended);
+        true
     }
 
     /// Reports finished answers after updating the gauges.
@@ -646,10 +581,6 @@ impl EngineLoop {
         }
         ended.into_iter().for_each(|(live, outcome)| live.end(&self.engine, outcome));
     }
-}
-
-fn pinned(live: &[Live], ready: &VecDeque<Ready>) -> Vec<u64> {
-    live.iter().map(|live| live.trunk).chain(ready.iter().map(|ready| ready.trunk)).collect()
 }
 
 fn end_all(choices: Vec<Choice>, error: &RequestError) {

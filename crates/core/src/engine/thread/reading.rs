@@ -230,29 +230,21 @@ pub(super) struct Reading {
     marks: Vec<usize>,
 }
 
-struct Current {
-    branch: Pending,
-    reused: usize,
-    /// `None` while the prefix is being read.
-    measurement: Option<Measurement>,
-    likelihoods: Vec<Likelihood>,
-}
-
-pub(super) struct WholePrompt {
-    /// f32 (requested positions, vocab)
-    pub logits: Tensor,
+/// The branch that is being read.
+pub(super) struct Current {
     pub branch: Pending,
-    pub measurement: Measurement,
+    pub reused: usize,
+    /// `None` while the prefix is being read.
+    pub measurement: Option<Measurement>,
     /// From the second token on, if requested.
     pub likelihoods: Vec<Likelihood>,
-    pub reused: usize,
 }
 
 pub(super) enum Step {
     /// Tokens read.
     Read(usize),
-    /// Tokens read, up to the end of the branch's prompt.
-    Whole(usize, Box<WholePrompt>),
+    /// Tokens read, up to the end of the branch's prompt; its logits f32 (requested positions, vocab).
+    Whole(usize, Box<(Tensor, Current)>),
     /// Forced branches to run together after the prefix.
     Force(Vec<Pending>),
     /// The branch failed or was cancelled.
@@ -298,15 +290,18 @@ impl Reading {
         }
     }
 
+    /// The branch that is being read, or else the next one.
+    fn branch(&self) -> Option<&Pending> {
+        self.current.as_ref().map(|current| &current.branch).or(self.pending.front())
+    }
+
     pub fn tokens(&self) -> &[u32] {
-        let current = self.current.as_ref().map(|current| &current.branch);
-        current.or(self.pending.front()).map_or(&[], |branch| &branch.prompt)
+        self.branch().map_or(&[], |branch| &branch.prompt)
     }
 
     /// Tokens reserved for its first answers.
     pub fn room(&self) -> usize {
-        let current = self.current.as_ref().map(|current| &current.branch);
-        current.or(self.pending.front()).map_or(0, Pending::room)
+        self.branch().map_or(0, Pending::room)
     }
 
     /// Start of the next branch, if none is being read.
@@ -325,127 +320,121 @@ impl Reading {
 
     /// Prefills at most `chunk` tokens, or starts the next branch. After an error the trunk is unusable.
     pub fn step(&mut self, engine: &Engine, trunk: &mut Trunk, chunk: usize) -> Result<Step, EngineError> {
-        let mut begun = None;
-        if self.current.is_none() {
-            let Some(branch) = self.pending.pop_front() else { return Ok(Step::Nothing) };
-            if branch.forced().is_some() && (self.hidden_inside.is_some() || trunk.cache.len() >= self.prefix)
-            {
-                return match self.read_inside(engine, trunk, &branch, chunk)? {
-                    0 => self.force(engine, trunk, branch).map(Step::Force),
-                    read => Ok(self.wait(branch, read)),
-                };
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => {
+                let Some(branch) = self.pending.pop_front() else { return Ok(Step::Nothing) };
+                let held = trunk.cache.len();
+                if branch.forced().is_some() && (self.hidden_inside.is_some() || held >= self.prefix) {
+                    return match self.read_inside(engine, trunk, &branch, chunk)? {
+                        0 => self.force(engine, trunk, branch).map(Step::Force),
+                        read => Ok(self.wait(branch, read)),
+                    };
+                }
+                let at = if self.single { held } else { held.min(branch.kept) };
+                let mut begun = Current { branch, reused: at, measurement: None, likelihoods: Vec::new() };
+                begun.branch.tell(|| Event::Begun(at));
+                begun
             }
-            let at = if self.single { trunk.cache.len() } else { trunk.cache.len().min(branch.kept) };
-            begun = Some(at);
-            self.current = Some(Current { branch, reused: at, measurement: None, likelihoods: Vec::new() });
-        }
-        let Some(current) = &mut self.current else { return Ok(Step::Nothing) };
-        if let Some(at) = begun {
-            current.branch.tell(|| Event::Begun(at));
-        }
+        };
         if current.branch.choices.is_empty() {
-            self.current = None;
             return Ok(Step::Nothing);
         }
+        match self.read_part(&mut current, engine, trunk, chunk) {
+            Ok((read, Some(logits))) => Ok(Step::Whole(read, Box::new((logits, current)))),
+            // A forced branch goes on with others like it after the prefix.
+            Ok((read, None)) if current.branch.forced().is_some() && trunk.cache.len() == self.prefix => {
+                self.pending.push_front(current.branch);
+                Ok(Step::Read(read))
+            }
+            Ok((read, None)) => {
+                self.current = Some(current);
+                Ok(Step::Read(read))
+            }
+            Err(Fault::Branch(error)) => {
+                current.branch.end(&error);
+                Ok(Step::Nothing)
+            }
+            Err(Fault::Trunk(error)) => {
+                self.current = Some(current);
+                Err(error)
+            }
+        }
+    }
 
+    /// Reads a chunk of the shared prefix, or of the branch's own part. Returns the tokens read and, with the last of them, the logits
+    /// f32 (requested positions, vocab).
+    fn read_part(
+        &mut self,
+        current: &mut Current,
+        engine: &Engine,
+        trunk: &mut Trunk,
+        chunk: usize,
+    ) -> Result<(usize, Option<Tensor>), Fault> {
         // 1. The shared prefix.
         let at = trunk.cache.len();
-        if at < self.prefix
-            && current.measurement.is_none()
-            && (self.shared.is_some() || current.branch.forced().is_some())
-        {
+        let together = self.shared.is_some() || current.branch.forced().is_some();
+        if at < self.prefix && current.measurement.is_none() && together {
             let end = self.marked(at, self.prefix, chunk, engine);
-            let Some(current) = &mut self.current else { return Ok(Step::Nothing) };
             let part = current.branch.prompt.get(at..end).unwrap_or_default();
             let mut nothing = Measurement::nothing(self.prefix);
             let measurement = self.shared.as_mut().unwrap_or(&mut nothing);
             engine.fill_cache(&mut trunk.cache, part, measurement, &mut |_| true)?;
             trunk.tokens.extend_from_slice(part);
             self.mark(trunk, end)?;
-            let forced = |current: &mut Current| current.branch.forced().is_some();
-            if end == self.prefix
-                && let Some(current) = self.current.take_if(forced)
-            {
-                self.pending.push_front(current.branch);
-            }
-            return Ok(Step::Read(end - at));
+            return Ok((end - at, None));
         }
 
         // 2. The branch's own part.
-        if current.measurement.is_none() {
-            match self.begin(engine, trunk) {
-                Ok(()) => {}
-                Err(Begin::Branch(error)) => {
-                    if let Some(current) = self.current.take() {
-                        current.branch.end(&error);
-                    }
-                    return Ok(Step::Nothing);
-                }
-                Err(Begin::Trunk(error)) => return Err(error),
-            }
-        }
-        let n = self.tokens().len();
-        let at = trunk.cache.len();
-        let Some(Current { branch, .. }) = &self.current else { return Ok(Step::Nothing) };
-        let (keep, likeliest) = (branch.observe.logits.clamp(1, n), branch.observe.likeliest);
+        let mut measurement = match current.measurement.take() {
+            Some(measurement) => measurement,
+            None => self.begin(current, engine, trunk)?,
+        };
+        let Pending { prompt, observe, knockouts, .. } = &current.branch;
+        let (at, n) = (trunk.cache.len(), prompt.len());
+        let (keep, likeliest) = (observe.logits.clamp(1, n), observe.likeliest);
         let chunk = if likeliest.is_some() { chunk.min(SCORED) } else { chunk };
         // With several branches only the prefix is marked.
-        let end = match if self.single {
-            self.marked(at, n, chunk, engine)
-        } else {
-            engine.next_border(at, n, chunk)
-        } {
-            // Positions with requested logits are read in one chunk.
-            end if end > n - keep && likeliest.is_none() => n,
-            end => end,
+        let end = match self.single {
+            true => self.marked(at, n, chunk, engine),
+            false => engine.next_border(at, n, chunk),
         };
-        let Some(current) = &mut self.current else { return Ok(Step::Nothing) };
-        let Current { branch, measurement: Some(measurement), likelihoods, .. } = current else {
-            return Ok(Step::Nothing);
-        };
-        let part = branch.prompt.get(at..end).unwrap_or_default();
+        // Positions with requested logits are read in one chunk.
+        let end = if end > n - keep && likeliest.is_none() { n } else { end };
+        let part = prompt.get(at..end).unwrap_or_default();
         let mut go_on = |_: usize| true;
-        let cache = &mut trunk.cache;
-        let pass = Pass::from(&mut *measurement).hiding(&branch.knockouts);
+        let pass = Pass::from(&mut measurement).hiding(knockouts);
         let mut logits = None;
         match likeliest {
             Some(most) => {
-                let of_part = engine.prefill(cache, part, part.len(), pass, &mut go_on)?;
+                let of_part = engine.prefill(&mut trunk.cache, part, part.len(), pass, &mut go_on)?;
                 let (rows, vocab) = of_part.dims2()?;
                 for row in transfer::fetch(&of_part)?.chunks_exact(vocab.max(1)) {
-                    let Some(&next) = branch.prompt.get(likelihoods.len() + 1) else { break };
-                    likelihoods.push(Likelihood::of(next, row, most));
+                    let Some(&next) = prompt.get(current.likelihoods.len() + 1) else { break };
+                    current.likelihoods.push(Likelihood::of(next, row, most));
                 }
                 if end == n {
                     logits = Some(of_part.narrow(0, rows - 1, 1)?);
                 }
             }
-            None if end == n => logits = Some(engine.prefill(cache, part, keep, pass, &mut go_on)?),
-            None => engine.fill_cache(cache, part, pass, &mut go_on)?,
+            None if end == n => {
+                logits = Some(engine.prefill(&mut trunk.cache, part, keep, pass, &mut go_on)?);
+            }
+            None => engine.fill_cache(&mut trunk.cache, part, pass, &mut go_on)?,
         }
         trunk.tokens.extend_from_slice(part);
         if self.single {
             self.mark(trunk, end)?;
         }
-        match (logits, self.current.take()) {
-            (Some(logits), Some(Current { branch, measurement: Some(measurement), likelihoods, reused })) => {
-                let whole = WholePrompt { logits, branch, measurement, likelihoods, reused };
-                Ok(Step::Whole(end - at, Box::new(whole)))
-            }
-            (_, current) => {
-                self.current = current;
-                Ok(Step::Read(end - at))
-            }
-        }
+        current.measurement = Some(measurement);
+        Ok((end - at, logits))
     }
 
     pub fn tell(&mut self, tokens: usize) {
         if let Some(current) = &mut self.current {
             current.branch.tell(|| Event::Prefilled(tokens));
-            if current.branch.choices.is_empty() {
-                self.current = None;
-            }
         }
+        self.current.take_if(|current| current.branch.choices.is_empty());
     }
 
     /// End of the next chunk: at a mark, or at `to`.
@@ -461,31 +450,24 @@ impl Reading {
         Ok(())
     }
 
-    /// Rolls back to the start of the current branch and starts its measurement.
-    fn begin(&mut self, engine: &Engine, trunk: &mut Trunk) -> Result<(), Begin> {
-        let Some(current) = &mut self.current else { return Ok(()) };
+    /// Rolls back to the start of the branch and starts its measurement.
+    fn begin(&self, current: &mut Current, engine: &Engine, trunk: &mut Trunk) -> Result<Measurement, Fault> {
         let Pending { prompt, kept, observe, .. } = &current.branch;
         let most = current.branch.room();
-        let own = Measurement::new(observe, prompt.len(), most, engine).map_err(Begin::Branch)?;
+        let own = Measurement::new(observe, prompt.len(), most, engine).map_err(Fault::Branch)?;
         let held = if self.single { trunk.cache.len() } else { trunk.cache.truncate(*kept)? };
-        let measurement = match &self.shared {
-            None => own,
-            Some(shared) => {
-                match own.clone().after(shared, held) {
-                    Some(measurement) => measurement,
-                    // A row crosses the border: re-read it and all before it.
-                    None => {
-                        trunk.cache.truncate(0)?;
-                        own
-                    }
-                }
-            }
+        let continued = match &self.shared {
+            None => Some(own.clone()),
+            Some(shared) => own.clone().after(shared, held),
         };
+        if continued.is_none() {
+            // A row crosses the border: re-read it and all before it.
+            trunk.cache.truncate(0)?;
+        }
         let held = trunk.cache.len().min(trunk.tokens.len());
         trunk.tokens.truncate(held);
         current.reused = current.reused.min(held);
-        current.measurement = Some(measurement);
-        Ok(())
+        Ok(continued.unwrap_or(own))
     }
 
     /// Reads a chunk of the prefix under a branch's knockouts. Returns the tokens read: 0 if the trunk already matches.
@@ -544,9 +526,7 @@ impl Reading {
         while group.len() < together {
             let alike = |next: &mut Pending| {
                 next.forced().is_some_and(|tokens| *tokens == forced)
-                    && group
-                        .first()
-                        .is_some_and(|first| first.prompt == next.prompt && first.kept == next.kept)
+                    && (&next.prompt, next.kept) == (&group[0].prompt, group[0].kept)
                     && next.hidden_inside() == inside
             };
             match self.pending.pop_front_if(alike) {
@@ -562,14 +542,15 @@ impl Reading {
     }
 }
 
-enum Begin {
+/// A failure of one branch, or one after which the trunk is unusable.
+enum Fault {
     Branch(RequestError),
     Trunk(EngineError),
 }
 
-impl From<candle_core::Error> for Begin {
-    fn from(error: candle_core::Error) -> Self {
-        Begin::Trunk(error.into())
+impl<E: Into<EngineError>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault::Trunk(error.into())
     }
 }
 

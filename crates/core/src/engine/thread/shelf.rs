@@ -40,6 +40,13 @@ pub(super) struct CacheMatch {
     pub within: bool,
 }
 
+impl CacheMatch {
+    /// Nothing of any trunk is reused.
+    pub fn anew(self) -> Self {
+        CacheMatch { trunk: None, kept: 0, within: false, ..self }
+    }
+}
+
 pub(super) struct Shelf {
     trunks: Vec<Trunk>,
     /// An empty cache as template.
@@ -52,14 +59,15 @@ pub(super) struct Shelf {
 }
 
 impl Shelf {
-    /// `cache` has the capacity of a whole context; at most `most` trunks are kept.
-    pub fn new(cache: Cache, most: usize) -> Self {
+    /// `cache` has the capacity of a whole context.
+    pub fn new(cache: Cache) -> Self {
         let context = cache.capacity();
         // Release the capacity.
         let like = cache.empty_like(1).unwrap_or(cache);
-        Shelf { trunks: Vec::new(), like, context, most: most.max(1), clock: 0, evicted: 0 }
+        Shelf { trunks: Vec::new(), like, context, most: 1, clock: 0, evicted: 0 }
     }
 
+    /// Keeps at most `most` trunks.
     pub fn keep(&mut self, most: usize) {
         self.most = most.max(1);
     }
@@ -125,10 +133,11 @@ impl Shelf {
         }
     }
 
-    /// Evicts least recently used trunks, unless `stays(id)`, to at most `most` tokens and room for `more` trunks. Returns success.
-    pub fn make_room(&mut self, most: usize, more: usize, stays: impl Fn(u64) -> bool) -> bool {
+    /// Evicts least recently used trunks, except `stay`, to at most `most` tokens and room for `more` trunks. Returns success.
+    pub fn make_room(&mut self, most: usize, more: usize, stay: &[u64]) -> bool {
         while self.taken() > most || self.trunks.len() + more > self.most {
-            let idle = self.trunks.iter().enumerate().filter(|(_, trunk)| !trunk.busy && !stays(trunk.id));
+            let free = |trunk: &Trunk| !trunk.busy && !stay.contains(&trunk.id);
+            let idle = self.trunks.iter().enumerate().filter(|(_, trunk)| free(trunk));
             let Some((at, _)) = idle.min_by_key(|(_, trunk)| trunk.used) else { return false };
             self.trunks.remove(at);
             self.evicted += 1;
@@ -162,15 +171,15 @@ impl Shelf {
         Ok(clock)
     }
 
-    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except those with `stays(id)`.
-    pub fn give_back(&mut self, id: u64, stays: impl Fn(u64) -> bool) {
+    /// Marks a trunk as reusable and drops trunks that are prefixes of it, except `stay`.
+    pub fn give_back(&mut self, id: u64, stay: &[u64]) {
         self.clock += 1;
         let clock = self.clock;
         let Some(trunk) = self.get_mut(id) else { return };
         (trunk.busy, trunk.used) = (false, clock);
         let tokens = trunk.tokens.clone();
         self.trunks.retain(|other| {
-            other.id == id || other.busy || stays(other.id) || !tokens.starts_with(&other.tokens)
+            other.id == id || other.busy || stay.contains(&other.id) || !tokens.starts_with(&other.tokens)
         });
     }
 
@@ -185,8 +194,8 @@ impl Shelf {
         self.trunks.clear();
     }
 
-    pub fn sweep(&mut self, stays: impl Fn(u64) -> bool) {
-        self.trunks.retain(|trunk| !trunk.dead || stays(trunk.id));
+    pub fn sweep(&mut self, stay: &[u64]) {
+        self.trunks.retain(|trunk| !trunk.dead || stay.contains(&trunk.id));
     }
 }
 

@@ -2,17 +2,16 @@
 //! sample through [`Decoding`]. An error in sampling, reporting or measuring ends only that answer.
 
 use std::collections::VecDeque;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use candle_core::Tensor;
 use ndarray::Array2;
 
-use super::reading::{Pending, RequestId, WholePrompt};
+use super::reading::{Current, Pending, RequestId};
 use crate::attention::{self, LayerHoles, Observer, Point, Wanted};
 use crate::engine::request::{Choice, Chosen, Event, Generate, Measured, Next, Task};
-use crate::engine::request_error::RequestError;
-use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement, StopReason};
+use crate::engine::request_error::{RequestError, guarded};
+use crate::engine::{Decoding, Engine, EngineError, Generated, Likelihood, Measurement};
 use crate::model::{Branch, Cache};
 use crate::transfer;
 
@@ -26,6 +25,7 @@ pub(super) struct Ready {
 }
 
 /// Output shared by all tasks of a prompt.
+#[derive(Default)]
 pub(super) struct OfPrompt {
     tokens: Arc<[u32]>,
     /// Logits of the last position, f32 (vocab); `None` for forced answers.
@@ -39,18 +39,19 @@ pub(super) struct OfPrompt {
 }
 
 impl OfPrompt {
-    /// Separates the shared output from the waiting tasks.
-    pub fn new(whole: WholePrompt) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
-        let WholePrompt { logits, branch, measurement, likelihoods, reused } = whole;
+    /// Separates the shared output of a prompt, with its logits f32 (requested positions, vocab), from the waiting tasks.
+    pub fn new(logits: &Tensor, read: Current) -> Result<(Self, Vec<Choice>), (Vec<Choice>, RequestError)> {
+        let Current { branch, reused, measurement, likelihoods } = read;
         let Pending { prompt: tokens, knockouts, observe, choices, .. } = branch;
         let likelihoods = observe.likeliest.map(|_| likelihoods);
         let fetched = || -> Result<(Tensor, Array2<f32>), candle_core::Error> {
             let last = logits.get(logits.dim(0)? - 1)?;
-            let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(&logits)?);
+            let fetched = Array2::from_shape_vec(logits.dims2()?, transfer::fetch(logits)?);
             Ok((last, fetched.map_err(candle_core::Error::wrap)?))
         };
         match fetched() {
             Ok((last, logits)) => {
+                let measurement = measurement.unwrap_or_else(|| Measurement::nothing(tokens.len()));
                 let last = Some(last);
                 Ok((OfPrompt { tokens, last, logits, likelihoods, reused, measurement, knockouts }, choices))
             }
@@ -62,32 +63,30 @@ impl OfPrompt {
     pub fn forced(branch: &Pending, reused: usize) -> Self {
         OfPrompt {
             tokens: Arc::clone(&branch.prompt),
-            last: None,
-            logits: Array2::zeros((0, 0)),
-            likelihoods: None,
             reused,
             measurement: Measurement::nothing(branch.prompt.len()),
-            knockouts: LayerHoles::default(),
+            ..OfPrompt::default()
         }
     }
 
-    /// Natural-log probability of each continuation after `cache`, which is restored; `None` if a token has no logit.
-    pub fn score(
+    /// Outcome of a task that generates nothing, after `cache`, which is restored.
+    pub fn outcome(
         &self,
         engine: &Engine,
         cache: &mut Cache,
-        texts: &[Vec<u32>],
-    ) -> Result<Vec<Option<f64>>, EngineError> {
-        match &self.last {
-            Some(last) => engine.score(cache, (last, &self.knockouts), texts),
-            None => Err(EngineError::EmptyPrompt),
-        }
+        choice: &mut Choice,
+    ) -> Result<Measured, RequestError> {
+        let scores = match (&choice.task, &self.last) {
+            (Task::Score(texts), Some(last)) => engine.score(cache, (last, &self.knockouts), texts)?,
+            _ => Vec::new(),
+        };
+        choice.hear_of_prompt(Event::Prompt)?;
+        Ok(Measured { scores, ..self.unanswered(engine)? })
     }
 
-    pub fn measured(&self, engine: &Engine, scores: Vec<Option<f64>>) -> Result<Measured, RequestError> {
-        let nothing = Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens };
-        let measured = self.finish(engine, self.measurement.clone(), nothing, None)?;
-        Ok(Measured { scores, ..measured })
+    /// The output without an answer.
+    pub fn unanswered(&self, engine: &Engine) -> Result<Measured, RequestError> {
+        self.finish(engine, self.measurement.clone(), Generated::nothing(), None)
     }
 
     fn finish(
@@ -181,9 +180,7 @@ impl Live {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        // The panic hook has already printed the message.
-        let chosen = panic::catch_unwind(AssertUnwindSafe(|| self.try_choose()));
-        chosen.unwrap_or(Err(RequestError::Panicked))
+        guarded(|| self.try_choose())
     }
 
     fn try_choose(&mut self) -> Result<bool, RequestError> {
@@ -206,13 +203,15 @@ impl Live {
         }
         let goes_on = self.decoding.tokens().len() < room && self.decoding.unread().is_some();
         match self.choice.hear(Event::Token(Chosen { token, likelihood, rows }))? {
-            Next::Go => {}
-            Next::End => self.decoding.end_turn(),
+            Next::Go => Ok(goes_on),
+            Next::End => {
+                self.decoding.end_turn();
+                Ok(false)
+            }
             // An answer that has already ended is not interrupted.
-            Next::Cancel if goes_on => return Err(EngineError::Interrupted.into()),
-            Next::Cancel => {}
+            Next::Cancel if goes_on => Err(EngineError::Interrupted.into()),
+            Next::Cancel => Ok(false),
         }
-        Ok(self.decoding.tokens().len() < room && self.decoding.unread().is_some())
     }
 
     pub fn end(self, engine: &Engine, outcome: Result<(), RequestError>) {
@@ -230,16 +229,12 @@ impl Live {
                 _ => None,
             };
             let generated = match room {
-                0 => Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
+                0 => Generated::nothing(),
                 _ => decoding.finish(),
             };
             prompt.finish(engine, measurement, generated, end)
         };
-        let finished = outcome.and_then(|()| {
-            let finished = panic::catch_unwind(AssertUnwindSafe(finish));
-            finished.unwrap_or(Err(RequestError::Panicked))
-        });
-        choice.end(finished);
+        choice.end(outcome.and_then(|()| guarded(finish)));
     }
 
     /// The branch, the observer of its next row, and its knockouts.
@@ -266,13 +261,7 @@ impl Observer for Watch<'_> {
 
     fn observe(&mut self, event: attention::Event<'_>) -> candle_core::Result<()> {
         if self.failed.is_none() {
-            let measurement = &mut *self.measurement;
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| measurement.observe(event)));
-            *self.failed = match outcome {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.into()),
-                Err(_) => Some(RequestError::Panicked),
-            };
+            *self.failed = guarded(|| self.measurement.observe(event)).err();
         }
         Ok(())
     }

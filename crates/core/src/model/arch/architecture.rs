@@ -1,7 +1,6 @@
 //! The entry of an architecture in the table.
 
-use super::fields::Fields;
-use super::meta::Meta;
+use super::Config;
 use crate::model::{DecoderSpec, LayerSpec, ModelError};
 
 /// An architecture.
@@ -12,10 +11,8 @@ pub struct Architecture {
     pub gguf: Option<&'static str>,
     /// Tensor names and orders.
     pub names: Names,
-    /// Parses config.json.
-    pub from_hf: fn(&Fields) -> Result<DecoderSpec, ModelError>,
-    /// Parses GGUF metadata.
-    pub from_gguf: fn(&Meta) -> Result<DecoderSpec, ModelError>,
+    /// Reads a config of either format.
+    pub(super) spec: fn(&Config) -> Result<DecoderSpec, ModelError>,
 }
 
 /// Row (or column) permutation of a tensor in the file, if it differs: arguments are the part of the tensor's name, the layer and the

@@ -1,11 +1,19 @@
-//! Sizes that every config states, in either format, and the standard specs built from them.
+//! Sizes that every config states, and the standard specs built from them.
 
+use super::config::{Config, Key};
 use super::rope::RopeDefaults;
-use super::{Fields, Meta};
 use crate::model::{
-    AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MAX_LAYERS, MixerSpec, ModelError,
-    NormSpec, QkNorm, RopeScaling, RopeSpec,
+    Activation, AttentionBias, AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MAX_LAYERS, MixerSpec,
+    MlpSpec, ModelError, NormSpec, QkNorm, RopeScaling, RopeSpec,
 };
+
+const KV_HEADS: Key = ("num_key_value_heads", "attention.head_count_kv");
+const HEAD_DIM: Key = ("head_dim", "attention.key_length");
+const EPS: Key = ("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+pub const INTERMEDIATE: Key = ("intermediate_size", "feed_forward_length");
+pub const PER_TOKEN: Key = ("num_experts_per_tok", "expert_used_count");
+pub const EXPERT_INTERMEDIATE: Key = ("moe_intermediate_size", "expert_feed_forward_length");
+pub const WINDOW: Key = ("sliding_window", "attention.sliding_window");
 
 #[derive(Debug, Clone, Copy)]
 pub struct Base {
@@ -42,95 +50,55 @@ pub struct Unsaid {
 }
 
 impl Base {
-    /// From config.json; `tied` is the architecture's default.
-    pub fn from_hf(config: &Fields, tied: bool) -> Result<Self, ModelError> {
-        Self::from_hf_or(config, Unsaid { tied, ..Unsaid::default() })
-    }
-
-    /// From config.json, for architectures whose released files omit sizes.
-    pub fn from_hf_or(config: &Fields, unsaid: Unsaid) -> Result<Self, ModelError> {
-        let count = |field: &str, unsaid: Option<usize>| match (config.optional_count(field)?, unsaid) {
-            (Some(n), _) | (None, Some(n)) => Ok(n),
-            (None, None) => config.count(field),
+    /// `unsaid`: the architecture's defaults in config.json.
+    pub fn read(config: &Config, unsaid: Unsaid) -> Result<Self, ModelError> {
+        let unsaid = if config.is_json() { unsaid } else { Unsaid::default() };
+        let count = |key: Key, unsaid: Option<usize>| match config.optional_count(key)?.or(unsaid) {
+            Some(n) => Ok(n),
+            None => config.count(key),
         };
-        let eps = config.optional_positive("rms_norm_eps")?.or(unsaid.eps);
-        let hidden = config.count("hidden_size")?;
-        let heads = count("num_attention_heads", unsaid.heads)?;
-        let base = Base {
-            vocab: count("vocab_size", unsaid.vocab)?,
-            hidden,
-            layers: config.count("num_hidden_layers")?,
-            heads,
-            kv_heads: config.optional_count("num_key_value_heads")?.or(unsaid.kv_heads).unwrap_or(heads),
-            head_dim: config.optional_count("head_dim")?.or(unsaid.head_dim).unwrap_or(hidden / heads),
-            eps: match eps {
-                Some(eps) => eps,
-                None => config.positive("rms_norm_eps")?,
-            },
-            max_positions: count("max_position_embeddings", unsaid.max_positions)?,
-            tied: config.flag("tie_word_embeddings", unsaid.tied)?,
+        let hidden = config.count(("hidden_size", "embedding_length"))?;
+        let heads = count(("num_attention_heads", "attention.head_count"), unsaid.heads)?;
+        let kv_heads = config.optional_count(KV_HEADS)?.or(unsaid.kv_heads).unwrap_or(heads);
+        let head_dim = config.optional_count(HEAD_DIM)?.or(unsaid.head_dim).unwrap_or(hidden / heads);
+        let eps = config.optional_positive(EPS)?.or(unsaid.eps);
+        let max_positions = count(("max_position_embeddings", "context_length"), unsaid.max_positions)?;
+        let (vocab, layers, tied) = match config {
+            Config::Json(fields) => (
+                count(("vocab_size", ""), unsaid.vocab)?,
+                fields.count("num_hidden_layers")?,
+                fields.flag("tie_word_embeddings", unsaid.tied)?,
+            ),
+            Config::Gguf(meta) => {
+                let value_dim = meta.optional_count("attention.value_length")?.unwrap_or(head_dim);
+                if value_dim != head_dim {
+                    let problem = format!(
+                        "is {value_dim}, but key heads are {head_dim} wide; only equal widths are read"
+                    );
+                    return Err(meta.refuse("attention.value_length", problem));
+                }
+                (meta.vocab()?, meta.layers()?, !meta.has("output.weight"))
+            }
         };
-        if base.layers > MAX_LAYERS {
-            return Err(config.refuse("num_hidden_layers", too_many(base.layers)));
-        }
-        if !heads.is_multiple_of(base.kv_heads) {
-            let problem = format!("is {}, which does not divide the {heads} attention heads", base.kv_heads);
-            return Err(config.refuse("num_key_value_heads", problem));
-        }
-        if let Some(problem) = head_fault(base.head_dim) {
-            return Err(config.refuse("head_dim", problem));
-        }
-        Ok(base)
-    }
-
-    pub fn from_gguf(meta: &Meta) -> Result<Self, ModelError> {
-        let hidden = meta.count("embedding_length")?;
-        let heads = meta.count("attention.head_count")?;
-        let kv_heads = meta.optional_count("attention.head_count_kv")?.unwrap_or(heads);
-        let head_dim = meta.optional_count("attention.key_length")?.unwrap_or(hidden / heads);
-        let value_dim = meta.optional_count("attention.value_length")?.unwrap_or(head_dim);
-        if value_dim != head_dim {
-            let problem =
-                format!("is {value_dim}, but key heads are {head_dim} wide; only equal widths are read");
-            return Err(meta.refuse("attention.value_length", problem));
+        if layers > MAX_LAYERS {
+            let problem = format!("is {layers}; no model has more than {MAX_LAYERS} layers");
+            return Err(config.refuse(("num_hidden_layers", "block_count"), problem));
         }
         if !heads.is_multiple_of(kv_heads) {
             let problem = format!("is {kv_heads}, which does not divide the {heads} attention heads");
-            return Err(meta.refuse("attention.head_count_kv", problem));
+            return Err(config.refuse(KV_HEADS, problem));
         }
         if let Some(problem) = head_fault(head_dim) {
-            return Err(meta.refuse("attention.key_length", problem));
+            return Err(config.refuse(HEAD_DIM, problem));
         }
-        // Multi-token prediction layers count in the file but are not run.
-        let predicting = meta.optional_count("nextn_predict_layers")?.unwrap_or(0);
-        let blocks = meta.count("block_count")?;
-        let layers = blocks.checked_sub(predicting).filter(|&n| n > 0).ok_or_else(|| {
-            meta.refuse("nextn_predict_layers", format!("is {predicting} of {blocks} layers; none is left"))
-        })?;
-        if layers > MAX_LAYERS {
-            return Err(meta.refuse("block_count", too_many(layers)));
-        }
-        const EMBEDDING: &str = "token_embd.weight";
-        let vocab = (meta.file().tensor_info(EMBEDDING)).and_then(|info| info.shape.first().copied());
-        Ok(Base {
-            vocab: vocab.ok_or_else(|| ModelError::MissingTensor {
-                place: meta.place().to_owned(),
-                name: EMBEDDING.to_owned(),
-            })?,
-            hidden,
-            layers,
-            heads,
-            kv_heads,
-            head_dim,
-            eps: meta.positive("attention.layer_norm_rms_epsilon")?,
-            max_positions: meta.count("context_length")?,
-            tied: !meta.has("output.weight"),
-        })
+        let eps = eps.ok_or_else(|| config.refuse(EPS, "is missing"))?;
+        Ok(Base { vocab, hidden, layers, heads, kv_heads, head_dim, eps, max_positions, tied })
     }
 
     /// Default rotary settings: full head, base `theta`.
     pub fn rope_defaults(&self, theta: f64) -> RopeDefaults {
-        RopeDefaults { head_dim: self.head_dim, theta, partial: None, max_positions: self.max_positions }
+        let Base { head_dim, max_positions, .. } = *self;
+        RopeDefaults { head_dim, theta, partial: None, max_positions, truncate: true }
     }
 
     pub fn attention(&self, rope: RopeSpec) -> AttentionSpec {
@@ -178,42 +146,15 @@ pub fn layer(attention: AttentionSpec, feed_forward: FeedForwardSpec) -> LayerSp
     LayerSpec { mixer: MixerSpec::Attention(attention), feed_forward, sandwich: false }
 }
 
-/// Layer kinds from `layer_types`, each one of `known`; `None` if the config has no such list.
-pub fn layer_types<'a>(
-    config: &Fields<'a>,
-    layers: usize,
-    known: &[&str],
-) -> Result<Option<Vec<&'a str>>, ModelError> {
-    let Some(list) = config.optional_list("layer_types")? else { return Ok(None) };
-    if list.len() != layers {
-        let problem = format!("lists {} layers where `num_hidden_layers` is {layers}", list.len());
-        return Err(config.refuse("layer_types", problem));
-    }
-    let kind = |value: &'a serde_json::Value| match value.as_str() {
-        Some(kind) if known.contains(&kind) => Ok(kind),
-        _ => {
-            let known = known.join("` and `");
-            Err(config.refuse("layer_types", format!("holds {value}; this architecture has `{known}`")))
-        }
-    };
-    list.iter().map(kind).collect::<Result<_, _>>().map(Some)
+/// A gated block with SiLU.
+pub fn silu(intermediate: usize) -> MlpSpec {
+    MlpSpec { intermediate, bias: false, activation: Activation::Silu }
 }
 
-/// Sliding window in tokens; 0 is an error.
-pub fn window(config: &Fields) -> Result<usize, ModelError> {
-    config.count("sliding_window")
-}
-
-/// Rejects a GGUF file whose routing is not `expected` (llama.cpp: 1 softmax, 2 sigmoid, 3 softmax over the selected). A missing key is
-/// accepted.
-pub fn gating(meta: &Meta, expected: usize) -> Result<(), ModelError> {
-    match meta.optional_count("expert_gating_func")? {
-        Some(n) if n != expected => {
-            let problem = format!("is {n}; this architecture routes by {expected}");
-            Err(meta.refuse("expert_gating_func", problem))
-        }
-        _ => Ok(()),
-    }
+/// Biases of all projections, or of none.
+pub fn bias(config: &Config, default: bool) -> Result<AttentionBias, ModelError> {
+    let biased = config.flag_or_tensor(("attention_bias", "blk.0.attn_q.bias"), default)?;
+    Ok(if biased { AttentionBias::All } else { AttentionBias::None })
 }
 
 fn head_fault(head_dim: usize) -> Option<String> {
@@ -224,8 +165,4 @@ fn head_fault(head_dim: usize) -> Option<String> {
     } else {
         (head_dim > WIDEST).then(|| format!("is {head_dim}; no model has heads wider than {WIDEST}"))
     }
-}
-
-fn too_many(layers: usize) -> String {
-    format!("is {layers}; no model has more than {MAX_LAYERS} layers")
 }

@@ -195,7 +195,6 @@ impl<'a> Fields<'a> {
         Some(value).filter(|v| !v.is_null())
     }
 
-    /// True if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.object.is_empty()
     }
@@ -235,12 +234,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// An object-valued field.
     pub fn object(&self, field: &str) -> Result<Option<Fields<'a>>, ModelError> {
         self.get(field).map(|v| Fields::new(v, &format!("{}: `{field}`", self.place))).transpose()
     }
 
-    /// An error about a field.
     pub fn refuse(&self, field: &str, problem: impl Into<String>) -> ModelError {
         ModelError::Config { place: self.place.clone(), field: field.to_owned(), problem: problem.into() }
     }
@@ -264,18 +261,15 @@ impl<'a> Fields<'a> {
         found.ok_or_else(|| self.refuse(field, "is missing"))
     }
 
-    /// A required string.
     pub fn text(&self, field: &str) -> Result<&'a str, ModelError> {
         let found = self.typed(field, "a string", Value::as_str)?;
         self.required(field, found)
     }
 
-    /// An optional string.
     pub fn optional_text(&self, field: &str) -> Result<Option<&'a str>, ModelError> {
         self.typed(field, "a string", Value::as_str)
     }
 
-    /// An optional list.
     pub fn optional_list(&self, field: &str) -> Result<Option<&'a Vec<Value>>, ModelError> {
         self.typed(field, "a list", Value::as_array)
     }
@@ -291,10 +285,15 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Rejects a field other than `wanted`; it may be absent.
-    pub fn expect(&self, field: &str, wanted: &Value) -> Result<(), ModelError> {
+    /// Rejects a field other than `wanted`; it may be absent. Numbers are equal by value.
+    pub fn expect(&self, field: &str, wanted: impl Into<Value>) -> Result<(), ModelError> {
+        let wanted = wanted.into();
+        let same = |found: &Value| match (found.as_f64(), wanted.as_f64()) {
+            (Some(found), Some(wanted)) => found == wanted,
+            _ => *found == wanted,
+        };
         match self.get(field) {
-            Some(found) if found != wanted => {
+            Some(found) if !same(found) => {
                 Err(self.refuse(field, format!("is {found}; this architecture is built for {wanted}")))
             }
             _ => Ok(()),
@@ -307,42 +306,27 @@ impl<'a> Fields<'a> {
         self.required(field, found)
     }
 
-    /// An optional positive count of at most 2^24.
     pub fn optional_count(&self, field: &str) -> Result<Option<usize>, ModelError> {
         self.typed(field, "a whole number from 1 to 16777216", |v| {
             v.as_u64().filter(|n| (1..=1 << 24).contains(n)).map(|n| n as usize)
         })
     }
 
-    /// An optional whole number from 0 to 2^24.
     pub fn optional_number(&self, field: &str) -> Result<Option<usize>, ModelError> {
         self.typed(field, "a whole number from 0 to 16777216", |v| {
             v.as_u64().filter(|n| *n <= 1 << 24).map(|n| n as usize)
         })
     }
 
-    /// Rejects a number other than `wanted`; it may be absent.
-    pub fn expect_number(&self, field: &str, wanted: f64) -> Result<(), ModelError> {
-        match self.typed(field, "a number", Value::as_f64)? {
-            Some(found) if found != wanted => {
-                Err(self.refuse(field, format!("is {found}; this architecture is built for {wanted}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A required finite number above 0.
     pub fn positive(&self, field: &str) -> Result<f64, ModelError> {
         let found = self.optional_positive(field)?;
         self.required(field, found)
     }
 
-    /// An optional finite number above 0.
     pub fn optional_positive(&self, field: &str) -> Result<Option<f64>, ModelError> {
         self.typed(field, "a number above 0", |v| v.as_f64().filter(|x| x.is_finite() && *x > 0.0))
     }
 
-    /// A boolean with a default.
     pub fn flag(&self, field: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.typed(field, "true or false", Value::as_bool)?.unwrap_or(default))
     }

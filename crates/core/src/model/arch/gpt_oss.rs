@@ -1,12 +1,10 @@
 //! gpt-oss (transformers, `GptOssForCausalLM`).
 
-use serde_json::json;
-
-use super::base::{Base, layer, layer_types, window};
-use super::{Architecture, Fields, Meta, Names, rope};
+use super::base::{Base, EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, Unsaid, WINDOW, bias, layer};
+use super::{Architecture, Config, Names, rope};
 use crate::model::{
     Activation, AttentionBias, AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, MlpSpec, ModelError,
-    RopeSpec, Routing,
+    Routing,
 };
 
 pub const GPT_OSS: Architecture = Architecture {
@@ -18,88 +16,48 @@ pub const GPT_OSS: Architecture = Architecture {
         interleaved_experts: true,
         ..Names::PLAIN
     },
-    from_hf,
-    from_gguf,
+    spec,
 };
 
-fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
-    let base = Base::from_hf(config, false)?;
-    let rope = rope::from_hf(config, base.rope_defaults(150_000.0))?;
-    let bias = match config.flag("attention_bias", true)? {
-        true => AttentionBias::All,
-        false => AttentionBias::None,
+    config.expect_routing(3)?;
+    let base = Base::read(config, Unsaid::default())?;
+    // Released models do not truncate YaRN's blend.
+    let defaults = rope::RopeDefaults { truncate: false, ..base.rope_defaults(150_000.0) };
+    let rope = rope::read(config, defaults)?;
+    let per_token = config.count(PER_TOKEN)?;
+    // Constants of `GptOssExperts`.
+    let (mut alpha, mut limit) = (1.702, 7.0);
+    let (bias, intermediate) = match config {
+        Config::Json(fields) => {
+            // Legacy name of the same field.
+            fields.expect("experts_per_token", per_token)?;
+            alpha = fields.optional_positive("swiglu_alpha")?.unwrap_or(alpha);
+            limit = fields.optional_positive("swiglu_limit")?.unwrap_or(limit);
+            (bias(config, true)?, config.count(INTERMEDIATE)?)
+        }
+        Config::Gguf(_) => {
+            // Redundant; read so that it is not rejected.
+            config.optional_count(INTERMEDIATE)?;
+            (AttentionBias::All, config.count(EXPERT_INTERMEDIATE)?)
+        }
     };
-    let experts = config.optional_count("num_local_experts")?;
-    let experts = match experts {
-        Some(experts) => experts,
-        None => config.count("num_experts")?,
-    };
-    // Legacy name of the same field.
-    let per_token = config.count("num_experts_per_tok")?;
-    config.expect("experts_per_token", &json!(per_token))?;
-    let experts = self::experts(
-        experts,
+    let experts = ExpertsSpec {
+        experts: config.experts("num_local_experts", "num_experts")?,
         per_token,
-        config.count("intermediate_size")?,
-        config.optional_positive("swiglu_alpha")?,
-        config.optional_positive("swiglu_limit")?,
-    );
-    let types = layer_types(config, base.layers, &["full_attention", "sliding_attention"])?;
-    let window = window(config)?;
-    let slides = |i: usize| match &types {
-        Some(types) => types[i] == "sliding_attention",
-        None => i.is_multiple_of(2),
-    };
-    let layers = (0..base.layers).map(|i| {
-        let attention = attention(&base, rope.clone(), bias, slides(i).then_some(window));
-        layer(attention, FeedForwardSpec::Experts(experts.clone()))
-    });
-    Ok(base.decoder("gpt_oss", layers.collect()))
-}
-
-fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
-    let base = Base::from_gguf(meta)?;
-    // Released models do not truncate YaRN's blend; GGUF does not store it.
-    let rope = rope::from_gguf(meta, base.rope_defaults(150_000.0), false)?;
-    let window = meta.count("attention.sliding_window")?;
-    super::base::gating(meta, 3)?;
-    // Redundant; read so that it is not rejected.
-    meta.optional_count("feed_forward_length")?;
-    let experts = experts(
-        meta.count("expert_count")?,
-        meta.count("expert_used_count")?,
-        meta.count("expert_feed_forward_length")?,
-        None,
-        None,
-    );
-    let layers = (0..base.layers).map(|i| {
-        let window = i.is_multiple_of(2).then_some(window);
-        let attention = attention(&base, rope.clone(), AttentionBias::All, window);
-        layer(attention, FeedForwardSpec::Experts(experts.clone()))
-    });
-    Ok(base.decoder("gpt_oss", layers.collect()))
-}
-
-fn attention(base: &Base, rope: RopeSpec, bias: AttentionBias, window: Option<usize>) -> AttentionSpec {
-    AttentionSpec { sinks: true, bias, window, ..base.attention(rope) }
-}
-
-/// `GptOssExperts`; constants of the released models are the defaults.
-fn experts(
-    experts: usize,
-    per_token: usize,
-    intermediate: usize,
-    alpha: Option<f64>,
-    limit: Option<f64>,
-) -> ExpertsSpec {
-    let activation = Activation::Clamped { alpha: alpha.unwrap_or(1.702), limit: limit.unwrap_or(7.0) };
-    ExpertsSpec {
-        experts,
-        per_token,
-        expert: MlpSpec { intermediate, bias: true, activation },
+        expert: MlpSpec { intermediate, bias: true, activation: Activation::Clamped { alpha, limit } },
         routing: Routing::TopKSoftmax,
         router_bias: true,
         shared: None,
-    }
+    };
+    let window = config.count(WINDOW)?;
+    let slides = config.layers_of("sliding_attention", base.layers)?;
+    let slides = slides.unwrap_or_else(|| (0..base.layers).map(|i| i.is_multiple_of(2)).collect());
+    let layers = slides.into_iter().map(|slides| {
+        let window = slides.then_some(window);
+        let attention = AttentionSpec { sinks: true, bias, window, ..base.attention(rope.clone()) };
+        layer(attention, FeedForwardSpec::Experts(experts.clone()))
+    });
+    Ok(base.decoder("gpt_oss", layers.collect()))
 }

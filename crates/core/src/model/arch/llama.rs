@@ -1,48 +1,31 @@
 //! Llama: Llama 3.1 and 3.3, SmolLM2 (transformers, `LlamaForCausalLM`).
 
-use serde_json::json;
-
-use super::base::{Base, layer};
-use super::{Architecture, Fields, Meta, Names, rope};
-use crate::model::{Activation, AttentionBias, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
+use super::base::{Base, INTERMEDIATE, Unsaid, bias, layer, silu};
+use super::{Architecture, Config, Names, rope};
+use crate::model::{AttentionSpec, DecoderSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError};
 
 pub const LLAMA: Architecture = Architecture {
     hf: &["llama"],
     gguf: Some("llama"),
     names: Names { gguf_rows: rows, ..Names::PLAIN },
-    from_hf,
-    from_gguf,
+    spec,
 };
 
-fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
+    match config {
+        Config::Json(fields) => fields.expect("pretraining_tp", 1)?,
+        Config::Gguf(meta) => {
+            meta.expect_none("expert_count")?;
+            meta.expect_none("expert_used_count")?;
+        }
+    }
     config.expect_text("hidden_act", &["silu"])?;
-    config.expect("pretraining_tp", &json!(1))?;
-    let base = Base::from_hf(config, false)?;
-    let mut attention = base.attention(rope::from_hf(config, base.rope_defaults(10_000.0))?);
-    if config.flag("attention_bias", false)? {
-        attention.bias = AttentionBias::All;
-    }
+    let base = Base::read(config, Unsaid::default())?;
+    let rope = rope::read(config, base.rope_defaults(10_000.0))?;
+    let attention = AttentionSpec { bias: bias(config, false)?, ..base.attention(rope) };
     let mlp = MlpSpec {
-        intermediate: config.count("intermediate_size")?,
-        bias: config.flag("mlp_bias", false)?,
-        activation: Activation::Silu,
-    };
-    let layer = layer(attention, FeedForwardSpec::Dense(mlp));
-    Ok(base.decoder("llama", vec![layer; base.layers]))
-}
-
-fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
-    meta.expect_none("expert_count")?;
-    meta.expect_none("expert_used_count")?;
-    let base = Base::from_gguf(meta)?;
-    let mut attention = base.attention(rope::from_gguf(meta, base.rope_defaults(10_000.0), true)?);
-    if meta.has("blk.0.attn_q.bias") {
-        attention.bias = AttentionBias::All;
-    }
-    let mlp = MlpSpec {
-        intermediate: meta.count("feed_forward_length")?,
-        bias: meta.has("blk.0.ffn_gate.bias"),
-        activation: Activation::Silu,
+        bias: config.flag_or_tensor(("mlp_bias", "blk.0.ffn_gate.bias"), false)?,
+        ..silu(config.count(INTERMEDIATE)?)
     };
     let layer = layer(attention, FeedForwardSpec::Dense(mlp));
     Ok(base.decoder("llama", vec![layer; base.layers]))

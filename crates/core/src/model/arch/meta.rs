@@ -21,22 +21,37 @@ const HARMLESS: [&str; 4] =
     ["vocab_size", "rope.dimension_sections", "rope.scaling.finetuned", "tensor_data_layout"];
 
 impl<'a> Meta<'a> {
-    /// Reads the keys of `file`, which is called `place` in errors.
     pub fn new(file: &'a GgufFile, place: &'a str) -> Result<Self, ModelError> {
         Ok(Meta { file, architecture: file.architecture()?, place, read: RefCell::default() })
     }
 
-    /// The file.
     pub fn file(&self) -> &'a GgufFile {
         self.file
     }
 
-    /// The file's name for errors.
     pub fn place(&self) -> &'a str {
         self.place
     }
 
-    /// An error about a key.
+    /// Rows of the embedding; the metadata's vocabulary can be shorter.
+    pub fn vocab(&self) -> Result<usize, ModelError> {
+        const EMBEDDING: &str = "token_embd.weight";
+        let rows = self.file.tensor_info(EMBEDDING).and_then(|info| info.shape.first().copied());
+        rows.ok_or_else(|| ModelError::MissingTensor {
+            place: self.place.to_owned(),
+            name: EMBEDDING.to_owned(),
+        })
+    }
+
+    /// Layers without those for multi-token prediction, which are not run.
+    pub fn layers(&self) -> Result<usize, ModelError> {
+        let predicting = self.optional_count("nextn_predict_layers")?.unwrap_or(0);
+        let blocks = self.count("block_count")?;
+        blocks.checked_sub(predicting).filter(|&n| n > 0).ok_or_else(|| {
+            self.refuse("nextn_predict_layers", format!("is {predicting} of {blocks} layers; none is left"))
+        })
+    }
+
     pub fn refuse(&self, key: &str, problem: impl Into<String>) -> ModelError {
         ModelError::Config {
             place: self.place.to_owned(),
@@ -79,7 +94,6 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// A required count from 1 to 2^24.
     pub fn count(&self, key: &str) -> Result<usize, ModelError> {
         match self.optional_count(key)? {
             Some(n) => Ok(n),
@@ -90,7 +104,6 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// An optional finite number above 0.
     pub fn optional_positive(&self, key: &str) -> Result<Option<f64>, ModelError> {
         match self.file.get::<f64>(&self.key(key))? {
             Some(x) if !(x.is_finite() && x > 0.0) => {
@@ -100,17 +113,10 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// A required finite number above 0.
-    pub fn positive(&self, key: &str) -> Result<f64, ModelError> {
-        self.optional_positive(key)?.ok_or_else(|| self.refuse(key, "is missing"))
-    }
-
-    /// A boolean with a default.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, ModelError> {
         Ok(self.file.get::<bool>(&self.key(key))?.unwrap_or(default))
     }
 
-    /// An optional string.
     pub fn optional_text(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
         Ok(self.file.get::<&str>(&self.key(key))?)
     }
@@ -128,7 +134,6 @@ impl<'a> Meta<'a> {
         Ok(self.file.get::<Vec<bool>>(&self.key(key))?)
     }
 
-    /// True if the file has this tensor.
     pub fn has(&self, tensor: &str) -> bool {
         self.file.contains(tensor)
     }

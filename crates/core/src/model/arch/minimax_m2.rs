@@ -1,13 +1,8 @@
 //! MiniMax-M2 and M2.5 (transformers, `MiniMaxM2ForCausalLM`).
 
-use serde_json::json;
-
-use super::base::{Base, layer};
-use super::{Architecture, Fields, Meta, Names, rope};
-use crate::model::{
-    Activation, AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, LayerSpec, MlpSpec, ModelError,
-    QkNorm, RopeSpec, Routing,
-};
+use super::base::{Base, EXPERT_INTERMEDIATE, INTERMEDIATE, PER_TOKEN, Unsaid, layer, silu};
+use super::{Architecture, Config, Fields, Names, rope};
+use crate::model::{AttentionSpec, DecoderSpec, ExpertsSpec, FeedForwardSpec, ModelError, QkNorm, Routing};
 
 pub const MINIMAX_M2: Architecture = Architecture {
     hf: &["minimax_m2"],
@@ -22,76 +17,62 @@ pub const MINIMAX_M2: Architecture = Architecture {
         ],
         ..Names::PLAIN
     },
-    from_hf,
-    from_gguf,
+    spec,
 };
 
-fn from_hf(config: &Fields) -> Result<DecoderSpec, ModelError> {
+fn spec(config: &Config) -> Result<DecoderSpec, ModelError> {
     config.expect_text("hidden_act", &["silu"])?;
-    // Fields of released files that `MiniMaxM2Config` does not read; their only supported values.
-    config.expect_text("scoring_func", &["sigmoid"])?;
-    config.expect_text("qk_norm_type", &["per_layer"])?;
-    config.expect("use_qk_norm", &json!(true))?;
-    config.expect("use_routing_bias", &json!(true))?;
-    for beta in ["layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"] {
-        config.expect_number(beta, 1.0)?;
-    }
-    // Unused parts, which `MiniMaxM2Config` ignores too.
-    for unused in ["mlp_intermediate_size", "shared_moe_mode"] {
-        config.get(unused);
-    }
-    config.expect_number("shared_intermediate_size", 0.0)?;
-    if let Some(types) = config.optional_list("attn_type_list")?
-        && types.iter().any(|kind| kind.as_u64() != Some(1))
-    {
-        return Err(config.refuse("attn_type_list", "lists other kinds than 1, full softmax attention"));
-    }
-    let base = Base::from_hf(config, false)?;
+    config.expect_routing(2)?;
+    let base = Base::read(config, Unsaid::default())?;
     let mut defaults = base.rope_defaults(5_000_000.0);
     defaults.partial = Some(1.0);
-    if let Some(dims) = config.optional_count("rotary_dim")? {
-        defaults.partial = Some(dims as f64 / base.head_dim as f64);
-    }
-    let rope = rope::from_hf(config, defaults)?;
-    let experts = config.optional_count("num_local_experts")?;
-    let experts = match experts {
-        Some(experts) => experts,
-        None => config.count("num_experts")?,
+    let intermediate = match config {
+        Config::Json(fields) => {
+            expect_supported(fields)?;
+            if let Some(dims) = fields.optional_count("rotary_dim")? {
+                defaults.partial = Some(dims as f64 / base.head_dim as f64);
+            }
+            config.count(INTERMEDIATE)?
+        }
+        Config::Gguf(_) => {
+            match (config.optional_count(EXPERT_INTERMEDIATE)?, config.optional_count(INTERMEDIATE)?) {
+                (Some(width), _) | (None, Some(width)) => width,
+                (None, None) => config.count(EXPERT_INTERMEDIATE)?,
+            }
+        }
     };
-    let per_token = config.count("num_experts_per_tok")?;
-    let layer = sparse_layer(&base, rope, experts, per_token, config.count("intermediate_size")?);
-    Ok(base.decoder("minimax_m2", vec![layer; base.layers]))
-}
-
-fn from_gguf(meta: &Meta) -> Result<DecoderSpec, ModelError> {
-    let base = Base::from_gguf(meta)?;
-    let rope = rope::from_gguf(meta, base.rope_defaults(5_000_000.0), true)?;
-    super::base::gating(meta, 2)?;
-    let length = meta.optional_count("expert_feed_forward_length")?;
-    let (experts, per_token) = (meta.count("expert_count")?, meta.count("expert_used_count")?);
-    let intermediate = match (length, meta.optional_count("feed_forward_length")?) {
-        (Some(length), _) | (None, Some(length)) => length,
-        (None, None) => meta.count("expert_feed_forward_length")?,
-    };
-    let layer = sparse_layer(&base, rope, experts, per_token, intermediate);
-    Ok(base.decoder("minimax_m2", vec![layer; base.layers]))
-}
-
-fn sparse_layer(
-    base: &Base,
-    rope: RopeSpec,
-    experts: usize,
-    per_token: usize,
-    intermediate: usize,
-) -> LayerSpec {
+    let rope = rope::read(config, defaults)?;
     let attention = AttentionSpec { qk_norm: QkNorm::Whole, ..base.attention(rope) };
     let sparse = ExpertsSpec {
-        experts,
-        per_token,
-        expert: MlpSpec { intermediate, bias: false, activation: Activation::Silu },
+        experts: config.experts("num_local_experts", "num_experts")?,
+        per_token: config.count(PER_TOKEN)?,
+        expert: silu(intermediate),
         routing: Routing::Sigmoid { normalise: Some(0.0), scale: 1.0, groups: None },
         router_bias: false,
         shared: None,
     };
-    layer(attention, FeedForwardSpec::Experts(sparse))
+    let layer = layer(attention, FeedForwardSpec::Experts(sparse));
+    Ok(base.decoder("minimax_m2", vec![layer; base.layers]))
+}
+
+/// Fields of released files that `MiniMaxM2Config` does not read, with their only supported values.
+fn expect_supported(fields: &Fields) -> Result<(), ModelError> {
+    fields.expect_text("scoring_func", &["sigmoid"])?;
+    fields.expect_text("qk_norm_type", &["per_layer"])?;
+    fields.expect("use_qk_norm", true)?;
+    fields.expect("use_routing_bias", true)?;
+    for beta in ["layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"] {
+        fields.expect(beta, 1)?;
+    }
+    // Unused parts.
+    for unused in ["mlp_intermediate_size", "shared_moe_mode"] {
+        fields.get(unused);
+    }
+    fields.expect("shared_intermediate_size", 0)?;
+    match fields.optional_list("attn_type_list")? {
+        Some(types) if types.iter().any(|kind| kind.as_u64() != Some(1)) => {
+            Err(fields.refuse("attn_type_list", "lists other kinds than 1, full softmax attention"))
+        }
+        _ => Ok(()),
+    }
 }

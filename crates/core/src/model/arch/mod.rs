@@ -8,6 +8,7 @@ use super::{DecoderSpec, ModelError};
 
 mod architecture;
 mod base;
+mod config;
 mod fields;
 mod gemma3;
 mod glm4_moe;
@@ -22,10 +23,11 @@ mod qwen3_5;
 mod qwen3_moe;
 mod rope;
 
-pub use architecture::{Architecture, Names, Order};
-pub use fields::Fields;
-pub use meta::Meta;
-pub use quantisation::Quantisation;
+pub use architecture::Architecture;
+pub(super) use architecture::Names;
+use config::Config;
+use fields::Fields;
+use meta::Meta;
 
 /// Supported architectures.
 pub const ARCHITECTURES: &[Architecture] = &[
@@ -48,27 +50,21 @@ pub fn from_config(config: &Value, place: &str) -> Result<(&'static Architecture
         .iter()
         .find(|a| a.hf.contains(&found))
         .ok_or_else(|| unknown(found, |a| Some(a.hf[0])))?;
-    Quantisation::from_hf(&fields)?;
-    let spec = match fields.object("text_config")? {
-        None => {
-            let spec = (entry.from_hf)(&fields)?;
-            fields.finish()?;
-            spec
-        }
-        Some(text) => {
-            text.expect_text("model_type", entry.hf)?;
-            // Some checkpoints set it outside the text config.
-            let tied = fields.flag("tie_word_embeddings", false)?;
-            let mut spec = (entry.from_hf)(&text)?;
-            if text.get("tie_word_embeddings").is_none() && fields.get("tie_word_embeddings").is_some() {
-                spec.tied = tied;
-            }
-            Quantisation::from_hf(&text)?;
-            text.finish()?;
-            fields.finish()?;
-            spec
-        }
-    };
+    quantisation::fp8_block(&fields)?;
+    let nested = fields.object("text_config")?;
+    let read = nested.as_ref().unwrap_or(&fields);
+    if nested.is_some() {
+        read.expect_text("model_type", entry.hf)?;
+        quantisation::fp8_block(read)?;
+    }
+    let mut spec = (entry.spec)(&Config::Json(read))?;
+    // Some checkpoints set it outside the text config.
+    let tied = fields.flag("tie_word_embeddings", false)?;
+    if read.get("tie_word_embeddings").is_none() && fields.get("tie_word_embeddings").is_some() {
+        spec.tied = tied;
+    }
+    read.finish()?;
+    fields.finish()?;
     consistent(&spec, place)?;
     Ok((entry, spec))
 }
@@ -82,12 +78,12 @@ fn consistent(spec: &DecoderSpec, place: &str) -> Result<(), ModelError> {
 }
 
 /// Rows and columns per scale of a checkpoint with FP8 weights.
-pub fn fp8_block(config: &Value, place: &str) -> Result<(usize, usize), ModelError> {
+pub(super) fn fp8_block(config: &Value, place: &str) -> Result<(usize, usize), ModelError> {
     let fields = Fields::new(config, place)?;
     let nested = fields.object("text_config")?;
-    let outer = Quantisation::from_hf(&fields)?;
-    let inner = nested.map_or(Ok(Quantisation::None), |text| Quantisation::from_hf(&text))?;
-    Ok([outer, inner].iter().find_map(Quantisation::fp8_block).unwrap_or((128, 128)))
+    let blocks = [Some(&fields), nested.as_ref()].into_iter().flatten().map(quantisation::fp8_block);
+    let found: Option<_> = blocks.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().next();
+    Ok(found.unwrap_or((128, 128)))
 }
 
 /// Finds the architecture of a GGUF file and parses its spec; `place` names the file in errors.
@@ -96,7 +92,7 @@ pub fn from_gguf(file: &GgufFile, place: &str) -> Result<(&'static Architecture,
     let entry =
         ARCHITECTURES.iter().find(|a| a.gguf == Some(found)).ok_or_else(|| unknown(found, |a| a.gguf))?;
     let meta = Meta::new(file, place)?;
-    let spec = (entry.from_gguf)(&meta)?;
+    let spec = (entry.spec)(&Config::Gguf(&meta))?;
     meta.finish()?;
     consistent(&spec, place)?;
     Ok((entry, spec))

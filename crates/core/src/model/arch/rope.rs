@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device};
 
-use super::{Fields, Meta};
+use super::{Config, Fields, Meta};
 use crate::model::{ModelError, RopeScaling, RopeSpec, Yarn};
 
 #[derive(Debug, Clone, Copy)]
@@ -16,10 +16,19 @@ pub struct RopeDefaults {
     pub partial: Option<f64>,
     /// Maximum context of the model.
     pub max_positions: usize,
+    /// See [`Yarn`]; for GGUF, which does not store it.
+    pub truncate: bool,
+}
+
+pub fn read(config: &Config, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+    match config {
+        Config::Json(fields) => from_hf(fields, defaults),
+        Config::Gguf(meta) => from_gguf(meta, defaults),
+    }
 }
 
 /// From `rope_parameters` (transformers 5), or `rope_theta` and `rope_scaling` (earlier).
-pub fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
+fn from_hf(config: &Fields, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = config.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let defaults = RopeDefaults { theta, partial: partial(config, defaults)?, ..defaults };
     let parameters = config.object("rope_parameters")?;
@@ -117,8 +126,8 @@ fn spec(place: &Fields, defaults: RopeDefaults, scaling: RopeScaling) -> Result<
     }
 }
 
-/// From GGUF metadata and, for precomputed scalings, `rope_freqs.weight`. `truncate`: see [`Yarn`]; GGUF does not store it.
-pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<RopeSpec, ModelError> {
+/// From GGUF metadata and, for precomputed scalings, `rope_freqs.weight`.
+fn from_gguf(meta: &Meta, defaults: RopeDefaults) -> Result<RopeSpec, ModelError> {
     let theta = meta.optional_positive("rope.freq_base")?.unwrap_or(defaults.theta);
     let whole = (defaults.head_dim as f64 * defaults.partial.unwrap_or(1.0)) as usize;
     let dims = meta.optional_count("rope.dimension_count")?.unwrap_or(whole);
@@ -158,7 +167,7 @@ pub fn from_gguf(meta: &Meta, defaults: RopeDefaults, truncate: bool) -> Result<
                 original: original.unwrap_or(defaults.max_positions as f64),
                 beta_fast: fast.unwrap_or(32.0),
                 beta_slow: slow.unwrap_or(1.0),
-                truncate,
+                truncate: defaults.truncate,
                 // The config's value, as in transformers; llama.cpp always uses the default.
                 attention_factor: attention_factor.unwrap_or(Yarn::default_attention_factor(factor)),
             })

@@ -6,7 +6,7 @@
 use candle_core::{Result, Tensor};
 
 use super::fork::{copy_rows, of_rows};
-use super::{Cache, LayerCache, Saved, WINDOW_ROOM, Windowed, cache_bytes, window_rows};
+use super::{Cache, LayerCache, Saved, Windowed, cache_bytes};
 use crate::attention::SPLIT_K;
 use crate::model::{Formats, MixerSpec};
 
@@ -61,31 +61,17 @@ pub fn branch_rows(trunk: usize, own: usize) -> usize {
 }
 
 impl Cache {
-    /// Copies everything after the first `shared` tokens into a branch with room for `room` more. This cache, which may then be rolled back
-    /// to `shared`, is the branch's trunk: the shared tokens must stay.
+    /// Copies everything after the first `shared` tokens into a branch with room for `room` more, even if the cache has less. This cache,
+    /// which may then be rolled back to `shared`, is the branch's trunk: the shared tokens must stay.
     pub fn branch(&self, shared: usize, room: usize) -> Result<Branch> {
+        self.check_whole()?;
         if shared > self.length {
             candle_core::bail!(
                 "This is a bug: a branch after {shared} tokens of a cache that holds {}",
                 self.length
             );
         }
-        self.branch_within(shared, self.capacity.min(self.length + room))
-    }
-
-    /// As [`Cache::branch`], even if the cache itself has less room.
-    pub fn branch_after(&self, shared: usize, room: usize) -> Result<Branch> {
-        self.branch_within(shared.min(self.length), self.length + room)
-    }
-
-    /// A branch after all tokens of the cache, with room for `room` more, even if the cache itself has less room.
-    pub fn continuation(&self, room: usize) -> Result<Branch> {
-        self.branch_within(self.length, self.length + room)
-    }
-
-    fn branch_within(&self, shared: usize, capacity: usize) -> Result<Branch> {
-        self.check_whole()?;
-        self.continued(None, shared - shared % SPLIT_K, capacity)
+        self.continued(None, shared - shared % SPLIT_K, self.length + room)
     }
 
     /// A branch with room for `capacity` tokens in all and keys from `start` on; those before this cache's start come from `trunk`.
@@ -113,15 +99,8 @@ impl Cache {
             LayerCache::Delta(state) => Ok(LayerCache::Delta(state.clone())),
         });
         let layers = layers.collect::<Result<_>>()?;
-        Ok(Branch(Cache {
-            start,
-            layers,
-            length,
-            capacity,
-            dtype: self.dtype,
-            marks: Vec::new(),
-            torn: false,
-        }))
+        let (dtype, marks) = (self.dtype, Vec::new());
+        Ok(Branch(Cache { start, layers, length, capacity, dtype, marks, torn: false }))
     }
 
     /// Views of a layer's keys and values before position `end`, both (kv_heads, end, head_dim), if it keeps all.
@@ -136,11 +115,7 @@ impl Cache {
 impl Windowed {
     /// A copy of the window for the token after the first `length`.
     fn branch(&self, length: usize, capacity: usize) -> Result<LayerCache> {
-        let (heads, _, d) = self.k.dims3()?;
-        let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.grid);
-        let zeros = || Tensor::zeros((heads, rows, d), self.k.dtype(), self.k.device());
-        let mut own =
-            Windowed { window: self.window, grid: self.grid, k: zeros()?, v: zeros()?, first: 0, held: 0 };
+        let mut own = self.empty_like(capacity)?;
         if let Saved::Window(saved) = self.save()? {
             own.restore(saved.as_ref(), length)?;
         }

@@ -94,7 +94,7 @@ impl Cache {
 }
 
 impl Windowed {
-    fn empty_like(&self, capacity: usize) -> Result<Windowed> {
+    pub(super) fn empty_like(&self, capacity: usize) -> Result<Windowed> {
         let rows = window_rows(self.window, WINDOW_ROOM, capacity, self.grid);
         let (k, v) = (of_rows(&self.k, rows)?, of_rows(&self.v, rows)?);
         Ok(Windowed { window: self.window, grid: self.grid, k, v, first: 0, held: 0 })

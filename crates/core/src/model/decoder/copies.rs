@@ -36,10 +36,7 @@ fn decoder(name: &str, dtype: DType) -> Decoder {
 
 fn decoder_of_the_cpu(name: &str, dtype: DType) -> Decoder {
     let folder: PathBuf = root().join("../../tests/fixtures").join(name);
-    match OpenModel::open(&[folder]).map(|model| model.load(&Device::Cpu, dtype)) {
-        Ok(Ok(decoder)) => decoder,
-        other => panic!("{name}: {other:?}"),
-    }
+    OpenModel::open(&[folder]).unwrap().load(&Device::Cpu, dtype).unwrap()
 }
 
 fn first_layers(name: &str, layers: usize) -> Decoder {
@@ -95,10 +92,7 @@ fn observer() -> MassObserver {
     let tokens = BEFORE + CHUNK;
     let rows = vec![Span::new("early", 60..80), Span::new("late", tokens - 100..tokens)];
     let keys = (0..40).map(|i| Span::new(format!("{i}"), i * 29..(i + 1) * 29)).collect();
-    match MassObserver::new(rows, keys, tokens) {
-        Ok(observer) => observer,
-        Err(error) => panic!("{error}"),
-    }
+    MassObserver::new(rows, keys, tokens).unwrap()
 }
 
 /// Rewrites the table if PALIMPSEST_BLESS is set, else compares it.
@@ -184,10 +178,7 @@ fn a_forward_on_another_device_computes_what_the_cpu_does_and_observes_the_same(
                 logits.extend(decoder.logits(&hidden, Phase::Prefill)?.flatten_all()?.to_vec1::<f32>()?);
                 if i == 0 {
                     // A fork keeps earlier masses and may have other spans later.
-                    of_prompt = match of_prompt.clone().keeping(500).fork(&observer(), 500) {
-                        Some(fork) => fork,
-                        None => panic!("{name}: no fork"),
-                    };
+                    of_prompt = of_prompt.keeping(500).fork(&observer(), 500).unwrap();
                 }
             }
             // Decode in two branches and in place, with separate answer rows.

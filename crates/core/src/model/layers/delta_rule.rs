@@ -158,4 +158,4 @@ pub(in crate::model) fn recurrent(inputs: &Inputs, state: &Tensor) -> Result<(Te
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

@@ -165,30 +165,28 @@ pub(super) mod tests {
     /// Random weights (rows, cols) and their dequantised values, by Candle if it supports the type.
     pub fn blocks(dtype: BlockType, rows: usize, cols: usize) -> (Vec<u8>, Tensor) {
         let device = Device::Cpu;
-        let made = match dtype.candle() {
-            Some(candle) => Tensor::randn(0f32, 1.0, (rows, cols), &device)
-                .and_then(|weight| QTensor::quantize(&weight, candle))
-                .and_then(|weight| Ok((weight.data()?.into_owned(), weight.dequantize(&device)?))),
-            None => {
-                // Scales around one, and all nibbles.
-                let bytes: Vec<u8> = (0..rows * cols / 32)
-                    .flat_map(|block| {
-                        let scale = 120 + (block % 16) as u8;
-                        std::iter::once(scale).chain((0..16).map(move |i| (block * 31 + i * 37) as u8))
-                    })
-                    .collect();
-                let Ok(values) = gguf::dequantise(dtype, &bytes) else {
-                    panic!("whole blocks are dequantised");
-                };
-                Tensor::from_vec(values, (rows, cols), &device).map(|values| (bytes, values))
-            }
+        if let Some(candle) = dtype.candle() {
+            let weight = Tensor::randn(0f32, 1.0, (rows, cols), &device).unwrap();
+            let weight = QTensor::quantize(&weight, candle).unwrap();
+            return (weight.data().unwrap().into_owned(), weight.dequantize(&device).unwrap());
+        }
+        // Scales around one, and all nibbles.
+        let block = |block: usize| {
+            let nibbles = (0..16).map(move |i| (block * 31 + i * 37) as u8);
+            std::iter::once(120 + (block % 16) as u8).chain(nibbles)
         };
-        made.unwrap_or_else(|e| panic!("{dtype:?} ({rows}, {cols}): {e}"))
+        let bytes: Vec<u8> = (0..rows * cols / 32).flat_map(block).collect();
+        let values = gguf::dequantise(dtype, &bytes).unwrap();
+        (bytes, Tensor::from_vec(values, (rows, cols), &device).unwrap())
     }
 
     pub fn packed(dtype: BlockType, bytes: &[u8], rows: usize, cols: usize) -> PackedWeight {
-        PackedWeight::from_blocks(dtype, bytes, rows, cols)
-            .unwrap_or_else(|| panic!("{dtype:?} is not packed"))
+        PackedWeight::from_blocks(dtype, bytes, rows, cols).unwrap()
+    }
+
+    /// Random weights, packed.
+    pub fn random(dtype: BlockType, rows: usize, cols: usize) -> PackedWeight {
+        packed(dtype, &blocks(dtype, rows, cols).0, rows, cols)
     }
 
     #[test]
@@ -196,7 +194,7 @@ pub(super) mod tests {
         for dtype in TYPES {
             for (rows, cols) in [(1, dtype.columns()), (200, 768)] {
                 let (bytes, _) = blocks(dtype, rows, cols);
-                let Ok(expected) = gguf::dequantise(dtype, &bytes) else { panic!("{dtype:?}") };
+                let expected = gguf::dequantise(dtype, &bytes).unwrap();
                 let weight = packed(dtype, &bytes, rows, cols);
                 for part in [0..rows, 64.min(rows)..rows, 0..64.min(rows), 64.min(rows)..128.min(rows)] {
                     let found = weight.dequantise(part.clone());
@@ -215,7 +213,7 @@ pub(super) mod tests {
     fn a_packed_weight_takes_the_bytes_that_are_foretold() {
         for dtype in TYPES {
             for (rows, cols) in [(1, 256), (64, 768), (200, 512)] {
-                let weight = packed(dtype, &blocks(dtype, rows, cols).0, rows, cols);
+                let weight = random(dtype, rows, cols);
                 let of = |f: &Factors| f.halves.len() + f.codes.len();
                 let found = weight.quants.len() + of(&weight.scales) + weight.mins.as_ref().map_or(0, of);
                 let foretold = PackedWeight::bytes(dtype, rows as u64, cols as u64);
@@ -227,12 +225,17 @@ pub(super) mod tests {
 
     #[test]
     fn dense_types_and_bytes_that_are_not_whole_rows_of_blocks_are_not_packed() {
-        assert!(PackedWeight::from_blocks(BlockType::F16, &[0; 64], 1, 32).is_none());
-        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 18], 1, 32).is_some());
-        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 17], 1, 32).is_none());
-        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[0; 18], 2, 16).is_none());
-        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[], 0, 32).is_none());
-        assert!(PackedWeight::from_blocks(BlockType::Q4K, &[0; 144], 8, 32).is_none());
-        assert!(PackedWeight::from_blocks(BlockType::Q4_0, &[], usize::MAX, 32).is_none());
+        for (dtype, bytes, rows, cols, whole) in [
+            (BlockType::F16, 64, 1, 32, false),
+            (BlockType::Q4_0, 18, 1, 32, true),
+            (BlockType::Q4_0, 17, 1, 32, false),
+            (BlockType::Q4_0, 18, 2, 16, false),
+            (BlockType::Q4_0, 0, 0, 32, false),
+            (BlockType::Q4K, 144, 8, 32, false),
+            (BlockType::Q4_0, 0, usize::MAX, 32, false),
+        ] {
+            let found = PackedWeight::from_blocks(dtype, &vec![0; bytes], rows, cols);
+            assert_eq!(found.is_some(), whole, "{dtype:?} ({rows}, {cols}) of {bytes} bytes");
+        }
     }
 }

@@ -317,7 +317,7 @@ fn transposed(weight: &Tensor) -> Result<Tensor> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packed::tests::{TYPES, blocks, packed};
+    use super::super::packed::tests::{TYPES, blocks, packed, random};
     use super::*;
 
     fn bits(tensor: &Tensor) -> Result<Vec<u32>> {
@@ -375,9 +375,7 @@ mod tests {
         let cols = 256;
         let bias = Tensor::randn(0f32, 1.0, 70, &Device::Cpu)?;
         let weight = Tensor::randn(0f32, 1.0, (33, cols), &Device::Cpu)?;
-        let made = |dtype, rows: usize, bias| {
-            Projection::quantised(packed(dtype, &blocks(dtype, rows, cols).0, rows, cols), bias, true, false)
-        };
+        let made = |dtype, rows, bias| Projection::quantised(random(dtype, rows, cols), bias, true, false);
         let maps = [
             &made(TYPES[1], 70, Some(bias))?,
             &Projection::dense(&weight, None)?,

@@ -16,25 +16,12 @@ const E4M3: [f32; 256] = e4m3_values();
 
 /// Bytes, scales and shape do not match.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // said by the names
 pub enum BlocksError {
-    /// Wrong number of bytes or scales for the shape.
     #[error("has {found} {what} where {of} takes {expected}; the file is corrupt or of another layout")]
-    Length {
-        /// The counted thing.
-        what: &'static str,
-        /// The shape or count that determines `expected`.
-        of: String,
-        /// The actual number.
-        found: usize,
-        /// The expected number.
-        expected: usize,
-    },
-    /// An overflowing shape, or an empty block.
+    Length { what: &'static str, of: String, found: usize, expected: usize },
     #[error("has the impossible size {size}; the file or its config is corrupt")]
-    Size {
-        /// The size, in words.
-        size: String,
-    },
+    Size { size: String },
 }
 
 /// Value of an FP8 E4M3 code (`torch.float8_e4m3fn`); 0x7f and 0xff are NaN.

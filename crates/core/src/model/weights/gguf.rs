@@ -21,71 +21,27 @@ pub use block::{BlockType, dequantise};
 pub use header::{Header, TensorInfo};
 pub use value::{Array, FromValue, Value};
 
-/// An invalid GGUF file. Messages name the file, the thing and the remedy.
+/// An invalid GGUF file, or a request for something that it does not hold.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // printed by the messages
 pub enum GgufError {
-    /// I/O error.
     #[error("cannot read {file}")]
     Io { file: PathBuf, source: std::io::Error },
-    /// The magic is not `GGUF`.
-    #[error("{file} is not a GGUF file: it begins with {found:?}, not \"GGUF\"; is the download complete?")]
-    NotGguf { file: PathBuf, found: String },
-    /// Unsupported version.
-    #[error(
-        "{file} is GGUF version {version}{remark}; versions 2 and 3 can be read, so convert it again with a current converter"
-    )]
-    Version { file: PathBuf, version: u32, remark: &'static str },
-    /// The file is truncated.
-    #[error(
-        "{file} is cut short: {what} needs {needed} bytes at byte {at}, {left} are left; fetch the file again"
-    )]
-    Truncated { file: PathBuf, what: String, at: u64, needed: u64, left: u64 },
-    /// A count exceeds the rest of the file.
-    #[error(
-        "{file} claims {count} {what}, which the {left} bytes after it cannot hold; the file is corrupt, fetch it again"
-    )]
-    Count { file: PathBuf, what: String, count: u64, left: u64 },
-    /// Invalid UTF-8.
-    #[error("{file}: {what} is not valid UTF-8; the file is corrupt or was written by a faulty converter")]
-    NotUtf8 { file: PathBuf, what: String },
-    /// Invalid metadata value or array.
-    #[error("{file}: metadata {key:?} {fault}; the file is corrupt or newer than this reader")]
-    Metadata { file: PathBuf, key: String, fault: String },
-    /// Invalid type, shape or offset of a tensor.
-    #[error("{file}: tensor {tensor:?} {fault}")]
-    Tensor { file: PathBuf, tensor: String, fault: String },
-    /// Duplicate name.
-    #[error("{file}: {what} {name:?} appears twice; the file is corrupt")]
-    Duplicate { file: PathBuf, what: &'static str, name: String },
-    /// Invalid `general.alignment`.
-    #[error("{file}: general.alignment is {alignment}; it must be a power of two from 8 to 65536")]
-    Alignment { file: PathBuf, alignment: u64 },
-    /// A required metadata key is missing.
-    #[error(
-        "{file} has no metadata {key:?}, which a model needs; convert the model again with a current converter"
-    )]
-    MissingKey { file: PathBuf, key: String },
-    /// A metadata value has the wrong type.
-    #[error("{file}: metadata {key:?} is {found}, expected {wanted}")]
-    KeyType { file: PathBuf, key: String, found: String, wanted: &'static str },
-    /// A requested tensor is missing.
-    #[error("{file} has no tensor {tensor:?}; is it the architecture that general.architecture names?")]
-    MissingTensor { file: PathBuf, tensor: String },
-    /// A requested entry of a stacked tensor is out of range.
-    #[error(
-        "{file}: tensor {tensor:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in the metadata agree with the tensors?"
-    )]
-    MissingEntry { file: PathBuf, tensor: String, shape: Vec<usize>, index: usize },
-    /// The bytes of a tensor are not whole blocks.
-    #[error("{file}: tensor {tensor:?}")]
-    Blocks { file: PathBuf, tensor: String, source: BlocksError },
-    /// Parts of a split file are missing or do not match.
+    #[error("{file}{fault}")]
+    Invalid { file: PathBuf, fault: String },
     #[error("split GGUF {file}: {fault}")]
     Split { file: PathBuf, fault: String },
-    /// Candle error.
+    #[error("{file}: tensor {tensor:?}")]
+    Blocks { file: PathBuf, tensor: String, source: BlocksError },
     #[error("{file}: tensor {tensor:?} could not be put on the device")]
     Candle { file: PathBuf, tensor: String, source: Box<candle_core::Error> },
+}
+
+impl GgufError {
+    /// `fault` follows the file's name.
+    pub(super) fn invalid(file: &Path, fault: impl Into<String>) -> Self {
+        GgufError::Invalid { file: file.to_path_buf(), fault: fault.into() }
+    }
 }
 
 /// One mapped part of a GGUF.
@@ -140,8 +96,8 @@ impl GgufFile {
             }
             for info in header.tensors {
                 if by_name.insert(info.name.clone(), tensors.len()).is_some() {
-                    let file = parts[part].path.clone();
-                    return Err(GgufError::Duplicate { file, what: "tensor", name: info.name });
+                    let fault = format!(": tensor {:?} appears twice; the file is corrupt", info.name);
+                    return Err(GgufError::invalid(&parts[part].path, fault));
                 }
                 tensors.push(TensorLocation { part, info });
             }
@@ -180,19 +136,21 @@ impl GgufFile {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         match T::from_value(value) {
             Some(found) => Ok(Some(found)),
-            None => Err(GgufError::KeyType {
-                file: self.path().to_path_buf(),
-                key: key.to_string(),
-                found: value.describe(),
-                wanted: T::WANTED,
-            }),
+            None => {
+                let fault = format!(": metadata {key:?} is {}, expected {}", value.describe(), T::WANTED);
+                Err(GgufError::invalid(self.path(), fault))
+            }
         }
     }
 
     /// Required metadata value of a key as a `T`.
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
-        self.get(key)?
-            .ok_or_else(|| GgufError::MissingKey { file: self.path().to_path_buf(), key: key.to_string() })
+        self.get(key)?.ok_or_else(|| {
+            let fault = format!(
+                " has no metadata {key:?}, which a model needs; convert the model again with a current converter"
+            );
+            GgufError::invalid(self.path(), fault)
+        })
     }
 
     /// `general.architecture`, the prefix of the hyper-parameter keys.
@@ -215,11 +173,9 @@ impl GgufFile {
         let placed = self.placed(name)?;
         let part = &self.parts[placed.part];
         // The range was validated with the header.
-        part.bytes.get(placed.info.range.clone()).ok_or_else(|| GgufError::Tensor {
-            file: part.path.clone(),
-            tensor: name.to_string(),
-            fault: "lies outside the file".to_string(),
-        })
+        part.bytes
+            .get(placed.info.range.clone())
+            .ok_or_else(|| GgufError::invalid(&part.path, format!(": tensor {name:?} lies outside the file")))
     }
 
     /// Raw bytes of entry `index` along the outermost dimension (an expert of a stacked tensor).
@@ -232,12 +188,12 @@ impl GgufFile {
             _ => 0,
         };
         if index >= entries {
-            return Err(GgufError::MissingEntry {
-                file: self.parts[placed.part].path.clone(),
-                tensor: name.to_string(),
-                shape: placed.info.shape.clone(),
-                index,
-            });
+            let fault = format!(
+                ": tensor {name:?} of shape {:?} has no entry {index} along its first dimension; do the experts in the metadata agree \
+                 with the tensors?",
+                placed.info.shape
+            );
+            return Err(GgufError::invalid(&self.parts[placed.part].path, fault));
         }
         let length = bytes.len() / entries;
         Ok(&bytes[index * length..(index + 1) * length])
@@ -270,13 +226,11 @@ impl GgufFile {
         device: &Device,
         dtype: DType,
     ) -> Result<Tensor, GgufError> {
+        let (file, tensor) = (self.parts[placed.part].path.clone(), placed.info.name.clone());
         match values_on(placed.info.dtype, bytes, shape, device, dtype) {
-            Ok(tensor) => tensor.map_err(|source| self.candle_fault(placed, source)),
-            Err(source) => Err(GgufError::Blocks {
-                file: self.parts[placed.part].path.clone(),
-                tensor: placed.info.name.clone(),
-                source,
-            }),
+            Ok(Ok(values)) => Ok(values),
+            Ok(Err(source)) => Err(GgufError::Candle { file, tensor, source: Box::new(source) }),
+            Err(source) => Err(GgufError::Blocks { file, tensor, source }),
         }
     }
 
@@ -285,14 +239,11 @@ impl GgufFile {
         self.by_name.contains_key(name)
     }
 
-    fn candle_fault(&self, placed: &TensorLocation, source: candle_core::Error) -> GgufError {
-        let (file, tensor) = (self.parts[placed.part].path.clone(), placed.info.name.clone());
-        GgufError::Candle { file, tensor, source: Box::new(source) }
-    }
-
     fn placed(&self, name: &str) -> Result<&TensorLocation, GgufError> {
         self.by_name.get(name).and_then(|index| self.tensors.get(*index)).ok_or_else(|| {
-            GgufError::MissingTensor { file: self.path().to_path_buf(), tensor: name.to_string() }
+            let fault =
+                format!(" has no tensor {name:?}; is it the architecture that general.architecture names?");
+            GgufError::invalid(self.path(), fault)
         })
     }
 }

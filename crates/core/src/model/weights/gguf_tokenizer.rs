@@ -13,7 +13,6 @@ pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
         let key = format!("tokenizer.ggml.{name}_token_id");
         let stated = match file.value(&key) {
             Some(Value::Int(id)) => u32::try_from(*id).ok(),
-            Some(Value::Uint(id)) => u32::try_from(*id).ok(),
             _ => file.get(&key)?,
         };
         Ok(stated.filter(|&id| (id as usize) < tokens.len()))
@@ -23,8 +22,14 @@ pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
     for (name, length) in [("token_type", token_types.len()), ("scores", scores.as_ref().map_or(0, Vec::len))]
     {
         if length != 0 && length != tokens.len() {
-            let fault = format!("has {length} entries for {} tokens", tokens.len());
-            return Err(fault_of(file, &format!("tokenizer.ggml.{name}"), fault));
+            return Err(GgufError::invalid(
+                file.path(),
+                format!(
+                    ": metadata \"tokenizer.ggml.{name}\" has {length} entries for {} tokens; the file is corrupt or newer than this \
+                     reader",
+                    tokens.len()
+                ),
+            ));
         }
     }
     Ok(GgufTokenizer {
@@ -44,8 +49,4 @@ pub fn tokenizer_fields(file: &GgufFile) -> Result<GgufTokenizer, GgufError> {
         add_space_prefix: file.get("tokenizer.ggml.add_space_prefix")?,
         chat_template: text("tokenizer.chat_template")?,
     })
-}
-
-fn fault_of(file: &GgufFile, key: &str, fault: String) -> GgufError {
-    GgufError::Metadata { file: file.path().to_path_buf(), key: key.to_string(), fault }
 }

@@ -10,7 +10,6 @@ pub mod blocks;
 pub mod gguf;
 pub mod gguf_tokenizer;
 pub mod safetensors;
-mod safetensors_error;
 mod weight_files;
 
 pub use blocks::BlocksError;

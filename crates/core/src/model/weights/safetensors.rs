@@ -13,12 +13,26 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, Tenso
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 use super::map;
-pub use super::safetensors_error::SafetensorsError;
 pub use super::weight_files::INDEX_FILE;
 use super::weight_files::WeightFiles;
 
 /// Size of the header length field.
 const LENGTH_BYTES: usize = 8;
+
+/// An invalid safetensors folder, or a request for something that it does not hold.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // printed by the messages
+pub enum SafetensorsError {
+    #[error("cannot read {file}")]
+    Io { file: PathBuf, source: std::io::Error },
+    #[error("{0}")]
+    Invalid(String),
+    /// Bytes and scales of a block-scaled weight do not match.
+    #[error("{file}: tensor {tensor:?}")]
+    Blocks { file: PathBuf, tensor: String, source: BlocksError },
+    #[error("{file}: tensor {tensor:?} ({stored:?}) could not be put on the device")]
+    Candle { file: PathBuf, tensor: String, stored: Dtype, source: Box<candle_core::Error> },
+}
 
 #[derive(Debug)]
 struct Shard {
@@ -63,7 +77,10 @@ impl SafetensorsFolder {
             for (tensor, shard) in weight_map {
                 let found = folder.tensors.get(&tensor).and_then(|placed| folder.shards.get(placed.shard));
                 if found.and_then(|found| found.path.file_name()).is_none_or(|name| name != shard.as_str()) {
-                    return Err(SafetensorsError::Misplaced { index, shard, tensor });
+                    return Err(SafetensorsError::Invalid(format!(
+                        "{} places the tensor {tensor:?} in {shard:?}, which does not hold it; index and shards are of different models",
+                        index.display()
+                    )));
                 }
             }
         }
@@ -71,8 +88,14 @@ impl SafetensorsFolder {
         let rivals =
             chosen.rivals.iter().filter_map(|rival| Self::map(dir, std::slice::from_ref(rival)).ok());
         if let Some((second, tensor)) = rivals.into_iter().find_map(|rival| folder.lacks(&rival)) {
-            let first = folder.shards.first().map_or(dir, |shard| &shard.path).to_path_buf();
-            return Err(SafetensorsError::TwoSets { dir: dir.to_path_buf(), first, second, tensor });
+            let first = folder.shards.first().map_or(dir, |shard| &shard.path);
+            return Err(SafetensorsError::Invalid(format!(
+                "{} holds two sets of weights: {} and {} differ in the tensor {tensor:?}, and programs disagree on which is the model; \
+                 move one of them away",
+                dir.display(),
+                first.display(),
+                second.display()
+            )));
         }
         folder.left = chosen.left;
         Ok(folder)
@@ -88,11 +111,11 @@ impl SafetensorsFolder {
                 let Some(info) = metadata.info(&name) else { continue };
                 if let Some(first) = tensors.get(&name).and_then(|placed| shards.get(placed.shard)) {
                     let first: &Shard = first;
-                    return Err(SafetensorsError::Duplicate {
-                        tensor: name,
-                        first: first.path.clone(),
-                        second: path.clone(),
-                    });
+                    return Err(SafetensorsError::Invalid(format!(
+                        "the tensor {name:?} is in {} and in {}; remove the file that does not belong to the model",
+                        first.path.display(),
+                        path.display()
+                    )));
                 }
                 tensors.insert(name, TensorLocation { shard: shards.len(), info: info.clone() });
             }
@@ -150,13 +173,11 @@ impl SafetensorsFolder {
         let (placed, shard) = self.placed(name)?;
         let (start, end) = placed.info.data_offsets;
         // Offsets were validated with the header.
-        let bytes =
-            shard.bytes.get(shard.data_start..).and_then(|data| data.get(start..end)).ok_or_else(|| {
-                SafetensorsError::Invalid {
-                    file: shard.path.clone(),
-                    fault: format!("tensor {name:?} lies outside the file"),
-                }
-            })?;
+        let bytes = shard
+            .bytes
+            .get(shard.data_start..)
+            .and_then(|data| data.get(start..end))
+            .ok_or_else(|| incomplete(&shard.path, &format!("tensor {name:?} lies outside the file")))?;
         Ok(View { dtype: placed.info.dtype, shape: &placed.info.shape, bytes })
     }
 
@@ -169,12 +190,11 @@ impl SafetensorsFolder {
                 let length = bytes.len() / entries;
                 Ok(View { dtype, shape: rest, bytes: &bytes[index * length..(index + 1) * length] })
             }
-            _ => Err(SafetensorsError::MissingEntry {
-                file: self.file_of(name),
-                tensor: name.to_string(),
-                shape: shape.to_vec(),
-                index,
-            }),
+            _ => Err(SafetensorsError::Invalid(format!(
+                "{}: tensor {name:?} of shape {shape:?} has no entry {index} along its first dimension; do the experts in config.json \
+                 agree with the tensors?",
+                self.file_of(name).display()
+            ))),
         }
     }
 
@@ -259,9 +279,8 @@ impl SafetensorsFolder {
         if !matches!(view.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
             return Err(self.layout(name, view, "F32, F16, BF16 or F64".to_owned()));
         }
-        let whole = TensorView::new(view.dtype, view.shape.to_vec(), view.bytes).map_err(|fault| {
-            SafetensorsError::Invalid { file: self.file_of(name), fault: fault.to_string() }
-        })?;
+        let whole = TensorView::new(view.dtype, view.shape.to_vec(), view.bytes)
+            .map_err(|fault| incomplete(&self.file_of(name), &fault.to_string()))?;
         let tensor = whole.load(device).and_then(|tensor| tensor.to_dtype(dtype));
         tensor.map_err(|source| self.candle(name, view.dtype, source))
     }
@@ -282,7 +301,12 @@ impl SafetensorsFolder {
 
     fn placed(&self, name: &str) -> Result<(&TensorLocation, &Shard), SafetensorsError> {
         self.tensors.get(name).and_then(|placed| Some((placed, self.shards.get(placed.shard)?))).ok_or_else(
-            || SafetensorsError::MissingTensor { dir: self.dir.clone(), tensor: name.to_string() },
+            || {
+                SafetensorsError::Invalid(format!(
+                    "{} has no tensor {name:?}; is it the architecture that config.json names?",
+                    self.dir.display()
+                ))
+            },
         )
     }
 
@@ -291,13 +315,12 @@ impl SafetensorsFolder {
     }
 
     fn layout(&self, name: &str, view: View<'_>, wanted: String) -> SafetensorsError {
-        SafetensorsError::Layout {
-            file: self.file_of(name),
-            tensor: name.to_string(),
-            stored: view.dtype,
-            shape: view.shape.to_vec(),
-            wanted,
-        }
+        SafetensorsError::Invalid(format!(
+            "{}: tensor {name:?} is stored as {:?} of shape {:?} where {wanted} was expected",
+            self.file_of(name).display(),
+            view.dtype,
+            view.shape
+        ))
     }
 
     fn blocks(&self, name: &str, source: BlocksError) -> SafetensorsError {
@@ -341,6 +364,13 @@ fn read_header(
             }
             _ => error.to_string(),
         };
-        SafetensorsError::Invalid { file: path.to_path_buf(), fault }
+        incomplete(path, &fault)
     })
+}
+
+fn incomplete(file: &Path, fault: &str) -> SafetensorsError {
+    SafetensorsError::Invalid(format!(
+        "{} is not a complete safetensors file: {fault}; fetch it again",
+        file.display()
+    ))
 }

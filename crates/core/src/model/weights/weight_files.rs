@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::safetensors_error::SafetensorsError;
+use super::safetensors::SafetensorsError;
 
 /// The index: shard by tensor.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -64,7 +64,10 @@ impl WeightFiles {
             }
         }
         if files.taken.is_empty() {
-            return Err(SafetensorsError::NoWeights { dir: dir.to_path_buf() });
+            return Err(SafetensorsError::Invalid(format!(
+                "{} holds no *.safetensors; is it a model folder in Hugging Face layout? (weights in *.bin are not read)",
+                dir.display()
+            )));
         }
         let is_weights = |path: &PathBuf| WEIGHTS.iter().any(|begins| name(path).starts_with(begins));
         files.left = all.into_iter().filter(|path| !files.taken.contains(path) && is_weights(path)).collect();
@@ -101,12 +104,15 @@ fn safetensors_in(dir: &Path) -> Result<Vec<PathBuf>, SafetensorsError> {
 fn read_index(path: &Path) -> Result<Index, SafetensorsError> {
     let bytes =
         std::fs::read(path).map_err(|source| SafetensorsError::Io { file: path.to_path_buf(), source })?;
-    let fail = |fault: String| SafetensorsError::Index { file: path.to_path_buf(), fault };
-    let index: Index = serde_json::from_slice(&bytes).map_err(|error| fail(error.to_string()))?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|error| no_index(path, &error.to_string()))?;
     if index.weight_map.is_empty() {
-        return Err(fail("its weight_map is empty".to_string()));
+        return Err(no_index(path, "its weight_map is empty"));
     }
     Ok(index)
+}
+
+fn no_index(file: &Path, fault: &str) -> SafetensorsError {
+    SafetensorsError::Invalid(format!("{} is no index of safetensors shards: {fault}", file.display()))
 }
 
 /// Shards named by the index, deduplicated and sorted.
@@ -118,13 +124,14 @@ fn indexed_shards(dir: &Path, index_path: &Path, index: &Index) -> Result<Vec<Pa
         // An untrusted index must not open files outside its folder.
         let mut parts = Path::new(shard).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            let fault = format!("{shard:?} is not the name of a file in its folder");
-            return Err(SafetensorsError::Index { file: index_path.to_path_buf(), fault });
+            return Err(no_index(index_path, &format!("{shard:?} is not the name of a file in its folder")));
         }
         let path = dir.join(shard);
         if !path.is_file() {
-            let (shard, tensor) = (shard.to_string(), tensor.to_string());
-            return Err(SafetensorsError::MissingShard { index: index_path.to_path_buf(), shard, tensor });
+            return Err(SafetensorsError::Invalid(format!(
+                "{} names the shard {shard:?} (for the tensor {tensor:?}), which is not in the folder; fetch it",
+                index_path.display()
+            )));
         }
         files.push(path);
     }

@@ -10,32 +10,13 @@ const MOST_CALLS: usize = 16;
 /// Optional white space, close to what models were trained on.
 const SPACE: &str = "[ \\n]{0,2}";
 
-/// A function has no grammar in this layout.
+/// A function whose parameters the layout cannot express.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault}")]
 pub struct CallGrammarError {
     /// Index of the function.
     pub tool: usize,
-    /// Fault of its parameters.
-    pub fault: ParametersFault,
-}
-
-/// Fault of a parameter schema in a tagged layout.
-#[derive(Debug, thiserror::Error)]
-pub enum ParametersFault {
-    /// `properties` is not an object.
-    #[error("`properties` is no object")]
-    NoObject,
-    /// A keyword beside `properties`.
-    #[error(
-        "`{0}` stands beside `properties`; this model writes each argument by itself, so list them all in `properties`"
-    )]
-    Combined(&'static str),
-    /// A constrained string.
-    #[error(
-        "the text `{0}` is bounded by more than `enum`, which cannot be enforced for this model's calls; leave `strict` out"
-    )]
-    Bounded(String),
+    fault: String,
 }
 
 /// Rule `calls`: one call of `tools`, or several if `many`. `json` maps schemas. Fails if the layout cannot represent parameters.
@@ -88,17 +69,19 @@ fn tags(
     tool: &Tool,
     [key, after_key, after_value]: [&str; 3],
     json: &dyn Fn(Value, bool) -> Value,
-) -> Result<String, ParametersFault> {
+) -> Result<String, String> {
     let none = Map::new();
     let properties = match tool.parameters.get("properties") {
         Some(Value::Object(properties)) => properties,
-        Some(_) => return Err(ParametersFault::NoObject),
+        Some(_) => return Err("`properties` is no object".to_owned()),
         None => &none,
     };
     if let Some(other) =
         ["$ref", "anyOf", "oneOf", "allOf"].iter().find(|key| tool.parameters.contains_key(**key))
     {
-        return Err(ParametersFault::Combined(other));
+        return Err(format!(
+            "`{other}` stands beside `properties`; this model writes each argument by itself, so list them all in `properties`"
+        ));
     }
     let required = |name: &str| {
         let list = tool.parameters.get("required").and_then(Value::as_array);
@@ -134,7 +117,9 @@ fn tags(
                 format!("/({}){}{after}/", choices.join("|"), escaped(space_before(after_value)))
             }
             None if tool.strict && bounded(schema) => {
-                return Err(ParametersFault::Bounded(name.clone()));
+                return Err(format!(
+                    "the text `{name}` is bounded by more than `enum`, which cannot be enforced for this model's calls; leave `strict` out"
+                ));
             }
             None => text_before(after_value),
         };

@@ -13,7 +13,7 @@ mod layout;
 mod reader;
 
 pub use compose::{Composed, ContentSource, compose};
-pub use grammar::{CallGrammarError, ParametersFault, call_grammar};
+pub use grammar::{CallGrammarError, call_grammar};
 pub use layout::{Arguments, CallLayout, ToolLayout};
 pub use reader::{CallPiece, CallReader, Ending, Read};
 
@@ -56,14 +56,11 @@ pub struct ToolCall {
 
 /// Role in a conversation with tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Speaker {
-    /// System instructions.
     System,
-    /// The user.
     User,
-    /// The model.
     Assistant,
-    /// A tool result.
     Tool,
 }
 

@@ -30,12 +30,10 @@ pub struct Read {
 
 /// Reason why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // said by the names
 pub enum Ending {
-    /// End token.
     Turn,
-    /// Stop string.
     StopString,
-    /// Token limit.
     Limit,
 }
 
@@ -57,12 +55,20 @@ enum State {
     /// Outside calls.
     Text,
     /// At the start of a call; `first` if `open` precedes it.
-    Head { first: bool },
+    Head {
+        first: bool,
+    },
     /// In a JSON object of arguments.
-    Json { depth: usize, in_text: bool, escaped: bool },
+    Json {
+        depth: usize,
+        in_text: bool,
+        escaped: bool,
+    },
     /// Between tagged arguments of `tool`, `read` of which are done.
-    Tags { tool: usize, read: usize },
-    /// After arguments.
+    Tags {
+        tool: usize,
+        read: usize,
+    },
     End,
     /// Between calls within one pair of tags.
     Between,

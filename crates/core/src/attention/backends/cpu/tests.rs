@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use pulp::{Scalar, Simd};
 
-use super::super::super::{AttentionKernel, Sinks, Site};
+use super::super::super::{Sinks, Site};
 use super::fold::{Fold, Segments, WeightedValues};
 use super::sequence::Stored;
 use super::walk::{Walk, Walked};
@@ -22,17 +22,7 @@ fn noise(n: usize, seed: u64) -> Vec<f32> {
 }
 
 fn site(window: Option<usize>) -> Site {
-    Site {
-        layer: 0,
-        offset: 0,
-        first_key: 0,
-        scale: 0.3,
-        window,
-        softcap: None,
-        sinks: None,
-        holes: Default::default(),
-        kernel: AttentionKernel::Auto,
-    }
+    Site { scale: 0.3, window, ..Site::default() }
 }
 
 fn walked<F: Fold, S: Simd>(simd: S, data: &Data, rows: usize, site: &Site, fold: F) -> Walked<F> {
@@ -109,49 +99,57 @@ fn vectors_of_every_width_give_the_plain_loops_numbers() {
     }
 }
 
+/// Outputs of rows, (rows, heads, d).
+fn attended(
+    q: &Tensor,
+    prefix: Option<(&Tensor, &Tensor)>,
+    tails: Vec<(&Tensor, &Tensor)>,
+    rows: usize,
+    site: &Site,
+) -> Result<Vec<Vec<Vec<f32>>>> {
+    let holes = vec![&site.holes; tails.len()];
+    let out = Cpu.attend(Call::new(q, prefix, tails, rows, site, &holes)?)?.0;
+    assert_eq!(out.dtype(), q.dtype());
+    out.to_dtype(DType::F32)?.to_vec3()
+}
+
 fn alone(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
-    let start = Site { offset: 0, ..site.clone() };
-    let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
-    Cpu.attend(call)?.0.to_vec3()
+    attended(q, None, vec![(k, v)], q.dim(0)?, &Site { offset: 0, ..site.clone() })
 }
 
 #[test]
 fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
-    let device = &Device::Cpu;
-    for (heads, kv_heads, d) in [(9, 3, 64), (4, 1, 20), (10, 1, 16)] {
-        for (base, lengths) in [(0, vec![1, 40]), (256, vec![1, 300, 256]), (1280, vec![5, 255, 700])] {
-            for (window, sinks) in [(None, false), (Some(30), false), (Some(600), true)] {
-                let site = Site {
-                    sinks: sinks.then(|| Sinks::new(vec![0.5; heads], &Device::Cpu).unwrap()),
-                    ..site(window)
-                };
-                let tensor = |n: usize, seed| {
-                    Tensor::from_vec(noise(kv_heads * n * d, seed), (kv_heads, n, d), device)
-                };
-                let (k, v) = (
-                    tensor(base.max(1), 1)?.narrow(1, 0, base)?,
-                    tensor(base.max(1), 2)?.narrow(1, 0, base)?,
-                );
-                let q =
-                    Tensor::from_vec(noise(lengths.len() * heads * d, 3), (lengths.len(), heads, d), device)?;
-                let tails = lengths
-                    .iter()
-                    .map(|&n| Ok((tensor(n, n as u64)?, tensor(n, n as u64 + 9)?)))
-                    .collect::<Result<Vec<_>>>()?;
-                let start = Site { offset: base, ..site.clone() };
+    let heads = [(9, 3, 64), (4, 1, 20), (10, 1, 16), (4, 1, 96)];
+    let bases = [(0, vec![1, 40]), (256, vec![1, 300, 256]), (1280, vec![5, 255, 700])];
+    for (dtype, (heads, kv_heads, d)) in
+        [DType::F32, DType::BF16].into_iter().flat_map(|dtype| heads.map(|sizes| (dtype, sizes)))
+    {
+        let tensor = |shape: (usize, usize, usize), seed| {
+            Tensor::from_vec(noise(shape.0 * shape.1 * shape.2, seed), shape, &Device::Cpu)?.to_dtype(dtype)
+        };
+        let keys = |n: usize, seed| tensor((kv_heads, n, d), seed);
+        for (base, lengths) in &bases {
+            let before = |seed| keys(base.max(&1).to_owned(), seed)?.narrow(1, 0, *base);
+            let (k, v) = (before(1)?, before(2)?);
+            let q = (tensor((lengths.len(), heads, d), 3)? * 3.0)?;
+            let tails = lengths.iter().map(|&n| Ok((keys(n, n as u64)?, keys(n, n as u64 + 9)?)));
+            let tails = tails.collect::<Result<Vec<_>>>()?;
+            for (window, sinks) in [(None, false), (Some(30), false), (Some(601), true)] {
+                let sinks = sinks.then(|| Sinks::new(vec![0.5; heads], &Device::Cpu).unwrap());
+                let site = Site { offset: *base, sinks, ..site(window) };
                 let own = tails.iter().map(|(k, v)| (k, v)).collect();
-                let call = Call::new(&q, Some((&k, &v)), own, 1, &start, &vec![&site.holes; tails.len()])?;
-                let found = Cpu.attend(call)?.0.to_vec3::<f32>()?;
+                let found = attended(&q, Some((&k, &v)), own, 1, &site)?;
                 for (branch, (own_k, own_v)) in tails.iter().enumerate() {
-                    let whole = |a: &Tensor, b: &Tensor| {
-                        if base == 0 { Ok(b.clone()) } else { Tensor::cat(&[a, b], 1) }
-                    };
                     let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
-                    let q = q.narrow(0, branch, 1)?;
-                    let alone = alone(&q, &whole(&k, own_k)?, &whole(&v, own_v)?, &site)?;
+                    let whole = |a: &Tensor, b: &Tensor| match base {
+                        0 => Ok(b.clone()),
+                        _ => Tensor::cat(&[a, b], 1),
+                    };
+                    let (k, v) = (whole(&k, own_k)?, whole(&v, own_v)?);
+                    let alone = alone(&q.narrow(0, branch, 1)?, &k, &v, &site)?;
                     assert_eq!(
                         found[branch], alone[0],
-                        "{heads} heads, base {base}, branch {branch}, {site:?}"
+                        "{dtype:?}, {heads} heads, branch {branch}, {site:?}"
                     );
                 }
             }
@@ -160,49 +158,19 @@ fn branches_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn branches_of_bf16_numbers_are_bit_equal_to_the_sequences_that_they_continue() -> Result<()> {
-    for (heads, kv_heads, d) in [(9, 3, 64), (4, 1, 96), (2, 2, 20)] {
-        for (base, lengths, window) in [(256, vec![1, 300, 255], None), (1280, vec![5, 256, 700], Some(601))]
-        {
-            let tensor = |shape: (usize, usize, usize), seed| {
-                Tensor::from_vec(noise(shape.0 * shape.1 * shape.2, seed), shape, &Device::Cpu)?
-                    .to_dtype(DType::BF16)
-            };
-            let (k, v) = (tensor((kv_heads, base, d), 1)?, tensor((kv_heads, base, d), 2)?);
-            let q = (tensor((lengths.len(), heads, d), 3)? * 3.0)?;
-            let tails = lengths
-                .iter()
-                .map(|&n| Ok((tensor((kv_heads, n, d), n as u64)?, tensor((kv_heads, n, d), n as u64 + 9)?)));
-            let tails = tails.collect::<Result<Vec<_>>>()?;
-            let site = Site { offset: base, ..site(window) };
-            let own = tails.iter().map(|(k, v)| (k, v)).collect();
-            let call = Call::new(&q, Some((&k, &v)), own, 1, &site, &vec![&site.holes; tails.len()])?;
-            let found = Cpu.attend(call)?.0.to_dtype(DType::F32)?.to_vec3::<f32>()?;
-            for (branch, (own_k, own_v)) in tails.iter().enumerate() {
-                let site = Site { offset: base + lengths[branch] - 1, ..site.clone() };
-                let (k, v) = (Tensor::cat(&[&k, own_k], 1)?, Tensor::cat(&[&v, own_v], 1)?);
-                let alone = alone_wide(&q.narrow(0, branch, 1)?, &k, &v, &site)?;
-                assert_eq!(found[branch], alone[0], "{heads} heads of {d}, branch {branch}, {window:?}");
-            }
-        }
-    }
-    Ok(())
+/// Softmax weights of a row's scores.
+fn softmax(scores: &[f64]) -> Vec<f64> {
+    let max = scores.iter().copied().fold(f64::MIN, f64::max);
+    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+    scores.iter().map(|s| (s - max).exp() / sum).collect()
 }
 
-#[test]
-fn a_nan_among_the_keys_is_not_hidden() -> Result<()> {
-    let device = &Device::Cpu;
-    for (l, at) in [(1, 0), (1, 299), (60, 10), (60, 250)] {
-        let mut keys = noise(300 * 8, 4);
-        keys[at * 8] = f32::NAN;
-        let k = Tensor::from_vec(keys, (1, 300, 8), device)?;
-        let q = Tensor::from_vec(noise(l * 16, 5), (l, 2, 8), device)?;
-        let site = Site { offset: 300 - l, ..site(None) };
-        let out = alone(&q, &k, &k, &site)?;
-        assert!(out[l - 1].iter().flatten().all(|x| x.is_nan()), "{l} queries, key {at}");
-    }
-    Ok(())
+fn dot(scale: f32, a: &[f64], b: &[f64]) -> f64 {
+    f64::from(scale) * a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>()
+}
+
+fn plain(t: &Tensor) -> Result<Vec<f64>> {
+    t.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
 }
 
 /// Queries (l, heads, d), keys and values (kv_heads, n, d), with bf16-representable values.
@@ -260,56 +228,31 @@ fn products_of_bf16_numbers_are_those_of_the_plain_definition() -> Result<()> {
     for (l, shape) in SHAPES {
         let [heads, kv_heads, n, d] = shape;
         let [q, k, v] = bf16_numbers(l, shape)?;
-        let numbers = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
-        let (plain_q, plain_k, plain_v) = (numbers(&q)?, numbers(&k)?, numbers(&v)?);
+        let (plain_q, plain_k, plain_v) = (plain(&q)?, plain(&k)?, plain(&v)?);
         for window in [None, Some(33)] {
             let site = Site { offset: n - l, ..site(window) };
-            let found = alone_wide(&q, &k, &v, &site)?;
+            let found = alone(&q, &k, &v, &site)?;
             // An f32 cache does not use paired products.
-            let wide = alone_wide(&q, &k.to_dtype(DType::F32)?, &v.to_dtype(DType::F32)?, &site)?;
-            for row in 0..l {
-                for head in 0..heads {
-                    let kv_head = head * kv_heads / heads;
-                    let seen = site.visible(n - l + row);
-                    let of = |all: &[f64], key: usize| all[(kv_head * n + key) * d..][..d].to_vec();
-                    let query = &plain_q[(row * heads + head) * d..][..d];
-                    let scores: Vec<f64> = seen
-                        .clone()
-                        .map(|key| {
-                            f64::from(site.scale)
-                                * query.iter().zip(of(&plain_k, key)).map(|(a, b)| a * b).sum::<f64>()
-                        })
-                        .collect();
-                    let max = scores.iter().copied().fold(f64::MIN, f64::max);
-                    let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                    for i in 0..d {
-                        let terms = scores.iter().zip(seen.clone());
-                        let expected: f64 =
-                            terms.map(|(s, key)| (s - max).exp() / sum * of(&plain_v, key)[i]).sum();
-                        let (found, wide) = (found[row][head][i], wide[row][head][i]);
-                        // Weights and outputs are each rounded to 8 bits; magnitudes are at most 1.
-                        assert!(
-                            (f64::from(found) - expected).abs() < 6e-3,
-                            "{shape:?} {window:?}: {found}, not {expected}"
-                        );
-                        assert!(
-                            (f64::from(wide) - expected).abs() < 4e-3,
-                            "{shape:?} {window:?}: {wide}, not {expected}"
-                        );
+            let wide = alone(&q, &k.to_dtype(DType::F32)?, &v.to_dtype(DType::F32)?, &site)?;
+            for (row, head) in (0..l).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+                let seen = site.visible(n - l + row);
+                let at = |key: usize| ((head * kv_heads / heads) * n + key) * d;
+                let query = &plain_q[(row * heads + head) * d..][..d];
+                let scores = seen.clone().map(|key| dot(site.scale, query, &plain_k[at(key)..][..d]));
+                let weights = softmax(&scores.collect::<Vec<_>>());
+                for i in 0..d {
+                    let terms = weights.iter().zip(seen.clone());
+                    let expected: f64 = terms.map(|(weight, key)| weight * plain_v[at(key) + i]).sum();
+                    // Weights and outputs are each rounded to 8 bits; magnitudes are at most 1.
+                    for (found, within) in [(found[row][head][i], 6e-3), (wide[row][head][i], 4e-3)] {
+                        let off = (f64::from(found) - expected).abs();
+                        assert!(off < within, "{shape:?} {window:?}: {found}, not {expected}");
                     }
                 }
             }
         }
     }
     Ok(())
-}
-
-fn alone_wide(q: &Tensor, k: &Tensor, v: &Tensor, site: &Site) -> Result<Vec<Vec<Vec<f32>>>> {
-    let start = Site { offset: 0, ..site.clone() };
-    let call = Call::new(q, None, vec![(k, v)], q.dim(0)?, &start, &[&site.holes])?;
-    let out = Cpu.attend(call)?.0;
-    assert_eq!(out.dtype(), DType::BF16);
-    out.to_dtype(DType::F32)?.to_vec3()
 }
 
 #[test]
@@ -319,52 +262,23 @@ fn masses_of_bf16_queries_are_sums_of_the_weights_that_the_products_give() -> Re
         let [q, k, _] = bf16_numbers(l, shape)?;
         let site = Site { offset: n - l, ..site(None) };
         let bounds = [0, 3, 64, 129, n];
-        let found = Cpu
-            .segment_sums(&q, &k, &RowSums { site: &site, rows: 0..l, bounds: &bounds })?
-            .to_vec2::<f64>()?;
-        let numbers = |t: &Tensor| t.to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>();
-        let (q, k) = (numbers(&q)?, numbers(&k)?);
+        let of = RowSums { site: &site, rows: 0..l, bounds: &bounds };
+        let found = Cpu.segment_sums(&q, &k, &of)?.to_vec2::<f64>()?;
+        let (q, k) = (plain(&q)?, plain(&k)?);
         for (head, found) in found.iter().enumerate() {
             let mut expected = vec![0.0; bounds.len() - 1];
             for row in 0..l {
                 let query = &q[(row * heads + head) * d..][..d];
-                let scores: Vec<f64> = (0..=n - l + row)
-                    .map(|key| {
-                        let key = &k[((head * kv_heads / heads) * n + key) * d..][..d];
-                        f64::from(site.scale) * query.iter().zip(key).map(|(a, b)| a * b).sum::<f64>()
-                    })
-                    .collect();
-                let max = scores.iter().copied().fold(f64::MIN, f64::max);
-                let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
-                for (segment, ends) in bounds.windows(2).enumerate() {
-                    let weights = scores.iter().take(ends[1]).skip(ends[0]);
-                    expected[segment] += weights.map(|s| (s - max).exp() / sum).sum::<f64>();
+                let keys = k[(head * kv_heads / heads) * n * d..].chunks_exact(d).take(n - l + row + 1);
+                let weights = softmax(&keys.map(|key| dot(site.scale, query, key)).collect::<Vec<_>>());
+                for (sum, ends) in expected.iter_mut().zip(bounds.windows(2)) {
+                    *sum += weights.iter().take(ends[1]).skip(ends[0]).sum::<f64>();
                 }
             }
             for (found, expected) in found[1..].iter().zip(expected) {
-                assert!(
-                    (found - expected).abs() < 1e-5 * expected.max(1.0),
-                    "{shape:?}: {found}, not {expected}"
-                );
+                let off = (found - expected).abs();
+                assert!(off < 1e-5 * expected.max(1.0), "{shape:?}: {found}, not {expected}");
             }
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn a_row_of_bf16_numbers_has_the_same_bits_whatever_rows_are_read_with_it() -> Result<()> {
-    let shape = [4, 2, 500, 64];
-    let [q, k, v] = bf16_numbers(300, shape)?;
-    for window in [None, Some(77)] {
-        let of = |rows: Range<usize>| {
-            let site = Site { offset: 200 + rows.start, ..site(window) };
-            let (k, v) = (k.narrow(1, 0, 200 + rows.end)?, v.narrow(1, 0, 200 + rows.end)?);
-            alone_wide(&q.narrow(0, rows.start, rows.len())?, &k, &v, &site)
-        };
-        let whole = of(0..300)?;
-        for rows in [0..299, 0..20, 13..90, 151..300] {
-            assert_eq!(of(rows.clone())?, whole[rows.clone()], "{window:?} {rows:?}");
         }
     }
     Ok(())

@@ -23,7 +23,7 @@ enum Kind {
 }
 
 /// Deterministic numbers in -1..1.
-pub(in crate::model::layers) fn numbers(seed: u64, n: usize) -> Vec<f32> {
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed;
     let mut number = || {
         // SplitMix64
@@ -87,12 +87,12 @@ fn state((_, value_heads, key_dim, value_dim): Sizes) -> Tensor {
     Tensor::from_vec(numbers, (value_heads, key_dim, value_dim), &Device::Cpu).unwrap()
 }
 
-pub(in crate::model::layers) fn flat(x: &Tensor) -> Vec<f64> {
+fn flat(x: &Tensor) -> Vec<f64> {
     x.to_dtype(DType::F64).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
 /// Scalar definition: outputs and state.
-pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
+fn defined(inputs: &Inputs, state: &Tensor) -> (Vec<f64>, Vec<f64>) {
     let (l, key_heads, dk) = inputs.q.dims3().unwrap();
     let (_, value_heads, dv) = inputs.v.dims3().unwrap();
     let [q, k, v, g, beta] = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta].map(flat);
@@ -118,7 +118,7 @@ pub(in crate::model::layers) fn defined(inputs: &Inputs, state: &Tensor) -> (Vec
 }
 
 /// Largest difference relative to the largest value.
-pub(in crate::model::layers) fn apart(found: &Tensor, expected: &[f64]) -> f64 {
+fn apart(found: &Tensor, expected: &[f64]) -> f64 {
     let found = flat(found);
     assert_eq!(found.len(), expected.len());
     let size = expected.iter().fold(0f64, |m, x| m.max(x.abs()));

@@ -36,6 +36,44 @@ pub enum BlockType {
     Mxfp4,
 }
 
+/// Storage of a block type, with ggml's code and name.
+struct Layout {
+    dtype: BlockType,
+    code: u32,
+    name: &'static str,
+    columns: usize,
+    bytes: usize,
+    candle: Option<GgmlDType>,
+}
+
+const fn layout(
+    dtype: BlockType,
+    code: u32,
+    name: &'static str,
+    [columns, bytes]: [usize; 2],
+    candle: Option<GgmlDType>,
+) -> Layout {
+    Layout { dtype, code, name, columns, bytes, candle }
+}
+
+/// In the order of [`BlockType`].
+const LAYOUTS: [Layout; 14] = [
+    layout(BlockType::F32, 0, "F32", [1, 4], Some(GgmlDType::F32)),
+    layout(BlockType::F16, 1, "F16", [1, 2], Some(GgmlDType::F16)),
+    layout(BlockType::BF16, 30, "BF16", [1, 2], Some(GgmlDType::BF16)),
+    layout(BlockType::Q4_0, 2, "Q4_0", [32, 18], Some(GgmlDType::Q4_0)),
+    layout(BlockType::Q4_1, 3, "Q4_1", [32, 20], Some(GgmlDType::Q4_1)),
+    layout(BlockType::Q5_0, 6, "Q5_0", [32, 22], Some(GgmlDType::Q5_0)),
+    layout(BlockType::Q5_1, 7, "Q5_1", [32, 24], Some(GgmlDType::Q5_1)),
+    layout(BlockType::Q8_0, 8, "Q8_0", [32, 34], Some(GgmlDType::Q8_0)),
+    layout(BlockType::Q2K, 10, "Q2_K", [SUPER, 84], Some(GgmlDType::Q2K)),
+    layout(BlockType::Q3K, 11, "Q3_K", [SUPER, 110], Some(GgmlDType::Q3K)),
+    layout(BlockType::Q4K, 12, "Q4_K", [SUPER, 144], Some(GgmlDType::Q4K)),
+    layout(BlockType::Q5K, 13, "Q5_K", [SUPER, 176], Some(GgmlDType::Q5K)),
+    layout(BlockType::Q6K, 14, "Q6_K", [SUPER, 210], Some(GgmlDType::Q6K)),
+    layout(BlockType::Mxfp4, 39, "MXFP4", [32, 17], None),
+];
+
 /// Groups of a quantised type: weights that share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) struct Groups {
@@ -63,116 +101,61 @@ impl Groups {
 }
 
 impl BlockType {
+    const fn layout(self) -> &'static Layout {
+        &LAYOUTS[self as usize]
+    }
+
     /// The type of a code; the error is the name of an unsupported type in brackets, or empty.
     pub(super) fn from_code(code: u32) -> Result<Self, &'static str> {
-        Ok(match code {
-            0 => Self::F32,
-            1 => Self::F16,
-            2 => Self::Q4_0,
-            3 => Self::Q4_1,
-            6 => Self::Q5_0,
-            7 => Self::Q5_1,
-            8 => Self::Q8_0,
-            10 => Self::Q2K,
-            11 => Self::Q3K,
-            12 => Self::Q4K,
-            13 => Self::Q5K,
-            14 => Self::Q6K,
-            30 => Self::BF16,
-            39 => Self::Mxfp4,
-            4 | 5 => return Err(" (Q4_2 or Q4_3, withdrawn)"),
+        if let Some(layout) = LAYOUTS.iter().find(|layout| layout.code == code) {
+            return Ok(layout.dtype);
+        }
+        Err(match code {
+            4 | 5 => " (Q4_2 or Q4_3, withdrawn)",
             // Q8_1 and Q8_K hold intermediate activations; no converter writes weights in them.
-            9 => return Err(" (Q8_1)"),
-            15 => return Err(" (Q8_K)"),
-            16 => return Err(" (IQ2_XXS)"),
-            17 => return Err(" (IQ2_XS)"),
-            18 => return Err(" (IQ3_XXS)"),
-            19 => return Err(" (IQ1_S)"),
-            20 => return Err(" (IQ4_NL)"),
-            21 => return Err(" (IQ3_S)"),
-            22 => return Err(" (IQ2_S)"),
-            23 => return Err(" (IQ4_XS)"),
-            24..=28 => return Err(" (plain integers or F64)"),
-            29 => return Err(" (IQ1_M)"),
-            34 => return Err(" (TQ1_0)"),
-            35 => return Err(" (TQ2_0)"),
-            40 => return Err(" (NVFP4)"),
-            41 => return Err(" (Q1_0)"),
-            _ => return Err(""),
+            9 => " (Q8_1)",
+            15 => " (Q8_K)",
+            16 => " (IQ2_XXS)",
+            17 => " (IQ2_XS)",
+            18 => " (IQ3_XXS)",
+            19 => " (IQ1_S)",
+            20 => " (IQ4_NL)",
+            21 => " (IQ3_S)",
+            22 => " (IQ2_S)",
+            23 => " (IQ4_XS)",
+            24..=28 => " (plain integers or F64)",
+            29 => " (IQ1_M)",
+            34 => " (TQ1_0)",
+            35 => " (TQ2_0)",
+            40 => " (NVFP4)",
+            41 => " (Q1_0)",
+            _ => "",
         })
     }
 
     /// ggml's name (`Q4_K`).
     pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q8_0 => "Q8_0",
-            Self::Q2K => "Q2_K",
-            Self::Q3K => "Q3_K",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-            Self::Mxfp4 => "MXFP4",
-        }
+        self.layout().name
     }
 
     /// Elements per block; 1 for dense types.
     pub fn columns(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Mxfp4 => 32,
-            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K => SUPER,
-        }
+        self.layout().columns
     }
 
     /// Bytes per block.
     pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Q8_0 => 34,
-            Self::Q2K => 84,
-            Self::Q3K => 110,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-            Self::Mxfp4 => 17,
-        }
+        self.layout().bytes
     }
 
     /// True for dense types.
     pub fn is_dense(self) -> bool {
-        matches!(self, Self::F32 | Self::F16 | Self::BF16)
+        self.columns() == 1
     }
 
     /// Candle's type; `None` for MXFP4, which Candle does not support.
     pub fn candle(self) -> Option<GgmlDType> {
-        Some(match self {
-            Self::F32 => GgmlDType::F32,
-            Self::F16 => GgmlDType::F16,
-            Self::BF16 => GgmlDType::BF16,
-            Self::Q4_0 => GgmlDType::Q4_0,
-            Self::Q4_1 => GgmlDType::Q4_1,
-            Self::Q5_0 => GgmlDType::Q5_0,
-            Self::Q5_1 => GgmlDType::Q5_1,
-            Self::Q8_0 => GgmlDType::Q8_0,
-            Self::Q2K => GgmlDType::Q2K,
-            Self::Q3K => GgmlDType::Q3K,
-            Self::Q4K => GgmlDType::Q4K,
-            Self::Q5K => GgmlDType::Q5K,
-            Self::Q6K => GgmlDType::Q6K,
-            Self::Mxfp4 => return None,
-        })
+        self.layout().candle
     }
 
     /// Groups of a quantised type; `None` for a dense one.

@@ -53,7 +53,10 @@ impl Header {
         let magic = bytes.get(..4).unwrap_or(bytes);
         if magic != b"GGUF" {
             let found = String::from_utf8_lossy(magic).into_owned();
-            return Err(GgufError::NotGguf { file: file.to_path_buf(), found });
+            let fault = format!(
+                " is not a GGUF file: it begins with {found:?}, not \"GGUF\"; is the download complete?"
+            );
+            return Err(GgufError::invalid(file, fault));
         }
         reader.at = 4;
         let version = reader.u32("the version")?;
@@ -63,7 +66,10 @@ impl Header {
                 _ if (1..=3).contains(&version.swap_bytes()) => " (a big-endian file)",
                 _ => "",
             };
-            return Err(GgufError::Version { file: file.to_path_buf(), version, remark });
+            let fault = format!(
+                " is GGUF version {version}{remark}; versions 2 and 3 can be read, so convert it again with a current converter"
+            );
+            return Err(GgufError::invalid(file, fault));
         }
         let tensor_count = reader.u64("the number of tensors")?;
         let metadata_count = reader.u64("the number of metadata values")?;
@@ -76,7 +82,9 @@ impl Header {
             metadata.get("general.alignment").map_or(Some(DEFAULT_ALIGNMENT), u64::from_value).unwrap_or(0);
         // The specification requires a multiple of 8; ggml requires a power of two.
         if !alignment.is_power_of_two() || !(8..=65536).contains(&alignment) {
-            return Err(GgufError::Alignment { file: file.to_path_buf(), alignment });
+            let fault =
+                format!(": general.alignment is {alignment}; it must be a power of two from 8 to 65536");
+            return Err(GgufError::invalid(file, fault));
         }
         let alignment = alignment as usize;
         let described = reader.tensors(tensor_count)?;
@@ -108,14 +116,11 @@ impl Described {
     ) -> Result<TensorInfo, GgufError> {
         let offset = usize::try_from(self.offset).ok();
         if offset.is_none_or(|offset| !offset.is_multiple_of(alignment)) {
-            return Err(GgufError::Tensor {
-                file: file.to_path_buf(),
-                fault: format!(
-                    "has offset {}, which is not a multiple of the alignment {alignment}",
-                    self.offset
-                ),
-                tensor: self.name,
-            });
+            let fault = format!(
+                ": tensor {:?} has offset {}, which is not a multiple of the alignment {alignment}",
+                self.name, self.offset
+            );
+            return Err(GgufError::invalid(file, fault));
         }
         let start = offset.and_then(|offset| data_start.checked_add(offset));
         let end = start.and_then(|start| start.checked_add(self.bytes));
@@ -123,13 +128,11 @@ impl Described {
             (Some(start), Some(end)) if end <= file_len => {
                 Ok(TensorInfo { name: self.name, shape: self.shape, dtype: self.dtype, range: start..end })
             }
-            _ => Err(GgufError::Truncated {
-                file: file.to_path_buf(),
-                what: format!("tensor {:?}", self.name),
-                at: (data_start as u64).saturating_add(self.offset),
-                needed: self.bytes as u64,
-                left: (file_len as u64).saturating_sub((data_start as u64).saturating_add(self.offset)),
-            }),
+            _ => {
+                let at = (data_start as u64).saturating_add(self.offset);
+                let left = (file_len as u64).saturating_sub(at);
+                Err(truncated(file, &format!("tensor {:?}", self.name), self.bytes as u64, at, left))
+            }
         }
     }
 }
@@ -152,13 +155,7 @@ impl<'a> Reader<'a> {
                 self.at = end;
                 Ok(slice)
             }
-            None => Err(GgufError::Truncated {
-                file: self.file.to_path_buf(),
-                what: what.to_string(),
-                at: self.at as u64,
-                needed,
-                left: self.left() as u64,
-            }),
+            None => Err(truncated(self.file, what, needed, self.at as u64, self.left() as u64)),
         }
     }
 
@@ -179,10 +176,13 @@ impl<'a> Reader<'a> {
     fn string(&mut self, what: &str) -> Result<String, GgufError> {
         let length = self.u64(what)?;
         let bytes = self.take(length, what)?;
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.to_string()),
-            Err(_) => Err(GgufError::NotUtf8 { file: self.file.to_path_buf(), what: what.to_string() }),
-        }
+        let text = std::str::from_utf8(bytes).map_err(|_| {
+            let fault = format!(
+                ": {what} is not valid UTF-8; the file is corrupt or was written by a faulty converter"
+            );
+            GgufError::invalid(self.file, fault)
+        })?;
+        Ok(text.to_owned())
     }
 
     /// Rejects a count if that many items of the smallest size do not fit the rest of the file.
@@ -190,12 +190,13 @@ impl<'a> Reader<'a> {
         let fits = count.checked_mul(smallest).is_some_and(|bytes| bytes <= self.left() as u64);
         match usize::try_from(count) {
             Ok(count) if fits => Ok(count),
-            _ => Err(GgufError::Count {
-                file: self.file.to_path_buf(),
-                what: what.to_string(),
-                count,
-                left: self.left() as u64,
-            }),
+            _ => {
+                let fault = format!(
+                    " claims {count} {what}, which the {} bytes after it cannot hold; the file is corrupt, fetch it again",
+                    self.left()
+                );
+                Err(GgufError::invalid(self.file, fault))
+            }
         }
     }
 
@@ -206,11 +207,7 @@ impl<'a> Reader<'a> {
             let kind = self.u32(&key)?;
             let value = self.value(kind, &key)?;
             if metadata.insert(key.clone(), value).is_some() {
-                return Err(GgufError::Duplicate {
-                    file: self.file.to_path_buf(),
-                    what: "metadata",
-                    name: key,
-                });
+                return Err(self.duplicate("metadata", &key));
             }
         }
         Ok(metadata)
@@ -218,20 +215,32 @@ impl<'a> Reader<'a> {
 
     fn value(&mut self, kind: u32, key: &str) -> Result<Value, GgufError> {
         Ok(match kind {
-            0 => Value::Uint(u64::from(u8::from_le_bytes(self.array(key)?))),
-            1 => Value::Int(i64::from(i8::from_le_bytes(self.array(key)?))),
-            2 => Value::Uint(u64::from(u16::from_le_bytes(self.array(key)?))),
-            3 => Value::Int(i64::from(i16::from_le_bytes(self.array(key)?))),
-            4 => Value::Uint(u64::from(u32::from_le_bytes(self.array(key)?))),
-            5 => Value::Int(i64::from(i32::from_le_bytes(self.array(key)?))),
-            6 => Value::Float(f64::from(f32::from_le_bytes(self.array(key)?))),
+            0..=5 | 10 | 11 => Value::Int(self.integer(kind, key)?),
+            6 | 12 => Value::Float(self.float(kind, key)?),
             7 => Value::Bool(self.truth(key)?),
             8 => Value::String(self.string(key)?),
             9 => Value::Array(self.elements(key, 1)?),
-            10 => Value::Uint(self.u64(key)?),
-            11 => Value::Int(i64::from_le_bytes(self.array(key)?)),
-            12 => Value::Float(f64::from_le_bytes(self.array(key)?)),
             _ => return Err(self.fault(key, format!("has the unknown type {kind}"))),
+        })
+    }
+
+    fn integer(&mut self, kind: u32, key: &str) -> Result<i128, GgufError> {
+        Ok(match kind {
+            0 => u8::from_le_bytes(self.array(key)?).into(),
+            1 => i8::from_le_bytes(self.array(key)?).into(),
+            2 => u16::from_le_bytes(self.array(key)?).into(),
+            3 => i16::from_le_bytes(self.array(key)?).into(),
+            4 => self.u32(key)?.into(),
+            5 => i32::from_le_bytes(self.array(key)?).into(),
+            10 => self.u64(key)?.into(),
+            _ => i64::from_le_bytes(self.array(key)?).into(),
+        })
+    }
+
+    fn float(&mut self, kind: u32, key: &str) -> Result<f64, GgufError> {
+        Ok(match kind {
+            6 => f32::from_le_bytes(self.array(key)?).into(),
+            _ => f64::from_le_bytes(self.array(key)?),
         })
     }
 
@@ -258,30 +267,25 @@ impl<'a> Reader<'a> {
             _ => return Err(self.fault(key, format!("is an array of the unknown type {kind}"))),
         };
         let count = self.check_count(&format!("elements of {key}"), count, smallest)?;
-        macro_rules! collect {
-            ($one:expr) => {{
-                let mut items = Vec::with_capacity(count);
-                for _ in 0..count {
-                    items.push($one);
-                }
-                items
-            }};
-        }
         Ok(match kind {
-            0 => Array::Uints(collect!(u64::from(u8::from_le_bytes(self.array(key)?)))),
-            1 => Array::Ints(collect!(i64::from(i8::from_le_bytes(self.array(key)?)))),
-            2 => Array::Uints(collect!(u64::from(u16::from_le_bytes(self.array(key)?)))),
-            3 => Array::Ints(collect!(i64::from(i16::from_le_bytes(self.array(key)?)))),
-            4 => Array::Uints(collect!(u64::from(self.u32(key)?))),
-            5 => Array::Ints(collect!(i64::from(i32::from_le_bytes(self.array(key)?)))),
-            6 => Array::Floats(collect!(f64::from(f32::from_le_bytes(self.array(key)?)))),
-            7 => Array::Bools(collect!(self.truth(key)?)),
-            8 => Array::Strings(collect!(self.string(key)?)),
-            9 => Array::Arrays(collect!(self.elements(key, depth + 1)?)),
-            10 => Array::Uints(collect!(self.u64(key)?)),
-            11 => Array::Ints(collect!(i64::from_le_bytes(self.array(key)?))),
-            _ => Array::Floats(collect!(f64::from_le_bytes(self.array(key)?))),
+            6 | 12 => Array::Floats(self.many(count, |reader| reader.float(kind, key))?),
+            7 => Array::Bools(self.many(count, |reader| reader.truth(key))?),
+            8 => Array::Strings(self.many(count, |reader| reader.string(key))?),
+            9 => Array::Arrays(self.many(count, |reader| reader.elements(key, depth + 1))?),
+            _ => Array::Ints(self.many(count, |reader| reader.integer(kind, key))?),
         })
+    }
+
+    fn many<T>(
+        &mut self,
+        count: usize,
+        one: impl Fn(&mut Self) -> Result<T, GgufError>,
+    ) -> Result<Vec<T>, GgufError> {
+        let mut items = Vec::with_capacity(count);
+        for _ in 0..count {
+            items.push(one(self)?);
+        }
+        Ok(items)
     }
 
     fn tensors(&mut self, count: u64) -> Result<Vec<Described>, GgufError> {
@@ -291,11 +295,7 @@ impl<'a> Reader<'a> {
         for number in 0..count {
             let tensor = self.tensor(number)?;
             if !names.insert(tensor.name.clone()) {
-                return Err(GgufError::Duplicate {
-                    file: self.file.to_path_buf(),
-                    what: "tensor",
-                    name: tensor.name,
-                });
+                return Err(self.duplicate("tensor", &tensor.name));
             }
             tensors.push(tensor);
         }
@@ -305,7 +305,7 @@ impl<'a> Reader<'a> {
     fn tensor(&mut self, number: usize) -> Result<Described, GgufError> {
         let name = self.string(&format!("the name of tensor {number}"))?;
         let file = self.file;
-        let bad = |fault: String| GgufError::Tensor { file: file.to_path_buf(), tensor: name.clone(), fault };
+        let bad = |fault: String| GgufError::invalid(file, format!(": tensor {name:?} {fault}"));
         let dimensions = u64::from(self.u32(&name)?);
         if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
             return Err(bad(format!("has {dimensions} dimensions; 1 to {MOST_DIMENSIONS} are possible")));
@@ -344,6 +344,18 @@ impl<'a> Reader<'a> {
     }
 
     fn fault(&self, key: &str, fault: String) -> GgufError {
-        GgufError::Metadata { file: self.file.to_path_buf(), key: key.to_string(), fault }
+        let fault = format!(": metadata {key:?} {fault}; the file is corrupt or newer than this reader");
+        GgufError::invalid(self.file, fault)
     }
+
+    fn duplicate(&self, what: &str, name: &str) -> GgufError {
+        GgufError::invalid(self.file, format!(": {what} {name:?} appears twice; the file is corrupt"))
+    }
+}
+
+fn truncated(file: &Path, what: &str, needed: u64, at: u64, left: u64) -> GgufError {
+    let fault = format!(
+        " is cut short: {what} needs {needed} bytes at byte {at}, {left} are left; fetch the file again"
+    );
+    GgufError::invalid(file, fault)
 }
