@@ -93,6 +93,10 @@ pub enum ReadError {
 /// Cases in file order, streamed. Iteration continues after [`ReadError::Row`].
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
 
+pub(super) fn unreadable<'a>(error: ReadError) -> Cases<'a> {
+    Box::new(iter::once(Err(error)))
+}
+
 /// Continues after broken rows; ends after any other error.
 pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a) -> Cases<'a> {
     let mut ended = false;

@@ -1,15 +1,16 @@
 //! Validates JSON rows against a declared [`Shape`]; problems name file, row, id and field. Rules across fields are the readers' own.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::io::{self, BufRead};
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-use super::reading::{Problem, RowProblems};
-use crate::case::Case;
-use crate::ground::json::Fault;
+use super::reading::{BrokenProbe, Problem, RowProblems};
+use crate::ground::json::{self, Fault};
 
 pub const WHOLE_ROW: &str = "(row)";
 const QUOTED_CHARS: usize = 60;
@@ -138,48 +139,68 @@ pub struct Checker<'a> {
     pub uid: Option<String>,
     pub within: String,
     pub problems: Vec<Problem>,
+    /// Leading problems that are faults of the JSON itself; nothing more is said of their fields.
+    faults: usize,
 }
+
+/// File and row of ids that are read.
+pub type Places<'a> = HashMap<String, (Option<&'a str>, usize)>;
 
 impl<'a> Checker<'a> {
     pub fn new(file: Option<&'a str>, row: usize, uid: Option<&str>) -> Self {
         let uid = uid.map(str::to_owned);
-        Checker { file, row, uid, within: String::new(), problems: Vec::new() }
+        Checker { file, row, uid, within: String::new(), problems: Vec::new(), faults: 0 }
     }
 
     pub fn problem(&mut self, field: impl AsRef<str>, found: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.push(Problem {
-            file: self.file.map(str::to_owned),
-            row: self.row,
-            uid: self.uid.clone(),
-            field: format!("{}{}", self.within, field.as_ref()),
-            found: found.into(),
-            remedy: remedy.into(),
-        });
+        let field = format!("{}{}", self.within, field.as_ref());
+        if self.problems.iter().take(self.faults).any(|fault| fault.field == field) {
+            return;
+        }
+        let (file, uid) = (self.file.map(str::to_owned), self.uid.clone());
+        let (found, remedy) = (found.into(), remedy.into());
+        self.problems.push(Problem { file, row: self.row, uid, field, found, remedy });
     }
 
     pub fn faults(&mut self, faults: Vec<Fault>) {
+        self.faults = 0;
         for fault in faults {
             self.problem(fault.field(), fault.found.as_str(), fault.remedy);
         }
+        self.faults = self.problems.len();
     }
 
-    /// Merges its problems with the outcome of other checks.
-    pub fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
-        if self.problems.is_empty() {
-            return outcome;
-        }
-        let of_sound = |case: Case| RowProblems { labels: case.labels, ..RowProblems::default() };
-        let others = outcome.map_or_else(|others| others, of_sound);
-        let mut problems = self.problems;
-        let again = |other: &Problem| problems.iter().any(|own| own.field == other.field);
-        let others_alone: Vec<Problem> = others.problems.into_iter().filter(|other| !again(other)).collect();
-        problems.extend(others_alone);
-        Err(RowProblems { problems, ..others })
+    /// Reports an id that an earlier row has.
+    pub fn unique(&mut self, field: &str, id: Option<&str>, remedy: &str, ids: &mut Places<'a>) {
+        let Some(id) = id else { return };
+        let Some((file, row)) = ids.get(id) else {
+            ids.insert(id.to_owned(), (self.file, self.row));
+            return;
+        };
+        let file = file.filter(|_| *file != self.file).map_or(String::new(), |file| format!("{file}, "));
+        self.problem(field, format!("the {field} of {file}row {row} again"), remedy);
+    }
+
+    /// The row cannot be read at all.
+    pub fn refused(mut self, found: impl Into<String>, remedy: &str) -> RowProblems {
+        self.problem(WHOLE_ROW, found, remedy);
+        self.problems.into()
+    }
+
+    /// `read` if there was no problem with the row.
+    pub fn outcome<T>(
+        self,
+        read: Option<T>,
+        labels: BTreeMap<String, String>,
+        probes: Vec<BrokenProbe>,
+    ) -> Result<T, RowProblems> {
+        let problems = self.problems;
+        read.filter(|_| problems.is_empty()).ok_or(RowProblems { problems, labels, probes })
     }
 
     /// Parses a row; `None` after reporting problems.
     pub fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
-        if !self.fits(WHOLE_ROW, &node, shape) {
+        if !self.fits(WHOLE_ROW, &node, shape) || self.faults > 0 {
             return None;
         }
         let read = serde_json::from_value(node.value());
@@ -247,6 +268,19 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
+
+pub const ONE_OBJECT: &str = "write one JSON object a line";
+
+/// Lines that are not blank, with their numbers from 1.
+pub fn lines<'a>(reader: impl BufRead + 'a) -> impl Iterator<Item = io::Result<(usize, Vec<u8>)>> + 'a {
+    let numbered = (1..).zip(reader.split(b'\n')).map(|(number, text)| Ok((number, text?)));
+    numbered.filter(|line| !line.as_ref().is_ok_and(|(_, text)| text.trim_ascii().is_empty()))
+}
+
+/// Parses a line of JSON Lines, or says what is wrong with it.
+pub fn json_row(line: usize, text: &[u8]) -> Result<(Node, Vec<Fault>), String> {
+    json::read(text).map_err(|error| format!("line {line}, which is no row: {error}"))
 }
 
 /// Required names first.

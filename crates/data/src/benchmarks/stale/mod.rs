@@ -21,7 +21,7 @@ pub use reader::read_stale;
 use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
 pub use write::{WriteError, write_stale};
 
-use super::reading::ReadError;
+use super::reading::{ReadError, unreadable};
 use super::{
     Benchmark, Cases, Checks, Curve, Files, LensSpec, Overall, QUERY, SampleError, SampleFiles, SampleSpec,
     Side,
@@ -88,7 +88,7 @@ fn recognises(files: &Files<'_>) -> bool {
 fn read<'a>(files: Files<'a>, split: Option<&'static str>) -> Cases<'a> {
     match files.open_first() {
         Ok(text) => read_stale(text, split),
-        Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
+        Err(source) => unreadable(ReadError::Read { file: None, row: 0, source }),
     }
 }
 

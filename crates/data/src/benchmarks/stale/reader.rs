@@ -6,55 +6,25 @@
 //! - Rows may be under `data`; other keys are ignored. `old_info` is an alias of `M_old`.
 //! - Rows without `type` (construction files) get the user's. Their `time_gap` is a label.
 
-use std::collections::HashMap;
 use std::io::BufRead;
 
 use super::array::RowSplitter;
-use super::row;
+use super::row::case_from_row;
 use crate::benchmarks::Cases;
-use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
-use crate::benchmarks::shape::{Checker, Node};
-use crate::case::Case;
+use crate::benchmarks::reading::until_broken;
+use crate::benchmarks::shape::{Checker, Node, Places};
 use crate::ground::json;
 
-/// Streams cases in file order; `split` is the type of rows without one. Continues after [`ReadError::Row`], ends after any other error.
+/// Streams cases in file order; `split` is the type of rows without one. Continues after row problems, ends after any other error.
 pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
-    let mut reader =
-        StaleReader { rows: RowSplitter::new(text), text: Vec::new(), uids: HashMap::new(), split };
-    until_broken(move || reader.read())
-}
-
-struct StaleReader<R> {
-    rows: RowSplitter<R>,
-    text: Vec<u8>,
-    /// uid -> first row
-    uids: HashMap<String, usize>,
-    split: Option<&'static str>,
-}
-
-impl<R: BufRead> StaleReader<R> {
-    fn read(&mut self) -> Result<Option<Case>, ReadError> {
-        let Some(start) = self.rows.next_row(&mut self.text)? else {
-            return Ok(None);
-        };
-        let (node, faults) = json::read::<Node>(&self.text).map_err(|e| start.error(&e))?;
-        let uid = node.text("uid").map(str::to_owned);
-        let mut row = Checker::new(None, start.row, uid.as_deref());
+    let (mut rows, mut text, mut uids) = (RowSplitter::new(text), Vec::new(), Places::new());
+    until_broken(move || {
+        let Some(start) = rows.next_row(&mut text)? else { return Ok(None) };
+        let (node, faults) = json::read::<Node>(&text).map_err(|error| start.error(&error))?;
+        let uid = node.text("uid");
+        let mut row = Checker::new(None, start.row, uid);
         row.faults(faults);
-        let checker = Checker::new(None, start.row, uid.as_deref());
-        let outcome = row.beside(row::case_from_row(node, checker, self.split));
-        let first = uid.as_ref().and_then(|uid| self.uids.get(uid));
-        let Some(first) = first else {
-            self.uids.extend(uid.map(|uid| (uid, start.row)));
-            return Ok(Some(outcome?));
-        };
-        let mut again = Checker::new(None, start.row, uid.as_deref());
-        again.problem("uid", format!("the uid of row {first} again"), "give every row its own uid");
-        let mut broken = outcome.map_or_else(
-            |broken| broken,
-            |case| RowProblems { labels: case.labels, ..RowProblems::default() },
-        );
-        broken.problems.extend(again.problems);
-        Err(ReadError::Row(broken))
-    }
+        row.unique("uid", uid, "give every row its own uid", &mut uids);
+        Ok(Some(case_from_row(node, row, split)?))
+    })
 }

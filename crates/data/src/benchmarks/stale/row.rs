@@ -100,20 +100,17 @@ pub(super) fn case_from_row(
     split: Option<&'static str>,
 ) -> Result<Case, RowProblems> {
     let node = with_usual_names(node, split);
-    let known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
+    let mut known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
     if let (Some(own), Some(given)) = (&known, split)
         && own != given
     {
         let remedy = "leave --type out where rows say their own";
         row.problem(SPLIT, format!("{} where --type is {given}", quote(own)), remedy);
+        known = None;
     }
-    let sound = row.problems.is_empty();
     let case = row.read(node, &ROW).and_then(|read: Row| case(&mut row, read));
-    let labels = known.filter(|_| sound).map(|known| (SPLIT.to_owned(), known)).into_iter().collect();
-    match case {
-        Some(case) if row.problems.is_empty() => Ok(case),
-        _ => Err(RowProblems { problems: row.problems, labels, ..RowProblems::default() }),
-    }
+    let labels = known.map(|known| (SPLIT.to_owned(), known)).into_iter().collect();
+    row.outcome(case, labels, Vec::new())
 }
 
 /// Resolves the alias of the old state and the default type.

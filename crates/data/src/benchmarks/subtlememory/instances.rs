@@ -91,11 +91,8 @@ pub(super) fn instance(
 ) -> Result<Vec<Question>, RowProblems> {
     let probes = questions_of(&node, row.row);
     let persona = persona(&mut row, &node);
-    let read = row.read(node, &ROW);
-    match read.and_then(|read| questions(&mut row, read, persona, history)) {
-        Some(questions) if row.problems.is_empty() => Ok(questions),
-        _ => Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() }),
-    }
+    let read = row.read(node, &ROW).and_then(|read| questions(&mut row, read, persona, history));
+    row.outcome(read, BTreeMap::new(), probes)
 }
 
 fn questions(

@@ -5,14 +5,14 @@
 //! - A broken session rejects the history: one broken row with all questions.
 //! - A missing file, or one that is not a JSON array, ends reading: the number of questions is unknown.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use super::instances::{instance, questions_of};
 use super::sessions::sessions;
 use crate::benchmarks::arrays::{Rows, rows};
-use crate::benchmarks::reading::{ReadError, RowProblems};
-use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
+use crate::benchmarks::reading::{ReadError, RowProblems, unreadable};
+use crate::benchmarks::shape::{Checker, Node, Places};
 use crate::benchmarks::{Cases, Files};
 use crate::case::{Case, History, JudgeOnly};
 
@@ -22,8 +22,7 @@ pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let folders = folders(&files);
     if folders.is_empty() {
-        let none = ReadError::NoCases { benchmark: super::terms::TITLE };
-        return Box::new(std::iter::once(Err(none)));
+        return unreadable(ReadError::NoCases { benchmark: super::terms::TITLE });
     }
     let mut folders = VecDeque::from(folders);
     let mut waiting: VecDeque<Result<Case, ReadError>> = VecDeque::new();
@@ -100,48 +99,28 @@ impl Folder {
     /// The case, if any question is valid, then broken rows.
     fn cases(self) -> Vec<Result<Case, ReadError>> {
         let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
-        let mut row = Checker::new(Some(&history_file), 0, Some(&case));
-        for (at, faults) in of_history.faults {
-            row.row = at;
-            row.faults(faults);
-        }
-        let Rows { rows: instances, faults: mut faults_of } = instances;
-        let history = match sessions(&history_file, &case, of_history.rows) {
-            Ok(history) if row.problems.is_empty() => history,
-            outcome => {
-                let mut problems = row.problems;
-                problems.extend(outcome.err().into_iter().flatten());
+        let Rows { rows: instances, mut faults } = instances;
+        let history = match sessions(&history_file, &case, of_history) {
+            Ok(history) => history,
+            Err(problems) => {
                 let probes = instances.iter().enumerate().flat_map(|(row, node)| questions_of(node, row));
                 let probes = probes.collect();
                 return vec![Err(RowProblems { problems, probes, ..RowProblems::default() }.into())];
             }
         };
         if instances.is_empty() {
-            let mut row = Checker::new(Some(&instances_file), 0, Some(&case));
-            row.problem(WHOLE_ROW, "no instance at all", "give the questions on the history");
-            return vec![Err(RowProblems::from(row.problems).into())];
+            let row = Checker::new(Some(&instances_file), 0, Some(&case));
+            let none = row.refused("no instance at all", "give the questions on the history");
+            return vec![Err(none.into())];
         }
         let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
-        let mut ids: HashMap<String, usize> = HashMap::new();
+        let mut ids = Places::new();
         for (row, node) in instances.into_iter().enumerate() {
-            let id = node.text("instance_id").map(str::to_owned);
-            let probes_of_row = questions_of(&node, row);
-            let mut own = Checker::new(Some(&instances_file), row, id.as_deref());
-            own.faults(faults_of.remove(&row).unwrap_or_default());
-            let checker = Checker::new(Some(&instances_file), row, id.as_deref());
-            let mut found = instance(checker, node, &history);
-            let again = id.as_ref().and_then(|id| ids.get(id));
-            if !own.problems.is_empty() || again.is_some() {
-                own.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
-                if let Some(first) = again {
-                    let found = format!("the instance_id of row {first} again");
-                    own.problem("instance_id", found, "give every instance its own id");
-                }
-                let (problems, probes) = (own.problems, probes_of_row);
-                found = Err(RowProblems { problems, probes, ..RowProblems::default() });
-            }
-            ids.extend(id.filter(|_| again.is_none()).map(|id| (id, row)));
-            match found {
+            let id = node.text("instance_id");
+            let mut checker = Checker::new(Some(&instances_file), row, id);
+            checker.faults(faults.remove(&row).unwrap_or_default());
+            checker.unique("instance_id", id, "give every instance its own id", &mut ids);
+            match instance(checker, node, &history) {
                 Ok(questions) => {
                     for (probe, notes) in questions {
                         judge.of_probes.insert(probe.id.clone(), notes);

@@ -7,8 +7,9 @@ use jiff::fmt::temporal::Pieces;
 
 use serde::Deserialize;
 
+use crate::benchmarks::arrays::Rows;
 use crate::benchmarks::reading::Problem;
-use crate::benchmarks::shape::{Checker, Node, OPEN_TURN, Others, Shape, WHOLE_ROW, needed};
+use crate::benchmarks::shape::{Checker, Node, OPEN_TURN, Others, Places, Shape, needed};
 use crate::case::{Segment, Turn};
 
 const ROW: Shape = Shape::Fields(
@@ -46,24 +47,21 @@ struct Session {
 }
 
 /// Sorted by `order`, then id, as in the authors' code. In sound data this is chronological, which the general checks verify.
-pub(super) fn sessions(file: &str, case: &str, rows: Vec<Node>) -> Result<Sessions, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut found: Vec<Session> = Vec::new();
-    let mut rows_of_ids: HashMap<String, usize> = HashMap::new();
+pub(super) fn sessions(file: &str, case: &str, rows: Rows<Node>) -> Result<Sessions, Vec<Problem>> {
+    let Rows { rows, mut faults } = rows;
     if rows.is_empty() {
-        let mut checker = Checker::new(Some(file), 0, Some(case));
-        checker.problem(WHOLE_ROW, "no session at all", "give the sessions of the history");
-        problems.extend(checker.problems);
+        let row = Checker::new(Some(file), 0, Some(case));
+        return Err(row.refused("no session at all", "give the sessions of the history").problems);
     }
+    let (mut problems, mut found, mut ids) = (Vec::new(), Vec::<Session>::new(), Places::new());
     for (row, node) in rows.into_iter().enumerate() {
         let mut checker = Checker::new(Some(file), row, Some(case));
-        if let Some(id) = node.text("session_id") {
+        checker.faults(faults.remove(&row).unwrap_or_default());
+        let id = node.text("session_id");
+        if let Some(id) = id {
             checker.within = format!("session {id:?}, ");
-            if let Some(first) = rows_of_ids.insert(id.to_owned(), row) {
-                let found = format!("the session_id of row {first} again");
-                checker.problem("session_id", found, "give every session its own id");
-            }
         }
+        checker.unique("session_id", id, "give every session its own id", &mut ids);
         found.extend(checker.read::<Session>(node, &ROW));
         problems.extend(checker.problems);
     }
