@@ -81,38 +81,3 @@ pub(super) fn place(name: &str) -> Option<(&str, Kind)> {
     };
     file.ends_with(".json").then_some((root, kind))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_sets_are_folders_that_hold_the_three_others() {
-        let names = [
-            "README.md",
-            "dataset1/answer/Information Extraction_answers.json",
-            "dataset1/input/dataset1.json",
-            "dataset1/question/Information Extraction_questions.json",
-            "dataset2/answer/Information Extraction_answer.json",
-            "dataset2/input/dataset2.json",
-            "dataset2/question/Information Extraction_question.json",
-            "dataset2/question/Information extraction.json",
-            "dataset2/question/Notes.json",
-            "other.json",
-        ];
-        let found = datasets(&names);
-        assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["dataset1/", "dataset2/"]);
-        let second = &found["dataset2/"];
-        assert_eq!(second.id("dataset2/"), "dataset2");
-        assert_eq!(second.tasks["T1"].answers, Some("dataset2/answer/Information Extraction_answer.json"));
-        assert_eq!(
-            second.unknown,
-            [
-                ("dataset2/question/Information extraction.json", Unknown::Second),
-                ("dataset2/question/Notes.json", Unknown::Task)
-            ]
-        );
-        let top = ["input/dataset9.json"];
-        assert_eq!(datasets(&top)[""].id(""), "dataset9");
-    }
-}

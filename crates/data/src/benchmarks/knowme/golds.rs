@@ -174,29 +174,3 @@ fn shown(seconds: i64) -> String {
         parts.iter().filter(|(n, _)| *n != 0).map(|(n, unit)| format!("{n} {unit}")).collect();
     if parts.is_empty() { "0 s".to_owned() } else { parts.join(" ") }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_whole_or_not_at_all() {
-        assert_eq!(duration("8 minutes 40 seconds"), Some(520));
-        assert_eq!(duration("1 hour, and 25 minutes."), Some(5100));
-        assert_eq!(duration("15 minutes (start time 09:10:00, end time 09:25:00)"), Some(900));
-        for text in ["", "two hours", "5", "3 months", "A -> B", "5 minutes later he left", "not mentioned"] {
-            assert_eq!(duration(text), None, "{text}");
-        }
-        assert_eq!(
-            (shown(5105), shown(0), shown(7200)),
-            ("1 h 25 min 5 s".to_owned(), "0 s".to_owned(), "2 h".to_owned())
-        );
-    }
-
-    #[test]
-    fn times_of_day_are_taken_once_each() {
-        let of = |text: &str| times_of_day(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(of("from 09:05:30 (id 7) to 09:09, so 09:05:30"), ["09:05:30", "09:09:00"]);
-        assert_eq!(of("25:00 or 1897"), Vec::<String>::new());
-    }
-}

@@ -4,15 +4,14 @@
 //! (T4, T5), inner life (T6, T7; section 4). Judges score 0 to 5 (section 4.4); tables print percentages of 5 (table 1).
 //! Our choices: longer histories retrieve 50 events (`rag` by BM25, `rag-dense` by embeddings) in file order. Unscored answers count as 0.
 
-mod array;
 mod events;
 mod expected;
-mod findings;
 mod folder;
 mod golds;
 mod measures;
 mod questions;
 mod reader;
+mod rows;
 mod rubrics;
 mod sample;
 mod table;

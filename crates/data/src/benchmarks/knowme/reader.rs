@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::array::Row;
 use super::events;
-use super::findings::Findings;
 use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
-use super::questions::{self, Broken, TaskRows};
+use super::questions::{self, Broken};
+use super::rows::{self, Findings};
 use super::task::{TASKS, Task};
 use super::terms::{DATASET, TITLE, WITHOUT_GOLD};
-use crate::benchmarks::arrays::rows;
-use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
+use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems, unreadable};
 use crate::benchmarks::{Cases, Files};
 use crate::case::finding::Check;
 use crate::case::{Case, History, JudgeOnly, Probe};
@@ -42,13 +40,13 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
         let mut findings = Findings::default();
         let first = names.first().copied().unwrap_or(".");
         findings.whole(first, &format!("no data set of {TITLE}"), LAYOUT);
-        return Box::new(std::iter::once(Err(ReadError::Row(findings.problems.into()))));
+        return unreadable(ReadError::Row(findings.problems.into()));
     }
     // id -> first data set
     let mut ids: HashMap<String, String> = HashMap::new();
     Box::new(found.into_iter().flat_map(move |(root, of)| {
         let id = of.id(root);
-        let mut findings = Findings::new(&id);
+        let mut findings = Findings { case: id.clone(), ..Findings::default() };
         if let Some(first) = ids.insert(id.clone(), root.to_owned()) {
             let found = format!("the name {id:?} of the data set in {first:?} again");
             findings.whole(of.inputs.first().unwrap_or(&root), &found, "give every data set its own name");
@@ -76,7 +74,7 @@ fn one(
         }
     }
     let events = match of.inputs.as_slice() {
-        [input] => events::read(&read_rows(files, input)?, findings.of_file(input, "")),
+        [input] => events::read(input, rows::read(files, input, "")?, &mut findings),
         several => {
             let found = match several {
                 [] => "no file of events".to_owned(),
@@ -90,13 +88,10 @@ fn one(
     let (mut questions, mut broken, mut without_gold) = (Vec::new(), Vec::new(), Vec::new());
     for task in &TASKS {
         let files_of = of.tasks.get(task.id);
-        let Some(names) = paired(task, files_of, root, of, &mut findings) else { continue };
-        let both = TaskRows {
-            task,
-            questions: (names.0, read_rows(files, names.0)?),
-            answers: (names.1, read_rows(files, names.1)?),
-        };
-        let read = questions::read(&both, &events, &mut findings);
+        let Some((asked, told)) = paired(task, files_of, root, of, &mut findings) else { continue };
+        let of_questions = (asked, rows::read(files, asked, task.prefix)?);
+        let of_answers = (told, rows::read(files, told, task.prefix)?);
+        let read = questions::read(task, of_questions, of_answers, &events, &mut findings);
         questions.extend(read.sound);
         broken.extend(read.broken);
         without_gold.extend(read.without_gold);
@@ -172,18 +167,8 @@ fn paired<'a>(
         }
         (None, None) => {
             let what = format!("{} ({title})", task.id);
-            findings.flag(&NO_QUESTIONS, &format!("{root}question/"), what);
+            findings.flags.push(findings.finding(&NO_QUESTIONS, &format!("{root}question/"), what));
         }
     }
     None
-}
-
-fn read_rows(files: &Files<'_>, name: &str) -> Result<Vec<Row>, ReadError> {
-    let bytes = files.bytes(name);
-    let bytes = bytes.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
-    let mut read = rows::<Row>(&bytes, name)?;
-    for (at, faults) in read.faults {
-        read.rows.get_mut(at).into_iter().for_each(|row| row.1.clone_from(&faults));
-    }
-    Ok(read.rows)
 }
