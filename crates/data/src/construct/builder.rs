@@ -11,7 +11,7 @@ use super::error::{BuildError, Unmade};
 use super::factors::{Explicitness, Factors, Fillers, Order, Speaker};
 use super::fillers::{Filler, GivenFillers, Source, Stream};
 use super::item::{Attribute, Draft, Item, Saying, needed};
-use super::layout::{Digits, Layout, Part, STRETCHES, Slot, Stretches, lay_out};
+use super::layout::{Digits, Layout, Part, STRETCHES, Slot, lay_out};
 use super::session::{Content, SmallTalk, rendered, tokens};
 use super::spec::{Level, Spec, Twin};
 use super::texts::{STREAMS_FAMILY, Texts, Topic};
@@ -205,8 +205,8 @@ struct Told {
 struct Rows<'a> {
     builder: &'a Builder<'a>,
     item: &'a Item<'static>,
-    near: Stretches<'a>,
-    far: Stretches<'a>,
+    near: [Stream<'a>; 3],
+    far: [Stream<'a>; 3],
     digits: Digits,
     /// Cache by (part key, statement, speaker).
     sessions: HashMap<(String, String, Speaker), Option<Vec<Turn>>>,
@@ -218,15 +218,13 @@ impl<'a> Rows<'a> {
         let near: Vec<&Topic> = builder.texts.topics.iter().filter(is_near).collect();
         let far: Vec<&Topic> = builder.texts.topics.iter().filter(|topic| !is_near(topic)).collect();
         let streams = |kind: &str, topics: Vec<&'static Topic>, given: Option<&'a [Filler]>| {
-            let parts = STRETCHES.len();
-            let streams = STRETCHES.into_iter().enumerate().map(|(part, stretch)| {
+            [0, 1, 2].map(|part| {
                 let seed = builder.spec.seed;
                 let of_item = Draws::new(FILLERS, seed, &item.id);
-                let draws = Draws::new(FILLERS, seed, &format!("{}/{stretch}/{kind}", item.id));
+                let draws = Draws::new(FILLERS, seed, &format!("{}/{}/{kind}", item.id, STRETCHES[part]));
                 let source = given.map_or(Source::Own(topics.clone()), Source::Given);
-                Stream::new(source, of_item, draws, (part, parts), item.forbidden(builder.texts))
-            });
-            Stretches::new(streams)
+                Stream::new(source, of_item, draws, (part, STRETCHES.len()), item.forbidden(builder.texts))
+            })
         };
         let given = builder.given.map(|given| given.fillers.as_slice());
         Rows {
@@ -240,12 +238,12 @@ impl<'a> Rows<'a> {
     }
 
     fn layout(&mut self, factors: &Factors) -> Result<Layout, Unmade> {
-        let stretches = match factors.fillers {
+        let streams = match factors.fillers {
             Fillers::Topic => &mut self.near,
             _ => &mut self.far,
         };
         let Builder { spec, count, .. } = self.builder;
-        lay_out(factors, spec.session_tokens, stretches, &mut self.digits, *count)
+        lay_out(factors, spec.session_tokens, streams, &mut self.digits, *count)
     }
 
     /// The row, the tokens of each evidence session and the total.

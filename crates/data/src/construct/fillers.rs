@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use palimpsest_core::digest::sha256;
+use palimpsest_core::text::{CountTokens, TextError};
 use serde::Deserialize;
 
 use super::error::BuildError;
-use super::session::{ASSISTANT, USER};
+use super::session::{ASSISTANT, USER, tokens};
 use super::texts::{LICENCE, Topic, fill};
 use crate::benchmarks::dose::implied::holds;
 use crate::benchmarks::reading::Problem;
@@ -102,6 +103,8 @@ pub struct Stream<'a> {
     next: usize,
     used: BTreeSet<String>,
     forbidden: Vec<String>,
+    /// With their tokens.
+    taken: Vec<(Filler, usize)>,
 }
 
 impl<'a> Stream<'a> {
@@ -119,20 +122,25 @@ impl<'a> Stream<'a> {
             of_item.shuffle(&mut order);
             order = order.into_iter().skip(part).step_by(parts).collect();
         }
-        Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden }
+        Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden, taken: Vec::new() }
     }
 
     fn allows(&self, filler: &Filler) -> bool {
         let held = |word: &String| filler.turns.iter().any(|turn| holds(&turn.content, word));
         !self.forbidden.iter().any(held)
     }
-}
 
-impl Iterator for Stream<'_> {
-    type Item = Filler;
+    /// Number `nth` of the stream, and its tokens; `None` once the user's fillers are exhausted.
+    pub fn get(&mut self, nth: usize, count: &dyn CountTokens) -> Result<Option<(Filler, usize)>, TextError> {
+        while self.taken.len() <= nth {
+            let Some(filler) = self.drawn() else { return Ok(None) };
+            let cost = tokens(count, &filler.turns)?;
+            self.taken.push((filler, cost));
+        }
+        Ok(self.taken.get(nth).cloned())
+    }
 
-    /// `None` once the user's fillers are exhausted.
-    fn next(&mut self) -> Option<Filler> {
+    fn drawn(&mut self) -> Option<Filler> {
         match &self.source {
             Source::Given(given) => loop {
                 let filler = &given[*self.order.get(self.next)?];

@@ -9,14 +9,6 @@ use crate::benchmarks::reading::ReadError;
 /// Limit against runaway input; published rows have 0.8 MB.
 const MAX_ROW_BYTES: usize = 64 << 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    BeforeArray,
-    BeforeFirst,
-    BetweenRows,
-    AfterArray,
-}
-
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowStart {
     pub(super) row: usize,
@@ -43,7 +35,8 @@ impl RowStart {
 #[derive(Debug)]
 pub(super) struct RowSplitter<R> {
     reader: R,
-    state: State,
+    begun: bool,
+    ended: bool,
     in_object: bool,
     rows: usize,
     line: usize,
@@ -52,7 +45,7 @@ pub(super) struct RowSplitter<R> {
 
 impl<R: BufRead> RowSplitter<R> {
     pub(super) fn new(reader: R) -> Self {
-        RowSplitter { reader, state: State::BeforeArray, in_object: false, rows: 0, line: 1, column: 1 }
+        RowSplitter { reader, begun: false, ended: false, in_object: false, rows: 0, line: 1, column: 1 }
     }
 
     fn here(&self) -> RowStart {
@@ -61,119 +54,57 @@ impl<R: BufRead> RowSplitter<R> {
 
     /// Reads the next element into `text`; `None` at the end.
     pub(super) fn next_row(&mut self, text: &mut Vec<u8>) -> Result<Option<RowStart>, ReadError> {
-        text.clear();
-        if self.state == State::BeforeArray {
-            match self.peek_after_space()? {
-                Some(b'[') => self.bump(),
-                Some(b'{') => {
-                    self.in_object = true;
-                    self.bump();
-                    self.enter_data(text)?;
-                }
-                other => {
-                    let remedy = "a STALE file is one JSON array of rows, so it begins with `[`, or an object whose `data` is one";
-                    return Err(self.unexpected(other, remedy));
-                }
-            }
-            text.clear();
-            self.state = State::BeforeFirst;
+        if self.ended {
+            return Ok(None);
         }
-        match (self.state, self.peek_after_space()?) {
-            (State::BeforeFirst, Some(b']')) => {
-                self.end_of_array(text)?;
-                return Err(ReadError::NoCases { benchmark: super::TITLE });
+        if !self.begun {
+            self.begin(text)?;
+        }
+        match self.peek_after_space()? {
+            Some(b']') => {
+                self.end(text)?;
+                let none = ReadError::NoCases { benchmark: super::TITLE };
+                return if self.rows == 0 { Err(none) } else { Ok(None) };
             }
-            (State::BetweenRows, Some(b']')) => {
-                self.end_of_array(text)?;
-                return Ok(None);
-            }
-            (State::BetweenRows, Some(b',')) => {
+            _ if self.rows == 0 => {}
+            Some(b',') => {
                 self.bump();
                 if self.peek_after_space()? == Some(b']') {
                     return Err(self.unexpected(Some(b']'), "remove the comma behind the last row"));
                 }
             }
-            (State::BetweenRows, other) => {
-                return Err(self.unexpected(other, "a `,` or the closing `]` must follow a row"));
-            }
-            (State::AfterArray, _) => return Ok(None),
-            (State::BeforeArray | State::BeforeFirst, _) => {}
+            other => return Err(self.unexpected(other, "a `,` or the closing `]` must follow a row")),
         }
         let start = self.here();
         self.copy_element(start, text)?;
         self.rows += 1;
-        self.state = State::BetweenRows;
         Ok(Some(start))
     }
 
-    /// Skips other keys up to the `[` of `data`; `text` is scratch.
-    fn enter_data(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
-        const REMEDY: &str = "the object that a STALE file may be has the array of rows under the key `data`";
-        loop {
-            let key_follows = self.peek_after_space()?;
-            if key_follows != Some(b'"') {
-                return Err(self.unexpected(key_follows, REMEDY));
-            }
-            let is_data = self.key(text)?;
-            match self.peek_after_space()? {
-                Some(b'[') if is_data => {
-                    self.bump();
-                    return Ok(());
-                }
-                other if is_data => return Err(self.unexpected(other, REMEDY)),
-                _ => self.skip_value(text)?,
-            }
-            match self.peek_after_space()? {
-                Some(b',') => self.bump(),
-                other => return Err(self.unexpected(other, REMEDY)),
-            }
-        }
-    }
-
-    fn leave_object(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
-        loop {
-            match self.peek_after_space()? {
-                Some(b'}') => {
-                    self.bump();
-                    return Ok(());
-                }
-                Some(b',') => self.bump(),
-                other => return Err(self.unexpected(other, "a `,` or the closing `}` must follow a value")),
-            }
-            match self.peek_after_space()? {
-                Some(b'"') => {}
-                other => return Err(self.unexpected(other, "a key must stand here")),
-            }
-            if self.key(text)? {
-                let found = self.peek_after_space()?;
-                return Err(self.unexpected(found, "this is a second `data`; keep one of them"));
-            }
-            self.peek_after_space()?;
-            self.skip_value(text)?;
-        }
-    }
-
-    fn key(&mut self, text: &mut Vec<u8>) -> Result<bool, ReadError> {
-        self.skip_value(text)?;
+    /// Consumes all up to the first row.
+    fn begin(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.begun = true;
         match self.peek_after_space()? {
-            Some(b':') => self.bump(),
-            other => return Err(self.unexpected(other, "a `:` must follow a key")),
+            Some(b'[') => self.bump(),
+            Some(b'{') => {
+                self.in_object = true;
+                self.bump();
+                self.members(text, false)?;
+            }
+            other => {
+                let remedy = "a STALE file is one JSON array of rows, so it begins with `[`, or an object whose `data` is one";
+                return Err(self.unexpected(other, remedy));
+            }
         }
-        Ok(text.as_slice() == b"\"data\"")
-    }
-
-    fn skip_value(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
-        text.clear();
-        self.copy_element(self.here(), text)
+        Ok(())
     }
 
     /// Consumes `]`, the rest of the object, and checks for trailing data.
-    fn end_of_array(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+    fn end(&mut self, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.ended = true;
         self.bump();
-        self.state = State::AfterArray;
         if self.in_object {
-            self.leave_object(text)?;
-            text.clear();
+            self.members(text, true)?;
         }
         match self.peek_after_space()? {
             None => Ok(()),
@@ -181,8 +112,52 @@ impl<R: BufRead> RowSplitter<R> {
         }
     }
 
+    /// Skips members of the object up to the `[` of `data`, or from `behind` its `]` to the end; `text` is scratch.
+    fn members(&mut self, text: &mut Vec<u8>, behind: bool) -> Result<(), ReadError> {
+        let remedy = |behind_it: &'static str| match behind {
+            true => behind_it,
+            false => "the object that a STALE file may be has the array of rows under the key `data`",
+        };
+        let mut first = !behind;
+        loop {
+            match self.peek_after_space()? {
+                _ if first => first = false,
+                Some(b',') => self.bump(),
+                Some(b'}') if behind => {
+                    self.bump();
+                    return Ok(());
+                }
+                other => {
+                    let remedy = remedy("a `,` or the closing `}` must follow a value");
+                    return Err(self.unexpected(other, remedy));
+                }
+            }
+            let key = self.peek_after_space()?;
+            if key != Some(b'"') {
+                return Err(self.unexpected(key, remedy("a key must stand here")));
+            }
+            self.copy_element(self.here(), text)?;
+            match self.peek_after_space()? {
+                Some(b':') => self.bump(),
+                other => return Err(self.unexpected(other, "a `:` must follow a key")),
+            }
+            let is_data = text.as_slice() == b"\"data\"";
+            match self.peek_after_space()? {
+                Some(b'[') if is_data && !behind => {
+                    self.bump();
+                    return Ok(());
+                }
+                other if is_data => {
+                    return Err(self.unexpected(other, remedy("this is a second `data`; keep one of them")));
+                }
+                _ => self.copy_element(self.here(), text)?,
+            }
+        }
+    }
+
     /// Up to the closing bracket or quote, or the end of a bare word.
     fn copy_element(&mut self, start: RowStart, text: &mut Vec<u8>) -> Result<(), ReadError> {
+        text.clear();
         if let found @ (Some(b'}' | b']' | b',' | b':') | None) = self.peek()? {
             return Err(self.unexpected(found, "a row must stand here"));
         }
@@ -250,14 +225,7 @@ impl<R: BufRead> RowSplitter<R> {
 
 /// Retries on EINTR.
 fn fill<R: BufRead>(reader: &mut R) -> io::Result<&[u8]> {
-    loop {
-        match reader.fill_buf() {
-            Ok(_) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    // Returns the same bytes; the borrow checker rejects returning from inside the loop.
+    while reader.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
     reader.fill_buf()
 }
 
