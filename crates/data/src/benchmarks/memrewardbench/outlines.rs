@@ -10,25 +10,24 @@ const BASED_ON: &str = " based on";
 /// Separators of inline lists after a bullet's colon.
 const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
 
-/// Constraints, and parents that go with their last one.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Constraints {
-    pub(super) all: Vec<Piece>,
-    pub(super) heads: Vec<Head>,
-}
-
-/// Removed or kept as a whole.
+/// A constraint, or with members a parent that goes with the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
+    /// Removed or kept as a whole; of a parent its own text.
     pub(super) bytes: Range<usize>,
     pub(super) listed: bool,
+    pub(super) members: Vec<Piece>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) piece: Piece,
-    /// Range in [`Constraints::all`].
-    pub(super) of: Range<usize>,
+impl Piece {
+    pub(super) fn plain(bytes: Range<usize>) -> Self {
+        Piece { bytes, listed: false, members: Vec::new() }
+    }
+
+    /// Number of constraints.
+    pub(super) fn count(pieces: &[Piece]) -> usize {
+        pieces.iter().map(|piece| Piece::count(&piece.members).max(1)).sum()
+    }
 }
 
 struct Item {
@@ -39,7 +38,7 @@ struct Item {
 }
 
 /// Numbered items anywhere, and list-like lines.
-pub(super) fn items(text: &str) -> Constraints {
+pub(super) fn items(text: &str) -> Vec<Piece> {
     let examples = examples(text);
     let mut found: Vec<Item> = Vec::new();
     let (mut number, mut apart, mut start) = (0, true, 0);
@@ -62,9 +61,7 @@ pub(super) fn items(text: &str) -> Constraints {
         add_line(&mut found, text, (from..end, marks, apart));
         apart = found.len() == before;
     }
-    let mut constraints = Constraints::default();
-    build(&mut constraints, text, &found);
-    constraints
+    build(text, &found)
 }
 
 /// Items at a line's marks, or the line itself if list-like.
@@ -93,28 +90,24 @@ fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usiz
     found.extend(items);
 }
 
-/// Leaves and inline members are constraints, other items heads.
-fn build(found: &mut Constraints, text: &str, items: &[Item]) {
-    let mut at = 0;
+/// Items below an item, else inline members, are its members.
+fn build(text: &str, items: &[Item]) -> Vec<Piece> {
+    let (mut found, mut at) = (Vec::new(), 0);
     while let Some(item) = items.get(at) {
         let below = items.get(at + 1..).unwrap_or_default();
         let count = below.iter().take_while(|other| other.depth > item.depth && !other.apart).count();
-        let first = found.all.len();
-        let plain = |bytes: Range<usize>| Piece { bytes, listed: false };
-        let members = if count == 0 { members(text, &item.bytes) } else { Vec::new() };
-        match members.first().map(|member| member.bytes.start) {
-            Some(inside) => {
-                found.all.extend(members);
-                found.heads.push(Head { piece: plain(item.bytes.start..inside), of: first..found.all.len() });
-            }
-            None if count == 0 => found.all.push(plain(item.bytes.clone())),
-            None => {
-                build(found, text, below.get(..count).unwrap_or_default());
-                found.heads.push(Head { piece: plain(item.bytes.clone()), of: first..found.all.len() });
-            }
+        let mut bytes = item.bytes.clone();
+        let members = match count {
+            0 => members(text, &bytes),
+            _ => build(text, below.get(..count).unwrap_or_default()),
+        };
+        if let (0, Some(first)) = (count, members.first()) {
+            bytes.end = first.bytes.start;
         }
+        found.push(Piece { members, ..Piece::plain(bytes) });
         at += 1 + count;
     }
+    found
 }
 
 /// Bracketed members after a colon: `birthdays: wife (21 May), son (2 June)`.
@@ -131,7 +124,8 @@ fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
                 let rest = shown.get(at + 1..).unwrap_or_default();
                 let ends = rest.trim().is_empty() || [",", ";", "."].contains(&rest.trim());
                 if depth == 0 && (ends || rest.starts_with(", ") || rest.starts_with("; ")) {
-                    found.push(Piece { bytes: item.start + from..item.start + at + 1, listed: true });
+                    let bytes = item.start + from..item.start + at + 1;
+                    found.push(Piece { listed: true, ..Piece::plain(bytes) });
                     from = at + 2 + leading(rest.get(1..).unwrap_or_default());
                 }
             }
@@ -211,41 +205,32 @@ fn line_end(text: &str, at: usize) -> usize {
 }
 
 /// The plan after its announcement, which goes with the last item; without one, JSON or items.
-pub(super) fn plan(text: &str) -> Constraints {
+pub(super) fn plan(text: &str) -> Vec<Piece> {
     let Some((clause, start)) = announced(text) else {
-        let json = text.match_indices(['{', '[']).find_map(|(at, _)| json_end(text, at).map(|end| at..end));
-        let mut found = Constraints::default();
-        match json {
-            Some(block) => {
-                json_value(&mut found, text, block.start);
-            }
-            None => found = items(text),
-        }
-        return found;
+        let json = text.match_indices(['{', '[']).find(|(at, _)| json_end(text, *at).is_some());
+        return json.map_or_else(|| items(text), |(at, _)| entries(text, at).0);
     };
-    let mut found = Constraints::default();
-    let mut lines: Vec<Item> = Vec::new();
+    let (mut found, mut lines) = (Vec::new(), Vec::new());
     let mut reached = start;
     let written = text.get(start..).is_some_and(|rest| rest.trim_start().starts_with("['"));
     while let Some(line) = next_line(text, reached, written) {
         reached = line.end;
-        let shown = text.get(line.clone()).unwrap_or_default();
-        let from = line.start + leading(shown);
-        if let Some(end) =
-            text.get(from..).filter(|rest| rest.starts_with(['{', '['])).and_then(|_| json_end(text, from))
-        {
-            build(&mut found, text, &lines);
-            lines.clear();
-            json_value(&mut found, text, from);
+        let from = skip_space(text, line.start);
+        let is_json = from < line.end && text.get(from..).is_some_and(|rest| rest.starts_with(['{', '[']));
+        if is_json && json_end(text, from).is_some() {
+            found.extend(build(text, &std::mem::take(&mut lines)));
+            let (pieces, end) = entries(text, from);
+            found.extend(pieces);
             reached = end;
             continue;
         }
         add_planned(&mut lines, text, line, written);
     }
-    build(&mut found, text, &lines);
-    let piece = Piece { bytes: clause..text.trim_end().len(), listed: false };
-    found.heads.push(Head { piece, of: 0..found.all.len() });
-    found
+    found.extend(build(text, &lines));
+    if found.is_empty() {
+        return found;
+    }
+    vec![Piece { members: found, ..Piece::plain(clause..text.trim_end().len()) }]
 }
 
 /// Offsets of the announcing clause and of the plan.
@@ -349,46 +334,46 @@ fn json_end(text: &str, at: usize) -> Option<usize> {
     Some(at + values.byte_offset())
 }
 
-/// Adds the leaves of a JSON value with their keys; containers are heads. Returns the end.
-fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
-    let mut place = skip_space(text, at + 1);
+/// Entries of the JSON object or array that begins at `at`, with their keys, and its end.
+fn entries(text: &str, at: usize) -> (Vec<Piece>, usize) {
+    let (mut found, mut place) = (Vec::new(), skip_space(text, at + 1));
     while let Some(c) = text.get(place..).and_then(|rest| rest.chars().next()) {
         match c {
-            '}' | ']' => return place + 1,
+            '}' | ']' => return (found, place + 1),
             ',' => place = skip_space(text, place + 1),
             _ => {
-                let (start, first) = (place, found.all.len());
-                let mut end = json_end_of_entry(found, text, place);
+                let start = place;
+                let (mut members, mut end) = value(text, place);
                 let after = skip_space(text, end);
                 if text.get(after..).is_some_and(|rest| rest.starts_with(':')) {
-                    // Key: the entry spans key and value.
-                    found.all.truncate(first);
-                    end = json_end_of_entry(found, text, skip_space(text, after + 1));
+                    (members, end) = value(text, skip_space(text, after + 1));
                 }
-                match found.all.get_mut(first..) {
-                    Some([one]) if one.bytes.end == end => one.bytes.start = start,
-                    _ => found.heads.push(Head {
-                        piece: Piece { bytes: start..end, listed: true },
-                        of: first..found.all.len(),
-                    }),
+                // An empty container is nothing to keep to.
+                if members.as_ref().is_none_or(|members| !members.is_empty()) {
+                    found.push(Piece {
+                        bytes: start..end,
+                        listed: true,
+                        members: members.unwrap_or_default(),
+                    });
                 }
                 place = skip_space(text, end);
             }
         }
     }
-    text.len()
+    (found, text.len())
 }
 
-/// Adds a value's entries, or the value if it is a leaf. Returns the end.
-fn json_end_of_entry(found: &mut Constraints, text: &str, at: usize) -> usize {
+/// Entries of a value, unless it is a leaf, and its end.
+fn value(text: &str, at: usize) -> (Option<Vec<Piece>>, usize) {
     let rest = text.get(at..).unwrap_or_default();
-    let end = match rest.chars().next() {
-        Some('{' | '[') => return json_value(found, text, at),
-        Some('"') => json_end(text, at).unwrap_or(text.len()),
-        _ => at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len()),
-    };
-    found.all.push(Piece { bytes: at..end, listed: true });
-    end
+    match rest.chars().next() {
+        Some('{' | '[') => {
+            let (entries, end) = entries(text, at);
+            (Some(entries), end)
+        }
+        Some('"') => (None, json_end(text, at).unwrap_or(text.len())),
+        _ => (None, at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len())),
+    }
 }
 
 fn skip_space(text: &str, at: usize) -> usize {
