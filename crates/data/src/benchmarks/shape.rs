@@ -6,17 +6,18 @@ use std::io::{self, BufRead};
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::{Number, Value};
 
 use super::reading::{BrokenProbe, Problem, RowProblems};
+pub use crate::case::finding::quote;
 use crate::ground::json::{self, Fault};
 
 pub const WHOLE_ROW: &str = "(row)";
-const QUOTED_CHARS: usize = 60;
 
 /// JSON value that keeps repeated keys.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
 pub enum Node {
     Null,
     Bool(bool),
@@ -118,17 +119,6 @@ impl Node {
                 Value::Object(fields.into_iter().map(|(name, value)| (name, value.value())).collect())
             }
         }
-    }
-}
-
-pub fn quote(text: &str) -> String {
-    quote_up_to(QUOTED_CHARS, text)
-}
-
-pub fn quote_up_to(most: usize, text: &str) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
     }
 }
 
@@ -323,62 +313,5 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
             fields.push(field);
         }
         Ok(Pairs(fields))
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        // Unreachable fallback: JSON has no NaN or infinity.
-        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Node, E> {
-        Ok(Node::String(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Node::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Node, A::Error> {
-        PairsVisitor(PhantomData).visit_map(map).map(Node::Object)
     }
 }

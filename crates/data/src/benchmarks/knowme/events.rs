@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use jiff::civil::DateTime;
 
-use super::rows::{Findings, Row, quote, refuse_unknown};
+use super::rows::{Findings, Row, refuse_unknown};
 use super::terms::{EVENT, FIELDS, TIMESTAMP};
 use crate::benchmarks::shape::Places;
-use crate::case::finding::Check;
+use crate::case::finding::{Check, quote};
 use crate::case::{Segment, Turn};
 
 static NO_DATE: Check = Check::warning("no-date", "timestamps that are no date; they are shown as they are");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::events::Events;
 use super::expected::Expected;
-use super::rows::{Findings, Row, describe, found, id, quote, refuse_unknown, unknown};
+use super::rows::{Findings, Row, describe, found, id, refuse_unknown, unknown};
 use super::task::{TRAP, Task};
 use super::terms::{
     ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, EXPECTS, INNER, OUTER, OUTER_FIELDS, REASONING,
@@ -14,7 +14,7 @@ use super::terms::{
 };
 use crate::benchmarks::reading::{BrokenProbe, Problem};
 use crate::benchmarks::shape::Checker;
-use crate::case::finding::Check;
+use crate::case::finding::{Check, quote};
 use crate::case::{Evidence, Location, Notes, Probe};
 use crate::ground::order::unique;
 

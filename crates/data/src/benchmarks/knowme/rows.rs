@@ -8,10 +8,9 @@ use crate::benchmarks::Files;
 use crate::benchmarks::arrays::{Rows, rows};
 use crate::benchmarks::reading::{Problem, ReadError};
 use crate::benchmarks::shape::{Checker, Pairs};
-use crate::case::finding::{Check, Finding};
+use crate::case::finding::{Check, Finding, quote};
 use crate::ground::json::Fault;
 
-const QUOTED: usize = 60;
 /// Field aliases in data sets 2 and 3.
 const ALSO: [(&str, &str); 2] = [("mind", "inner_thought"), ("evidence_ids", "evidence")];
 
@@ -170,12 +169,4 @@ pub(super) fn describe(value: &Value) -> String {
         Value::Array(items) => format!("an array of {}", items.len()),
         Value::Object(_) => "an object".to_owned(),
     }
-}
-
-pub(super) fn quote(text: &str) -> String {
-    let mut short: String = text.chars().take(QUOTED).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    format!("{short:?}")
 }

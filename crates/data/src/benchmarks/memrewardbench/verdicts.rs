@@ -3,14 +3,13 @@
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
-use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
+use crate::case::finding::quote;
 
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
 const VERDICT_CHARS: usize = 5;
-const QUOTED_CHARS: usize = 40;
 
 pub(super) const READINGS: &[Reading] = &[
     Reading {
@@ -59,7 +58,7 @@ fn lenient(given: &Given<'_>) -> Result<Told, NotRead> {
     let answer = answer(given)?;
     match first_verdict(answer) {
         Some((letter, _)) => told(given, letter, None),
-        None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quoted(answer)))),
+        None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quote(answer)))),
     }
 }
 
@@ -72,7 +71,7 @@ fn strict(given: &Given<'_>) -> Result<Told, NotRead> {
     let found = OPTIONS.into_iter().zip(LETTERS).find(|(option, _)| *option == begins);
     match found {
         Some((_, letter)) => told(given, letter, None),
-        None => Err(NotRead(format!("unparsed: the reply begins with {}", quoted(answer)))),
+        None => Err(NotRead(format!("unparsed: the reply begins with {}", quote(answer)))),
     }
 }
 
@@ -99,8 +98,4 @@ fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Re
     let expected = LETTERS[usize::from(!order.chosen_first(given.case, given.seed))];
     let correct = Some(letter == expected);
     Ok(Told { said: Said::Choice(letter.to_owned()), correct, probability })
-}
-
-fn quoted(text: &str) -> String {
-    quote_up_to(QUOTED_CHARS, text)
 }

@@ -1,4 +1,4 @@
-//! Model-free data checks for all benchmarks: the table [`CHECKS`] and the [`Checker`] that applies them. Never rejects a case.
+//! Model-free data checks for all benchmarks, applied by the [`Checker`]. Never rejects a case.
 
 mod calendar;
 pub mod near;
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use calendar::misfits;
 use near::{ALIKE, Shingles, pairs};
-use questions::{Asked, LIKE_QUESTION, NO_OPTIONS, SAME_QUESTION, TWO_GOLDS};
+use questions::Asked;
 use rayon::prelude::*;
 use words::{STRAY_TEXTS, content_words, listed_words, part_said};
 
@@ -43,23 +43,6 @@ static SAME_EVIDENCE: Check = Check::warning(
 );
 static SAME_HISTORY: Check =
     Check::warning("same-history", "cases whose history and questions are those of an earlier case");
-
-/// In report order.
-pub static CHECKS: [&Check; 13] = [
-    &STRAY_TEXT,
-    &TIME_ORDER,
-    &NO_TIME,
-    &DAY_WORDS,
-    &NO_OPTIONS,
-    &TWO_GOLDS,
-    &SAME_QUESTION,
-    &LIKE_QUESTION,
-    &GOLD_NOT_IN_EVIDENCE,
-    &SAME_SEGMENT,
-    &LIKE_SEGMENT,
-    &SAME_EVIDENCE,
-    &SAME_HISTORY,
-];
 
 /// Error message written by a generator in place of a text.
 const FAILURE: &str = "ERROR:";
@@ -286,19 +269,4 @@ fn alike_within(case: &Case, said: &[Said]) -> Vec<Finding> {
         Finding::new(&LIKE_SEGMENT, &case.id, what).at([b, a])
     }));
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_stray;
-
-    #[test]
-    fn only_whole_texts_are_stray() {
-        for text in ["STOP", "[STOP]", " stop.\n", "", " \n", "ERROR: Failed after multiple retries."] {
-            assert!(is_stray(text), "{text:?}");
-        }
-        for text in ["Stop it.", "Please continue", "An error: what now?", "?", "👍", "the bus stop"] {
-            assert!(!is_stray(text), "{text:?}");
-        }
-    }
 }
