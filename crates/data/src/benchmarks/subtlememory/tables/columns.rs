@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS, SINGLE_EVIDENCE};
-use super::systems::{Group, Outcome, System};
-use crate::benchmarks::Share;
+use super::super::terms::{
+    COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATION, RELATIONS, SINGLE_EVIDENCE, SUBTYPE,
+};
+use super::systems::{Group, System};
+use crate::benchmarks::{Graded, Share};
 use crate::ground::sheet::{self, Sheet, cell};
 use crate::statistics::bounded::Stratum;
 
@@ -45,28 +47,28 @@ impl Column {
         }
     }
 
-    pub(super) fn holds(self, outcome: &Outcome<'_>) -> bool {
+    pub(super) fn holds(self, outcome: &Graded<'_>) -> bool {
         match self {
             Column::All => true,
-            Column::Relation(name) => outcome.relation == Some(name),
-            Column::Subtype(name) => outcome.subtype == Some(name),
+            Column::Relation(name) => outcome.facet(RELATION) == Some(name),
+            Column::Subtype(name) => outcome.facet(SUBTYPE) == Some(name),
         }
     }
 
     pub(super) fn share(self, system: &System<'_>) -> Share {
         let own = system.outcomes.values().filter(|outcome| self.holds(outcome));
-        Share::of(own.map(|outcome| outcome.right))
+        Share::of(own.map(Graded::is_right))
     }
 
     /// Strata for intervals: relations (or unknown) for all questions, else the column itself.
     pub(super) fn strata<'s, 'a: 's>(
         self,
-        questions: impl Iterator<Item = (&'s Outcome<'a>, f64)>,
+        questions: impl Iterator<Item = (&'s Graded<'a>, f64)>,
     ) -> Vec<Stratum> {
         let mut strata: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         let mut count = 0.0;
         for (outcome, number) in questions {
-            let relation = RELATIONS.iter().position(|relation| outcome.relation == Some(*relation));
+            let relation = RELATIONS.iter().position(|relation| outcome.facet(RELATION) == Some(*relation));
             let at = if self == Column::All { relation.unwrap_or(RELATIONS.len()) } else { 0 };
             strata.entry(at).or_default().push(number);
             count += 1.0;

@@ -190,13 +190,13 @@ fn loss<'q, 'a: 'q>(
         let (Some(then), Some(now)) = (before.outcomes.get(question), after.outcomes.get(question)) else {
             continue;
         };
-        if now.right {
-            continue;
-        }
-        if now.same_answer(then) {
-            loss.same_answer += 1;
-        } else if before.run == after.run && now.same_context(then) {
-            loss.same_context += 1;
+        match now.answer.zip(then.answer) {
+            Some(_) if now.is_right() => {}
+            Some((now, then)) if now == then => loss.same_answer += 1,
+            Some(_) => {
+                loss.same_context += usize::from(before.run == after.run && now.shown.same(then.shown))
+            }
+            None => {}
         }
     }
     loss
