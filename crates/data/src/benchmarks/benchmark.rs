@@ -1,7 +1,6 @@
 //! A benchmark as plain data and a few functions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::chart::Chart;
 use super::files::Files;
@@ -20,7 +19,7 @@ use crate::case::{Case, Probe};
 pub type SampleFiles = Vec<(String, Vec<u8>)>;
 
 /// [`Benchmark::DEFAULT`] supplies everything after `read`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Benchmark {
     pub name: &'static str,
     pub title: &'static str,
@@ -215,12 +214,6 @@ pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, Unknown
         let known = known.collect::<Vec<_>>().join("; ");
         UnknownRubric { benchmark: benchmark.title, name: name.to_owned(), known }
     })
-}
-
-impl fmt::Debug for Benchmark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Benchmark").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Clone, Default)]

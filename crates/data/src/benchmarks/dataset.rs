@@ -62,7 +62,7 @@ impl Dataset {
     ) -> Result<Self, DatasetError> {
         let path = which.as_ref();
         if let Some(benchmark) = sample_of(among, path)? {
-            let source = Source::Memory((benchmark.sample)(spec)?);
+            let source = Source::memory((benchmark.sample)(spec)?);
             let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
             let name = path.to_string_lossy().into_owned();
             return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
@@ -132,7 +132,7 @@ pub fn cases_in_memory(
     benchmark: &Benchmark,
     files: Vec<(String, Vec<u8>)>,
 ) -> Vec<Result<crate::case::Case, super::reading::ReadError>> {
-    let source = Source::Memory(files);
+    let source = Source::memory(files);
     (benchmark.read)(Files::new(&source), None).collect()
 }
 

@@ -158,9 +158,7 @@ impl Table {
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
     }
-}
 
-impl Table {
     pub fn new(
         key: impl Into<String>,
         title: impl Into<String>,

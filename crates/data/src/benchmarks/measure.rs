@@ -4,7 +4,6 @@
 //! mass and on density ([`Scale`]); a span outside a layer's window has no density.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
@@ -25,7 +24,7 @@ impl Scale {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Measure {
     pub key: &'static str,
     /// Panel title: `joint lift over the neighbours`.
@@ -63,12 +62,6 @@ impl Measure {
 
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()
-    }
-}
-
-impl fmt::Debug for Measure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Measure").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -280,19 +273,13 @@ impl Seen<'_> {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Grouping {
     pub key: &'static str,
     /// For titles: `relation and verdict`.
     pub label: &'static str,
     /// (row, line), row empty if there is only one; `None` leaves the example out.
     pub of: fn(&Seen<'_>) -> Option<(String, String)>,
-}
-
-impl fmt::Debug for Grouping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grouping").field("key", &self.key).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -60,13 +60,7 @@ impl From<Vec<Problem>> for RowProblems {
 
 impl fmt::Display for RowProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.problems.iter().enumerate() {
-            if i > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
+        f.write_str(&self.problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))
     }
 }
 
