@@ -136,12 +136,6 @@ impl<'a> Files<'a> {
         self.open(self.names().first().copied().unwrap_or_default())
     }
 
-    pub fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open(name)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
     /// First 64 KiB for format detection, lossy UTF-8; empty if unreadable.
     pub fn beginning(&self, name: &str) -> String {
         let mut bytes = Vec::new();

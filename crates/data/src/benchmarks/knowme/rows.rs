@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::terms::TITLE;
 use crate::benchmarks::Files;
-use crate::benchmarks::arrays::{Rows, rows};
+use crate::benchmarks::arrays::rows;
 use crate::benchmarks::reading::{Problem, ReadError};
 use crate::benchmarks::shape::{Checker, Pairs};
 use crate::case::finding::{Check, Finding, quote};
@@ -44,9 +45,9 @@ pub(super) struct Row<'a> {
 /// `prefix` is put before ids in messages. Reports missing ids, invalid values and repeated keys.
 pub(super) fn read<'a>(files: &Files<'_>, file: &'a str, prefix: &str) -> Result<Vec<Row<'a>>, ReadError> {
     let failed = |source| ReadError::Read { file: Some(file.to_owned()), row: 0, source };
-    let Rows { rows, mut faults } = rows::<Pairs<Value>>(&files.bytes(file).map_err(failed)?, file)?;
-    let row = |(at, Pairs(fields)): (usize, Pairs<Value>)| {
-        Row::new(fields, Checker::new(Some(file), at, None), prefix, faults.remove(&at).unwrap_or_default())
+    let rows = rows::<Pairs<Value>>(files.open(file).map_err(failed)?, file, TITLE)?;
+    let row = |(at, (Pairs(fields), faults)): (usize, (Pairs<Value>, Vec<Fault>))| {
+        Row::new(fields, Checker::new(Some(file), at, None), prefix, faults)
     };
     Ok(rows.into_iter().enumerate().map(row).collect())
 }

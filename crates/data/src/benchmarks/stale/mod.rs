@@ -3,7 +3,6 @@
 //! A history has two evidence sessions: `old`, and `new`, which overwrites it. Probes ask about the state (SR), presuppose the old one
 //! (PR), or need it for another task (IPA; section 3.3). T1 changes the same attribute, T2 an upstream one.
 
-mod array;
 pub mod exchange;
 mod findings;
 pub mod haystack;

@@ -8,18 +8,23 @@
 
 use std::io::BufRead;
 
-use super::array::RowSplitter;
+use super::TITLE;
 use super::row::case_from_row;
 use crate::benchmarks::Cases;
-use crate::benchmarks::reading::until_broken;
+use crate::benchmarks::arrays::RowSplitter;
+use crate::benchmarks::reading::{ReadError, until_broken};
 use crate::benchmarks::shape::{Checker, Node, Places};
 use crate::ground::json;
 
 /// Streams cases in file order; `split` is the type of rows without one. Continues after row problems, ends after any other error.
 pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
-    let (mut rows, mut text, mut uids) = (RowSplitter::new(text), Vec::new(), Places::new());
+    let (mut rows, mut text, mut uids) = (RowSplitter::new(text, None, TITLE), Vec::new(), Places::new());
+    let mut any = false;
     until_broken(move || {
-        let Some(start) = rows.next_row(&mut text)? else { return Ok(None) };
+        let Some(start) = rows.next_row(&mut text)? else {
+            return if any { Ok(None) } else { Err(ReadError::NoCases { benchmark: TITLE }) };
+        };
+        any = true;
         let (node, faults) = json::read::<Node>(&text).map_err(|error| start.error(&error))?;
         let uid = node.text("uid");
         let mut row = Checker::new(None, start.row, uid);
