@@ -310,6 +310,18 @@ pub struct SampleSpec {
 #[error("{0}")]
 pub struct SampleError(pub String);
 
+/// A sample of given files, which has histories of its own.
+pub(super) fn fixed_sample(
+    spec: SampleSpec,
+    about: &str,
+    files: &[(&str, &[u8])],
+) -> Result<SampleFiles, SampleError> {
+    if spec.segments.is_some() {
+        return Err(SampleError(format!("the sample is {about}; drop --sessions")));
+    }
+    Ok(files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect())
+}
+
 /// Notes with reference answers. An answer equal to one, ignoring case and white space, is graded without a judge call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct References {
