@@ -14,11 +14,10 @@ const MAX_ROW_BYTES: usize = 64 << 20;
 /// All rows of a file, with the faults of their JSON.
 pub(super) fn rows<T: DeserializeOwned>(
     reader: impl BufRead,
-    file: &str,
+    file: Option<&str>,
     title: &str,
 ) -> Result<Vec<(T, Vec<Fault>)>, ReadError> {
-    let (mut rows, mut text, mut found) =
-        (RowSplitter::new(reader, Some(file), title), Vec::new(), Vec::new());
+    let (mut rows, mut text, mut found) = (RowSplitter::new(reader, file, title), Vec::new(), Vec::new());
     while let Some(start) = rows.next_row(&mut text)? {
         found.push(json::read(&text).map_err(|error| start.error(&error))?);
     }

@@ -155,7 +155,7 @@ impl<'a> Checker<'a> {
     pub fn faults(&mut self, faults: Vec<Fault>) {
         self.faults = 0;
         for fault in faults {
-            self.problem(fault.field(), fault.found.as_str(), fault.remedy);
+            self.problem(fault.field, fault.found, fault.remedy);
         }
         self.faults = self.problems.len();
     }

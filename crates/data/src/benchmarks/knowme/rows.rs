@@ -45,7 +45,7 @@ pub(super) struct Row<'a> {
 /// `prefix` is put before ids in messages. Reports missing ids, invalid values and repeated keys.
 pub(super) fn read<'a>(files: &Files<'_>, file: &'a str, prefix: &str) -> Result<Vec<Row<'a>>, ReadError> {
     let failed = |source| ReadError::Read { file: Some(file.to_owned()), row: 0, source };
-    let rows = rows::<Pairs<Value>>(files.open(file).map_err(failed)?, file, TITLE)?;
+    let rows = rows::<Pairs<Value>>(files.open(file).map_err(failed)?, Some(file), TITLE)?;
     let row = |(at, (Pairs(fields), faults)): (usize, (Pairs<Value>, Vec<Fault>))| {
         Row::new(fields, Checker::new(Some(file), at, None), prefix, faults)
     };

@@ -79,7 +79,7 @@ fn cases(files: &Files<'_>, folder: &str) -> Result<Vec<Result<Case, ReadError>>
             Err(io::Error::new(io::ErrorKind::NotFound, what))
         };
         let failed = |source| ReadError::Read { file: Some(file.to_owned()), row: 0, source };
-        rows::<Node>(reader.map_err(failed)?, file, TITLE)
+        rows::<Node>(reader.map_err(failed)?, Some(file), TITLE)
     };
     let (of_history, instances) = (read(&history_file)?, read(&instances_file)?);
     let name = folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
