@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::events;
-use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
+use super::folder::{self, DataFile, Kind, datasets};
 use super::questions::{self, Broken};
 use super::rows::{self, Findings};
 use super::task::{TASKS, Task};
@@ -30,7 +30,10 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     if found.is_empty() {
         return !files.is_folder() && names.iter().any(|name| has_events(name));
     }
-    found.values().any(|of| !of.tasks.is_empty() || of.inputs.iter().any(|name| has_events(name)))
+    found.values().flatten().any(|file| match file.kind {
+        Kind::Input => has_events(file.name),
+        Kind::Question | Kind::Answer => file.task.is_some(),
+    })
 }
 
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
@@ -45,11 +48,12 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     // id -> first data set
     let mut ids: HashMap<String, String> = HashMap::new();
     Box::new(found.into_iter().flat_map(move |(root, of)| {
-        let id = of.id(root);
+        let id = folder::id(root, &of);
         let mut findings = Findings { case: id.clone(), ..Findings::default() };
         if let Some(first) = ids.insert(id.clone(), root.to_owned()) {
             let found = format!("the name {id:?} of the data set in {first:?} again");
-            findings.whole(of.inputs.first().unwrap_or(&root), &found, "give every data set its own name");
+            let input = of.iter().find(|file| file.kind == Kind::Input).map_or(root, |file| file.name);
+            findings.whole(input, &found, "give every data set its own name");
         }
         one(&files, root, &of, id, findings).unwrap_or_else(|error| vec![Err(error)])
     }))
@@ -59,21 +63,22 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
 fn one(
     files: &Files<'_>,
     root: &str,
-    of: &DatasetFiles<'_>,
+    of: &[DataFile<'_>],
     id: String,
     mut findings: Findings,
 ) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
-    for (file, why) in &of.unknown {
-        match why {
-            Unknown::Task => {
-                let tasks: Vec<&str> = TASKS.iter().map(|task| task.title).collect();
-                let remedy = format!("name it after its task ({}), or take it away", tasks.join(", "));
-                findings.whole(file, "a file of no known task", remedy);
-            }
-            Unknown::Second => findings.whole(file, "a second file of this task", "keep one of them"),
+    for (at, file) in of.iter().enumerate().filter(|(_, file)| file.kind != Kind::Input) {
+        let same = |other: &DataFile<'_>| (other.kind, other.task) == (file.kind, file.task);
+        if file.task.is_none() {
+            let tasks: Vec<&str> = TASKS.iter().map(|task| task.title).collect();
+            let remedy = format!("name it after its task ({}), or take it away", tasks.join(", "));
+            findings.whole(file.name, "a file of no known task", remedy);
+        } else if of[..at].iter().any(same) {
+            findings.whole(file.name, "a second file of this task", "keep one of them");
         }
     }
-    let events = match of.inputs.as_slice() {
+    let inputs: Vec<&str> = of.iter().filter(|file| file.kind == Kind::Input).map(|file| file.name).collect();
+    let events = match inputs.as_slice() {
         [input] => events::read(input, rows::read(files, input, "")?, &mut findings),
         several => {
             let found = match several {
@@ -87,8 +92,7 @@ fn one(
     let has_events = !events.segments.is_empty();
     let (mut questions, mut broken, mut without_gold) = (Vec::new(), Vec::new(), Vec::new());
     for task in &TASKS {
-        let files_of = of.tasks.get(task.id);
-        let Some((asked, told)) = paired(task, files_of, root, of, &mut findings) else { continue };
+        let Some((asked, told)) = paired(task, root, of, &mut findings) else { continue };
         let of_questions = (asked, rows::read(files, asked, task.prefix)?);
         let of_answers = (told, rows::read(files, told, task.prefix)?);
         let read = questions::read(task, of_questions, of_answers, &events, &mut findings);
@@ -142,27 +146,25 @@ fn one(
 /// A task without both files is flagged; with only one of them it is a problem.
 fn paired<'a>(
     task: &Task,
-    files: Option<&TaskFiles<'a>>,
     root: &str,
-    of: &DatasetFiles<'_>,
+    of: &[DataFile<'a>],
     findings: &mut Findings,
 ) -> Option<(&'a str, &'a str)> {
     let title = task.title;
-    let missing = |kind: &str, folder: &str| {
-        let none = !of.tasks.values().any(|files| match folder {
-            "question/" => files.questions.is_some(),
-            _ => files.answers.is_some(),
-        });
-        if none { format!("no {kind}, and no folder {root}{folder}") } else { format!("no {kind}") }
+    let file =
+        |kind| of.iter().find(|file| file.kind == kind && file.task == Some(task)).map(|file| file.name);
+    let missing = |what: &str, kind: Kind, folder: &str| {
+        let any = of.iter().any(|file| file.kind == kind && file.task.is_some());
+        if any { format!("no {what}") } else { format!("no {what}, and no folder {root}{folder}") }
     };
-    match files.map_or((None, None), |files| (files.questions, files.answers)) {
+    match (file(Kind::Question), file(Kind::Answer)) {
         (Some(questions), Some(answers)) => return Some((questions, answers)),
         (Some(questions), None) => {
-            let found = missing("file of answers to these questions", "answer/");
+            let found = missing("file of answers to these questions", Kind::Answer, "answer/");
             findings.whole(questions, &found, format!("add {root}answer/{title}_answers.json"));
         }
         (None, Some(answers)) => {
-            let found = missing("file of questions to these answers", "question/");
+            let found = missing("file of questions to these answers", Kind::Question, "question/");
             findings.whole(answers, &found, format!("add {root}question/{title}_questions.json"));
         }
         (None, None) => {
