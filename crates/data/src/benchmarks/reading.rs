@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::{io, iter};
 
-use crate::case::Case;
 use crate::case::finding::Finding;
+use crate::case::{Case, Probe};
 use serde::Serialize;
 
 /// Problems that a [`Report`] keeps; others are only counted.
@@ -42,14 +42,8 @@ pub struct RowProblems {
     pub problems: Vec<Problem>,
     /// Readable labels; the broken case counts under them.
     pub labels: BTreeMap<String, String>,
-    /// Known probes, which stay in the denominators if cases have different probes.
-    pub probes: Vec<BrokenProbe>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BrokenProbe {
-    pub id: String,
-    pub facets: BTreeMap<String, String>,
+    /// Known probes by id and facets, which stay in the denominators if cases have different probes.
+    pub probes: Vec<Probe>,
 }
 
 impl From<Vec<Problem>> for RowProblems {

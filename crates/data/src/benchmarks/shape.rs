@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::{Number, Value};
 
-use super::reading::{BrokenProbe, Problem, RowProblems};
+use super::reading::{Problem, RowProblems};
+use crate::case::Probe;
 pub use crate::case::finding::quote;
 use crate::ground::json::{self, Fault};
 
@@ -182,7 +183,7 @@ impl<'a> Checker<'a> {
         self,
         read: Option<T>,
         labels: BTreeMap<String, String>,
-        probes: Vec<BrokenProbe>,
+        probes: Vec<Probe>,
     ) -> Result<T, RowProblems> {
         let problems = self.problems;
         read.filter(|_| problems.is_empty()).ok_or(RowProblems { problems, labels, probes })

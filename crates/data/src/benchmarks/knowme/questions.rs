@@ -12,7 +12,7 @@ use super::terms::{
     ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, EXPECTS, INNER, OUTER, OUTER_FIELDS, REASONING,
     REFERENCE, STRATEGY, TASK, THOUGHT, TYPE,
 };
-use crate::benchmarks::reading::{BrokenProbe, Problem};
+use crate::benchmarks::reading::Problem;
 use crate::benchmarks::shape::Checker;
 use crate::case::finding::{Check, quote};
 use crate::case::{Evidence, Location, Notes, Probe};
@@ -47,7 +47,7 @@ pub(super) struct Read {
 }
 
 pub(super) struct Broken {
-    pub probe: BrokenProbe,
+    pub probe: Probe,
     pub problems: Vec<Problem>,
     /// Lacks an answer; a stray answer may belong to it.
     unanswered: bool,
@@ -145,8 +145,9 @@ pub(super) fn read(
     read
 }
 
-fn broken(task: &Task, id: String) -> BrokenProbe {
-    BrokenProbe { id, facets: BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]) }
+fn broken(task: &Task, id: String) -> Probe {
+    let facets = BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]);
+    Probe { id, facets, ..Probe::default() }
 }
 
 /// An answer without a known question: its id, if readable, and problems.

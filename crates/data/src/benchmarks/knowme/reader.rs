@@ -9,7 +9,7 @@ use super::questions::{self, Broken};
 use super::rows::{self, Findings};
 use super::task::{TASKS, Task};
 use super::terms::{DATASET, TITLE, WITHOUT_GOLD};
-use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems, unreadable};
+use crate::benchmarks::reading::{ReadError, RowProblems, unreadable};
 use crate::benchmarks::{Cases, Files};
 use crate::case::finding::Check;
 use crate::case::{Case, History, JudgeOnly, Probe};
@@ -110,8 +110,7 @@ fn one(
     }
     if !findings.problems.is_empty() || !has_events {
         // All questions stay in the denominators.
-        let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });
-        let mut probes: Vec<BrokenProbe> = sound.collect();
+        let mut probes: Vec<Probe> = questions.into_iter().map(|(probe, _)| probe).collect();
         let mut problems = findings.problems;
         for of in broken {
             problems.extend(of.problems);

@@ -12,7 +12,7 @@ use super::terms::{
     INCORRECT_ANSWERS, INSTANCE, NUANCED, OF_USER, PERSONA, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET,
     TOPIC,
 };
-use crate::benchmarks::reading::{BrokenProbe, RowProblems};
+use crate::benchmarks::reading::RowProblems;
 use crate::benchmarks::shape::{Checker, Field, Node, Others, Shape, needed, quote};
 use crate::case::{Evidence, Notes, Probe, Segment};
 use crate::ground::words::phrase;
@@ -67,7 +67,7 @@ fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
 
-pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
+pub(super) fn questions_of(node: &Node, row: usize) -> Vec<Probe> {
     let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);
     let subtype = node.text("relation_subtype").and_then(terms::subtype);
@@ -80,7 +80,8 @@ pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
         Some(Node::Array(items)) => items.len().clamp(1, MOST_QUESTIONS),
         _ => 1,
     };
-    let probe = |place| BrokenProbe { id: question_id(&instance, place), facets: facets.clone() };
+    let probe =
+        |place| Probe { id: question_id(&instance, place), facets: facets.clone(), ..Probe::default() };
     (0..count).map(probe).collect()
 }
 
