@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TITLE;
 use super::row::PROBES;
+use super::terms::TITLE;
 use crate::benchmarks::Exchanged;
 use crate::benchmarks::arrays::rows;
 use crate::benchmarks::reading::ReadError;

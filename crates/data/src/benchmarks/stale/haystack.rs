@@ -9,9 +9,9 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
-use super::pair::Pair;
 pub use super::row::ProbingQueries;
 use super::terms::TYPES;
+use super::write::Pair;
 use crate::case::draw::Draws;
 use crate::case::{Case, Turn};
 

@@ -7,8 +7,6 @@ pub mod exchange;
 mod findings;
 pub mod haystack;
 mod lengths;
-pub mod pair;
-mod reader;
 mod row;
 mod rubrics;
 pub mod sample;
@@ -16,9 +14,9 @@ mod terms;
 mod write;
 
 pub use findings::CHANGE_WORDS;
-pub use reader::read_stale;
-use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
-pub use write::{WriteError, write_stale};
+pub use row::read_stale;
+use terms::{NEW, OLD, SESSION, SPLIT, TITLE, TYPES};
+pub use write::{Pair, WriteError, write_stale};
 
 use super::reading::{ReadError, unreadable};
 use super::{
@@ -29,7 +27,6 @@ use crate::case::truncate::{Phases, Truncation};
 
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
-const TITLE: &str = "STALE";
 /// Figures 6 and 7: the new session's look back, then the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 

@@ -1,17 +1,27 @@
-//! Validates a row and builds its [`Case`]; also converts a case to a row.
+//! Streams rows of the STALE file, a JSON array of 306 MB, and validates them (STALE, section 3, appendix D). Choices:
+//!
+//! - Session times may repeat (minute resolution) but not decrease; new is strictly after old. `query_time` may equal the last session's.
+//! - Blank texts count as empty. Invalid JSON values ([`crate::ground::json`]) cost only their row.
+//! - Sessions without turns are skipped, as in the authors' code; indices are kept. Old and new must have turns.
+//! - Rows may be under `data`; other keys are ignored. `old_info` is an alias of `M_old`.
+//! - Rows without `type` (construction files) get the user's. Their `time_gap` is a label.
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
 
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
-use crate::benchmarks::reading::RowProblems;
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TITLE, TYPES, judge_only, probe};
+use crate::benchmarks::Cases;
+use crate::benchmarks::arrays::RowSplitter;
+use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::benchmarks::shape::{
-    Checker, Field, Node, Others, Pairs, Shape, TURN, needed, needed_or, optional, quote,
+    Checker, Field, Node, Others, Pairs, Places, Shape, TURN, needed, needed_or, optional, quote,
 };
 use crate::case::{Case, Evidence, History, Segment, Turn};
+use crate::ground::json;
 
 const OLD_FIELD: &str = "M_old";
 const OLD_ALSO: &str = "old_info";
@@ -93,12 +103,26 @@ pub struct ProbingQueries {
     pub dim3_query: String,
 }
 
+/// Streams cases in file order; `split` is the type of rows without one. Continues after row problems, ends after any other error.
+pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
+    let (mut rows, mut text, mut uids) = (RowSplitter::new(text, None, TITLE), Vec::new(), Places::new());
+    let mut any = false;
+    until_broken(move || {
+        let Some(start) = rows.next_row(&mut text)? else {
+            return if any { Ok(None) } else { Err(ReadError::NoCases { benchmark: TITLE }) };
+        };
+        any = true;
+        let (node, faults) = json::read::<Node>(&text).map_err(|error| start.error(&error))?;
+        let uid = node.text("uid");
+        let mut row = Checker::new(None, start.row, uid);
+        row.faults(faults);
+        row.unique("uid", uid, "give every row its own uid", &mut uids);
+        Ok(Some(case_from_row(node, row, split)?))
+    })
+}
+
 /// `split` is the type if the row has none.
-pub(super) fn case_from_row(
-    node: Node,
-    mut row: Checker<'_>,
-    split: Option<&'static str>,
-) -> Result<Case, RowProblems> {
+fn case_from_row(node: Node, mut row: Checker<'_>, split: Option<&'static str>) -> Result<Case, RowProblems> {
     let node = with_usual_names(node, split);
     let mut known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
     if let (Some(own), Some(given)) = (&known, split)

@@ -2,6 +2,7 @@
 
 use crate::case::{JudgeOnly, Notes, Probe};
 
+pub(super) const TITLE: &str = "STALE";
 /// Role and judge note of the overwritten session.
 pub(super) const OLD: &str = "old";
 /// Role and judge note of the overwriting session.
