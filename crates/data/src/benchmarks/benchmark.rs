@@ -163,7 +163,7 @@ impl Benchmark {
                         *report.probes.entry(group(probe)).or_default() += 1;
                     }
                     let Checks { golds, findings } = (self.checks)(&case);
-                    checker.case(&case, &golds);
+                    checker.case(&case, golds);
                     own.extend(findings);
                     report.findings.extend(case.flags);
                 }

@@ -22,9 +22,7 @@ use terms::{
     ANCHOR_END, ANCHOR_START, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK, TITLE,
 };
 
-use super::{
-    Benchmark, Checks, Context, Counts, Curve, Dimension, LensSpec, QUERY, Retriever, Setting, Unit,
-};
+use super::{Benchmark, Context, Counts, Curve, Dimension, LensSpec, QUERY, Retriever, Setting, Unit};
 use crate::case::truncate::Truncation;
 
 /// Section 5.1.
@@ -77,7 +75,7 @@ pub static KNOWME: Benchmark = Benchmark {
     recognises: reader::recognises,
     read: |files, _| reader::read(files),
     reads: |name| folder::place(name).is_some(),
-    checks: |case| Checks { golds: golds::golds(case), findings: golds::findings(case) },
+    checks: golds::checks,
     sample: sample::files,
     settings: &SETTINGS,
     default_settings: &[FULL],

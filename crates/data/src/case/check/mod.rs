@@ -94,8 +94,10 @@ impl Checker {
         }
     }
 
-    /// `golds` are in the order of the probes.
-    pub fn case(&mut self, case: &Case, golds: &[Gold]) {
+    /// `golds` are in the order of the probes; there may be fewer.
+    pub fn case(&mut self, case: &Case, mut golds: Vec<Gold>) {
+        golds.resize_with(case.probes.len(), Gold::default);
+        let golds = &golds;
         let Scope { queries, copies, order } = self.scope;
         self.findings.extend(stray(case));
         if order {
@@ -208,11 +210,10 @@ fn day_words(case: &Case, golds: &[Gold]) -> Vec<Finding> {
         said.into_iter().map(move |what| Finding::new(&DAY_WORDS, &case.id, what).at([index]))
     };
     let mut found: Vec<Finding> = case.history.segments.par_iter().flat_map_iter(of_segment).collect();
-    for (at, probe) in case.probes.iter().enumerate() {
-        let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
+    for (probe, gold) in case.probes.iter().zip(golds) {
         let of_query = misfits(&probe.query, case.history.query_time);
-        let said: BTreeSet<String> =
-            of_query.into_iter().chain(texts.flat_map(|text| misfits(text, None))).collect();
+        let of_gold = gold.texts.iter().flat_map(|text| misfits(text, None));
+        let said: BTreeSet<String> = of_query.into_iter().chain(of_gold).collect();
         found.extend(said.into_iter().map(|what| Finding::new(&DAY_WORDS, &case.id, what).of([&probe.id])));
     }
     found

@@ -29,10 +29,9 @@ const NAMED: usize = 6;
 /// Questions that refer to lettered options which are not given.
 pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (at, probe) in case.probes.iter().enumerate() {
+    for (probe, gold) in case.probes.iter().zip(golds) {
         let mut named = named_letters(&probe.query);
-        let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
-        named.extend(texts.flat_map(|text| ordered_letters(text)));
+        named.extend(gold.texts.iter().flat_map(|text| ordered_letters(text)));
         if probe.options.len() >= named.len() {
             continue;
         }
@@ -146,10 +145,7 @@ pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
         let ids = || probes().map(|probe| probe.id.as_str());
         let Some(first) = probes().next() else { continue };
         let text = quote(&first.query);
-        let answers = |at: &usize| {
-            let texts = golds.get(*at).map(|gold| gold.texts.iter().map(|text| essence(text)).collect());
-            texts.unwrap_or_default()
-        };
+        let answers = |at: &usize| golds[*at].texts.iter().map(|text| essence(text)).collect();
         let answers: BTreeSet<BTreeSet<String>> = places.iter().map(answers).collect();
         if answers.len() > 1 {
             let what = format!("{} golds for {text}: {}", answers.len(), some(ids()));
