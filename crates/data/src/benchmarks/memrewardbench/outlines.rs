@@ -37,28 +37,20 @@ struct Item {
     apart: bool,
 }
 
-/// Numbered items anywhere, and list-like lines.
+/// Numbered items anywhere, and list-like lines. An example belongs to its item, however many lines it has.
 pub(super) fn items(text: &str) -> Vec<Piece> {
-    let examples = examples(text);
+    let text = &without_examples(text);
     let mut found: Vec<Item> = Vec::new();
     let (mut number, mut apart, mut start) = (0, true, 0);
     for line in text.split_inclusive('\n') {
         let (from, shown) = (start, line.trim_end());
         start += line.len();
-        if examples.iter().any(|example| example.contains(&from)) || shown.is_empty() {
+        if shown.is_empty() {
             continue;
         }
-        // An example may span lines, which then belong to this item.
-        let shown_end = from + shown.len();
-        let open = examples.iter().find(|example| example.contains(&shown_end));
-        let end = open.map_or(shown_end, |example| line_end(text, example.end));
-        let marks: Vec<usize> = marks(shown, &mut number, false)
-            .into_iter()
-            .map(|at| from + at)
-            .filter(|at| !examples.iter().any(|example| example.contains(at)))
-            .collect();
+        let marks = marks(shown, &mut number, false).into_iter().map(|at| from + at).collect();
         let before = found.len();
-        add_line(&mut found, text, (from..end, marks, apart));
+        add_line(&mut found, text, (from..from + shown.len(), marks, apart));
         apart = found.len() == before;
     }
     build(text, &found)
@@ -163,17 +155,16 @@ fn marks(line: &str, number: &mut usize, anywhere: bool) -> Vec<usize> {
     found
 }
 
-/// Bracketed examples; unclosed ones end with the line.
-fn examples(text: &str) -> Vec<Range<usize>> {
+/// The text with bracketed examples crossed out, byte for byte; unclosed ones end with the line.
+fn without_examples(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
-    let mut found: Vec<Range<usize>> = Vec::new();
-    for opening in EXAMPLES {
-        for (start, _) in lower.match_indices(opening) {
-            let end = closing(text, start).unwrap_or_else(|| line_end(text, start));
-            found.push(start..end);
-        }
+    let mut bytes = text.as_bytes().to_vec();
+    for (start, _) in EXAMPLES.iter().flat_map(|opening| lower.match_indices(opening)) {
+        let line_end = || text[start..].find('\n').map_or(text.len(), |end| start + end);
+        let end = closing(text, start).unwrap_or_else(line_end);
+        bytes[start..end].fill(b'x');
     }
-    found
+    String::from_utf8(bytes).unwrap_or_default()
 }
 
 /// Matching bracket of `start`; the bracket of `1)` is ignored.
@@ -197,11 +188,6 @@ fn closing(text: &str, start: usize) -> Option<usize> {
         }
     }
     None
-}
-
-fn line_end(text: &str, at: usize) -> usize {
-    let line = text.get(at..).unwrap_or_default().split('\n').next().unwrap_or_default();
-    at + line.trim_end().len()
 }
 
 /// The plan after its announcement, which goes with the last item; without one, JSON or items.

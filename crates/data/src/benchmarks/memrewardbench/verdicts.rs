@@ -55,7 +55,7 @@ pub(super) fn first_verdict(answer: &str) -> Option<(&'static str, usize)> {
 }
 
 fn lenient(given: &Given<'_>) -> Result<Told, NotRead> {
-    let answer = answer(given)?;
+    let answer = given.answer()?;
     match first_verdict(answer) {
         Some((letter, _)) => told(given, letter, None),
         None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quote(answer)))),
@@ -63,7 +63,7 @@ fn lenient(given: &Given<'_>) -> Result<Told, NotRead> {
 }
 
 fn strict(given: &Given<'_>) -> Result<Told, NotRead> {
-    let answer = answer(given)?;
+    let answer = given.answer()?;
     if given.thought.is_some_and(|thought| !thought.is_empty()) {
         return Err(NotRead("unparsed: the reply begins with a thought".to_owned()));
     }
@@ -84,11 +84,6 @@ fn scored(given: &Given<'_>) -> Result<Told, NotRead> {
     // Ties go to the first.
     let (letter, best, other) = if a >= b { (LETTERS[0], a, b) } else { (LETTERS[1], b, a) };
     told(given, letter, Some(1.0 / (1.0 + (other - best).exp())))
-}
-
-fn answer<'a>(given: &Given<'a>) -> Result<&'a str, NotRead> {
-    let none = "there is no answer; start the run again to get it, then judge again";
-    given.answer.ok_or_else(|| NotRead(none.to_owned()))
 }
 
 fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, NotRead> {
