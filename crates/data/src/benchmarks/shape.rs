@@ -104,6 +104,19 @@ impl Node {
         }
     }
 
+    /// Elements of an array field.
+    pub fn items(&self, name: &str) -> &[Node] {
+        match self.get(name) {
+            Some(Node::Array(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// Strings in an array field.
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        self.items(name).iter().filter_map(Node::as_str).collect()
+    }
+
     /// A non-blank string field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str().filter(|text| !text.trim().is_empty())

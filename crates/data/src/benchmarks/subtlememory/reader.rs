@@ -104,7 +104,7 @@ fn cases(files: &Files<'_>, folder: &str) -> Result<Vec<Result<Case, ReadError>>
         let mut checker = Checker::new(Some(&instances_file), row, id);
         checker.faults(faults);
         checker.unique("instance_id", id, "give every instance its own id", &mut ids);
-        match instance(checker, node, &history) {
+        match instance(checker, &node, &history) {
             Ok(questions) => {
                 for (probe, notes) in questions {
                     judge.of_probes.insert(probe.id.clone(), notes);
