@@ -50,36 +50,34 @@ pub(super) fn items(text: &str) -> Vec<Piece> {
         }
         let marks = marks(shown, &mut number, false).into_iter().map(|at| from + at).collect();
         let before = found.len();
-        add_line(&mut found, text, (from..from + shown.len(), marks, apart));
+        add_line(&mut found, text, (from..from + shown.len(), marks, apart), false);
         apart = found.len() == before;
     }
     build(text, &found)
 }
 
-/// Items at a line's marks, or the line itself if list-like.
-fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usize>, Vec<usize>, bool)) {
+/// Items at a line's marks, or the line itself if list-like. Text before the marks is their head, if the line is list-like or `planned`.
+fn add_line(
+    found: &mut Vec<Item>,
+    text: &str,
+    (line, marks, mut apart): (Range<usize>, Vec<usize>, bool),
+    planned: bool,
+) {
     let shown = text.get(line.clone()).unwrap_or_default();
-    let depth = depth(shown);
-    let first = match (marks.first(), depth) {
-        // Text before a bullet's marks is their head.
-        (Some(mark), Some(depth)) if *mark > line.start + leading(shown) => {
-            found.push(Item { bytes: line.start..*mark, depth, apart });
+    let (depth, indented) = (depth(shown), 1 + leading(shown) / 2 * 2);
+    let first = match marks.first() {
+        Some(mark) if *mark > line.start + leading(shown) && (planned || depth.is_some()) => {
+            let depth = depth.unwrap_or(indented);
+            found.push(Item { bytes: line.start..*mark, depth, apart: std::mem::take(&mut apart) });
             depth + 1
         }
-        (Some(_), _) => 1 + leading(shown) / 2 * 2,
-        (None, Some(depth)) => return found.push(Item { bytes: line, depth, apart }),
-        (None, None) => return,
+        Some(_) => indented,
+        None => return found.extend(depth.map(|depth| Item { bytes: line, depth, apart })),
     };
     let ends = marks.iter().skip(1).copied().chain([line.end]);
-    let apart =
-        |at: usize| apart && at == 0 && found.last().is_none_or(|item| item.bytes.start != line.start);
-    let items: Vec<Item> = marks
-        .iter()
-        .zip(ends)
-        .enumerate()
-        .map(|(at, (&from, to))| Item { bytes: from..to, depth: first, apart: apart(at) })
-        .collect();
-    found.extend(items);
+    for (&from, to) in marks.iter().zip(ends) {
+        found.push(Item { bytes: from..to, depth: first, apart: std::mem::take(&mut apart) });
+    }
 }
 
 /// Items below an item, else inline members, are its members.
@@ -262,18 +260,7 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
     let marks: Vec<usize> = marks(own, &mut 0, true).into_iter().map(|at| start + at).collect();
     let inline = inline(own);
     match (depth(own), marks.len(), inline.len()) {
-        (_, 2.., _) => {
-            let before = found.len();
-            add_line(found, text, (start..end, marks, false));
-            if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
-                let (from, depth) = (first.bytes.start, first.depth);
-                found.iter_mut().skip(before).for_each(|item| item.depth += 1);
-                let head = Item { bytes: start..from, depth, apart: false };
-                if !text.get(start..from).unwrap_or_default().trim().is_empty() {
-                    found.insert(before, head);
-                }
-            }
-        }
+        (_, 2.., _) => add_line(found, text, (start..end, marks, false), true),
         (of_list, _, 2..) => {
             let depth = of_list.unwrap_or(1);
             let first = inline.first().map_or(end, |range| start + range.start);
