@@ -257,48 +257,35 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
     if own.trim().is_empty() || own.trim().starts_with("```") {
         return;
     }
-    let marks: Vec<usize> = marks(own, &mut 0, true).into_iter().map(|at| start + at).collect();
-    let inline = inline(own);
-    match (depth(own), marks.len(), inline.len()) {
-        (_, 2.., _) => add_line(found, text, (start..end, marks, false), true),
-        (of_list, _, 2..) => {
-            let depth = of_list.unwrap_or(1);
-            let first = inline.first().map_or(end, |range| start + range.start);
-            found.push(Item { bytes: start..first, depth, apart: false });
-            found.extend(inline.into_iter().map(|range| Item {
-                bytes: start + range.start..start + range.end,
-                depth: depth + 1,
-                apart: false,
-            }));
-        }
-        (of_list, ..) => {
-            let heading = own.trim_start().starts_with('#')
-                || own.trim_end().ends_with([':', '*']) && of_list.is_none();
-            let depth = if heading { 0 } else { of_list.unwrap_or(1 + leading(own) / 2 * 2) };
-            found.push(Item { bytes: start..end, depth, apart: false });
-        }
+    let mut starts = marks(own, &mut 0, true);
+    if starts.len() < 2 {
+        starts = inline(own);
     }
+    if starts.len() > 1 {
+        let starts = starts.into_iter().map(|at| start + at).collect();
+        return add_line(found, text, (start..end, starts, false), true);
+    }
+    let depth = match depth(own) {
+        Some(depth) => depth,
+        None if own.trim_start().starts_with('#') || own.ends_with([':', '*']) => 0,
+        None => 1 + leading(own) / 2 * 2,
+    };
+    found.push(Item { bytes: start..end, depth, apart: false });
 }
 
-/// Inline list after a bullet's colon, of at least two items.
-fn inline(bullet: &str) -> Vec<Range<usize>> {
+/// Starts of an inline list after a bullet's colon.
+fn inline(bullet: &str) -> Vec<usize> {
     let Some(colon) = bullet.find(": ").map(|at| at + 1) else { return Vec::new() };
     let rest = bullet.get(colon..).unwrap_or_default();
-    for mark in INLINE {
-        let bullets = mark.starts_with(' ');
-        let mut starts: Vec<usize> = rest.match_indices(mark).map(|(at, _)| colon + at).collect();
-        if bullets && starts.first() != Some(&colon) {
-            continue;
-        }
-        if !bullets {
-            starts = [colon].into_iter().chain(starts.into_iter().map(|at| at + 1)).collect();
-        }
-        if starts.len() > 1 {
-            let ends = starts.iter().skip(1).copied().chain([bullet.len()]);
-            return starts.iter().zip(ends).map(|(&from, to)| from..to).collect();
-        }
-    }
-    Vec::new()
+    let starts = |mark: &&str| -> Option<Vec<usize>> {
+        let marks = rest.match_indices(*mark).map(|(at, _)| colon + at);
+        let starts: Vec<usize> = match mark.starts_with(' ') {
+            true => marks.collect(),
+            false => [colon].into_iter().chain(marks.map(|at| at + 1)).collect(),
+        };
+        (starts.len() > 1 && starts.first() == Some(&colon)).then_some(starts)
+    };
+    INLINE.iter().find_map(starts).unwrap_or_default()
 }
 
 fn json_end(text: &str, at: usize) -> Option<usize> {
