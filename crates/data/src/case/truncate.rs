@@ -328,16 +328,11 @@ fn order_of_neighbours(
         evidence.iter().enumerate().filter(move |(_, e)| e.abs_diff(at) == 1).map(|(nth, _)| nth)
     };
     let mut order = Vec::with_capacity(neighbours.len());
-    while !neighbours.is_empty() {
-        let fewest = |place: &usize| of(*place).filter_map(|nth| given.get(nth)).min().copied();
-        let least = neighbours.iter().map(fewest).min();
-        let Some(at) = neighbours.iter().position(|place| Some(fewest(place)) == least) else { break };
+    let fewest = |place: usize, given: &[usize]| of(place).map(|nth| given[nth]).min();
+    // The first of equals.
+    while let Some(at) = (0..neighbours.len()).min_by_key(|&at| fewest(neighbours[at], &given)) {
         let chosen = neighbours.remove(at);
-        for nth in of(chosen) {
-            if let Some(given) = given.get_mut(nth) {
-                *given += 1;
-            }
-        }
+        of(chosen).for_each(|nth| given[nth] += 1);
         order.push(chosen);
     }
     order
@@ -360,8 +355,8 @@ fn order_of_keeping(
         })
         .collect();
     let mut order = Vec::with_capacity(left.len());
-    while let Some(&farthest) = left.iter().map(|(_, distance)| distance).max() {
-        let Some(at) = left.iter().position(|&(_, distance)| distance == farthest) else { break };
+    // The first of equals.
+    while let Some(at) = (0..left.len()).rev().max_by_key(|&at| left[at].1) {
         let (chosen, _) = left.remove(at);
         for (place, distance) in &mut left {
             *distance = (*distance).min(index(chosen).abs_diff(index(*place)));
