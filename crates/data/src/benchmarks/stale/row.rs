@@ -155,34 +155,24 @@ fn with_usual_names(node: Node, split: Option<&'static str>) -> Node {
 }
 
 fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
-    let pair = match node {
-        Node::Array(items) => items.as_slice(),
-        _ => &[],
-    };
-    let [old, new] = pair else {
-        row.problem(path, node.describe(), "write [old, new]: two zero-based session indices");
-        return false;
-    };
-    let sound =
-        [old, new].into_iter().enumerate().map(|(at, one)| row.fits(&format!("{path}[{at}]"), one, &INDEX));
-    if sound.filter(|fits| !fits).count() > 0 {
-        return false;
+    match node {
+        Node::Array(pair) if pair.len() == 2 => row.fits(path, node, &Shape::List("index", 2, &INDEX)),
+        other => {
+            row.problem(path, other.describe(), "write [old, new]: two zero-based session indices");
+            false
+        }
     }
-    let index = |node: &Node| match node {
-        Node::Number(number) => number.as_u64(),
-        _ => None,
-    };
-    let (old, new) = (index(old).unwrap_or_default(), index(new).unwrap_or_default());
-    if old >= new {
-        let what = if old == new { "the same session twice" } else { "the old session after the new one" };
-        let remedy = "name the old session first, then a later one";
-        row.problem(path, format!("[{old}, {new}], {what}"), remedy);
-    }
-    old < new
 }
 
 fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     let [old_at, new_at] = read.relevant_session_index;
+    if old_at >= new_at {
+        let same = old_at == new_at;
+        let what = if same { "the same session twice" } else { "the old session after the new one" };
+        let remedy = "name the old session first, then a later one";
+        row.problem(RELEVANT, format!("[{old_at}, {new_at}], {what}"), remedy);
+        return None;
+    }
     let count = read.haystack_session.len();
     if read.timestamps.len() != count {
         let found = format!("{} timestamps for {count} sessions", read.timestamps.len());
