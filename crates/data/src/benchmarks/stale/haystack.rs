@@ -5,11 +5,13 @@
 //! 3. **Times**: 08:00 to 22:00, strictly increasing. `gap_days` and `query_gap_days` with up to an hour of jitter; sessions between evenly
 //!    spaced with jitter; earlier ones half a day to two and a half days apart.
 
+use std::collections::BTreeMap;
+
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
-pub use super::row::ProbingQueries;
+use super::row::PROBES;
 use super::terms::TYPES;
 use super::write::Pair;
 use crate::case::draw::Draws;
@@ -47,7 +49,7 @@ pub struct Scenario {
     pub query_gap_days: u32,
     pub old_session: Vec<Turn>,
     pub new_session: Vec<Turn>,
-    pub probing_queries: ProbingQueries,
+    pub probing_queries: BTreeMap<String, String>,
 }
 
 /// An everyday session that updates no scenario's attribute.
@@ -113,7 +115,7 @@ pub fn assemble(
         };
         dated.push((time(at)?, turns.clone()));
     }
-    let ProbingQueries { dim1_query, dim2_query, dim3_query } = scenario.probing_queries.clone();
+    let question = |field: &str| scenario.probing_queries.get(field).cloned().unwrap_or_default();
     let pair = Pair {
         id: scenario.uid.clone(),
         is_upstream: scenario.r#type == TYPES[1],
@@ -122,7 +124,7 @@ pub fn assemble(
         explanation: scenario.explanation.clone(),
         sessions: dated,
         places: [old, new],
-        questions: [dim1_query, dim2_query, dim3_query],
+        questions: PROBES.map(|(field, ..)| question(field)),
         query_time: time(query)?,
     };
     Ok(pair.case())

@@ -88,19 +88,12 @@ pub(super) struct Row {
     pub relevant_session_index: [usize; 2],
     pub haystack_session: Vec<Vec<Turn>>,
     pub timestamps: Vec<String>,
-    pub probing_queries: ProbingQueries,
+    /// Question per field of [`PROBES`].
+    pub probing_queries: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_time: Option<String>,
     #[serde(flatten)]
     pub labels: BTreeMap<String, Value>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbingQueries {
-    pub dim1_query: String,
-    pub dim2_query: String,
-    pub dim3_query: String,
 }
 
 /// Streams cases in file order; `split` is the type of rows without one. Continues after row problems, ends after any other error.
@@ -207,14 +200,15 @@ fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
         _ => None,
     };
     let labels = read.labels.into_iter().filter_map(text).chain([(SPLIT.to_owned(), read.r#type)]);
-    let ProbingQueries { dim1_query, dim2_query, dim3_query } = read.probing_queries;
-    let probes = PROBES.into_iter().zip([dim1_query, dim2_query, dim3_query]);
+    let asked = |(field, id, form): &(&str, &str, &str)| {
+        Some(probe(id, form, read.probing_queries.get(*field)?.clone()))
+    };
     Some(Case {
         id: read.uid,
         labels: labels.collect(),
         history: History { segments, query_time },
         evidence: vec![Evidence::segment(OLD, old_at), Evidence::segment(NEW, new_at)],
-        probes: probes.map(|((_, id, form), query)| probe(id, form, query)).collect(),
+        probes: PROBES.iter().filter_map(asked).collect(),
         judge: judge_only(read.old, read.new, read.explanation),
         ..Case::default()
     })

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use jiff::civil::DateTime;
 
-use super::row::{LABELS, PROBES, ProbingQueries, Row, shown};
+use super::row::{LABELS, PROBES, Row, shown};
 use super::terms::{EXPLANATION, NEW, OLD, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
 use crate::case::{Case, Evidence, History, Segment, Turn};
 
@@ -45,9 +45,10 @@ fn row(case: &Case) -> Result<Row, String> {
     let time = |session: &Segment| {
         session.time.map(shown).ok_or_else(|| format!("session {} has no time", session.index))
     };
-    let query = |(_, id, _): (&str, &str, &str)| {
+    let query = |(field, id, _): (&str, &str, &str)| {
         let probe = case.probes.iter().find(|probe| probe.id == id);
-        probe.map(|probe| probe.query.clone()).ok_or_else(|| format!("it has no probe {id}"))
+        let query = probe.map(|probe| (field.to_owned(), probe.query.clone()));
+        query.ok_or_else(|| format!("it has no probe {id}"))
     };
     let (probes, evidence) = (case.probes.len(), case.evidence.len());
     if probes != PROBES.len() || evidence != 2 {
@@ -63,11 +64,7 @@ fn row(case: &Case) -> Result<Row, String> {
         relevant_session_index: [position(OLD)?, position(NEW)?],
         haystack_session: segments.iter().map(|session| session.turns.clone()).collect(),
         timestamps: segments.iter().map(time).collect::<Result<_, _>>()?,
-        probing_queries: ProbingQueries {
-            dim1_query: query(PROBES[0])?,
-            dim2_query: query(PROBES[1])?,
-            dim3_query: query(PROBES[2])?,
-        },
+        probing_queries: PROBES.into_iter().map(query).collect::<Result<_, _>>()?,
         query_time: case.history.query_time.map(shown),
         labels: LABELS.into_iter().chain([TIME_GAP]).filter_map(label).collect(),
     })
