@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::ground::text_file;
 
-pub(super) const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 256 << 10;
 const LOOKED_AT: u64 = 64 << 10;
 /// More files suggest the wrong folder.
 const MOST_FILES: usize = 10_000;
