@@ -21,6 +21,7 @@ use crate::benchmarks::dose::terms::{
 };
 use crate::case::Turn;
 use crate::case::draw::Draws;
+use crate::ground::order::unique;
 
 const FILLERS: &str = "dose fillers";
 const SMALL_TALK: &str = "dose session";
@@ -259,13 +260,10 @@ impl<'a> Rows<'a> {
         let (item, spec, count) = (self.item, builder.spec, builder.count);
         let chains = item.chains(factors, twin.swapped());
         let mut times = times(layout.slots.len());
-        if factors.order == Order::Crossed {
-            let place = |wanted| {
-                layout.slots.iter().position(|slot| matches!(slot, Slot::Part(part) if *part == wanted))
-            };
-            if let (Some(old), Some(new)) = (place(Part::Old), place(Part::New)) {
-                times.swap(old, new);
-            }
+        if factors.order == Order::Crossed
+            && let (Some(old), Some(new)) = (layout.place(Part::Old), layout.place(Part::New))
+        {
+            times.swap(old, new);
         }
         let (mut sessions, mut lengths, mut whole) = (Vec::new(), Vec::new(), String::new());
         let (mut fillers, mut statements) = (Vec::new(), BTreeMap::new());
@@ -349,13 +347,11 @@ impl<'a> Rows<'a> {
         told: &BTreeMap<String, String>,
         chains: &[Vec<&str>],
     ) -> Option<Statements> {
-        let is_part = |slot: &Slot, wanted: Part| matches!(slot, Slot::Part(part) if *part == wanted);
-        let place = |part: Part| layout.slots.iter().position(|slot| is_part(slot, part));
         let text = |part: Part| told.get(&part.key()).cloned();
         Some(Statements {
             old: text(Part::Old)?,
             new: text(Part::New)?,
-            places: [place(Part::Old)?, place(Part::New)?],
+            places: [layout.place(Part::Old)?, layout.place(Part::New)?],
             is_implied: matches!(factors.explicitness, Explicitness::E4 | Explicitness::E5),
             yesno: self.item.yesno(chains[0][0])?,
             premise: self.item.question(0, Some(chains[0][0])),
@@ -438,12 +434,7 @@ impl<'a> Rows<'a> {
             _ if updates => (&chain[first..], chain[last], CURRENT),
             _ => (&chain[..last], chain[last - 1], CURRENT),
         };
-        let mut stale: Vec<&str> = Vec::new();
-        for value in told.iter().filter(|value| **value != current) {
-            if !stale.contains(value) {
-                stale.push(value);
-            }
-        }
+        let stale = unique(told.iter().copied().filter(|value| *value != current));
         let pair = self.item.keys[key].values[..2].iter().map(String::as_str);
         let pair = pair.filter(|value| *value != current && !stale.contains(value));
         let spare = self.item.spare(key).iter().map(String::as_str).take(self.builder.spec.absent);

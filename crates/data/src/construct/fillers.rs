@@ -16,6 +16,7 @@ use crate::benchmarks::shape::{Checker, Node, Others, Places, Shape, TURN, WHOLE
 use crate::case::Turn;
 use crate::case::draw::Draws;
 use crate::ground::text_file;
+use crate::ground::words::capitalised;
 
 const TRIES: usize = 40;
 const ROW: Shape = Shape::Fields(
@@ -176,11 +177,6 @@ fn own(draws: &mut Draws, topics: &[&Topic]) -> Filler {
         turns.push(Turn::new(ASSISTANT, answer));
     }
     Filler { id, licence: LICENCE.to_owned(), turns }
-}
-
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Prefixes of a session that end at a sentence, shortest first; the last is the whole session.

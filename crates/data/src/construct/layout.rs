@@ -64,6 +64,12 @@ pub struct Layout {
     pub lengths: [Length; 3],
 }
 
+impl Layout {
+    pub fn place(&self, wanted: Part) -> Option<usize> {
+        self.slots.iter().position(|slot| matches!(slot, Slot::Part(part) if *part == wanted))
+    }
+}
+
 pub const STRETCHES: [&str; 3] = ["depth_old", "distance", "tail"];
 
 #[derive(Default)]

@@ -14,6 +14,7 @@ use super::PromptError;
 use crate::benchmarks::Benchmark;
 use crate::case::Segment;
 use crate::ground::text_file;
+use crate::ground::words::capitalised;
 
 const SYSTEM: &str = "system.j2";
 
@@ -187,11 +188,6 @@ pub(super) struct SegmentText {
     pub text: String,
     /// Byte ranges of each turn's trimmed content.
     pub turns: Vec<Range<usize>>,
-}
-
-fn capitalised(role: &str) -> String {
-    let mut letters = role.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {

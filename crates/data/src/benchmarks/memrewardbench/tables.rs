@@ -165,9 +165,9 @@ pub(super) fn both_orders<'a>(
     counted: &'a [Counted<'a>],
 ) -> impl Iterator<Item = (&'a Counted<'a>, Variant, &'static str)> {
     counted.iter().flat_map(|counted| {
-        let variants =
-            Variant::ALL.into_iter().filter(|&variant| counted.consistency(variant, |_| true).is_some());
-        variants.map(move |variant| (counted, variant, variant.name().strip_prefix('-').unwrap_or("plain")))
+        let asked = |&(variant, _): &(Variant, _)| counted.consistency(variant, |_| true).is_some();
+        let variants = Variant::ALL.into_iter().filter(asked);
+        variants.map(move |(variant, name)| (counted, variant, name.strip_prefix('-').unwrap_or("plain")))
     })
 }
 
