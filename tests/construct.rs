@@ -158,7 +158,7 @@ fn swapped_twins_differ_in_their_values_alone() {
 fn stretches_have_the_tokens_that_provenance_states_and_nearly_those_asked_for() {
     let tokenizer = tokenizer();
     let mut spec = preset("slots", 3);
-    spec.sweeps = vec![("distance".to_owned(), vec![json!(0), json!(300), json!(9000)])];
+    spec.sweeps = [("distance".to_owned(), json!([0, 300, 9000]))].into_iter().collect();
     let (rows, provenance, _) = build(&spec, None);
     for (row, of) in rows.iter().zip(&provenance) {
         if row.twin != "ab" {
@@ -177,7 +177,7 @@ fn stretches_have_the_tokens_that_provenance_states_and_nearly_those_asked_for()
 #[test]
 fn a_larger_dose_has_the_fillers_of_a_smaller_one() {
     let mut spec = preset("slots", 2);
-    spec.sweeps = vec![("distance".to_owned(), vec![json!(512), json!(2048)])];
+    spec.sweeps = [("distance".to_owned(), json!([512, 2048]))].into_iter().collect();
     let (_, provenance, _) = build(&spec, None);
     let whole = |row: &str| -> Vec<String> {
         let line = provenance.iter().find(|line| line["row"] == row).unwrap();
@@ -305,14 +305,14 @@ fn wrong_specs_are_refused_by_field_with_the_value() {
     for (text, field, found) in [
         ("family = \"slot\"", "family", "\"slot\""),
         ("items = 3", "family", "no such field"),
-        ("family = \"slots\"\nitem = 3", "item", "no such field"),
+        ("family = \"slots\"\nitem = 3", "item", "an unknown field"),
         ("family = \"slots\"\nitems = 0", "items", "0"),
         ("family = \"slots\"\nseed = -1", "seed", "-1"),
         ("family = \"slots\"\ntemplates = [\"nobody\"]", "templates", "\"nobody\""),
         ("family = \"slots\"\nsession_tokens = 9", "session_tokens", "9"),
         ("family = \"slots\"\nkeys = 3", "keys", "3"),
         ("family = \"slots\"\norders = [\"ab\", \"bc\"]", "orders[1]", "\"bc\""),
-        ("family = \"slots\"\ntwins = []", "twins", "[]"),
+        ("family = \"slots\"\ntwins = []", "twins", "an empty array"),
         ("family = \"slots\"\ntwins = \"update\"", "twins", "\"update\""),
         ("family = \"slots\"\ngate = 1", "gate", "1"),
         ("family = \"slots\"\n[base]\ndepht = 3", "base.depht", "`depht`"),

@@ -9,7 +9,7 @@ use jiff::civil::DateTime;
 
 use super::WrongUsage;
 use super::output::{say, write_out};
-use crate::benchmarks::stale::pair::Pair;
+use crate::benchmarks::stale::Pair;
 use crate::benchmarks::stale::{WriteError, write_stale};
 use crate::case::Case;
 use crate::construct::factors::Order;

@@ -18,7 +18,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
 
     let checked = palimpsest(["data", "check", shown(&data)]);
     assert_eq!(checked.code, Some(1), "{}", checked.err);
-    assert!(checked.out.contains("row 2 (uid \"9\"), rejected: found nothing"), "{}", checked.out);
+    assert!(checked.out.contains("row 2 (uid \"9\"), rejected: found no such field"), "{}", checked.out);
 
     let model = fixture("llama-tiny");
     let run = |more: &[&str]| {

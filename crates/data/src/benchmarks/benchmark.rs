@@ -1,7 +1,6 @@
 //! A benchmark as plain data and a few functions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::chart::Chart;
 use super::files::Files;
@@ -20,7 +19,7 @@ use crate::case::{Case, Probe};
 pub type SampleFiles = Vec<(String, Vec<u8>)>;
 
 /// [`Benchmark::DEFAULT`] supplies everything after `read`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Benchmark {
     pub name: &'static str,
     pub title: &'static str,
@@ -164,7 +163,7 @@ impl Benchmark {
                         *report.probes.entry(group(probe)).or_default() += 1;
                     }
                     let Checks { golds, findings } = (self.checks)(&case);
-                    checker.case(&case, &golds);
+                    checker.case(&case, golds);
                     own.extend(findings);
                     report.findings.extend(case.flags);
                 }
@@ -215,12 +214,6 @@ pub fn rubric_named(benchmark: &Benchmark, name: &str) -> Result<Rubric, Unknown
         let known = known.collect::<Vec<_>>().join("; ");
         UnknownRubric { benchmark: benchmark.title, name: name.to_owned(), known }
     })
-}
-
-impl fmt::Debug for Benchmark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Benchmark").field("name", &self.name).finish_non_exhaustive()
-    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -316,6 +309,18 @@ pub struct SampleSpec {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SampleError(pub String);
+
+/// A sample of given files, which has histories of its own.
+pub(super) fn fixed_sample(
+    spec: SampleSpec,
+    about: &str,
+    files: &[(&str, &[u8])],
+) -> Result<SampleFiles, SampleError> {
+    if spec.segments.is_some() {
+        return Err(SampleError(format!("the sample is {about}; drop --sessions")));
+    }
+    Ok(files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect())
+}
 
 /// Notes with reference answers. An answer equal to one, ignoring case and white space, is graded without a judge call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

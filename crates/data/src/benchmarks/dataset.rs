@@ -1,11 +1,12 @@
 //! Opens a dataset or a built-in sample: name, digest and cases. `sample` and the output of `data sample` have the same digest.
 
+use std::cell::RefCell;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::files::{BUFFER, Files, Source};
+use super::files::{Files, Source};
 use super::reading::{Problem, Report};
 use super::{ALL, Benchmark, Cases, SampleError, SampleSpec};
 use palimpsest_core::digest::hex;
@@ -62,7 +63,7 @@ impl Dataset {
     ) -> Result<Self, DatasetError> {
         let path = which.as_ref();
         if let Some(benchmark) = sample_of(among, path)? {
-            let source = Source::Memory((benchmark.sample)(spec)?);
+            let source = Source::memory((benchmark.sample)(spec)?);
             let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
             let name = path.to_string_lossy().into_owned();
             return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
@@ -132,7 +133,7 @@ pub fn cases_in_memory(
     benchmark: &Benchmark,
     files: Vec<(String, Vec<u8>)>,
 ) -> Vec<Result<crate::case::Case, super::reading::ReadError>> {
-    let source = Source::Memory(files);
+    let source = Source::memory(files);
     (benchmark.read)(Files::new(&source), None).collect()
 }
 
@@ -198,27 +199,17 @@ fn digest(
     source: &Source,
     mut on_bytes: impl FnMut(&[u8]),
 ) -> Result<(String, u64), (Option<String>, io::Error)> {
-    let files = Files::new(source);
+    let hash = RefCell::new(Sha256::new());
+    let files = Files::new(source).heard(|piece| {
+        hash.borrow_mut().update(piece);
+        on_bytes(piece);
+    });
     let folder = files.is_folder();
-    let (mut listing, mut size, mut buffer) = (Sha256::new(), 0, vec![0; BUFFER]);
-    let mut of_file = String::new();
+    let (mut listing, mut size, mut of_file) = (Sha256::new(), 0, String::new());
     for name in files.names() {
-        let failed = |error| (folder.then(|| name.to_owned()), error);
-        let mut reader = files.open_raw(name).map_err(failed)?;
-        let mut hash = Sha256::new();
-        loop {
-            match reader.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(n) => {
-                    hash.update(&buffer[..n]);
-                    size += n as u64;
-                    on_bytes(&buffer[..n]);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        of_file = hex(&hash.finalize());
+        let read = files.open_raw(name).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+        size += read.map_err(|error| (folder.then(|| name.to_owned()), error))?;
+        of_file = hex(&hash.take().finalize());
         listing.update(format!("{of_file}  {name}\n"));
     }
     Ok((if folder { hex(&listing.finalize()) } else { of_file }, size))

@@ -1,15 +1,14 @@
 //! Files of a dataset: a single file, a folder or an in-memory sample. Created by [`super::dataset`]; knows no format.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::ground::text_file;
 
-pub(super) const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 256 << 10;
 const LOOKED_AT: u64 = 64 << 10;
 /// More files suggest the wrong folder.
 const MOST_FILES: usize = 10_000;
@@ -23,53 +22,56 @@ pub struct Files<'a> {
     on_bytes: Option<OnBytes<'a>>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    Memory(Vec<(String, Vec<u8>)>),
-    File(PathBuf, [String; 1]),
-    Folder(PathBuf, Vec<String>),
+#[derive(Debug)]
+pub(super) struct Source {
+    /// True for folders and multi-file samples.
+    is_folder: bool,
+    /// By name, in a folder relative to it with `/`.
+    files: Vec<(String, Content)>,
+}
+
+#[derive(Debug)]
+enum Content {
+    Memory(Vec<u8>),
+    File(PathBuf),
 }
 
 impl Source {
+    pub(super) fn memory(files: Vec<(String, Vec<u8>)>) -> Self {
+        let is_folder = files.len() > 1;
+        Source {
+            is_folder,
+            files: files.into_iter().map(|(name, bytes)| (name, Content::Memory(bytes))).collect(),
+        }
+    }
+
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
-        if !metadata.is_dir() {
+        if !std::fs::metadata(path)?.is_dir() {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-            return Ok(Source::File(path.to_owned(), [name]));
+            return Ok(Source { is_folder: false, files: vec![(name, Content::File(path.to_owned()))] });
         }
         let mut names = Vec::new();
         list(path, "", DEPTH, &mut names)?;
         names.sort_unstable();
-        Ok(Source::Folder(path.to_owned(), names))
+        let file = |name: String| {
+            let content = Content::File(path.join(&name));
+            (name, content)
+        };
+        Ok(Source { is_folder: true, files: names.into_iter().map(file).collect() })
     }
 
+    /// Selects files of a folder.
     pub(super) fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
-        if let Source::Folder(_, names) = self {
-            names.retain(|name| wanted(name));
-        }
-    }
-
-    fn names(&self) -> Vec<&str> {
-        match self {
-            Source::Memory(files) => files.iter().map(|(name, _)| name.as_str()).collect(),
-            Source::File(_, names) => names.iter().map(String::as_str).collect(),
-            Source::Folder(_, names) => names.iter().map(String::as_str).collect(),
-        }
+        let is_folder = self.is_folder;
+        self.files.retain(|(name, _)| !is_folder || wanted(name));
     }
 
     fn open_file(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("there is no {name}"));
-        if !self.names().contains(&name) {
-            return Err(missing());
+        match self.files.iter().find(|(other, _)| other == name) {
+            Some((_, Content::Memory(bytes))) => Ok(Box::new(bytes.as_slice())),
+            Some((_, Content::File(path))) => Ok(Box::new(File::open(path)?)),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no {name}"))),
         }
-        Ok(match self {
-            Source::Memory(files) => {
-                let file = files.iter().find(|(other, _)| other == name).ok_or_else(missing)?;
-                Box::new(Cursor::new(file.1.as_slice()))
-            }
-            Source::File(path, _) => Box::new(File::open(path)?),
-            Source::Folder(path, _) => Box::new(File::open(path.join(name))?),
-        })
     }
 }
 
@@ -106,18 +108,13 @@ impl<'a> Files<'a> {
         Files { on_bytes: Some(Rc::new(RefCell::new(on_bytes))), ..self }
     }
 
-    /// True for folders and multi-file samples.
     pub fn is_folder(&self) -> bool {
-        match self.source {
-            Source::Memory(files) => files.len() > 1,
-            Source::File(..) => false,
-            Source::Folder(..) => true,
-        }
+        self.source.is_folder
     }
 
     /// Sorted; relative to the folder with `/`.
     pub fn names(&self) -> Vec<&'a str> {
-        self.source.names()
+        self.source.files.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     pub fn open(&self, name: &str) -> io::Result<Box<dyn BufRead + 'a>> {
@@ -139,12 +136,6 @@ impl<'a> Files<'a> {
         self.open(self.names().first().copied().unwrap_or_default())
     }
 
-    pub fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open(name)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
     /// First 64 KiB for format detection, lossy UTF-8; empty if unreadable.
     pub fn beginning(&self, name: &str) -> String {
         let mut bytes = Vec::new();
@@ -155,12 +146,6 @@ impl<'a> Files<'a> {
 
     pub fn first_beginning(&self) -> String {
         self.beginning(self.names().first().copied().unwrap_or_default())
-    }
-}
-
-impl fmt::Debug for Files<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Files").field(&self.names()).finish()
     }
 }
 

@@ -36,6 +36,16 @@ pub struct Graded<'a> {
     pub history_cut: Option<HistoryCut>,
 }
 
+impl<'a> Graded<'a> {
+    pub fn facet(&self, name: &str) -> Option<&'a str> {
+        self.facets.get(name).map(String::as_str)
+    }
+
+    pub fn is_right(&self) -> bool {
+        self.correct == Some(true)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GradedMemory<'a> {
     pub system: &'a str,
@@ -148,9 +158,7 @@ impl Table {
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
         Ok(format!("{}\n{}", format.title(&self.title), format.of(&self.sheet)?))
     }
-}
 
-impl Table {
     pub fn new(
         key: impl Into<String>,
         title: impl Into<String>,

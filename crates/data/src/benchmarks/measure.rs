@@ -4,7 +4,6 @@
 //! mass and on density ([`Scale`]); a span outside a layer's window has no density.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scale {
@@ -25,7 +24,7 @@ impl Scale {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Measure {
     pub key: &'static str,
     /// Panel title: `joint lift over the neighbours`.
@@ -63,12 +62,6 @@ impl Measure {
 
     pub fn is_paired(&self) -> bool {
         !self.paired.is_empty()
-    }
-}
-
-impl fmt::Debug for Measure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Measure").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -280,19 +273,13 @@ impl Seen<'_> {
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Grouping {
     pub key: &'static str,
     /// For titles: `relation and verdict`.
     pub label: &'static str,
     /// (row, line), row empty if there is only one; `None` leaves the example out.
     pub of: fn(&Seen<'_>) -> Option<(String, String)>,
-}
-
-impl fmt::Debug for Grouping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grouping").field("key", &self.key).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]
@@ -308,60 +295,41 @@ mod tests {
         assert!(found.is_some_and(|found| (found - expected).abs() < 1e-12), "{found:?}, not {expected}");
     }
 
-    fn keys() -> Vec<KeySpan> {
-        vec![
+    #[test]
+    fn lifts_balances_and_extremes_are_their_plain_definitions_on_both_scales() {
+        let keys = [
             key("s[3]", "late", 40, 30),
             key("s[0]", "", 0, 10),
             key("s[1]", "early", 10, 10),
             key("s[9]", "hidden", 70, 5),
-        ]
-    }
-
-    const MASS: [f64; 4] = [0.3, 0.2, 0.1, 0.0];
-    const SHARE: [f64; 4] = [0.3, 0.1, 0.1, 0.0];
-    const NOISE: [(usize, Amount); 2] =
-        [(0, Amount { mass: 0.15, density: 0.5 }), (2, Amount { mass: 0.05, density: 0.5 })];
-
-    fn with<T>(scale: Scale, look: impl FnOnce(&LayerSpans<'_>) -> T) -> T {
-        let keys = keys();
-        let row = RowAt { role: "query", nth: 0, start: 75, mass: &MASS, share: &SHARE, noise: &NOISE };
-        look(&LayerSpans { keys: &keys, rows: &[row], scale })
-    }
-
-    #[test]
-    fn lifts_balances_and_extremes_are_their_plain_definitions_on_both_scales() {
+        ];
+        let noise = [(0, Amount { mass: 0.15, density: 0.5 }), (2, Amount { mass: 0.05, density: 0.5 })];
+        let (mass, share) = (&[0.3, 0.2, 0.1, 0.0], &[0.3, 0.1, 0.1, 0.0]);
+        let rows = [RowAt { role: "query", nth: 0, start: 75, mass, share, noise: &noise }];
         let both = ["early", "late"];
-        with(Scale::Mass, |at| {
-            let order: Vec<&str> = at.paid("query", &both).iter().map(|paid| &*paid.span.label).collect();
-            assert_eq!(order, ["s[1]", "s[3]"], "in the order of the prompt");
-            near(at.lift("query", &both), (0.1 + 0.3) / (0.05 + 0.15));
-            near(at.balance("query", &["late"], &["early"]), 0.3 / 0.4);
-            near(at.first_of("query", ["late", "early"]), 0.1 / 0.4);
-            near(at.least("query", &both), 0.1);
-            near(at.greatest("query", &both), 0.3);
-            let (a, b) = (0.25f64, 0.75f64);
-            near(at.evenness("query", &both), -(a * a.ln() + b * b.ln()) / 2f64.ln());
-            near(at.total("query", &both), 0.4);
-        });
-        with(Scale::Density, |at| {
-            near(at.lift("query", &both), (1.0 + 1.0) / (0.5 + 0.5));
-            near(at.balance("query", &["late"], &["early"]), 0.5);
-            near(at.evenness("query", &both), 1.0);
-            near(at.total("query", &both), 0.4 / 0.4);
-            assert_eq!(at.least("query", &["early", "hidden"]), None, "one is hidden");
-            near(at.greatest("query", &["early", "hidden"]), 1.0);
-        });
-    }
-
-    #[test]
-    fn what_is_not_there_has_no_value() {
-        with(Scale::Mass, |at| {
-            assert_eq!(at.lift("last", &["early"]), None, "no such row");
-            assert_eq!(at.lift("query", &["hidden"]), None, "nothing stands in for it");
-            assert_eq!(at.balance("query", &["early"], &["other"]), None);
-            assert_eq!(at.evenness("query", &["early"]), None, "one alone");
-            assert_eq!(at.first_of("query", ["early", "other"]), None);
-        });
+        let at = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
+        let order: Vec<&str> = at.paid("query", &both).iter().map(|paid| &*paid.span.label).collect();
+        assert_eq!(order, ["s[1]", "s[3]"], "in the order of the prompt");
+        near(at.lift("query", &both), (0.1 + 0.3) / (0.05 + 0.15));
+        near(at.balance("query", &["late"], &["early"]), 0.3 / 0.4);
+        near(at.first_of("query", ["late", "early"]), 0.1 / 0.4);
+        near(at.least("query", &both), 0.1);
+        near(at.greatest("query", &both), 0.3);
+        let (a, b) = (0.25f64, 0.75f64);
+        near(at.evenness("query", &both), -(a * a.ln() + b * b.ln()) / 2f64.ln());
+        near(at.total("query", &both), 0.4);
+        assert_eq!(at.lift("last", &["early"]), None, "no such row");
+        assert_eq!(at.lift("query", &["hidden"]), None, "nothing stands in for it");
+        assert_eq!(at.balance("query", &["early"], &["other"]), None);
+        assert_eq!(at.evenness("query", &["early"]), None, "one alone");
+        assert_eq!(at.first_of("query", ["early", "other"]), None);
+        let at = LayerSpans { scale: Scale::Density, ..at };
+        near(at.lift("query", &both), (1.0 + 1.0) / (0.5 + 0.5));
+        near(at.balance("query", &["late"], &["early"]), 0.5);
+        near(at.evenness("query", &both), 1.0);
+        near(at.total("query", &both), 0.4 / 0.4);
+        assert_eq!(at.least("query", &["early", "hidden"]), None, "one is hidden");
+        near(at.greatest("query", &["early", "hidden"]), 1.0);
     }
 
     #[test]
@@ -369,27 +337,14 @@ mod tests {
         let keys =
             [key("s[0]", "target", 0, 10), key("s[2]", "target", 20, 10), key("s[4]", "target", 40, 10)];
         let noise = |mass: f64| Amount { mass, density: mass / 0.1 };
-        let second = [(0, noise(0.1)), (1, noise(0.3))];
-        let third = [(0, noise(0.05)), (1, noise(0.05))];
+        let (second, third) = ([(0, noise(0.1)), (1, noise(0.3))], [(0, noise(0.05)), (1, noise(0.05))]);
+        let row =
+            |nth, start, mass, noise| RowAt { role: "target", nth, start, mass, share: &[0.1; 3], noise };
         let rows = [
-            RowAt { role: "target", nth: 0, start: 0, mass: &[0.9; 3], share: &[0.1; 3], noise: &second },
-            RowAt { role: "target", nth: 1, start: 0, mass: &[1.0, 0.0, 0.0], share: &[0.1; 3], noise: &[] },
-            RowAt {
-                role: "target",
-                nth: 2,
-                start: 20,
-                mass: &[0.3, 0.6, 0.0],
-                share: &[0.1; 3],
-                noise: &second,
-            },
-            RowAt {
-                role: "target",
-                nth: 3,
-                start: 40,
-                mass: &[0.1, 0.2, 0.6],
-                share: &[0.1; 3],
-                noise: &third,
-            },
+            row(0, 0, &[0.9; 3], &second),
+            row(1, 0, &[1.0, 0.0, 0.0], &[]),
+            row(2, 20, &[0.3, 0.6, 0.0], &second),
+            row(3, 40, &[0.1, 0.2, 0.6], &third),
         ];
         let at = LayerSpans { keys: &keys, rows: &rows, scale: Scale::Mass };
         // pairs (2, 1), (3, 1), (3, 2)

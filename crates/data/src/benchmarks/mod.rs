@@ -21,6 +21,7 @@ pub mod shape;
 pub mod stale;
 pub mod subtlememory;
 
+use benchmark::fixed_sample;
 pub use benchmark::{
     Benchmark, Checks, Counts, Curve, Dimension, Exchanged, GENERATION, LensSpec, Overall, PAPER_ENCODING,
     QUERY, References, SampleError, SampleFiles, SampleSpec, Side, Unit, VERDICT, rubric_named,

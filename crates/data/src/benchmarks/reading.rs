@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::{io, iter};
 
-use crate::case::Case;
 use crate::case::finding::Finding;
+use crate::case::{Case, Probe};
 use serde::Serialize;
 
 /// Problems that a [`Report`] keeps; others are only counted.
@@ -42,14 +42,8 @@ pub struct RowProblems {
     pub problems: Vec<Problem>,
     /// Readable labels; the broken case counts under them.
     pub labels: BTreeMap<String, String>,
-    /// Known probes, which stay in the denominators if cases have different probes.
-    pub probes: Vec<BrokenProbe>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BrokenProbe {
-    pub id: String,
-    pub facets: BTreeMap<String, String>,
+    /// Known probes by id and facets, which stay in the denominators if cases have different probes.
+    pub probes: Vec<Probe>,
 }
 
 impl From<Vec<Problem>> for RowProblems {
@@ -60,13 +54,7 @@ impl From<Vec<Problem>> for RowProblems {
 
 impl fmt::Display for RowProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.problems.iter().enumerate() {
-            if i > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
+        f.write_str(&self.problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -92,6 +80,10 @@ pub enum ReadError {
 
 /// Cases in file order, streamed. Iteration continues after [`ReadError::Row`].
 pub type Cases<'a> = Box<dyn Iterator<Item = Result<Case, ReadError>> + 'a>;
+
+pub(super) fn unreadable<'a>(error: ReadError) -> Cases<'a> {
+    Box::new(iter::once(Err(error)))
+}
 
 /// Continues after broken rows; ends after any other error.
 pub(super) fn until_broken<'a>(mut read: impl FnMut() -> Result<Option<Case>, ReadError> + 'a) -> Cases<'a> {

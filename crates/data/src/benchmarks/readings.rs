@@ -48,6 +48,13 @@ pub struct Given<'a> {
     pub notes: &'a Notes,
 }
 
+impl<'a> Given<'a> {
+    pub(super) fn answer(&self) -> Result<&'a str, NotRead> {
+        let none = "there is no answer; start the run again to get it, then judge again";
+        self.answer.ok_or_else(|| NotRead(none.to_owned()))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {
     pub said: Said,

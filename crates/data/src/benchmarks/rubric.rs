@@ -16,6 +16,14 @@ pub struct Rubric {
     pub earlier: &'static [&'static str],
 }
 
+impl Rubric {
+    /// Of answers that are read by rules ([`super::Benchmark::readings`]).
+    pub(super) const fn unused(name: &'static str, verdict: VerdictKind) -> Self {
+        let about = "read by rules, put to nobody";
+        Rubric { name, about, template: "", unit: JudgeUnit::Probe, verdict, earlier: &[] }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{benchmark} has no rubric `{name}`; it has: {known}")]
 pub struct UnknownRubric {

@@ -1,21 +1,24 @@
 //! Validates JSON rows against a declared [`Shape`]; problems name file, row, id and field. Rules across fields are the readers' own.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::io::{self, BufRead};
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::{Number, Value};
 
 use super::reading::{Problem, RowProblems};
-use crate::case::Case;
-use crate::ground::json::Fault;
+use crate::case::Probe;
+pub use crate::case::finding::quote;
+use crate::ground::json::{self, Fault};
 
 pub const WHOLE_ROW: &str = "(row)";
-const QUOTED_CHARS: usize = 60;
 
 /// JSON value that keeps repeated keys.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
 pub enum Node {
     Null,
     Bool(bool),
@@ -101,6 +104,19 @@ impl Node {
         }
     }
 
+    /// Elements of an array field.
+    pub fn items(&self, name: &str) -> &[Node] {
+        match self.get(name) {
+            Some(Node::Array(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// Strings in an array field.
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        self.items(name).iter().filter_map(Node::as_str).collect()
+    }
+
     /// A non-blank string field.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str().filter(|text| !text.trim().is_empty())
@@ -120,17 +136,6 @@ impl Node {
     }
 }
 
-pub fn quote(text: &str) -> String {
-    quote_up_to(QUOTED_CHARS, text)
-}
-
-pub fn quote_up_to(most: usize, text: &str) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
-    }
-}
-
 #[derive(Debug)]
 pub struct Checker<'a> {
     pub file: Option<&'a str>,
@@ -138,48 +143,68 @@ pub struct Checker<'a> {
     pub uid: Option<String>,
     pub within: String,
     pub problems: Vec<Problem>,
+    /// Leading problems that are faults of the JSON itself; nothing more is said of their fields.
+    faults: usize,
 }
+
+/// File and row of ids that are read.
+pub type Places<'a> = HashMap<String, (Option<&'a str>, usize)>;
 
 impl<'a> Checker<'a> {
     pub fn new(file: Option<&'a str>, row: usize, uid: Option<&str>) -> Self {
         let uid = uid.map(str::to_owned);
-        Checker { file, row, uid, within: String::new(), problems: Vec::new() }
+        Checker { file, row, uid, within: String::new(), problems: Vec::new(), faults: 0 }
     }
 
     pub fn problem(&mut self, field: impl AsRef<str>, found: impl Into<String>, remedy: impl Into<String>) {
-        self.problems.push(Problem {
-            file: self.file.map(str::to_owned),
-            row: self.row,
-            uid: self.uid.clone(),
-            field: format!("{}{}", self.within, field.as_ref()),
-            found: found.into(),
-            remedy: remedy.into(),
-        });
+        let field = format!("{}{}", self.within, field.as_ref());
+        if self.problems.iter().take(self.faults).any(|fault| fault.field == field) {
+            return;
+        }
+        let (file, uid) = (self.file.map(str::to_owned), self.uid.clone());
+        let (found, remedy) = (found.into(), remedy.into());
+        self.problems.push(Problem { file, row: self.row, uid, field, found, remedy });
     }
 
     pub fn faults(&mut self, faults: Vec<Fault>) {
+        self.faults = 0;
         for fault in faults {
-            self.problem(fault.field(), fault.found.as_str(), fault.remedy);
+            self.problem(fault.field, fault.found, fault.remedy);
         }
+        self.faults = self.problems.len();
     }
 
-    /// Merges its problems with the outcome of other checks.
-    pub fn beside(self, outcome: Result<Case, RowProblems>) -> Result<Case, RowProblems> {
-        if self.problems.is_empty() {
-            return outcome;
-        }
-        let of_sound = |case: Case| RowProblems { labels: case.labels, ..RowProblems::default() };
-        let others = outcome.map_or_else(|others| others, of_sound);
-        let mut problems = self.problems;
-        let again = |other: &Problem| problems.iter().any(|own| own.field == other.field);
-        let others_alone: Vec<Problem> = others.problems.into_iter().filter(|other| !again(other)).collect();
-        problems.extend(others_alone);
-        Err(RowProblems { problems, ..others })
+    /// Reports an id that an earlier row has.
+    pub fn unique(&mut self, field: &str, id: Option<&str>, remedy: &str, ids: &mut Places<'a>) {
+        let Some(id) = id else { return };
+        let Some((file, row)) = ids.get(id) else {
+            ids.insert(id.to_owned(), (self.file, self.row));
+            return;
+        };
+        let file = file.filter(|_| *file != self.file).map_or(String::new(), |file| format!("{file}, "));
+        self.problem(field, format!("the {field} of {file}row {row} again"), remedy);
+    }
+
+    /// The row cannot be read at all.
+    pub fn refused(mut self, found: impl Into<String>, remedy: &str) -> RowProblems {
+        self.problem(WHOLE_ROW, found, remedy);
+        self.problems.into()
+    }
+
+    /// `read` if there was no problem with the row.
+    pub fn outcome<T>(
+        self,
+        read: Option<T>,
+        labels: BTreeMap<String, String>,
+        probes: Vec<Probe>,
+    ) -> Result<T, RowProblems> {
+        let problems = self.problems;
+        read.filter(|_| problems.is_empty()).ok_or(RowProblems { problems, labels, probes })
     }
 
     /// Parses a row; `None` after reporting problems.
     pub fn read<T: DeserializeOwned>(&mut self, node: Node, shape: &Shape) -> Option<T> {
-        if !self.fits(WHOLE_ROW, &node, shape) {
+        if !self.fits(WHOLE_ROW, &node, shape) || self.faults > 0 {
             return None;
         }
         let read = serde_json::from_value(node.value());
@@ -249,6 +274,19 @@ impl<'a> Checker<'a> {
     }
 }
 
+pub const ONE_OBJECT: &str = "write one JSON object a line";
+
+/// Lines that are not blank, with their numbers from 1.
+pub fn lines<'a>(reader: impl BufRead + 'a) -> impl Iterator<Item = io::Result<(usize, Vec<u8>)>> + 'a {
+    let numbered = (1..).zip(reader.split(b'\n')).map(|(number, text)| Ok((number, text?)));
+    numbered.filter(|line| !line.as_ref().is_ok_and(|(_, text)| text.trim_ascii().is_empty()))
+}
+
+/// Parses a line of JSON Lines, or says what is wrong with it.
+pub fn json_row(line: usize, text: &[u8]) -> Result<(Node, Vec<Fault>), String> {
+    json::read(text).map_err(|error| format!("line {line}, which is no row: {error}"))
+}
+
 /// Required names first.
 fn listed(fields: &[Field]) -> String {
     let names = |needed: bool| {
@@ -289,62 +327,5 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
             fields.push(field);
         }
         Ok(Pairs(fields))
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Number(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        // Unreachable fallback: JSON has no NaN or infinity.
-        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Node, E> {
-        Ok(Node::String(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Node::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Node, A::Error> {
-        PairsVisitor(PhantomData).visit_map(map).map(Node::Object)
     }
 }

@@ -25,31 +25,22 @@ pub fn table(by: GroupBy<'_>, rows: &[LengthRow]) -> String {
     let head =
         ["tokens of", split, "cases", "sessions", "turns", "mean", "median", "P95", "max", "content", "JSON"]
             .map(String::from);
-    let mut lines = vec![head];
-    let shown = |name: &str, split: &str, n: usize, [sessions, turns]: [f64; 2], of: &TokenCounts| {
-        [
-            name.to_owned(),
-            split.to_owned(),
-            n.to_string(),
-            format!("{sessions:.2}"),
-            format!("{turns:.2}"),
-            format!("{:.0}", of.mean),
-            format!("{:.0}", of.median),
-            format!("{:.0}", of.p95),
-            of.max.to_string(),
-        ]
-    };
-    let with = |cells: [String; 9], content: String, raw: String| {
-        let [a, b, c, d, e, f, g, h, i] = cells;
-        [a, b, c, d, e, f, g, h, i, content, raw]
-    };
+    let mut lines: Vec<Vec<String>> = vec![head.into()];
+    let line =
+        |[name, split]: [&str; 2], n: usize, [sessions, turns, content]: [f64; 3], of: &TokenCounts, raw| {
+            let means = [sessions, turns].map(|mean| format!("{mean:.2}"));
+            let tokens = [of.mean, of.median, of.p95].map(|tokens| format!("{tokens:.0}"));
+            let cells =
+                [name.to_owned(), split.to_owned(), n.to_string()].into_iter().chain(means).chain(tokens);
+            cells.chain([of.max.to_string(), format!("{content:.0}"), raw]).collect()
+        };
     for LengthRow { tokenizer, measured: row, paper } in rows {
-        let cells =
-            shown(tokenizer, &row.split, row.instances, [row.sessions_mean, row.turns_mean], &row.formatted);
-        lines.push(with(cells, format!("{:.0}", row.content.mean), format!("{:.0}", row.raw.mean)));
+        let means = [row.sessions_mean, row.turns_mean, row.content.mean];
+        let raw = format!("{:.0}", row.raw.mean);
+        lines.push(line([tokenizer, &row.split], row.instances, means, &row.formatted, raw));
         if let Some(p) = paper {
-            let cells = shown("  paper", p.split, p.instances, [p.sessions_mean, p.turns_mean], &p.formatted);
-            lines.push(with(cells, format!("{:.0}", p.content_mean), String::new()));
+            let means = [p.sessions_mean, p.turns_mean, p.content_mean];
+            lines.push(line(["  paper", p.split], p.instances, means, &p.formatted, String::new()));
         }
     }
     aligned(&lines, |column| column > 1)

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Case, Turn};
 use crate::ground::numbers::quantile;
+use crate::ground::order::sorted_unique;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SplitLengths {
@@ -92,15 +93,12 @@ pub fn measure<E: Send>(
             measured.push(one?);
         }
     }
-    let mut splits: Vec<&str> = measured.iter().map(|case| case.split.as_str()).collect();
-    match by {
-        GroupBy::Label(_) => {
-            splits.sort_unstable();
-            splits.dedup();
-        }
-        GroupBy::Case => {}
-        GroupBy::All => splits.clear(),
-    }
+    let splits = measured.iter().map(|case| case.split.as_str());
+    let splits: Vec<&str> = match by {
+        GroupBy::Label(_) => sorted_unique(splits),
+        GroupBy::Case => splits.collect(),
+        GroupBy::All => Vec::new(),
+    };
     let mut rows: Vec<SplitLengths> = splits
         .into_iter()
         .filter_map(|split| {

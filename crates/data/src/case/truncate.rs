@@ -168,7 +168,7 @@ pub fn truncate(
     let (neighbours, rest): (Vec<usize>, Vec<usize>) = others.iter().partition(|&&place| beside(place));
     let tokens = |places: &[usize]| places.iter().fold(0usize, |sum, &place| sum.saturating_add(cost[place]));
 
-    let mut used = tokens(&required).saturating_add(fixed);
+    let used = tokens(&required).saturating_add(fixed);
     let whole = used.saturating_add(tokens(&others));
     if whole <= budget {
         return Ok(kept(history, whole, evidence, |_| true));
@@ -184,15 +184,8 @@ pub fn truncate(
     // Spread from all neighbours, kept or not, so that the order does not depend on what fits.
     let spread_from: Vec<usize> = required.iter().chain(&neighbours).copied().collect();
     let neighbours = order_of_neighbours(evidence, neighbours, index, seed);
-    let mut stays: BTreeSet<usize> = required.into_iter().collect();
-    for place in neighbours.into_iter().chain(order_of_keeping(&spread_from, rest, index, seed)) {
-        let with = used.saturating_add(cost[place]);
-        if with <= budget {
-            used = with;
-            stays.insert(place);
-        }
-    }
-    Ok(kept(history, used, evidence, |place| stays.contains(&place)))
+    let order = neighbours.into_iter().chain(order_of_keeping(&spread_from, rest, index, seed));
+    Ok(filled(history, required, order, cost, (used, budget), evidence))
 }
 
 /// Keeps segments in the rank `order` (original indices), skipping those that do not fit. Ignores evidence; unranked segments are dropped.
@@ -204,16 +197,27 @@ pub fn truncate_ranked(
     budget: usize,
 ) -> Result<Truncated, TruncateError> {
     room(history, cost, fixed, budget)?;
-    let segments = &history.segments;
-    let (mut used, mut stays) = (fixed, BTreeSet::new());
-    for index in order {
-        let Some(place) = segments.iter().position(|segment| segment.index == *index) else { continue };
+    let place = |index: &usize| history.segments.iter().position(|segment| segment.index == *index);
+    Ok(filled(history, Vec::new(), order.iter().filter_map(place), cost, (fixed, budget), &[]))
+}
+
+/// Adds segments by `order` to those `required`, skipping those that do not fit.
+fn filled(
+    history: &History,
+    required: Vec<usize>,
+    order: impl Iterator<Item = usize>,
+    cost: &[usize],
+    (mut used, budget): (usize, usize),
+    evidence: &[usize],
+) -> Truncated {
+    let mut stays: BTreeSet<usize> = required.into_iter().collect();
+    for place in order {
         let with = used.saturating_add(cost[place]);
         if with <= budget && stays.insert(place) {
             used = with;
         }
     }
-    Ok(kept(history, used, &[], |place| stays.contains(&place)))
+    kept(history, used, evidence, |place| stays.contains(&place))
 }
 
 /// Drops whole segments from the middle, evidence included. The beginning gets the longest run that fits half of the room, the end the
@@ -324,16 +328,11 @@ fn order_of_neighbours(
         evidence.iter().enumerate().filter(move |(_, e)| e.abs_diff(at) == 1).map(|(nth, _)| nth)
     };
     let mut order = Vec::with_capacity(neighbours.len());
-    while !neighbours.is_empty() {
-        let fewest = |place: &usize| of(*place).filter_map(|nth| given.get(nth)).min().copied();
-        let least = neighbours.iter().map(fewest).min();
-        let Some(at) = neighbours.iter().position(|place| Some(fewest(place)) == least) else { break };
+    let fewest = |place: usize, given: &[usize]| of(place).map(|nth| given[nth]).min();
+    // The first of equals.
+    while let Some(at) = (0..neighbours.len()).min_by_key(|&at| fewest(neighbours[at], &given)) {
         let chosen = neighbours.remove(at);
-        for nth in of(chosen) {
-            if let Some(given) = given.get_mut(nth) {
-                *given += 1;
-            }
-        }
+        of(chosen).for_each(|nth| given[nth] += 1);
         order.push(chosen);
     }
     order
@@ -356,8 +355,8 @@ fn order_of_keeping(
         })
         .collect();
     let mut order = Vec::with_capacity(left.len());
-    while let Some(&farthest) = left.iter().map(|(_, distance)| distance).max() {
-        let Some(at) = left.iter().position(|&(_, distance)| distance == farthest) else { break };
+    // The first of equals.
+    while let Some(at) = (0..left.len()).rev().max_by_key(|&at| left[at].1) {
         let (chosen, _) = left.remove(at);
         for (place, distance) in &mut left {
             *distance = (*distance).min(index(chosen).abs_diff(index(*place)));

@@ -11,7 +11,7 @@ use super::error::{BuildError, Unmade};
 use super::factors::{Explicitness, Factors, Fillers, Order, Speaker};
 use super::fillers::{Filler, GivenFillers, Source, Stream};
 use super::item::{Attribute, Draft, Item, Saying, needed};
-use super::layout::{Digits, Layout, Part, STRETCHES, Slot, Stretches, lay_out};
+use super::layout::{Digits, Layout, Part, STRETCHES, Slot, lay_out};
 use super::session::{Content, SmallTalk, rendered, tokens};
 use super::spec::{Level, Spec, Twin};
 use super::texts::{STREAMS_FAMILY, Texts, Topic};
@@ -21,6 +21,7 @@ use crate::benchmarks::dose::terms::{
 };
 use crate::case::Turn;
 use crate::case::draw::Draws;
+use crate::ground::order::unique;
 
 const FILLERS: &str = "dose fillers";
 const SMALL_TALK: &str = "dose session";
@@ -205,8 +206,8 @@ struct Told {
 struct Rows<'a> {
     builder: &'a Builder<'a>,
     item: &'a Item<'static>,
-    near: Stretches<'a>,
-    far: Stretches<'a>,
+    near: [Stream<'a>; 3],
+    far: [Stream<'a>; 3],
     digits: Digits,
     /// Cache by (part key, statement, speaker).
     sessions: HashMap<(String, String, Speaker), Option<Vec<Turn>>>,
@@ -218,15 +219,13 @@ impl<'a> Rows<'a> {
         let near: Vec<&Topic> = builder.texts.topics.iter().filter(is_near).collect();
         let far: Vec<&Topic> = builder.texts.topics.iter().filter(|topic| !is_near(topic)).collect();
         let streams = |kind: &str, topics: Vec<&'static Topic>, given: Option<&'a [Filler]>| {
-            let parts = STRETCHES.len();
-            let streams = STRETCHES.into_iter().enumerate().map(|(part, stretch)| {
+            [0, 1, 2].map(|part| {
                 let seed = builder.spec.seed;
                 let of_item = Draws::new(FILLERS, seed, &item.id);
-                let draws = Draws::new(FILLERS, seed, &format!("{}/{stretch}/{kind}", item.id));
+                let draws = Draws::new(FILLERS, seed, &format!("{}/{}/{kind}", item.id, STRETCHES[part]));
                 let source = given.map_or(Source::Own(topics.clone()), Source::Given);
-                Stream::new(source, of_item, draws, (part, parts), item.forbidden(builder.texts))
-            });
-            Stretches::new(streams)
+                Stream::new(source, of_item, draws, (part, STRETCHES.len()), item.forbidden(builder.texts))
+            })
         };
         let given = builder.given.map(|given| given.fillers.as_slice());
         Rows {
@@ -240,12 +239,12 @@ impl<'a> Rows<'a> {
     }
 
     fn layout(&mut self, factors: &Factors) -> Result<Layout, Unmade> {
-        let stretches = match factors.fillers {
+        let streams = match factors.fillers {
             Fillers::Topic => &mut self.near,
             _ => &mut self.far,
         };
         let Builder { spec, count, .. } = self.builder;
-        lay_out(factors, spec.session_tokens, stretches, &mut self.digits, *count)
+        lay_out(factors, spec.session_tokens, streams, &mut self.digits, *count)
     }
 
     /// The row, the tokens of each evidence session and the total.
@@ -261,13 +260,10 @@ impl<'a> Rows<'a> {
         let (item, spec, count) = (self.item, builder.spec, builder.count);
         let chains = item.chains(factors, twin.swapped());
         let mut times = times(layout.slots.len());
-        if factors.order == Order::Crossed {
-            let place = |wanted| {
-                layout.slots.iter().position(|slot| matches!(slot, Slot::Part(part) if *part == wanted))
-            };
-            if let (Some(old), Some(new)) = (place(Part::Old), place(Part::New)) {
-                times.swap(old, new);
-            }
+        if factors.order == Order::Crossed
+            && let (Some(old), Some(new)) = (layout.place(Part::Old), layout.place(Part::New))
+        {
+            times.swap(old, new);
         }
         let (mut sessions, mut lengths, mut whole) = (Vec::new(), Vec::new(), String::new());
         let (mut fillers, mut statements) = (Vec::new(), BTreeMap::new());
@@ -351,13 +347,11 @@ impl<'a> Rows<'a> {
         told: &BTreeMap<String, String>,
         chains: &[Vec<&str>],
     ) -> Option<Statements> {
-        let is_part = |slot: &Slot, wanted: Part| matches!(slot, Slot::Part(part) if *part == wanted);
-        let place = |part: Part| layout.slots.iter().position(|slot| is_part(slot, part));
         let text = |part: Part| told.get(&part.key()).cloned();
         Some(Statements {
             old: text(Part::Old)?,
             new: text(Part::New)?,
-            places: [place(Part::Old)?, place(Part::New)?],
+            places: [layout.place(Part::Old)?, layout.place(Part::New)?],
             is_implied: matches!(factors.explicitness, Explicitness::E4 | Explicitness::E5),
             yesno: self.item.yesno(chains[0][0])?,
             premise: self.item.question(0, Some(chains[0][0])),
@@ -440,12 +434,7 @@ impl<'a> Rows<'a> {
             _ if updates => (&chain[first..], chain[last], CURRENT),
             _ => (&chain[..last], chain[last - 1], CURRENT),
         };
-        let mut stale: Vec<&str> = Vec::new();
-        for value in told.iter().filter(|value| **value != current) {
-            if !stale.contains(value) {
-                stale.push(value);
-            }
-        }
+        let stale = unique(told.iter().copied().filter(|value| *value != current));
         let pair = self.item.keys[key].values[..2].iter().map(String::as_str);
         let pair = pair.filter(|value| *value != current && !stale.contains(value));
         let spare = self.item.spare(key).iter().map(String::as_str).take(self.builder.spec.absent);

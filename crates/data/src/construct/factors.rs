@@ -51,7 +51,8 @@ pub enum Speaker {
 }
 
 /// Lexical overlap of a session with the question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Value", try_from = "Value")]
 pub enum Overlap {
     None,
     Part,
@@ -270,24 +271,22 @@ fn wanted(name: &str) -> &'static str {
     }
 }
 
-impl Serialize for Overlap {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Overlap::None => serializer.serialize_u8(0),
-            Overlap::Part => serializer.serialize_str("part"),
-            Overlap::Full => serializer.serialize_str("full"),
+impl From<Overlap> for Value {
+    fn from(overlap: Overlap) -> Self {
+        match overlap {
+            Overlap::None => 0.into(),
+            Overlap::Part => "part".into(),
+            Overlap::Full => "full".into(),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Overlap {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        match &value {
-            Value::Number(number) if number.as_u64() == Some(0) => Ok(Overlap::None),
-            Value::String(text) if text == "part" => Ok(Overlap::Part),
-            Value::String(text) if text == "full" => Ok(Overlap::Full),
-            _ => Err(serde::de::Error::custom(format!("{value} is not 0, \"part\" or \"full\""))),
-        }
+impl TryFrom<Value> for Overlap {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let known = [Overlap::None, Overlap::Part, Overlap::Full];
+        let found = known.into_iter().find(|overlap| Value::from(*overlap) == value);
+        found.ok_or_else(|| format!("{value} is not 0, \"part\" or \"full\""))
     }
 }

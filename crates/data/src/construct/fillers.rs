@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use palimpsest_core::digest::sha256;
+use palimpsest_core::text::{CountTokens, TextError};
 use serde::Deserialize;
 
 use super::error::BuildError;
-use super::session::{ASSISTANT, USER};
+use super::session::{ASSISTANT, USER, tokens};
 use super::texts::{LICENCE, Topic, fill};
 use crate::benchmarks::dose::implied::holds;
 use crate::benchmarks::reading::Problem;
-use crate::benchmarks::shape::{Checker, Others, Shape, TURN, WHOLE_ROW, needed};
+use crate::benchmarks::shape::{Checker, Node, Others, Places, Shape, TURN, WHOLE_ROW, needed};
 use crate::case::Turn;
 use crate::case::draw::Draws;
 use crate::ground::text_file;
+use crate::ground::words::capitalised;
 
 const TRIES: usize = 40;
-const WHOLE_LINE: &str = "whole line";
 const ROW: Shape = Shape::Fields(
     &[
         needed("id", Shape::Text),
@@ -45,47 +46,39 @@ impl GivenFillers {
     /// JSONL, one `{"id", "licence", "turns": [{"role", "content"}]}` per line.
     pub fn read(path: &Path) -> Result<Self, BuildError> {
         let text = text_file::read(path).map_err(BuildError::io("read", path))?;
-        let mut fillers: Vec<Filler> = Vec::new();
-        let mut ids = BTreeSet::new();
-        let wrong = |at: usize, field: &str, found: String, remedy: &str| {
-            let (path, field, remedy) = (path.to_owned(), field.to_owned(), remedy.to_owned());
-            BuildError::Filler { path, line: at + 1, field, found, remedy }
+        let (mut fillers, mut ids) = (Vec::<Filler>::new(), Places::new());
+        let refused = |at: usize, problem: Problem| {
+            let Problem { field, found, remedy, .. } = problem;
+            let field = if field == WHOLE_ROW { "whole line".to_owned() } else { field };
+            BuildError::Filler { path: path.to_owned(), line: at + 1, field, found, remedy }
         };
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let filler = filler_of(line).map_err(|problem| {
-                let Problem { field, found, remedy, .. } = *problem;
-                let field = if field == WHOLE_ROW { WHOLE_LINE } else { &field };
-                wrong(at, field, found, &remedy)
-            })?;
-            if !ids.insert(filler.id.clone()) {
-                let found = format!("{:?} for the second time", filler.id);
-                return Err(wrong(at, "id", found, "give every session its own id"));
+            let mut row = Checker::new(None, at, None);
+            match serde_json::from_str::<Node>(line) {
+                Ok(node) => {
+                    row.unique("id", node.text("id"), "give every session its own id", &mut ids);
+                    fillers.extend(row.read::<Filler>(node, &ROW));
+                }
+                Err(error) => {
+                    let remedy = "write an object with id, licence and turns";
+                    row.problem(WHOLE_ROW, format!("no JSON: {error}"), remedy);
+                }
             }
-            fillers.push(filler);
+            if let Some(problem) = row.problems.into_iter().next() {
+                return Err(refused(at, problem));
+            }
         }
         if fillers.is_empty() {
+            let mut row = Checker::new(None, 0, None);
             let remedy = "write {\"id\", \"licence\", \"turns\": [{\"role\", \"content\"}]} in each line";
-            return Err(wrong(0, WHOLE_LINE, "the file has no session".to_owned(), remedy));
+            row.problem(WHOLE_ROW, "the file has no session", remedy);
+            return Err(refused(0, row.problems.remove(0)));
+        }
+        for turn in fillers.iter_mut().flat_map(|filler| &mut filler.turns) {
+            turn.content = turn.content.trim().to_owned();
         }
         Ok(GivenFillers { path: path.to_owned(), digest: sha256(text), fillers })
     }
-}
-
-fn filler_of(line: &str) -> Result<Filler, Box<Problem>> {
-    let mut row = Checker::new(None, 0, None);
-    let read = match serde_json::from_str(line) {
-        Ok(node) => row.read(node, &ROW),
-        Err(error) => {
-            row.problem(WHOLE_ROW, format!("no JSON: {error}"), "write an object with id, licence and turns");
-            None
-        }
-    };
-    let mut filler: Filler = match row.problems.into_iter().next() {
-        Some(problem) => return Err(problem.into()),
-        None => read.unwrap_or_default(),
-    };
-    filler.turns.iter_mut().for_each(|turn| turn.content = turn.content.trim().to_owned());
-    Ok(filler)
 }
 
 #[derive(Clone)]
@@ -102,6 +95,8 @@ pub struct Stream<'a> {
     next: usize,
     used: BTreeSet<String>,
     forbidden: Vec<String>,
+    /// With their tokens.
+    taken: Vec<(Filler, usize)>,
 }
 
 impl<'a> Stream<'a> {
@@ -119,20 +114,25 @@ impl<'a> Stream<'a> {
             of_item.shuffle(&mut order);
             order = order.into_iter().skip(part).step_by(parts).collect();
         }
-        Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden }
+        Stream { source, draws, order, next: 0, used: BTreeSet::new(), forbidden, taken: Vec::new() }
     }
 
     fn allows(&self, filler: &Filler) -> bool {
         let held = |word: &String| filler.turns.iter().any(|turn| holds(&turn.content, word));
         !self.forbidden.iter().any(held)
     }
-}
 
-impl Iterator for Stream<'_> {
-    type Item = Filler;
+    /// Number `nth` of the stream, and its tokens; `None` once the user's fillers are exhausted.
+    pub fn get(&mut self, nth: usize, count: &dyn CountTokens) -> Result<Option<(Filler, usize)>, TextError> {
+        while self.taken.len() <= nth {
+            let Some(filler) = self.drawn() else { return Ok(None) };
+            let cost = tokens(count, &filler.turns)?;
+            self.taken.push((filler, cost));
+        }
+        Ok(self.taken.get(nth).cloned())
+    }
 
-    /// `None` once the user's fillers are exhausted.
-    fn next(&mut self) -> Option<Filler> {
+    fn drawn(&mut self) -> Option<Filler> {
         match &self.source {
             Source::Given(given) => loop {
                 let filler = &given[*self.order.get(self.next)?];
@@ -177,11 +177,6 @@ fn own(draws: &mut Draws, topics: &[&Topic]) -> Filler {
         turns.push(Turn::new(ASSISTANT, answer));
     }
     Filler { id, licence: LICENCE.to_owned(), turns }
-}
-
-fn capitalised(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Prefixes of a session that end at a sentence, shortest first; the last is the whole session.

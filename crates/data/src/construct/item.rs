@@ -167,6 +167,13 @@ pub struct Saying<'a> {
     pub before_told: bool,
 }
 
+impl Saying<'_> {
+    /// A pattern of an item with one key.
+    fn fill(&self, pattern: &str) -> String {
+        fill(pattern, &[("name", self.name), ("v", self.chains[0][self.at])])
+    }
+}
+
 impl Item<'_> {
     pub fn chains(&self, factors: &Factors, swapped: bool) -> Vec<Vec<&str>> {
         self.keys.iter().map(|key| key.chain(factors.chain, factors.returns, swapped)).collect()
@@ -188,10 +195,7 @@ impl Item<'_> {
 
     pub fn old(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         match self.attribute {
-            Attribute::One(template) => {
-                let clause = template.clause.of(factors.overlap_old);
-                fill(clause, &[("name", of.name), ("v", of.chains[0][of.at])])
-            }
+            Attribute::One(template) => of.fill(template.clause.of(factors.overlap_old)),
             Attribute::Log(log) => self.entry(&log.statement, of, order),
         }
     }
@@ -199,8 +203,8 @@ impl Item<'_> {
     pub fn update(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         let Attribute::One(template) = self.attribute else { return self.marked(of, factors, order, false) };
         let told = self.told_as(of, factors);
-        let plain = self.plain(template, of, factors);
-        opened(template, of, told, plain).unwrap_or_else(|| self.implied(template, of, told))
+        let plain = plain(template, of, factors);
+        opened(template, of, told, plain).unwrap_or_else(|| implied(template, of, told))
     }
 
     pub fn paraphrase(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
@@ -209,28 +213,26 @@ impl Item<'_> {
         let learned = |sentence: &str| format!("I just learned that {}", inside(sentence));
         // Keeps the overlap with the question of the full wording.
         let plain = match factors.overlap_new {
-            Overlap::Full => fill(&template.paraphrase, &[("name", of.name), ("v", of.chains[0][of.at])]),
-            _ => learned(&self.plain(template, of, factors)),
+            Overlap::Full => of.fill(&template.paraphrase),
+            _ => learned(&plain(template, of, factors)),
         };
-        opened(template, of, told, plain).unwrap_or_else(|| learned(&self.implied(template, of, told)))
+        opened(template, of, told, plain).unwrap_or_else(|| learned(&implied(template, of, told)))
     }
 
     /// Repeats the current value without update markers; stays implied if it was.
     pub fn restated(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws) -> String {
         match self.attribute {
             Attribute::One(template) if factors.explicitness <= Explicitness::E2 => {
-                self.plain(template, of, factors)
+                plain(template, of, factors)
             }
-            Attribute::One(template) => self.implied(template, of, self.told_as(of, factors)),
+            Attribute::One(template) => implied(template, of, self.told_as(of, factors)),
             Attribute::Log(log) => self.entry(&log.statement, of, order),
         }
     }
 
     pub fn echo(&self, of: Saying<'_>, order: &mut Draws) -> String {
         match self.attribute {
-            Attribute::One(template) => {
-                fill(&template.echo, &[("name", of.name), ("v", of.chains[0][of.at])])
-            }
+            Attribute::One(template) => of.fill(&template.echo),
             Attribute::Log(log) => self.entry(&log.echo, of, order),
         }
     }
@@ -290,27 +292,6 @@ impl Item<'_> {
         }
     }
 
-    fn plain(&self, template: &Template, of: Saying<'_>, factors: &Factors) -> String {
-        fill(template.clause.of(factors.overlap_new), &[("name", of.name), ("v", of.chains[0][of.at])])
-    }
-
-    fn implied(&self, template: &Template, of: Saying<'_>, told: Explicitness) -> String {
-        let value = of.chains[0][of.at];
-        let said = |pattern: &Option<String>, trigger: Option<String>| {
-            let trigger = trigger.unwrap_or_else(|| value.to_owned());
-            fill(
-                pattern.as_ref().unwrap_or(&template.event),
-                &[("name", of.name), ("t", &trigger), ("v", value)],
-            )
-        };
-        match told {
-            Explicitness::E4 => said(&template.step1, step1(value)),
-            Explicitness::E5 => said(&template.step2, step2(value)),
-            Explicitness::EN => fill(&template.none, &[("name", of.name), ("v", of.chains[0][of.at - 1])]),
-            _ => said(&None, None),
-        }
-    }
-
     fn marked(&self, of: Saying<'_>, factors: &Factors, order: &mut Draws, otherwise: bool) -> String {
         let Attribute::Log(log) = self.attribute else { return String::new() };
         let entry = self.entry(if otherwise { &log.paraphrase } else { &log.statement }, of, order);
@@ -329,6 +310,22 @@ impl Item<'_> {
         let list = entries.collect::<Vec<_>>().join("; ");
         fill(pattern, &[("name", of.name), ("list", &list)])
     }
+}
+
+fn plain(template: &Template, of: Saying<'_>, factors: &Factors) -> String {
+    of.fill(template.clause.of(factors.overlap_new))
+}
+
+fn implied(template: &Template, of: Saying<'_>, told: Explicitness) -> String {
+    let value = of.chains[0][of.at];
+    let (pattern, trigger) = match told {
+        Explicitness::E4 => (&template.step1, step1(value)),
+        Explicitness::E5 => (&template.step2, step2(value)),
+        Explicitness::EN => return Saying { at: of.at - 1, ..of }.fill(&template.none),
+        _ => (&None, None),
+    };
+    let pattern = pattern.as_ref().unwrap_or(&template.event);
+    of.fill(&fill(pattern, &[("t", trigger.as_deref().unwrap_or(value))]))
 }
 
 /// Adds the explicit update markers to a statement; `None` for implied values.

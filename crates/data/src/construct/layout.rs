@@ -64,33 +64,13 @@ pub struct Layout {
     pub lengths: [Length; 3],
 }
 
+impl Layout {
+    pub fn place(&self, wanted: Part) -> Option<usize> {
+        self.slots.iter().position(|slot| matches!(slot, Slot::Part(part) if *part == wanted))
+    }
+}
+
 pub const STRETCHES: [&str; 3] = ["depth_old", "distance", "tail"];
-
-/// Filler streams of an item, drawn lazily.
-pub struct Stretches<'a> {
-    streams: Vec<(Stream<'a>, Vec<(Filler, usize)>)>,
-}
-
-impl<'a> Stretches<'a> {
-    pub fn new(streams: impl IntoIterator<Item = Stream<'a>>) -> Self {
-        Stretches { streams: streams.into_iter().map(|stream| (stream, Vec::new())).collect() }
-    }
-
-    fn get(
-        &mut self,
-        stretch: usize,
-        nth: usize,
-        count: &dyn CountTokens,
-    ) -> Result<Option<(Filler, usize)>, TextError> {
-        let Some((stream, taken)) = self.streams.get_mut(stretch) else { return Ok(None) };
-        while taken.len() <= nth {
-            let Some(filler) = stream.next() else { return Ok(None) };
-            let cost = tokens(count, &filler.turns)?;
-            taken.push((filler, cost));
-        }
-        Ok(taken.get(nth).cloned())
-    }
-}
 
 #[derive(Default)]
 pub struct Digits(Vec<isize>);
@@ -108,7 +88,7 @@ impl Digits {
 pub fn lay_out(
     factors: &Factors,
     session: usize,
-    stretches: &mut Stretches<'_>,
+    streams: &mut [Stream<'_>; 3],
     digits: &mut Digits,
     count: &dyn CountTokens,
 ) -> Result<Layout, Unmade> {
@@ -138,7 +118,7 @@ pub fn lay_out(
         if factors.fillers != Fillers::None {
             let target = requested[stretch] as isize;
             let name = STRETCHES[stretch];
-            fillers = packed.fill(target, stretch, stretches, digits, count)?.ok_or_else(|| {
+            fillers = packed.fill(target, &mut streams[stretch], digits, count)?.ok_or_else(|| {
                 Unmade::Dropped(format!("the given fillers end before {name} has {target} tokens"))
             })?;
         }
@@ -172,14 +152,13 @@ impl Packed {
     fn fill(
         &mut self,
         target: isize,
-        stretch: usize,
-        stretches: &mut Stretches<'_>,
+        stream: &mut Stream<'_>,
         digits: &mut Digits,
         count: &dyn CountTokens,
     ) -> Result<Option<Vec<Slot>>, TextError> {
         let mut fillers = Vec::new();
         while self.tokens < target {
-            let Some((filler, cost)) = stretches.get(stretch, fillers.len(), count)? else {
+            let Some((filler, cost)) = stream.get(fillers.len(), count)? else {
                 // Accept a shortfall of up to 64 tokens.
                 return Ok((target - self.tokens <= 64).then_some(fillers));
             };

@@ -71,19 +71,47 @@ impl<'a> SmallTalk<'a> {
         wanted: usize,
         count: &dyn CountTokens,
     ) -> Result<Option<Vec<Turn>>, TextError> {
+        let Chat { greetings, replies, acks, news, thanks, welcomes, .. } = self.chat;
         for _ in 0..ATTEMPTS {
-            let frame = Frame::draw(draws, self.chat);
+            let frame = [greetings, replies, acks, news, thanks, welcomes];
+            let frame = frame.map(|list| list[draws.index(list.len())].as_str());
             let mut order: Vec<usize> = (0..self.costs.len()).collect();
             draws.shuffle(&mut order);
-            let bare = tokens(count, &frame.turns(self.chat, content, &[]))?;
+            let bare = tokens(count, &self.turns(frame, content, &[]))?;
             let Some(missing) = wanted.checked_sub(bare) else { continue };
             let Some(remarks) = self.remarks(&order, missing) else { continue };
-            let turns = frame.turns(self.chat, content, &remarks);
+            let turns = self.turns(frame, content, &remarks);
             if tokens(count, &turns)? == wanted {
                 return Ok(Some(turns));
             }
         }
         Ok(None)
+    }
+
+    fn turns(
+        &self,
+        [greeting, reply, ack, news, thanks, welcome]: [&str; 6],
+        Content { statement, about, speaker }: Content<'_>,
+        remarks: &[usize],
+    ) -> Vec<Turn> {
+        let mut opening = greeting.to_owned();
+        for remark in remarks {
+            opening += &format!(" {}", self.chat.remarks[*remark]);
+        }
+        let told = format!("{statement}.");
+        let [first, second, third, fourth] = match speaker {
+            Speaker::User => [opening, reply.to_owned(), told, ack.to_owned()],
+            Speaker::Assistant => {
+                let news = fill(news, &[("name", about)]);
+                [format!("{opening} {news}"), told, thanks.to_owned(), welcome.to_owned()]
+            }
+        };
+        vec![
+            Turn::new(USER, first),
+            Turn::new(ASSISTANT, second),
+            Turn::new(USER, third),
+            Turn::new(ASSISTANT, fourth),
+        ]
     }
 
     /// Subset sum: the first remarks in `order` whose tokens sum to `missing`.
@@ -108,54 +136,5 @@ impl<'a> SmallTalk<'a> {
             sum -= self.costs[remark];
         }
         Some(chosen)
-    }
-}
-
-struct Frame<'a> {
-    greeting: &'a str,
-    reply: &'a str,
-    ack: &'a str,
-    news: &'a str,
-    thanks: &'a str,
-    welcome: &'a str,
-}
-
-impl<'a> Frame<'a> {
-    fn draw(draws: &mut Draws, chat: &'a Chat) -> Self {
-        let mut one_of = |list: &'a [String]| list[draws.index(list.len())].as_str();
-        Frame {
-            greeting: one_of(&chat.greetings),
-            reply: one_of(&chat.replies),
-            ack: one_of(&chat.acks),
-            news: one_of(&chat.news),
-            thanks: one_of(&chat.thanks),
-            welcome: one_of(&chat.welcomes),
-        }
-    }
-
-    fn turns(&self, chat: &Chat, content: Content<'_>, remarks: &[usize]) -> Vec<Turn> {
-        let Content { statement, about, speaker } = content;
-        let mut opening = self.greeting.to_owned();
-        for remark in remarks {
-            opening += &format!(" {}", chat.remarks[*remark]);
-        }
-        let told = format!("{statement}.");
-        match speaker {
-            Speaker::User => vec![
-                Turn::new(USER, opening),
-                Turn::new(ASSISTANT, self.reply),
-                Turn::new(USER, told),
-                Turn::new(ASSISTANT, self.ack),
-            ],
-            Speaker::Assistant => {
-                let news = fill(self.news, &[("name", about)]);
-                vec![
-                    Turn::new(USER, format!("{opening} {news}")),
-                    Turn::new(ASSISTANT, told),
-                    Turn::new(USER, self.thanks),
-                    Turn::new(ASSISTANT, self.welcome),
-                ]
-            }
-        }
     }
 }

@@ -1,11 +1,16 @@
 //! Build specs: TOML parsing with errors per field, and the presets. Knows no tokenizer.
 
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::error::BuildError;
 use super::factors::{self, Explicitness, Factors, Fillers, Overlap, is_length};
 use super::texts::{FAMILIES, STREAMS_FAMILY, Texts};
 use crate::benchmarks::dose::terms::{BLIND, NO_OLD, NO_UPDATE, OTHER, PARAPHRASE, UPDATE};
+use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::{Checker, Node, Others, Shape, WHOLE_ROW, needed, optional};
 
 pub const PRESETS: [(&str, &str); 5] = [
     ("slots", include_str!("presets/slots.toml")),
@@ -23,23 +28,44 @@ pub const BASE: &str = "base";
 
 pub const MOST_ITEMS: usize = 10_000;
 
-const FIELDS: [&str; 13] = [
-    "family",
-    "items",
-    "seed",
-    "templates",
-    "session_tokens",
-    "absent",
-    "keys",
-    "orders",
-    "twins",
-    "gate",
-    "base",
-    "sweeps",
-    "grids",
-];
+const SPEC: Shape = Shape::Fields(
+    &[
+        needed("family", Shape::OneOf(&FAMILIES, "write one of slots, chains, boxes, streams, implied")),
+        optional(
+            "items",
+            Shape::Where(|n| whole(n, 1..=MOST_ITEMS as u64), "write a whole number from 1 to 10000"),
+        ),
+        optional("seed", Shape::Where(|n| whole(n, 0..=i64::MAX as u64), "write a whole number, 0 or more")),
+        optional("templates", Shape::List("name", 0, &Shape::Text)),
+        optional(
+            "session_tokens",
+            Shape::Where(|n| whole(n, 32..=400), "write a whole number from 32 to 400"),
+        ),
+        optional("absent", Shape::Where(|n| whole(n, 1..=8), "write a whole number from 1 to 8")),
+        optional("keys", Shape::Where(|n| whole(n, 1..=6), "write a whole number from 1 to 6")),
+        optional("orders", Shape::List("order", 1, &Shape::OneOf(&ORDERS, "write ab or ba"))),
+        optional(
+            "twins",
+            Shape::List(
+                "twin",
+                1,
+                &Shape::OneOf(&TWINS, "write some of update, no-update, no-old, other, paraphrase, blind"),
+            ),
+        ),
+        optional("gate", Shape::Where(|node| matches!(node, Node::Bool(_)), "write true or false")),
+        optional(BASE, TABLE),
+        optional("sweeps", TABLE),
+        optional("grids", TABLE),
+    ],
+    Others::Refused,
+);
+const TABLE: Shape = Shape::Fields(&[], Others::Ignored);
 
-#[derive(Debug, Clone, PartialEq)]
+fn whole(node: &Node, within: RangeInclusive<u64>) -> bool {
+    matches!(node, Node::Number(number) if number.as_u64().is_some_and(|number| within.contains(&number)))
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub family: String,
     pub items: usize,
@@ -55,14 +81,10 @@ pub struct Spec {
     /// Adds the gate's twins.
     pub gate: bool,
     pub base: Factors,
-    pub sweeps: Vec<(String, Vec<Value>)>,
-    pub grids: Vec<Grid>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Grid {
-    pub names: [String; 2],
-    pub levels: [Vec<Value>; 2],
+    /// Lists of levels by factor.
+    pub sweeps: Map<String, Value>,
+    /// Two lists of levels by `factor*factor`.
+    pub grids: Map<String, Value>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -100,35 +122,66 @@ impl Spec {
     }
 
     pub fn parse(name: &str, text: &str) -> Result<Spec, BuildError> {
-        let toml =
-            |error: toml::de::Error| BuildError::Toml { name: name.to_owned(), message: error.to_string() };
-        let all: Map<String, Value> = toml::from_str(text).map_err(toml)?;
-        Fields(all).spec()
+        let unread = |message: String| BuildError::Toml { name: name.to_owned(), message };
+        let mut all: Map<String, Value> = toml::from_str(text).map_err(|error| unread(error.to_string()))?;
+        let node: Node = toml::from_str(text).map_err(|error| unread(error.to_string()))?;
+        let mut checker = Checker::new(None, 0, None);
+        checker.fits(WHOLE_ROW, &node, &SPEC);
+        if let Some(Problem { field, found, remedy, .. }) = checker.problems.into_iter().next() {
+            return Err(BuildError::Field { field, found, remedy });
+        }
+        let is_log = all.get("family").is_some_and(|family| family == STREAMS_FAMILY);
+        let (tokens, keys) = if is_log { (112, 4) } else { (80, 1) };
+        let usual = json!({
+            "items": 32, "seed": 0, "templates": [], "session_tokens": tokens, "absent": 2, "keys": keys, "orders": ORDERS,
+            "twins": [UPDATE], "gate": false, "sweeps": {}, "grids": {},
+        });
+        let base = base(all.remove(BASE).as_ref().and_then(Value::as_object))?;
+        all.insert(BASE.to_owned(), json!(base));
+        for (name, value) in usual.as_object().into_iter().flatten() {
+            all.entry(name).or_insert_with(|| value.clone());
+        }
+        let spec: Spec =
+            serde_json::from_value(Value::Object(all)).map_err(|error| unread(error.to_string()))?;
+        if !is_log && spec.keys != 1 {
+            let remedy = "leave it out: only the family streams has several keys";
+            return Err(BuildError::field("keys", spec.keys.to_string(), remedy));
+        }
+        spec.check()?;
+        Ok(spec)
     }
 
     /// The base, then all sweeps and grids, without duplicates.
     pub fn levels(&self) -> Result<Vec<Level>, BuildError> {
-        let mut levels =
-            vec![Level { sweep: BASE.to_owned(), label: BASE.to_owned(), factors: self.base.clone() }];
+        let level = |sweep: &str, label: String, factors| Level { sweep: sweep.to_owned(), label, factors };
+        let mut levels = vec![level(BASE, BASE.to_owned(), self.base.clone())];
         let mut add = |level: Level| {
             if levels.iter().all(|other| other.factors != level.factors) {
                 levels.push(level);
             }
         };
         for (name, values) in &self.sweeps {
-            for (at, value) in values.iter().enumerate() {
-                let factors = self.base.with(name, value, &format!("sweeps.{name}[{at}]"))?;
-                add(Level { sweep: name.clone(), label: label(name, value), factors });
+            for (value, field) in listed(&format!("sweeps.{name}"), name, values)? {
+                add(level(name, label(name, value), self.base.with(name, value, &field)?));
             }
         }
-        for Grid { names: [a, b], levels: [of_a, of_b] } in &self.grids {
-            for (i, x) in of_a.iter().enumerate() {
-                for (j, y) in of_b.iter().enumerate() {
-                    let field = format!("grids.\"{a}*{b}\"");
-                    let factors = self.base.with(a, x, &format!("{field}[0][{i}]"))?;
-                    let factors = factors.with(b, y, &format!("{field}[1][{j}]"))?;
+        for (name, lists) in &self.grids {
+            let field = format!("grids.\"{name}\"");
+            let wrong = |found: String| {
+                let remedy = "write \"factor*factor\" = [[levels], [levels]]";
+                BuildError::field(&field, found, remedy)
+            };
+            let factors = name.split_once('*').filter(|(a, b)| a != b);
+            let (a, b) = factors.ok_or_else(|| wrong(format!("`{name}`")))?;
+            let lists = lists.as_array().ok_or_else(|| wrong(lists.to_string()))?;
+            let [of_a, of_b] = lists.as_slice() else { return Err(wrong("not two lists".to_owned())) };
+            let of_a = listed(&format!("{field}[0]"), a, of_a)?;
+            let of_b = listed(&format!("{field}[1]"), b, of_b)?;
+            for (x, field) in of_a {
+                let first = self.base.with(a, x, &field)?;
+                for (y, field) in &of_b {
                     let label = format!("{}-{}", label(a, x), label(b, y));
-                    add(Level { sweep: format!("{a}*{b}"), label, factors });
+                    add(level(name, label, first.with(b, y, field)?));
                 }
             }
         }
@@ -156,33 +209,6 @@ impl Spec {
         Ok(self.levels()?.iter().map(|level| level.factors.chain).max().unwrap_or(1))
     }
 
-    pub fn as_json(&self) -> Value {
-        let Spec {
-            family,
-            items,
-            seed,
-            templates,
-            session_tokens,
-            absent,
-            keys,
-            orders,
-            twins,
-            gate,
-            base,
-            ..
-        } = self;
-        let sweeps: Map<String, Value> =
-            self.sweeps.iter().map(|(name, levels)| (name.clone(), json!(levels))).collect();
-        let grids: Map<String, Value> = (self.grids.iter())
-            .map(|Grid { names: [a, b], levels }| (format!("{a}*{b}"), json!(levels)))
-            .collect();
-        json!({
-            "family": family, "items": items, "seed": seed, "templates": templates, "session_tokens": session_tokens,
-            "absent": absent, "keys": keys, "orders": orders, "twins": twins, "gate": gate, "base": base, "sweeps": sweeps,
-            "grids": grids,
-        })
-    }
-
     /// Checks that need no tokenizer.
     pub fn check(&self) -> Result<(), BuildError> {
         let texts = Texts::get()?;
@@ -196,9 +222,9 @@ impl Spec {
                 return Err(BuildError::field("templates", format!("\"{name}\""), remedy));
             }
         }
-        let places = self.sweeps.iter().map(|(name, _)| name);
-        let places = places.chain(self.grids.iter().flat_map(|grid| &grid.names)).collect::<Vec<_>>();
-        if self.base.fillers == Fillers::None && !places.iter().any(|name| *name == "fillers") {
+        let of_grids = self.grids.keys().flat_map(|names| names.split('*'));
+        let varied: Vec<&str> = self.sweeps.keys().map(String::as_str).chain(of_grids).collect();
+        if self.base.fillers == Fillers::None && !varied.contains(&"fillers") {
             let given = [
                 ("depth_old", self.base.depth_old),
                 ("depth_new", self.base.depth_new.unwrap_or(0)),
@@ -209,7 +235,7 @@ impl Spec {
             if let Some((name, tokens)) = given.into_iter().find(|(_, tokens)| *tokens > 0) {
                 return Err(BuildError::field(&format!("base.{name}"), tokens.to_string(), remedy));
             }
-            if let Some(name) = places.iter().find(|name| is_length(name)) {
+            if let Some(name) = varied.iter().find(|name| is_length(name)) {
                 let remedy = "leave it out, or set base.fillers to \"unrelated\" or \"topic\"";
                 return Err(BuildError::field(
                     &format!("sweeps.{name}"),
@@ -259,148 +285,21 @@ fn label(name: &str, value: &Value) -> String {
     format!("{}-{value}", name.replace('_', "-"))
 }
 
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    fn spec(mut self) -> Result<Spec, BuildError> {
-        if let Some(name) = self.0.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            let remedy = format!("remove it: the fields here are {}", FIELDS.join(", "));
-            return Err(BuildError::field(name, "no such field".to_owned(), remedy));
-        }
-        let remedy = format!("write one of {}", FAMILIES.join(", "));
-        let known = |value: &Value| value.as_str().filter(|name| FAMILIES.contains(name)).map(str::to_owned);
-        let family = self.take("family", &remedy, known)?;
-        let family = family.ok_or_else(|| BuildError::field("family", "no such field".to_owned(), remedy))?;
-        let is_log = family == STREAMS_FAMILY;
-        let number = |fields: &mut Self, name, least, most: usize, usual| {
-            Ok::<_, BuildError>(fields.number(name, least, most as u64)?.unwrap_or(usual) as usize)
-        };
-        let spec = Spec {
-            items: number(&mut self, "items", 1, MOST_ITEMS, 32)?,
-            seed: self.number("seed", 0, i64::MAX as u64)?.unwrap_or(0),
-            templates: self.words("templates", None)?.unwrap_or_default(),
-            session_tokens: number(&mut self, "session_tokens", 32, 400, if is_log { 112 } else { 80 })?,
-            absent: number(&mut self, "absent", 1, 8, 2)?,
-            keys: number(&mut self, "keys", 1, 6, if is_log { 4 } else { 1 })?,
-            orders: self
-                .words("orders", Some(&ORDERS))?
-                .unwrap_or_else(|| ORDERS.map(str::to_owned).to_vec()),
-            twins: self.words("twins", Some(&TWINS))?.unwrap_or_else(|| vec![UPDATE.to_owned()]),
-            gate: self.take("gate", "write true or false", Value::as_bool)?.unwrap_or(false),
-            base: self.base()?,
-            sweeps: self.sweeps()?,
-            grids: self.grids()?,
-            family,
-        };
-        if !is_log && spec.keys != 1 {
-            let remedy = "leave it out: only the family streams has several keys";
-            return Err(BuildError::field("keys", spec.keys.to_string(), remedy));
-        }
-        for (name, list) in [("orders", &spec.orders), ("twins", &spec.twins)] {
-            if list.is_empty() {
-                return Err(BuildError::field(name, "[]".to_owned(), "name at least one, or leave it out"));
-            }
-        }
-        spec.check()?;
-        Ok(spec)
+fn base(given: Option<&Map<String, Value>>) -> Result<Factors, BuildError> {
+    let get = |name: &str| given.and_then(|given| given.get(name));
+    if let (Some(_), Some(distance)) = (get("depth_new"), get("distance")) {
+        let remedy = "give either depth_new or distance: each follows from the other";
+        return Err(BuildError::field("base.distance", format!("{distance} beside depth_new"), remedy));
     }
+    given.into_iter().flatten().try_fold(Factors::default(), |factors, (name, level)| {
+        factors.with(name, level, &format!("base.{name}"))
+    })
+}
 
-    /// Parses an optional field with `read`.
-    fn take<T>(
-        &mut self,
-        name: &str,
-        remedy: &str,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, BuildError> {
-        let Some(value) = self.0.shift_remove(name) else { return Ok(None) };
-        read(&value).map(Some).ok_or_else(|| BuildError::field(name, value.to_string(), remedy))
-    }
-
-    fn number(&mut self, name: &str, least: u64, most: u64) -> Result<Option<u64>, BuildError> {
-        let remedy = format!("write a whole number from {least} to {most}");
-        self.take(name, &remedy, |value| value.as_u64().filter(|number| (least..=most).contains(number)))
-    }
-
-    /// A list of words, from `known` if given.
-    fn words(&mut self, name: &str, known: Option<&[&str]>) -> Result<Option<Vec<String>>, BuildError> {
-        let remedy = match known {
-            Some(known) => format!("write a list of some of {}", known.join(", ")),
-            None => "write a list of names".to_owned(),
-        };
-        let Some(items) = self.take(name, &remedy, |value| value.as_array().cloned())? else {
-            return Ok(None);
-        };
-        let mut words = Vec::new();
-        for (at, item) in items.iter().enumerate() {
-            match item.as_str().filter(|word| known.is_none_or(|known| known.contains(word))) {
-                Some(word) => words.push(word.to_owned()),
-                None => return Err(BuildError::field(&format!("{name}[{at}]"), item.to_string(), remedy)),
-            }
-        }
-        Ok(Some(words))
-    }
-
-    fn table(&mut self, name: &str) -> Result<Map<String, Value>, BuildError> {
-        let fields =
-            self.take(name, &format!("write a table [{name}]"), |value| value.as_object().cloned())?;
-        Ok(fields.unwrap_or_default())
-    }
-
-    fn base(&mut self) -> Result<Factors, BuildError> {
-        let given = self.table(BASE)?;
-        if let (Some(_), Some(distance)) = (given.get("depth_new"), given.get("distance")) {
-            let remedy = "give either depth_new or distance: each follows from the other";
-            return Err(BuildError::field("base.distance", format!("{distance} beside depth_new"), remedy));
-        }
-        let mut factors = Factors::default();
-        for (name, level) in &given {
-            factors = factors.with(name, level, &format!("base.{name}"))?;
-        }
-        Ok(factors)
-    }
-
-    fn sweeps(&mut self) -> Result<Vec<(String, Vec<Value>)>, BuildError> {
-        let sweep = |(name, levels): (String, Value)| {
-            let levels = Self::levels(&format!("sweeps.{name}"), &name, levels)?;
-            Ok((name, levels))
-        };
-        self.table("sweeps")?.into_iter().map(sweep).collect()
-    }
-
-    fn levels(field: &str, name: &str, levels: Value) -> Result<Vec<Value>, BuildError> {
-        factors::check_name(name, field)?;
-        match levels {
-            Value::Array(levels) if !levels.is_empty() => {
-                for (at, level) in levels.iter().enumerate() {
-                    Factors::default().with(name, level, &format!("{field}[{at}]"))?;
-                }
-                Ok(levels)
-            }
-            other => Err(BuildError::field(field, other.to_string(), "write a list of levels")),
-        }
-    }
-
-    fn grids(&mut self) -> Result<Vec<Grid>, BuildError> {
-        let mut grids = Vec::new();
-        for (name, levels) in self.table("grids")? {
-            let field = format!("grids.\"{name}\"");
-            let wrong = |found: String| {
-                let remedy = "write \"factor*factor\" = [[levels], [levels]]";
-                BuildError::field(&field, found, remedy)
-            };
-            let Some((a, b)) = name.split_once('*').filter(|(a, b)| a != b) else {
-                return Err(wrong(format!("`{name}`")));
-            };
-            let Value::Array(both) = levels else { return Err(wrong(levels.to_string())) };
-            let Ok([of_a, of_b]) = <[Value; 2]>::try_from(both) else {
-                return Err(wrong("not two lists".to_owned()));
-            };
-            let levels = [
-                Self::levels(&format!("{field}[0]"), a, of_a)?,
-                Self::levels(&format!("{field}[1]"), b, of_b)?,
-            ];
-            grids.push(Grid { names: [a.to_owned(), b.to_owned()], levels });
-        }
-        Ok(grids)
-    }
+/// The levels of a factor with the place of each.
+fn listed<'a>(field: &str, name: &str, levels: &'a Value) -> Result<Vec<(&'a Value, String)>, BuildError> {
+    factors::check_name(name, field)?;
+    let wrong = || BuildError::field(field, levels.to_string(), "write a list of levels");
+    let levels = levels.as_array().filter(|levels| !levels.is_empty()).ok_or_else(wrong)?;
+    Ok(levels.iter().enumerate().map(|(at, level)| (level, format!("{field}[{at}]"))).collect())
 }

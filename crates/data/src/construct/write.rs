@@ -123,7 +123,7 @@ pub fn write_build(
         "kind": "dose",
         "palimpsest": env!("CARGO_PKG_VERSION"),
         "seed": spec.seed,
-        "spec": spec.as_json(),
+        "spec": spec,
         "tokenizer": {"name": tokenizer.name, "digest": tokenizer.digest},
         "texts": {"sha256": texts.digest, "licence": LICENCE},
         "distractors": given,

@@ -7,37 +7,16 @@ use serde::de::DeserializeOwned;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    path: Vec<Step>,
+    /// Path such as `answers[3].text`; `(row)` for the root.
+    pub field: String,
     pub found: String,
     pub remedy: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     /// Object key; `None` before the key is read.
     Key(Option<String>),
     At(usize),
-}
-
-impl Fault {
-    /// Path such as `answers[3].text`; `(row)` for the root.
-    pub fn field(&self) -> String {
-        field(&self.path)
-    }
-
-    pub fn within(self, key: &str) -> Option<Fault> {
-        let of_key = matches!(self.path.first(), Some(Step::Key(Some(own))) if own == key);
-        of_key.then(|| Fault { path: self.path.into_iter().skip(1).collect(), ..self })
-    }
-
-    /// Splits the path into the top-level array index and the fault within that element.
-    pub fn of_element(self) -> Option<(usize, Fault)> {
-        let at = match self.path.first()? {
-            Step::At(at) => *at,
-            Step::Key(_) => return None,
-        };
-        Some((at, Fault { path: self.path.into_iter().skip(1).collect(), ..self }))
-    }
 }
 
 fn field(path: &[Step]) -> String {
@@ -67,7 +46,7 @@ pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<(T, Vec<Fault>), serde_j
 }
 
 /// Replaces invalid values by valid JSON. Returns the text unchanged if it is not UTF-8.
-pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
+fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
     if std::str::from_utf8(text).is_err() {
         return (text.to_vec(), Vec::new());
     }
@@ -116,7 +95,7 @@ pub fn mended(text: &[u8]) -> (Vec<u8>, Vec<Fault>) {
             _ => {}
         }
         if let Some((found, remedy)) = fault {
-            faults.push(Fault { path: path.clone(), found, remedy });
+            faults.push(Fault { field: field(&path), found, remedy });
         }
         out.extend_from_slice(&piece);
         at = end;
@@ -200,7 +179,7 @@ mod tests {
         ] {
             let (read, faults) = read::<Value>(text.as_bytes()).unwrap();
             assert_eq!((read, faults.len()), (value, 1), "{text}");
-            assert_eq!((faults[0].field().as_str(), faults[0].found.as_str()), (field, found), "{text}");
+            assert_eq!((faults[0].field.as_str(), faults[0].found.as_str()), (field, found), "{text}");
         }
     }
 

@@ -95,6 +95,11 @@ pub fn phrase(text: &str) -> String {
     format!(" {} ", units(text).join(" "))
 }
 
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 /// True for characters that extend an adjacent word.
 pub fn joins_words(c: char) -> bool {
     matches!(Kind::of(c), Kind::Letter | Kind::Mark)

@@ -206,7 +206,7 @@ impl PromptBuilder {
         texts: &[SegmentText],
         probe: &Probe,
     ) -> Result<Vec<Piece>, PromptError> {
-        let name = self.templates.framing_file(&probe.form)?;
+        let name = self.templates.file(&probe.form)?;
         let query = probe.query.trim();
         if query.is_empty() {
             return Err(PromptError::EmptyQuery { probe: probe.id.clone() });

@@ -14,6 +14,7 @@ use super::PromptError;
 use crate::benchmarks::Benchmark;
 use crate::case::Segment;
 use crate::ground::text_file;
+use crate::ground::words::capitalised;
 
 const SYSTEM: &str = "system.j2";
 
@@ -44,16 +45,7 @@ impl Templates {
         }
         // Strict: a misspelt variable in an override is an error.
         let mut env = sandbox::environment(UndefinedBehavior::Strict)?;
-        let mut hasher = Sha256::new();
-        for &(name, embedded) in benchmark.templates {
-            let source = read_or(dir, name, embedded)?;
-            for part in [name, &source] {
-                hasher.update((part.len() as u64).to_le_bytes());
-                hasher.update(part);
-            }
-            sandbox::add_template(&mut env, name, source)?;
-        }
-        let digest = hex(&hasher.finalize());
+        let digest = add(&mut env, Sha256::new(), benchmark.templates, dir)?;
         let (question_first, query_time) = (benchmark.question_first, !benchmark.query_time_if_asked);
         Ok(Templates { env, digest, files, question_first, query_time })
     }
@@ -70,18 +62,9 @@ impl Templates {
 
     /// Adds the memory templates, overridden by those of `dir`; changes the digest.
     pub fn with_memories(mut self, dir: Option<&Path>) -> Result<Self, PromptError> {
-        let mut hasher = Sha256::new();
-        hasher.update(&self.digest);
-        for (name, embedded) in MEMORIES {
-            let source = read_or(dir, name, embedded)?;
-            for part in [name, &source] {
-                hasher.update((part.len() as u64).to_le_bytes());
-                hasher.update(part);
-            }
-            sandbox::add_template(&mut self.env, name, source)?;
-            self.files.push(name);
-        }
-        self.digest = hex(&hasher.finalize());
+        let hasher = Sha256::new().chain_update(&self.digest);
+        self.digest = add(&mut self.env, hasher, &MEMORIES, dir)?;
+        self.files.extend(MEMORIES.map(|(name, _)| name));
         Ok(self)
     }
 
@@ -99,7 +82,7 @@ impl Templates {
         self.question_first
     }
 
-    fn file(&self, name: &str) -> Result<&'static str, PromptError> {
+    pub(super) fn file(&self, name: &str) -> Result<&'static str, PromptError> {
         let file = self.files.iter().find(|file| file.strip_suffix(".j2") == Some(name));
         file.copied().ok_or_else(|| PromptError::NoTemplate {
             name: format!("{name}.j2"),
@@ -165,10 +148,6 @@ impl Templates {
         Ok(SegmentText { text, turns })
     }
 
-    pub(super) fn framing_file(&self, form: &str) -> Result<&'static str, PromptError> {
-        self.file(form)
-    }
-
     pub(super) fn framing(
         &self,
         form: &str,
@@ -181,25 +160,34 @@ impl Templates {
     }
 }
 
+/// Adds templates, each overridden by a file of `dir`; returns the digest of all.
+fn add(
+    env: &mut Environment<'static>,
+    mut hasher: Sha256,
+    templates: &[(&'static str, &str)],
+    dir: Option<&Path>,
+) -> Result<String, PromptError> {
+    for (name, embedded) in templates {
+        let source = match dir.map(|dir| dir.join(name)) {
+            Some(path) if path.exists() => {
+                text_file::read(&path).map_err(|source| TextError::Read { path, source })?
+            }
+            _ => (*embedded).to_owned(),
+        };
+        for part in [*name, &source] {
+            hasher.update((part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        sandbox::add_template(env, name, source)?;
+    }
+    Ok(hex(&hasher.finalize()))
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct SegmentText {
     pub text: String,
     /// Byte ranges of each turn's trimmed content.
     pub turns: Vec<Range<usize>>,
-}
-
-fn read_or(dir: Option<&Path>, name: &str, embedded: &str) -> Result<String, PromptError> {
-    match dir.map(|dir| dir.join(name)) {
-        Some(path) if path.exists() => {
-            Ok(text_file::read(&path).map_err(|source| TextError::Read { path, source })?)
-        }
-        _ => Ok(embedded.to_owned()),
-    }
-}
-
-fn capitalised(role: &str) -> String {
-    let mut letters = role.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 fn refuse_unknown_files(dir: &Path, files: &[&str]) -> Result<(), PromptError> {

@@ -200,6 +200,10 @@ mod tests {
         assert_eq!(drawn(&sessions, &[0..10, 10..20]), sessions[2..]);
         assert!(drawn(&sessions, whole).is_empty());
         assert!(drawn(&[], &[]).is_empty());
+        // Of a prompt: behind its first token and before the position.
+        let of_prompt = |from| stretches_of_prompt((12, 0), &sessions, from, &[]);
+        assert!(of_prompt(60).iter().all(|stretch| 1 <= stretch.start && stretch.end <= 60));
+        assert_eq!((of_prompt(60).len(), of_prompt(0).len()), (12, 0));
     }
 
     #[test]
@@ -252,23 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_of_a_prompt_lie_before_the_position_and_leave_the_first_token() {
-        let spans = [4..10, 10..25, 40..48];
-        for seed in 0..50 {
-            let found = stretches_of_prompt((12, seed), &spans, 60, &[]);
-            assert_eq!(found.len(), 12);
-            assert!(found.iter().all(|stretch| 1 <= stretch.start && stretch.end <= 60), "{found:?}");
-            assert!(
-                found.iter().any(|stretch| stretch.len() == 6) && found.iter().any(|one| one.len() == 15)
-            );
-            let outside = stretches_of_prompt((12, seed), &spans, 60, &spans);
-            assert!(outside.iter().all(|stretch| spans.iter().all(|span| are_apart(span, stretch))));
-        }
-        assert!(stretches_of_prompt((12, 0), &spans, 0, &[]).is_empty());
-    }
-
-    #[test]
-    fn a_control_is_the_median_of_the_stretches_of_about_the_length() {
+    fn a_control_is_the_median_of_the_finite_effects_of_stretches_of_about_the_length() {
         let pool: Vec<(usize, f64)> = (1..=12).map(|nth| (100 * nth, 0.1 * nth as f64)).collect();
         // Nearest in ratio to 500: 500, 600, 400, 700, 800; then 300.
         assert_eq!(control_for(500, &pool), Some(0.1 * 6.0));
@@ -280,10 +268,6 @@ mod tests {
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
         struck.rotate_left(5);
         assert_eq!(control_for(500, &struck), Some(0.1 * 7.0));
-    }
-
-    #[test]
-    fn equally_near_stretches_all_count_and_what_is_not_finite_does_not() {
         let equal: Vec<(usize, f64)> = (0..8).map(|nth| (50, f64::from(nth))).collect();
         assert_eq!(control_for(50, &equal), Some(3.5));
         assert_eq!(control_for(900, &equal), Some(3.5));

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use super::plan::{PlannedCase, PlannedProbe};
 use palimpsest_data::benchmarks::Benchmark;
-use palimpsest_data::benchmarks::reading::{BrokenProbe, RowProblems};
-use palimpsest_data::case::Case;
+use palimpsest_data::benchmarks::reading::RowProblems;
+use palimpsest_data::case::{Case, Probe};
 
 /// Probe of a broken row if the benchmark's cases have different probes.
 const ROW: &str = "row";
@@ -43,7 +43,7 @@ impl FilePlan {
         let probe = |id: &str| PlannedProbe { id: id.to_owned(), ..PlannedProbe::default() };
         let probes = match (probes, self.benchmark.probes) {
             (probes, _) if !probes.is_empty() => {
-                let of = |BrokenProbe { id, facets }| PlannedProbe { id, facets, ..PlannedProbe::default() };
+                let of = |Probe { id, facets, .. }| PlannedProbe { id, facets, ..PlannedProbe::default() };
                 probes.into_iter().map(of).collect()
             }
             (_, []) => vec![probe(ROW)],

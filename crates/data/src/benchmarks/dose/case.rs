@@ -72,11 +72,8 @@ pub(super) fn case_of(node: Node, mut row: Checker<'_>) -> Result<Case, RowProbl
     let case = row
         .read(node, &Shape::Fields(&OF_ROW, Others::Refused))
         .and_then(|read: DoseRow| case(&mut row, read))
-        .filter(|_| row.problems.is_empty());
-    match case {
-        Some(case) => Ok(Case { labels, ..case }),
-        None => Err(RowProblems { problems: row.problems, labels, ..RowProblems::default() }),
-    }
+        .map(|case| Case { labels: labels.clone(), ..case });
+    row.outcome(case, labels, Vec::new())
 }
 
 fn labels(node: &Node) -> BTreeMap<String, String> {

@@ -9,10 +9,7 @@ pub mod row;
 pub mod state;
 pub mod terms;
 
-use super::{
-    Benchmark, Curve, JudgeUnit, LensSpec, QUERY, Rubric, SampleError, SampleFiles, SampleSpec, Side,
-    VerdictKind,
-};
+use super::{Benchmark, Curve, LensSpec, QUERY, Rubric, Side, VerdictKind, fixed_sample};
 use crate::case::check::Scope;
 use terms::{
     ABSENT, CURRENT, ECHO, LURE, MID, NEW, NO_VALUE, OLD, OTHER_ANSWER, SESSION, STALE, TITLE, TWIN,
@@ -37,15 +34,8 @@ const CURVES: [Curve; 13] = [
     Curve::new("answer", NEW),
 ];
 
-/// Required but unused: answers are read by rules ([`Benchmark::readings`]).
-const RUBRICS: [Rubric; 1] = [Rubric {
-    name: "values",
-    about: "read by rules, put to nobody",
-    template: "",
-    unit: JudgeUnit::Probe,
-    verdict: VerdictKind::Choice { of: &[CURRENT, STALE, ABSENT, NO_VALUE, OTHER_ANSWER] },
-    earlier: &[],
-}];
+const RUBRICS: [Rubric; 1] =
+    [Rubric::unused("values", VerdictKind::Choice { of: &[CURRENT, STALE, ABSENT, NO_VALUE, OTHER_ANSWER] })];
 
 pub static DOSE: Benchmark = Benchmark {
     name: "dose",
@@ -71,18 +61,11 @@ pub static DOSE: Benchmark = Benchmark {
     // Shared templates, near-identical twins, and crossed dates: these checks do not apply.
     scope: Scope { queries: false, copies: false, order: false },
     checks: state::checks,
-    sample: sample_file,
+    sample: |spec| {
+        let file = (FILE, include_bytes!("sample/dose.jsonl").as_slice());
+        fixed_sample(spec, "one file with histories of its own", &[file])
+    },
     max_new_tokens: 16,
     readings: readings::READINGS,
     ..Benchmark::DEFAULT
 };
-
-fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
-    if let Some(segments) = spec.segments {
-        let why = format!(
-            "the sample of {TITLE} is one file with histories of its own, not of {segments} sessions; drop --sessions"
-        );
-        return Err(SampleError(why));
-    }
-    Ok(vec![(FILE.to_owned(), include_bytes!("sample/dose.jsonl").to_vec())])
-}

@@ -1,14 +1,10 @@
 //! Reads `dose.jsonl` row by row, alone or in a folder written by `palimpsest build dose`.
 
-use std::collections::HashMap;
-use std::io::BufRead;
-
 use super::case::case_of;
 use super::terms::TITLE;
-use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
-use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
+use crate::benchmarks::reading::{ReadError, unreadable, until_broken};
+use crate::benchmarks::shape::{Checker, ONE_OBJECT, Places, json_row, lines};
 use crate::benchmarks::{Cases, Files};
-use crate::ground::json;
 
 pub const FILE: &str = "dose.jsonl";
 
@@ -28,42 +24,24 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
 }
 
 pub(super) fn rows(files: Files<'_>) -> Cases<'_> {
-    let mut reader = None;
-    let (mut row, mut line) = (0, 0);
-    // id -> first row
-    let mut ids: HashMap<String, usize> = HashMap::new();
+    let failed = |row, source| ReadError::Read { file: None, row, source };
+    let lines = match files.open_first() {
+        Ok(reader) => lines(reader),
+        Err(source) => return unreadable(failed(0, source)),
+    };
+    let (mut lines, mut ids) = (lines.enumerate().peekable(), Places::new());
+    if lines.peek().is_none() {
+        return unreadable(ReadError::NoCases { benchmark: TITLE });
+    }
     until_broken(move || {
-        let at = row;
-        let failed = |source| ReadError::Read { file: None, row: at, source };
-        let reader = match &mut reader {
-            Some(reader) => reader,
-            none => none.insert(files.open_first().map_err(failed)?),
-        };
-        let mut text = Vec::new();
-        while text.trim_ascii().is_empty() {
-            text.clear();
-            if reader.read_until(b'\n', &mut text).map_err(failed)? == 0 {
-                return if at == 0 { Err(ReadError::NoCases { benchmark: TITLE }) } else { Ok(None) };
-            }
-            line += 1;
-        }
-        row += 1;
-        let mut own = Checker::new(None, at, None);
-        let (node, faults): (Node, _) = json::read(&text).map_err(|error| {
-            let found = format!("line {line}, which is no row: {error}");
-            own.problem(WHOLE_ROW, found, "write one JSON object a line");
-            RowProblems::from(std::mem::take(&mut own.problems))
-        })?;
-        own.uid = node.text("id").map(str::to_owned);
-        own.faults(faults);
-        let checker = Checker::new(None, at, node.text("id"));
-        let case = own.beside(case_of(node, checker))?;
-        if let Some(first) = ids.insert(case.id.clone(), at) {
-            let mut again = Checker::new(None, at, Some(&case.id));
-            again.problem("id", format!("the id of row {first} again"), "give every row its own id");
-            let (problems, labels) = (again.problems, case.labels);
-            return Err(RowProblems { problems, labels, ..RowProblems::default() }.into());
-        }
-        Ok(Some(case))
+        let Some((row, line)) = lines.next() else { return Ok(None) };
+        let (line, text) = line.map_err(|source| failed(row, source))?;
+        let (node, faults) = json_row(line, &text)
+            .map_err(|found| Checker::new(None, row, None).refused(found, ONE_OBJECT))?;
+        let id = node.text("id");
+        let mut checker = Checker::new(None, row, id);
+        checker.faults(faults);
+        checker.unique("id", id, "give every row its own id", &mut ids);
+        Ok(Some(case_of(node, checker)?))
     })
 }

@@ -38,8 +38,7 @@ fn expected(notes: &Notes) -> &str {
 }
 
 fn exact(given: &Given<'_>) -> Result<Told, NotRead> {
-    let none = "there is no answer; start the run again to get it, then judge again";
-    let said = units(given.answer.ok_or_else(|| NotRead(none.to_owned()))?);
+    let said = units(given.answer()?);
     // The model may repeat the given prefix.
     let prefix = units(given.notes.get(PREFIX).and_then(serde_json::Value::as_str).unwrap_or_default());
     let said = said.strip_prefix(prefix.as_slice()).unwrap_or(&said);

@@ -4,68 +4,38 @@ use std::collections::BTreeMap;
 
 use super::task::Task;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TaskFiles<'a> {
-    pub questions: Option<&'a str>,
-    pub answers: Option<&'a str>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct DatasetFiles<'a> {
-    /// Exactly one is valid.
-    pub inputs: Vec<&'a str>,
-    pub tasks: BTreeMap<&'static str, TaskFiles<'a>>,
-    /// Unknown task, or a second file of a task.
-    pub unknown: Vec<(&'a str, Unknown)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
-    Task,
-    Second,
-}
-
-impl DatasetFiles<'_> {
-    /// Stem of the event file, else the folder name.
-    pub(super) fn id(&self, root: &str) -> String {
-        let stem = |path: &str| {
-            let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-            name.strip_suffix(".json").unwrap_or(name).to_owned()
-        };
-        let id = self.inputs.first().map_or_else(|| stem(root), |input| stem(input));
-        if id.is_empty() { "dataset".to_owned() } else { id }
-    }
-}
-
-/// By containing folder (empty, or with a trailing slash), in name order.
-pub(super) fn datasets<'a>(names: &[&'a str]) -> BTreeMap<&'a str, DatasetFiles<'a>> {
-    let mut found: BTreeMap<&str, DatasetFiles<'_>> = BTreeMap::new();
-    for name in names {
-        let Some((root, kind)) = place(name) else { continue };
-        let dataset = found.entry(root).or_default();
-        if kind == Kind::Input {
-            dataset.inputs.push(name);
-            continue;
-        }
-        let Some(task) = Task::of_file(name) else {
-            dataset.unknown.push((name, Unknown::Task));
-            continue;
-        };
-        let files = dataset.tasks.entry(task.id).or_default();
-        let place = if kind == Kind::Question { &mut files.questions } else { &mut files.answers };
-        match place {
-            None => *place = Some(name),
-            Some(_) => dataset.unknown.push((name, Unknown::Second)),
-        }
-    }
-    found
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Input,
     Question,
     Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DataFile<'a> {
+    pub name: &'a str,
+    pub kind: Kind,
+    pub task: Option<&'static Task>,
+}
+
+/// By containing folder (empty, or with a trailing slash), in name order.
+pub(super) fn datasets<'a>(names: &[&'a str]) -> BTreeMap<&'a str, Vec<DataFile<'a>>> {
+    let mut found: BTreeMap<&str, Vec<DataFile<'_>>> = BTreeMap::new();
+    for name in names {
+        if let Some((root, kind)) = place(name) {
+            found.entry(root).or_default().push(DataFile { name, kind, task: Task::of_file(name) });
+        }
+    }
+    found
+}
+
+/// Stem of the event file, else the folder name.
+pub(super) fn id(root: &str, files: &[DataFile<'_>]) -> String {
+    let input = files.iter().find(|file| file.kind == Kind::Input);
+    let name =
+        input.map_or(root, |file| file.name).trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let id = name.strip_suffix(".json").unwrap_or(name);
+    if id.is_empty() { "dataset".to_owned() } else { id.to_owned() }
 }
 
 /// (data set folder, kind); `None` for other files.
@@ -80,39 +50,4 @@ pub(super) fn place(name: &str) -> Option<(&str, Kind)> {
         _ => return None,
     };
     file.ends_with(".json").then_some((root, kind))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn data_sets_are_folders_that_hold_the_three_others() {
-        let names = [
-            "README.md",
-            "dataset1/answer/Information Extraction_answers.json",
-            "dataset1/input/dataset1.json",
-            "dataset1/question/Information Extraction_questions.json",
-            "dataset2/answer/Information Extraction_answer.json",
-            "dataset2/input/dataset2.json",
-            "dataset2/question/Information Extraction_question.json",
-            "dataset2/question/Information extraction.json",
-            "dataset2/question/Notes.json",
-            "other.json",
-        ];
-        let found = datasets(&names);
-        assert_eq!(found.keys().copied().collect::<Vec<_>>(), ["dataset1/", "dataset2/"]);
-        let second = &found["dataset2/"];
-        assert_eq!(second.id("dataset2/"), "dataset2");
-        assert_eq!(second.tasks["T1"].answers, Some("dataset2/answer/Information Extraction_answer.json"));
-        assert_eq!(
-            second.unknown,
-            [
-                ("dataset2/question/Information extraction.json", Unknown::Second),
-                ("dataset2/question/Notes.json", Unknown::Task)
-            ]
-        );
-        let top = ["input/dataset9.json"];
-        assert_eq!(datasets(&top)[""].id(""), "dataset9");
-    }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::expected::Expected;
 use super::task::{TIMES, TRAP, Task};
 use super::terms::{REASONING, REFERENCE, TASK};
+use crate::benchmarks::Checks;
 use crate::case::finding::{Check, Finding, Gold, quote};
 use crate::case::{Case, Probe};
 
@@ -30,8 +31,9 @@ static NO_EVIDENCE: Check = Check::warning("no-evidence", "questions without evi
 const QUOTED: &str = "T1";
 const CITING: [&str; 5] = ["T1", TRAP, TIMES, "T5", "T6"];
 
-pub(super) fn golds(case: &Case) -> Vec<Gold> {
-    case.probes.iter().map(|probe| gold(case, probe)).collect()
+pub(super) fn checks(case: &Case) -> Checks {
+    let golds = case.probes.iter().map(|probe| gold(case, probe)).collect();
+    Checks { golds, findings: findings(case) }
 }
 
 fn gold(case: &Case, probe: &Probe) -> Gold {
@@ -53,7 +55,7 @@ fn note<'a>(case: &'a Case, probe: &Probe, name: &str) -> Option<&'a Value> {
     case.judge.of_probes.get(&probe.id)?.get(name)
 }
 
-pub(super) fn findings(case: &Case) -> Vec<Finding> {
+fn findings(case: &Case) -> Vec<Finding> {
     // Skip questions already flagged for missing evidence.
     let told: BTreeSet<&str> = case.flags.iter().flat_map(|flag| &flag.probes).map(String::as_str).collect();
     let mut found = Vec::new();
@@ -75,20 +77,15 @@ pub(super) fn findings(case: &Case) -> Vec<Finding> {
             }
             _ => {}
         }
-        if task.id == TIMES
-            && let Some(seconds) = duration(reference)
-        {
-            match apart(case, probe, reference, told.contains(probe.id.as_str())) {
-                Apart::Unknown => {}
-                Apart::Missing => find(&NO_ANCHOR, format!("the gold is {}", quote(reference))),
-                Apart::Of(found) if found == seconds => {}
-                Apart::Of(other) => {
-                    find(
-                        &GOLD_RECOMPUTED,
-                        format!("the gold is {}; cited are {}", quote(reference), shown(other)),
-                    );
-                }
+        let dangling = told.contains(probe.id.as_str());
+        let both = duration(reference).filter(|_| task.id == TIMES);
+        match both.and_then(|seconds| Some((seconds, apart(case, probe, reference, dangling)?))) {
+            Some((_, None)) => find(&NO_ANCHOR, format!("the gold is {}", quote(reference))),
+            Some((seconds, Some(other))) if other != seconds => {
+                let what = format!("the gold is {}; cited are {}", quote(reference), shown(other));
+                find(&GOLD_RECOMPUTED, what);
             }
+            _ => {}
         }
     }
     found
@@ -105,33 +102,25 @@ fn is_unknown(text: &str) -> bool {
     text.to_lowercase().contains("unknown")
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Apart {
-    Of(i64),
-    Missing,
-    Unknown,
-}
-
-/// Time span of the cited events, or between two times of day in the gold.
-fn apart(case: &Case, probe: &Probe, reference: &str, dangling: bool) -> Apart {
+/// Seconds between the cited events, or between two times of day in the gold; `Some(None)` if an event or its time is missing.
+fn apart(case: &Case, probe: &Probe, reference: &str, dangling: bool) -> Option<Option<i64>> {
     if dangling {
-        return Apart::Missing;
+        return Some(None);
     }
     if probe.evidence.is_empty() {
         let reasoning = note(case, probe, REASONING).and_then(Value::as_str).unwrap_or_default();
-        let stated = [reference, reasoning].into_iter().map(times_of_day).find(|times| times.len() == 2);
-        let Some([start, end]) = stated.as_deref() else { return Apart::Unknown };
-        const DAY: i64 = 24 * 60 * 60;
-        let seconds = start.until(*end).and_then(|span| span.total(Unit::Second)).unwrap_or_default() as i64;
-        return Apart::Of(seconds.rem_euclid(DAY));
+        let stated = [reference, reasoning].into_iter().map(times_of_day).find(|times| times.len() == 2)?;
+        let seconds = stated[0].until(stated[1]).and_then(|span| span.total(Unit::Second));
+        return Some(Some((seconds.unwrap_or_default() as i64).rem_euclid(24 * 60 * 60)));
     }
     let segment = |at: usize| case.history.segments.iter().find(|segment| segment.index == at);
     let times = probe.evidence.iter().map(|evidence| segment(evidence.place.segment)?.time);
-    let Some(times) = times.collect::<Option<Vec<DateTime>>>() else { return Apart::Missing };
-    match (times.iter().min(), times.iter().max()) {
-        (Some(first), Some(last)) if times.len() > 1 => Apart::Of(last.duration_since(*first).as_secs()),
-        _ => Apart::Missing,
-    }
+    let times: Option<Vec<DateTime>> = times.collect();
+    let times = times.filter(|times| times.len() > 1);
+    Some(times.and_then(|times| {
+        let (first, last) = (times.iter().min()?, times.iter().max()?);
+        Some(last.duration_since(*first).as_secs())
+    }))
 }
 
 /// Distinct `14:01:20` or `14:01`, in order.
@@ -173,30 +162,4 @@ fn shown(seconds: i64) -> String {
     let parts: Vec<String> =
         parts.iter().filter(|(n, _)| *n != 0).map(|(n, unit)| format!("{n} {unit}")).collect();
     if parts.is_empty() { "0 s".to_owned() } else { parts.join(" ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_whole_or_not_at_all() {
-        assert_eq!(duration("8 minutes 40 seconds"), Some(520));
-        assert_eq!(duration("1 hour, and 25 minutes."), Some(5100));
-        assert_eq!(duration("15 minutes (start time 09:10:00, end time 09:25:00)"), Some(900));
-        for text in ["", "two hours", "5", "3 months", "A -> B", "5 minutes later he left", "not mentioned"] {
-            assert_eq!(duration(text), None, "{text}");
-        }
-        assert_eq!(
-            (shown(5105), shown(0), shown(7200)),
-            ("1 h 25 min 5 s".to_owned(), "0 s".to_owned(), "2 h".to_owned())
-        );
-    }
-
-    #[test]
-    fn times_of_day_are_taken_once_each() {
-        let of = |text: &str| times_of_day(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(of("from 09:05:30 (id 7) to 09:09, so 09:05:30"), ["09:05:30", "09:09:00"]);
-        assert_eq!(of("25:00 or 1897"), Vec::<String>::new());
-    }
 }

@@ -4,15 +4,14 @@
 //! (T4, T5), inner life (T6, T7; section 4). Judges score 0 to 5 (section 4.4); tables print percentages of 5 (table 1).
 //! Our choices: longer histories retrieve 50 events (`rag` by BM25, `rag-dense` by embeddings) in file order. Unscored answers count as 0.
 
-mod array;
 mod events;
 mod expected;
-mod findings;
 mod folder;
 mod golds;
 mod measures;
 mod questions;
 mod reader;
+mod rows;
 mod rubrics;
 mod sample;
 mod table;
@@ -23,9 +22,7 @@ use terms::{
     ANCHOR_END, ANCHOR_START, DATASET, EVENT, EVIDENCE, FULL, INNER, OUTER, RAG, RAG_DENSE, TASK, TITLE,
 };
 
-use super::{
-    Benchmark, Checks, Context, Counts, Curve, Dimension, LensSpec, QUERY, Retriever, Setting, Unit,
-};
+use super::{Benchmark, Context, Counts, Curve, Dimension, LensSpec, QUERY, Retriever, Setting, Unit};
 use crate::case::truncate::Truncation;
 
 /// Section 5.1.
@@ -78,7 +75,7 @@ pub static KNOWME: Benchmark = Benchmark {
     recognises: reader::recognises,
     read: |files, _| reader::read(files),
     reads: |name| folder::place(name).is_some(),
-    checks: |case| Checks { golds: golds::golds(case), findings: golds::findings(case) },
+    checks: golds::checks,
     sample: sample::files,
     settings: &SETTINGS,
     default_settings: &[FULL],

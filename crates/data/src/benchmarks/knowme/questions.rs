@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::array::Row;
 use super::events::Events;
 use super::expected::Expected;
-use super::findings::{FileFindings, Findings, describe, id, quote};
+use super::rows::{Findings, Row, describe, found, id, refuse_unknown, unknown};
 use super::task::{TRAP, Task};
 use super::terms::{
     ANCHOR_END, ANCHOR_START, ENTITY_TYPE, EVIDENCE, EXPECTS, INNER, OUTER, OUTER_FIELDS, REASONING,
     REFERENCE, STRATEGY, TASK, THOUGHT, TYPE,
 };
-use crate::benchmarks::reading::{BrokenProbe, Problem};
-use crate::case::finding::Check;
+use crate::benchmarks::reading::Problem;
+use crate::benchmarks::shape::Checker;
+use crate::case::finding::{Check, quote};
 use crate::case::{Evidence, Location, Notes, Probe};
+use crate::ground::order::unique;
+
+static UNUSED_FIELD: Check = Check::warning("unused-field", "fields that are not used");
 
 static DANGLING_EVIDENCE: Check = Check::warning(
     "dangling-evidence",
@@ -32,11 +35,8 @@ const OF_ANSWER: [&str; 8] =
 
 pub(super) type Question = (Probe, Notes);
 
-pub(super) struct TaskRows<'a> {
-    pub task: &'static Task,
-    pub questions: (&'a str, Vec<Row>),
-    pub answers: (&'a str, Vec<Row>),
-}
+/// A file of a task with its rows.
+pub(super) type TaskFile<'a> = (&'a str, Vec<Row<'a>>);
 
 #[derive(Default)]
 pub(super) struct Read {
@@ -47,93 +47,87 @@ pub(super) struct Read {
 }
 
 pub(super) struct Broken {
-    pub probe: BrokenProbe,
+    pub probe: Probe,
     pub problems: Vec<Problem>,
     /// Lacks an answer; a stray answer may belong to it.
     unanswered: bool,
 }
 
-struct Answer {
-    row: usize,
+struct Answer<'a> {
     reference: Value,
     reasoning: Option<String>,
     facets: BTreeMap<String, String>,
     evidence: Vec<String>,
-    problems: Vec<Problem>,
+    check: Checker<'a>,
 }
 
 /// A broken row in either file costs only its own question.
-pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Findings) -> Read {
-    let TaskRows { task, questions: (question_file, questions), answers: (answer_file, answers) } = files;
-    let (mut answers, mut strays) = read_answers(answers, findings.of_file(answer_file, task.prefix));
-    let mut to = findings.of_file(question_file, task.prefix);
+pub(super) fn read(
+    task: &Task,
+    (question_file, questions): TaskFile<'_>,
+    (answer_file, answers): TaskFile<'_>,
+    events: &Events,
+    findings: &mut Findings,
+) -> Read {
+    for (field, (_, rows)) in unknown(&answers, &OF_ANSWER) {
+        let what = format!("{} in {rows} rows", quote(&field));
+        findings.flags.push(findings.finding(&UNUSED_FIELD, answer_file, what));
+    }
+    let (mut answers, mut strays) = read_answers(answers);
     let (mut read, mut seen) = (Read::default(), HashSet::new());
-    let (mut dangling, mut without_gold) = (Vec::new(), Vec::new());
-    for (at, row) in questions.iter().enumerate() {
-        let id = to.id(at, row, &OF_QUESTION);
-        let query = to.needed(at, id.as_deref(), row, "question");
-        to.refuse_unknown(&OF_QUESTION);
+    let mut dangling = Vec::new();
+    for (at, mut row) in questions.into_iter().enumerate() {
+        let query = row.needed("question");
+        refuse_unknown(std::slice::from_mut(&mut row), &OF_QUESTION);
+        let Row { id, check: mut row, .. } = row;
         let again = id.as_ref().is_some_and(|id| !seen.insert(id.clone()));
         if again {
-            to.problem(
-                at,
-                id.as_deref(),
-                "id",
-                "a second question of this id",
-                "give every question its own id",
-            );
+            row.problem("id", "a second question of this id", "give every question its own id");
         }
         let answer = id.as_ref().filter(|_| !again).and_then(|id| answers.remove(id));
         if answer.is_none() && !again && id.is_some() {
             let remedy = format!("add its answer to {answer_file}, or remove it");
-            to.problem(at, id.as_deref(), "id", "a question without an answer", remedy);
+            row.problem("id", "a question without an answer", remedy);
         }
         let name = match &id {
             Some(id) if !again => format!("{}{id}", task.prefix),
             Some(id) => format!("{}{id}-row-{at}", task.prefix),
             None => format!("{}row-{at}", task.prefix),
         };
-        let mut problems = to.take();
+        let mut problems = row.problems;
         match (query, answer) {
-            (Some(query), Some(answer)) if problems.is_empty() && answer.problems.is_empty() => {
+            (Some(query), Some(answer)) if problems.is_empty() && answer.check.problems.is_empty() => {
                 if answer.reference.as_str().is_some_and(|text| text.trim().is_empty()) {
-                    without_gold.push((name, query));
+                    let what = format!("the gold of {} is empty", quote(&query));
+                    findings.flags.push(findings.finding(&EMPTY_GOLD, answer_file, what).of([&name]));
+                    read.without_gold.push(name);
                     continue;
                 }
                 let missing = answer.evidence.iter().filter(|id| !events.by_id.contains_key(*id));
                 let missing: Vec<&str> = missing.map(String::as_str).collect();
                 if !missing.is_empty() {
-                    dangling.push((name.clone(), missing.join(" ")));
+                    let what = format!("no event {}", missing.join(" "));
+                    dangling.push(findings.finding(&DANGLING_EVIDENCE, answer_file, what).of([&name]));
                 }
                 read.sound.push(question(task, name, query, answer, events));
             }
             (_, answer) => {
                 let unanswered = answer.is_none() && !again;
-                problems.extend(answer.into_iter().flat_map(|answer| answer.problems));
+                problems.extend(answer.into_iter().flat_map(|answer| answer.check.problems));
                 read.broken.push(Broken { probe: broken(task, name), problems, unanswered });
             }
         }
     }
-    to.done();
-    let mut to = findings.of_file(answer_file, task.prefix);
-    let mut left: Vec<(String, Answer)> = answers.into_iter().filter(|(id, _)| !seen.contains(id)).collect();
-    left.sort_by_key(|(_, answer)| answer.row);
-    for (id, answer) in left {
+    findings.flags.extend(dangling);
+    let mut left: Vec<(String, Answer<'_>)> =
+        answers.into_iter().filter(|(id, _)| !seen.contains(id)).collect();
+    left.sort_by_key(|(_, answer)| answer.check.row);
+    for (id, Answer { mut check, .. }) in left {
         let remedy = format!("add its question to {question_file}, or remove it");
-        to.problem(answer.row, Some(&id), "id", "an answer without a question", remedy);
-        strays.push((Some(id), to.take()));
+        check.problems.clear();
+        check.problem("id", "an answer without a question", remedy);
+        strays.push((Some(id), check.problems));
     }
-    for (name, query) in without_gold {
-        let what = format!("the gold of {} is empty", quote(&query));
-        let finding = to.finding(&EMPTY_GOLD, what).of([name.as_str()]);
-        to.flag(finding);
-        read.without_gold.push(name);
-    }
-    for (name, missing) in dangling {
-        let finding = to.finding(&DANGLING_EVIDENCE, format!("no event {missing}")).of([name]);
-        to.flag(finding);
-    }
-    to.done();
     // Pair stray answers with unanswered questions, so that none is counted twice.
     for (at, (id, problems)) in strays.into_iter().enumerate() {
         match read.broken.iter_mut().find(|broken| broken.unanswered) {
@@ -151,47 +145,44 @@ pub(super) fn read(files: &TaskRows<'_>, events: &Events, findings: &mut Finding
     read
 }
 
-fn broken(task: &Task, id: String) -> BrokenProbe {
-    BrokenProbe { id, facets: BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]) }
+fn broken(task: &Task, id: String) -> Probe {
+    let facets = BTreeMap::from([(TASK.to_owned(), task.id.to_owned())]);
+    Probe { id, facets, ..Probe::default() }
 }
 
 /// An answer without a known question: its id, if readable, and problems.
 type Stray = (Option<String>, Vec<Problem>);
 
-fn read_answers(rows: &[Row], mut to: FileFindings<'_>) -> (HashMap<String, Answer>, Vec<Stray>) {
-    let (mut read, mut strays): (HashMap<String, Answer>, Vec<Stray>) = (HashMap::new(), Vec::new());
-    for (at, row) in rows.iter().enumerate() {
-        let own = to.id(at, row, &OF_ANSWER);
-        let uid = own.as_deref();
-        let reference = reference(at, uid, row, &mut to);
-        let evidence = evidence_ids(at, uid, row, &mut to);
-        let facets = [TYPE, STRATEGY, ENTITY_TYPE].into_iter().filter_map(|name| {
-            let value = to.text(at, uid, row, name)?;
-            Some((name.to_owned(), value.trim().to_owned()))
-        });
+fn read_answers(rows: Vec<Row<'_>>) -> (HashMap<String, Answer<'_>>, Vec<Stray>) {
+    let (mut read, mut strays): (HashMap<String, Answer<'_>>, Vec<Stray>) = (HashMap::new(), Vec::new());
+    for mut row in rows {
+        let reference = reference(&mut row);
+        let evidence = evidence_ids(&mut row);
+        let facets = [TYPE, STRATEGY, ENTITY_TYPE].into_iter();
+        let facets = facets.filter_map(|name| Some((name.to_owned(), row.text(name)?.trim().to_owned())));
         let facets = facets.collect();
-        let reasoning = to.text(at, uid, row, REASONING);
-        let Some(own) = own else {
-            strays.push((None, to.take()));
+        let reasoning = row.text(REASONING);
+        let Row { id, mut check, .. } = row;
+        let Some(id) = id else {
+            strays.push((None, check.problems));
             continue;
         };
-        if let Some(first) = read.get_mut(&own) {
-            let found = format!("the id of row {} again", first.row);
-            to.problem(at, Some(&own), "id", found, "give every answer its own id");
+        if let Some(first) = read.get_mut(&id) {
+            let found = format!("the id of row {} again", first.check.row);
+            check.problem("id", found, "give every answer its own id");
             // Ambiguous, so both are problems.
-            first.problems.extend(to.take());
+            first.check.problems.append(&mut check.problems);
             continue;
         }
         // Insert it even without a reference, or its question would also be reported as unanswered.
-        let (reference, problems) = (reference.unwrap_or_default(), to.take());
-        read.insert(own, Answer { row: at, reference, reasoning, facets, evidence, problems });
+        let reference = reference.unwrap_or_default();
+        read.insert(id, Answer { reference, reasoning, facets, evidence, check });
     }
-    to.done();
     (read, strays)
 }
 
 /// A text, possibly empty, or events in rank order.
-fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>) -> Option<Value> {
+fn reference(row: &mut Row<'_>) -> Option<Value> {
     const NAME: &str = "answer";
     let items = match row.get(NAME) {
         Some(Value::Array(items)) => items,
@@ -199,28 +190,30 @@ fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>)
         None if row.has(NAME) => return Some(Value::String(String::new())),
         Some(Value::String(text)) if text.trim().is_empty() => return Some(Value::String(String::new())),
         Some(Value::String(text)) => return Some(Value::String(text.clone())),
-        _ => return to.needed(at, uid, row, NAME).map(Value::String),
+        _ => return row.needed(NAME).map(Value::String),
     };
     let mut ranked: Vec<(i64, Value)> = Vec::with_capacity(items.len());
+    let mut wrong = None;
     for (place, item) in items.iter().enumerate() {
-        let field = |name: &str| format!("{NAME}[{place}].{name}");
         let text = |name: &str| item.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
-        let Some(rank) = item.get("rank").and_then(Value::as_i64) else {
-            let found = item.get("rank").map_or_else(|| "no such field".to_owned(), describe);
-            to.problem(at, uid, &field("rank"), found, "write a whole number");
-            return None;
+        let (rank, event) = (item.get("rank").and_then(Value::as_i64), text("event"));
+        let (name, found, remedy) = match (rank, event) {
+            (None, _) => ("rank", found(item.get("rank")), "write a whole number"),
+            (_, None) => ("event", found(item.get("event")), "write a text that is not blank"),
+            (Some(rank), _) if ranked.iter().any(|(other, _)| *other == rank) => {
+                ("rank", format!("the rank {rank} again"), "give every event its own")
+            }
+            (Some(rank), Some(event)) => {
+                ranked.push((rank, json!({ "rank": rank, "event": event, "reasoning": text("reasoning") })));
+                continue;
+            }
         };
-        let Some(event) = text("event") else {
-            let found = item.get("event").map_or_else(|| "no such field".to_owned(), describe);
-            to.problem(at, uid, &field("event"), found, "write a text that is not blank");
-            return None;
-        };
-        if ranked.iter().any(|(other, _)| *other == rank) {
-            to.problem(at, uid, &field("rank"), format!("the rank {rank} again"), "give every event its own");
-            return None;
-        }
-        let item = json!({ "rank": rank, "event": event, "reasoning": text("reasoning") });
-        ranked.push((rank, item));
+        wrong = Some((format!("{NAME}[{place}].{name}"), found, remedy));
+        break;
+    }
+    if let Some((field, found, remedy)) = wrong {
+        row.check.problem(field, found, remedy);
+        return None;
     }
     if ranked.is_empty() {
         return Some(Value::String(String::new()));
@@ -230,27 +223,19 @@ fn reference(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>)
 }
 
 /// Distinct evidence ids in file order.
-fn evidence_ids(at: usize, uid: Option<&str>, row: &Row, to: &mut FileFindings<'_>) -> Vec<String> {
+fn evidence_ids(row: &mut Row<'_>) -> Vec<String> {
     let given = match row.get(EVIDENCE) {
         None => return Vec::new(),
-        Some(Value::Array(items)) => items.as_slice(),
-        Some(one) => std::slice::from_ref(one),
+        Some(Value::Array(items)) => items.clone(),
+        Some(one) => vec![one.clone()],
     };
-    let mut ids: Vec<String> = Vec::new();
-    for (place, value) in given.iter().enumerate() {
-        match id(value) {
-            Some(id) if ids.contains(&id) => {}
-            Some(id) => ids.push(id),
-            None => {
-                let field = format!("{EVIDENCE}[{place}]");
-                to.problem(at, uid, &field, describe(value), "write the id of an event");
-            }
-        }
+    for (place, value) in given.iter().enumerate().filter(|(_, value)| id(value).is_none()) {
+        row.check.problem(format!("{EVIDENCE}[{place}]"), describe(value), "write the id of an event");
     }
-    ids
+    unique(given.iter().filter_map(id))
 }
 
-fn question(task: &Task, name: String, query: String, answer: Answer, events: &Events) -> Question {
+fn question(task: &Task, name: String, query: String, answer: Answer<'_>, events: &Events) -> Question {
     let Answer { reference, reasoning, mut facets, evidence, .. } = answer;
     let mut notes = Notes::new();
     // Set only for non-abstaining traps, so that plans of other data do not change.

@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::array::Row;
 use super::events;
-use super::findings::Findings;
-use super::folder::{DatasetFiles, TaskFiles, Unknown, datasets};
-use super::questions::{self, Broken, TaskRows};
+use super::folder::{self, DataFile, Kind, datasets};
+use super::questions::{self, Broken};
+use super::rows::{self, Findings};
 use super::task::{TASKS, Task};
 use super::terms::{DATASET, TITLE, WITHOUT_GOLD};
-use crate::benchmarks::arrays::rows;
-use crate::benchmarks::reading::{BrokenProbe, ReadError, RowProblems};
+use crate::benchmarks::reading::{ReadError, RowProblems, unreadable};
 use crate::benchmarks::{Cases, Files};
 use crate::case::finding::Check;
 use crate::case::{Case, History, JudgeOnly, Probe};
@@ -32,7 +30,10 @@ pub(super) fn recognises(files: &Files<'_>) -> bool {
     if found.is_empty() {
         return !files.is_folder() && names.iter().any(|name| has_events(name));
     }
-    found.values().any(|of| !of.tasks.is_empty() || of.inputs.iter().any(|name| has_events(name)))
+    found.values().flatten().any(|file| match file.kind {
+        Kind::Input => has_events(file.name),
+        Kind::Question | Kind::Answer => file.task.is_some(),
+    })
 }
 
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
@@ -42,16 +43,17 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
         let mut findings = Findings::default();
         let first = names.first().copied().unwrap_or(".");
         findings.whole(first, &format!("no data set of {TITLE}"), LAYOUT);
-        return Box::new(std::iter::once(Err(ReadError::Row(findings.problems.into()))));
+        return unreadable(ReadError::Row(findings.problems.into()));
     }
     // id -> first data set
     let mut ids: HashMap<String, String> = HashMap::new();
     Box::new(found.into_iter().flat_map(move |(root, of)| {
-        let id = of.id(root);
-        let mut findings = Findings::new(&id);
+        let id = folder::id(root, &of);
+        let mut findings = Findings { case: id.clone(), ..Findings::default() };
         if let Some(first) = ids.insert(id.clone(), root.to_owned()) {
             let found = format!("the name {id:?} of the data set in {first:?} again");
-            findings.whole(of.inputs.first().unwrap_or(&root), &found, "give every data set its own name");
+            let input = of.iter().find(|file| file.kind == Kind::Input).map_or(root, |file| file.name);
+            findings.whole(input, &found, "give every data set its own name");
         }
         one(&files, root, &of, id, findings).unwrap_or_else(|error| vec![Err(error)])
     }))
@@ -61,22 +63,23 @@ pub(super) fn read(files: Files<'_>) -> Cases<'_> {
 fn one(
     files: &Files<'_>,
     root: &str,
-    of: &DatasetFiles<'_>,
+    of: &[DataFile<'_>],
     id: String,
     mut findings: Findings,
 ) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
-    for (file, why) in &of.unknown {
-        match why {
-            Unknown::Task => {
-                let tasks: Vec<&str> = TASKS.iter().map(|task| task.title).collect();
-                let remedy = format!("name it after its task ({}), or take it away", tasks.join(", "));
-                findings.whole(file, "a file of no known task", remedy);
-            }
-            Unknown::Second => findings.whole(file, "a second file of this task", "keep one of them"),
+    for (at, file) in of.iter().enumerate().filter(|(_, file)| file.kind != Kind::Input) {
+        let same = |other: &DataFile<'_>| (other.kind, other.task) == (file.kind, file.task);
+        if file.task.is_none() {
+            let tasks: Vec<&str> = TASKS.iter().map(|task| task.title).collect();
+            let remedy = format!("name it after its task ({}), or take it away", tasks.join(", "));
+            findings.whole(file.name, "a file of no known task", remedy);
+        } else if of[..at].iter().any(same) {
+            findings.whole(file.name, "a second file of this task", "keep one of them");
         }
     }
-    let events = match of.inputs.as_slice() {
-        [input] => events::read(&read_rows(files, input)?, findings.of_file(input, "")),
+    let inputs: Vec<&str> = of.iter().filter(|file| file.kind == Kind::Input).map(|file| file.name).collect();
+    let events = match inputs.as_slice() {
+        [input] => events::read(input, rows::read(files, input, "")?, &mut findings),
         several => {
             let found = match several {
                 [] => "no file of events".to_owned(),
@@ -89,14 +92,10 @@ fn one(
     let has_events = !events.segments.is_empty();
     let (mut questions, mut broken, mut without_gold) = (Vec::new(), Vec::new(), Vec::new());
     for task in &TASKS {
-        let files_of = of.tasks.get(task.id);
-        let Some(names) = paired(task, files_of, root, of, &mut findings) else { continue };
-        let both = TaskRows {
-            task,
-            questions: (names.0, read_rows(files, names.0)?),
-            answers: (names.1, read_rows(files, names.1)?),
-        };
-        let read = questions::read(&both, &events, &mut findings);
+        let Some((asked, told)) = paired(task, root, of, &mut findings) else { continue };
+        let of_questions = (asked, rows::read(files, asked, task.prefix)?);
+        let of_answers = (told, rows::read(files, told, task.prefix)?);
+        let read = questions::read(task, of_questions, of_answers, &events, &mut findings);
         questions.extend(read.sound);
         broken.extend(read.broken);
         without_gold.extend(read.without_gold);
@@ -111,8 +110,7 @@ fn one(
     }
     if !findings.problems.is_empty() || !has_events {
         // All questions stay in the denominators.
-        let sound = questions.into_iter().map(|(Probe { id, facets, .. }, _)| BrokenProbe { id, facets });
-        let mut probes: Vec<BrokenProbe> = sound.collect();
+        let mut probes: Vec<Probe> = questions.into_iter().map(|(probe, _)| probe).collect();
         let mut problems = findings.problems;
         for of in broken {
             problems.extend(of.problems);
@@ -147,43 +145,31 @@ fn one(
 /// A task without both files is flagged; with only one of them it is a problem.
 fn paired<'a>(
     task: &Task,
-    files: Option<&TaskFiles<'a>>,
     root: &str,
-    of: &DatasetFiles<'_>,
+    of: &[DataFile<'a>],
     findings: &mut Findings,
 ) -> Option<(&'a str, &'a str)> {
     let title = task.title;
-    let missing = |kind: &str, folder: &str| {
-        let none = !of.tasks.values().any(|files| match folder {
-            "question/" => files.questions.is_some(),
-            _ => files.answers.is_some(),
-        });
-        if none { format!("no {kind}, and no folder {root}{folder}") } else { format!("no {kind}") }
+    let file =
+        |kind| of.iter().find(|file| file.kind == kind && file.task == Some(task)).map(|file| file.name);
+    let missing = |what: &str, kind: Kind, folder: &str| {
+        let any = of.iter().any(|file| file.kind == kind && file.task.is_some());
+        if any { format!("no {what}") } else { format!("no {what}, and no folder {root}{folder}") }
     };
-    match files.map_or((None, None), |files| (files.questions, files.answers)) {
+    match (file(Kind::Question), file(Kind::Answer)) {
         (Some(questions), Some(answers)) => return Some((questions, answers)),
         (Some(questions), None) => {
-            let found = missing("file of answers to these questions", "answer/");
+            let found = missing("file of answers to these questions", Kind::Answer, "answer/");
             findings.whole(questions, &found, format!("add {root}answer/{title}_answers.json"));
         }
         (None, Some(answers)) => {
-            let found = missing("file of questions to these answers", "question/");
+            let found = missing("file of questions to these answers", Kind::Question, "question/");
             findings.whole(answers, &found, format!("add {root}question/{title}_questions.json"));
         }
         (None, None) => {
             let what = format!("{} ({title})", task.id);
-            findings.flag(&NO_QUESTIONS, &format!("{root}question/"), what);
+            findings.flags.push(findings.finding(&NO_QUESTIONS, &format!("{root}question/"), what));
         }
     }
     None
-}
-
-fn read_rows(files: &Files<'_>, name: &str) -> Result<Vec<Row>, ReadError> {
-    let bytes = files.bytes(name);
-    let bytes = bytes.map_err(|source| ReadError::Read { file: Some(name.to_owned()), row: 0, source })?;
-    let mut read = rows::<Row>(&bytes, name)?;
-    for (at, faults) in read.faults {
-        read.rows.get_mut(at).into_iter().for_each(|row| row.1.clone_from(&faults));
-    }
-    Ok(read.rows)
 }

@@ -1,6 +1,6 @@
 //! Built-in sample: a diary of 128 events and fourteen questions in the released format; prompts have fewer than 6,000 SmolLM2 tokens.
 
-use crate::benchmarks::{SampleError, SampleSpec};
+use crate::benchmarks::{SampleError, SampleFiles, SampleSpec, fixed_sample};
 
 macro_rules! file {
     ($path:literal) => {
@@ -26,9 +26,6 @@ const FILES: [(&str, &[u8]); 15] = [
     file!("question/Temporal Reasoning_questions.json"),
 ];
 
-pub(super) fn files(spec: SampleSpec) -> Result<Vec<(String, Vec<u8>)>, SampleError> {
-    if spec.segments.is_some() {
-        return Err(SampleError("the sample is one diary of fixed length; leave out --sessions".to_owned()));
-    }
-    Ok(FILES.map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).to_vec())
+pub(super) fn files(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
+    fixed_sample(spec, "one diary of fixed length", &FILES)
 }

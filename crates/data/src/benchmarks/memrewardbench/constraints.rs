@@ -6,7 +6,7 @@
 //!
 //! The first constraints are kept (figure 21), so densities are nested and deterministic.
 
-use super::outlines::{Constraints, Piece, items, plan};
+use super::outlines::{Piece, items, plan};
 use super::terms::Source;
 
 const PROBLEM: &str = "[PROBLEM]";
@@ -21,11 +21,11 @@ pub(super) fn source(question: &str) -> Option<Source> {
     } else if begins.as_deref() == Some(TITLE) {
         Some(Source::LongEval)
     } else {
-        (items(question).all.len() > 1).then_some(Source::LongGenBench)
+        (Piece::count(&items(question)) > 1).then_some(Source::LongGenBench)
     }
 }
 
-pub(super) fn constraints(question: &str) -> Constraints {
+fn constraints(question: &str) -> Vec<Piece> {
     match source(question) {
         Some(Source::LongProc) => routes(question),
         Some(Source::LongEval) => plan(question),
@@ -40,8 +40,8 @@ fn problem(question: &str) -> (usize, &str) {
 }
 
 /// Known routes, with the preceding sentence if it is about the same city.
-fn routes(question: &str) -> Constraints {
-    let mut found = Constraints::default();
+fn routes(question: &str) -> Vec<Piece> {
+    let mut found = Vec::new();
     let (mut start, text) = problem(question);
     for line in text.split_inclusive('\n') {
         let shown = line.trim_end();
@@ -61,7 +61,7 @@ fn routes(question: &str) -> Constraints {
             let by = rest.find(" by ").unwrap_or(0);
             let end = rest.get(by..).and_then(|rest| rest.find('.'));
             reached = at + end.map_or(rest.len(), |end| by + end + 1);
-            found.all.push(Piece { bytes: start + from..start + reached, listed: false });
+            found.push(Piece::plain(start + from..start + reached));
         }
         start += line.len();
     }
@@ -69,23 +69,35 @@ fn routes(question: &str) -> Constraints {
 }
 
 pub(super) fn thinned(question: &str, percent: u32) -> String {
-    let Constraints { all, heads } = constraints(question);
-    let keep = (all.len() * percent.min(100) as usize + 50) / 100;
-    if keep >= all.len() {
+    let all = constraints(question);
+    let count = Piece::count(&all);
+    let keep = (count * percent.min(100) as usize + 50) / 100;
+    if keep >= count {
         return question.to_owned();
     }
-    let of_heads = heads.iter().filter(|head| !head.of.is_empty() && head.of.start >= keep);
-    let mut gone: Vec<&Piece> = all.iter().skip(keep).chain(of_heads.map(|head| &head.piece)).collect();
+    let mut gone = Vec::new();
+    add_gone(&all, keep, &mut 0, &mut gone);
     // Outer pieces first.
     gone.sort_by_key(|piece| (piece.bytes.start, std::cmp::Reverse(piece.bytes.end)));
     without(question, &gone)
+}
+
+/// Adds the pieces from constraint number `keep` on, and parents of which none is kept.
+fn add_gone<'a>(pieces: &'a [Piece], keep: usize, seen: &mut usize, gone: &mut Vec<&'a Piece>) {
+    for piece in pieces {
+        gone.extend((*seen >= keep).then_some(piece));
+        match piece.members.as_slice() {
+            [] => *seen += 1,
+            members => add_gone(members, keep, seen, gone),
+        }
+    }
 }
 
 /// Removes pieces with their commas and empty lines.
 fn without(text: &str, gone: &[&Piece]) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut reached = 0;
-    for Piece { bytes, listed } in gone {
+    for Piece { bytes, listed, .. } in gone {
         if bytes.end <= reached {
             continue;
         }

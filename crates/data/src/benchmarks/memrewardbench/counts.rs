@@ -9,32 +9,22 @@ use crate::benchmarks::Graded;
 pub use crate::benchmarks::Share;
 use crate::ground::order::{entry, sorted_unique};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    /// Preferred the chosen trajectory; `None` if unparsed.
-    pub right: Option<bool>,
-    /// Preferred the first one shown; `None` if unparsed.
-    pub first: Option<bool>,
-    /// False if the prompt exceeded the context.
-    pub fits: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
+#[derive(Debug, Clone)]
+pub struct Compared<'a> {
     pub task: Option<Task>,
     pub setting: Option<Setting>,
     pub length: Option<Length>,
     /// Source dataset of long-form generation, if recognised.
     pub source: Option<Source>,
-    pub verdicts: BTreeMap<(Order, Variant), Verdict>,
+    pub verdicts: BTreeMap<(Order, Variant), Graded<'a>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Counted<'a> {
     pub run: &'a str,
     pub judge: Option<&'a str>,
     pub repetition: u32,
-    pub pairs: BTreeMap<&'a str, Compared>,
+    pub pairs: BTreeMap<&'a str, Compared<'a>>,
 }
 
 /// Groups by run, judge and repetition, in order of appearance.
@@ -57,8 +47,7 @@ pub fn counted<'a>(graded: &[Graded<'a>]) -> Vec<Counted<'a>> {
             source,
             verdicts: BTreeMap::new(),
         });
-        let first = row.choice.filter(|_| row.correct.is_some()).map(|choice| choice == LETTERS[0]);
-        pair.verdicts.insert(asked, Verdict { right: row.correct, first, fits: row.fits });
+        pair.verdicts.insert(asked, *row);
     }
     all
 }
@@ -68,41 +57,43 @@ impl Counted<'_> {
         sorted_unique(self.pairs.values().flat_map(|pair| pair.verdicts.keys().copied()))
     }
 
-    pub fn accuracy(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> Share {
+    pub fn accuracy(&self, asked: (Order, Variant), wanted: impl Fn(&Compared<'_>) -> bool) -> Share {
         let pairs = self.pairs.values().filter(|pair| wanted(pair));
-        Share::of(
-            pairs.filter_map(|pair| pair.verdicts.get(&asked)).map(|verdict| verdict.right == Some(true)),
-        )
+        Share::of(pairs.filter_map(|pair| pair.verdicts.get(&asked)).map(Graded::is_right))
     }
 
     /// Overlong prompts; they count as wrong in [`Counted::accuracy`].
-    pub fn overlong(&self, asked: (Order, Variant), wanted: impl Fn(&Compared) -> bool) -> usize {
+    pub fn overlong(&self, asked: (Order, Variant), wanted: impl Fn(&Compared<'_>) -> bool) -> usize {
         let pairs = self.pairs.values().filter(|pair| wanted(pair));
         pairs.filter_map(|pair| pair.verdicts.get(&asked)).filter(|verdict| !verdict.fits).count()
     }
 
     /// `None` unless both orders were asked.
-    pub fn consistency(&self, variant: Variant, wanted: impl Fn(&Compared) -> bool) -> Option<Consistency> {
+    pub fn consistency(
+        &self,
+        variant: Variant,
+        wanted: impl Fn(&Compared<'_>) -> bool,
+    ) -> Option<Consistency> {
         let mut found = Consistency::default();
         for pair in self.pairs.values().filter(|pair| wanted(pair)) {
             let of = |order| pair.verdicts.get(&(order, variant));
             if let Some(random) = of(Order::Random) {
-                found.random.add(random.right == Some(true));
+                found.random.add(random.is_right());
             }
             let (Some(chosen), Some(rejected)) = (of(Order::ChosenFirst), of(Order::RejectedFirst)) else {
                 continue;
             };
-            found.chosen_first.add(chosen.right == Some(true));
-            found.rejected_first.add(rejected.right == Some(true));
-            let both = chosen.right.zip(rejected.right);
+            found.chosen_first.add(chosen.is_right());
+            found.rejected_first.add(rejected.is_right());
+            let both = chosen.correct.zip(rejected.correct);
             found.stable.add(both.is_some_and(|(a, b)| a == b));
             found.stable_right.add(both == Some((true, true)));
-            let right = (chosen.right == Some(true), rejected.right == Some(true));
+            let right = (chosen.is_right(), rejected.is_right());
             found.only_chosen_first += usize::from(right == (true, false));
             found.only_rejected_first += usize::from(right == (false, true));
             for verdict in [chosen, rejected] {
-                match verdict.first {
-                    Some(first) => found.first_position.add(first),
+                match verdict.choice.filter(|_| verdict.correct.is_some()) {
+                    Some(choice) => found.first_position.add(choice == LETTERS[0]),
                     None => found.unparsed.count += usize::from(verdict.fits),
                 }
                 found.unparsed.of += 1;

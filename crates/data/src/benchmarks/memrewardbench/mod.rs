@@ -21,8 +21,8 @@ pub use orders::{Order, Variant, parse as parse_setting};
 pub use terms::{Length, Setting, Source, Task};
 
 use super::{
-    Benchmark, Counts, Curve, Dimension, GENERATION, JudgeUnit, LensSpec, Rubric, SampleError, SampleFiles,
-    SampleSpec, Side, VERDICT, VerdictKind,
+    Benchmark, Counts, Curve, Dimension, GENERATION, LensSpec, Rubric, Side, VERDICT, VerdictKind,
+    fixed_sample,
 };
 use crate::case::check::Scope;
 use crate::case::truncate::{Middle, Truncation};
@@ -45,15 +45,7 @@ const CURVES: [Curve; 11] = [
     Curve::new(SECOND, FIRST),
 ];
 
-/// Required but unused: answers are read by rules ([`Benchmark::readings`]).
-const RUBRICS: [Rubric; 1] = [Rubric {
-    name: "letters",
-    about: "read by rules, put to nobody",
-    template: "",
-    unit: JudgeUnit::Probe,
-    verdict: VerdictKind::Choice { of: &orders::LETTERS },
-    earlier: &[],
-}];
+const RUBRICS: [Rubric; 1] = [Rubric::unused("letters", VerdictKind::Choice { of: &orders::LETTERS })];
 
 /// The authors' cut of prompts of 131,072 tokens and more.
 const MIDDLE: Middle = Middle { from: 131_072, first: 65_536, last: 65_531 };
@@ -92,7 +84,11 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     reads: reader::reads,
     // Fixed query, and near-identical trajectories by design.
     scope: Scope { queries: false, copies: false, ..Scope::ALL },
-    sample: sample_file,
+    // Two invented pairs per setting, much shorter than their `ctx_length`, which is assigned to fill every table column.
+    sample: |spec| {
+        let file = ("memrewardbench.jsonl", include_bytes!("sample/pairs.jsonl").as_slice());
+        fixed_sample(spec, "pairs of two trajectories", &[file])
+    },
     settings: orders::SETTINGS,
     default_settings: &["chosen-first", "rejected-first"],
     arrange: orders::arrange,
@@ -111,14 +107,3 @@ pub static MEMREWARDBENCH: Benchmark = Benchmark {
     beside: Some(TRAJECTORY),
     ..Benchmark::DEFAULT
 };
-
-/// Twenty invented pairs, two per setting. Much shorter than their `ctx_length`, which is assigned to fill every table column.
-fn sample_file(spec: SampleSpec) -> Result<SampleFiles, SampleError> {
-    if let Some(segments) = spec.segments {
-        let why = format!(
-            "a pair of {TITLE} has one task and two trajectories, not {segments} segments; drop --sessions"
-        );
-        return Err(SampleError(why));
-    }
-    Ok(vec![("memrewardbench.jsonl".to_owned(), include_bytes!("sample/pairs.jsonl").to_vec())])
-}

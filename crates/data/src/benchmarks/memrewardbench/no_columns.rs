@@ -1,24 +1,13 @@
 //! Stub for builds without the feature `parquet`.
 
-use super::row::RawRow;
+use std::io;
+
+use crate::benchmarks::shape::Node;
 
 pub(super) const MAGIC: &str = "PAR1";
 
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "this build of palimpsest reads no Parquet; build it with the cargo feature `parquet`, which is on by default, or write the file as \
-     JSONL"
-)]
-pub(super) struct ColumnsError;
-
-pub(super) enum ParquetRows {}
-
-impl ParquetRows {
-    pub fn open(_: Vec<u8>) -> Result<Self, ColumnsError> {
-        Err(ColumnsError)
-    }
-
-    pub fn next_row(&mut self) -> Result<Option<RawRow>, ColumnsError> {
-        match *self {}
-    }
+pub(super) fn rows(_: Vec<u8>) -> io::Result<std::iter::Empty<io::Result<Node>>> {
+    let what = "this build of palimpsest reads no Parquet; build it with the cargo feature `parquet`, which is on by default, or write \
+                the file as JSONL";
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }

@@ -48,34 +48,25 @@ pub enum Variant {
 }
 
 impl Variant {
-    pub const ALL: [Variant; 7] = [
-        Variant::Plain,
-        Variant::Untagged,
-        Variant::Density(0),
-        Variant::Density(25),
-        Variant::Density(50),
-        Variant::Density(75),
-        Variant::Density(100),
+    pub const ALL: [(Variant, &'static str); 7] = [
+        (Variant::Plain, ""),
+        (Variant::Untagged, "-untagged"),
+        (Variant::Density(0), "-density-0"),
+        (Variant::Density(25), "-density-25"),
+        (Variant::Density(50), "-density-50"),
+        (Variant::Density(75), "-density-75"),
+        (Variant::Density(100), "-density-100"),
     ];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Variant::Plain => "",
-            Variant::Untagged => "-untagged",
-            Variant::Density(0) => "-density-0",
-            Variant::Density(25) => "-density-25",
-            Variant::Density(50) => "-density-50",
-            Variant::Density(75) => "-density-75",
-            Variant::Density(_) => "-density-100",
-        }
+        Self::ALL.into_iter().find(|(variant, _)| *variant == self).map_or("", |(_, name)| name)
     }
 }
 
 pub fn parse(setting: &str) -> Option<(Order, Variant)> {
     Order::ALL.into_iter().find_map(|order| {
         let rest = setting.strip_prefix(order.name())?;
-        let variant = Variant::ALL.into_iter().find(|variant| variant.name() == rest)?;
-        Some((order, variant))
+        Variant::ALL.into_iter().find(|(_, name)| *name == rest).map(|(variant, _)| (order, variant))
     })
 }
 

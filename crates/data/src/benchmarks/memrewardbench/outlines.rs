@@ -10,25 +10,24 @@ const BASED_ON: &str = " based on";
 /// Separators of inline lists after a bullet's colon.
 const INLINE: [&str; 4] = [" • ", " - ", " * ", "; "];
 
-/// Constraints, and parents that go with their last one.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Constraints {
-    pub(super) all: Vec<Piece>,
-    pub(super) heads: Vec<Head>,
-}
-
-/// Removed or kept as a whole.
+/// A constraint, or with members a parent that goes with the last of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
+    /// Removed or kept as a whole; of a parent its own text.
     pub(super) bytes: Range<usize>,
     pub(super) listed: bool,
+    pub(super) members: Vec<Piece>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) piece: Piece,
-    /// Range in [`Constraints::all`].
-    pub(super) of: Range<usize>,
+impl Piece {
+    pub(super) fn plain(bytes: Range<usize>) -> Self {
+        Piece { bytes, listed: false, members: Vec::new() }
+    }
+
+    /// Number of constraints.
+    pub(super) fn count(pieces: &[Piece]) -> usize {
+        pieces.iter().map(|piece| Piece::count(&piece.members).max(1)).sum()
+    }
 }
 
 struct Item {
@@ -38,83 +37,67 @@ struct Item {
     apart: bool,
 }
 
-/// Numbered items anywhere, and list-like lines.
-pub(super) fn items(text: &str) -> Constraints {
-    let examples = examples(text);
+/// Numbered items anywhere, and list-like lines. An example belongs to its item, however many lines it has.
+pub(super) fn items(text: &str) -> Vec<Piece> {
+    let text = &without_examples(text);
     let mut found: Vec<Item> = Vec::new();
     let (mut number, mut apart, mut start) = (0, true, 0);
     for line in text.split_inclusive('\n') {
         let (from, shown) = (start, line.trim_end());
         start += line.len();
-        if examples.iter().any(|example| example.contains(&from)) || shown.is_empty() {
+        if shown.is_empty() {
             continue;
         }
-        // An example may span lines, which then belong to this item.
-        let shown_end = from + shown.len();
-        let open = examples.iter().find(|example| example.contains(&shown_end));
-        let end = open.map_or(shown_end, |example| line_end(text, example.end));
-        let marks: Vec<usize> = marks(shown, &mut number, false)
-            .into_iter()
-            .map(|at| from + at)
-            .filter(|at| !examples.iter().any(|example| example.contains(at)))
-            .collect();
+        let marks = marks(shown, &mut number, false).into_iter().map(|at| from + at).collect();
         let before = found.len();
-        add_line(&mut found, text, (from..end, marks, apart));
+        add_line(&mut found, text, (from..from + shown.len(), marks, apart), false);
         apart = found.len() == before;
     }
-    let mut constraints = Constraints::default();
-    build(&mut constraints, text, &found);
-    constraints
+    build(text, &found)
 }
 
-/// Items at a line's marks, or the line itself if list-like.
-fn add_line(found: &mut Vec<Item>, text: &str, (line, marks, apart): (Range<usize>, Vec<usize>, bool)) {
+/// Items at a line's marks, or the line itself if list-like. Text before the marks is their head, if the line is list-like or `planned`.
+fn add_line(
+    found: &mut Vec<Item>,
+    text: &str,
+    (line, marks, mut apart): (Range<usize>, Vec<usize>, bool),
+    planned: bool,
+) {
     let shown = text.get(line.clone()).unwrap_or_default();
-    let depth = depth(shown);
-    let first = match (marks.first(), depth) {
-        // Text before a bullet's marks is their head.
-        (Some(mark), Some(depth)) if *mark > line.start + leading(shown) => {
-            found.push(Item { bytes: line.start..*mark, depth, apart });
+    let (depth, indented) = (depth(shown), 1 + leading(shown) / 2 * 2);
+    let first = match marks.first() {
+        Some(mark) if *mark > line.start + leading(shown) && (planned || depth.is_some()) => {
+            let depth = depth.unwrap_or(indented);
+            found.push(Item { bytes: line.start..*mark, depth, apart: std::mem::take(&mut apart) });
             depth + 1
         }
-        (Some(_), _) => 1 + leading(shown) / 2 * 2,
-        (None, Some(depth)) => return found.push(Item { bytes: line, depth, apart }),
-        (None, None) => return,
+        Some(_) => indented,
+        None => return found.extend(depth.map(|depth| Item { bytes: line, depth, apart })),
     };
     let ends = marks.iter().skip(1).copied().chain([line.end]);
-    let apart =
-        |at: usize| apart && at == 0 && found.last().is_none_or(|item| item.bytes.start != line.start);
-    let items: Vec<Item> = marks
-        .iter()
-        .zip(ends)
-        .enumerate()
-        .map(|(at, (&from, to))| Item { bytes: from..to, depth: first, apart: apart(at) })
-        .collect();
-    found.extend(items);
+    for (&from, to) in marks.iter().zip(ends) {
+        found.push(Item { bytes: from..to, depth: first, apart: std::mem::take(&mut apart) });
+    }
 }
 
-/// Leaves and inline members are constraints, other items heads.
-fn build(found: &mut Constraints, text: &str, items: &[Item]) {
-    let mut at = 0;
+/// Items below an item, else inline members, are its members.
+fn build(text: &str, items: &[Item]) -> Vec<Piece> {
+    let (mut found, mut at) = (Vec::new(), 0);
     while let Some(item) = items.get(at) {
         let below = items.get(at + 1..).unwrap_or_default();
         let count = below.iter().take_while(|other| other.depth > item.depth && !other.apart).count();
-        let first = found.all.len();
-        let plain = |bytes: Range<usize>| Piece { bytes, listed: false };
-        let members = if count == 0 { members(text, &item.bytes) } else { Vec::new() };
-        match members.first().map(|member| member.bytes.start) {
-            Some(inside) => {
-                found.all.extend(members);
-                found.heads.push(Head { piece: plain(item.bytes.start..inside), of: first..found.all.len() });
-            }
-            None if count == 0 => found.all.push(plain(item.bytes.clone())),
-            None => {
-                build(found, text, below.get(..count).unwrap_or_default());
-                found.heads.push(Head { piece: plain(item.bytes.clone()), of: first..found.all.len() });
-            }
+        let mut bytes = item.bytes.clone();
+        let members = match count {
+            0 => members(text, &bytes),
+            _ => build(text, below.get(..count).unwrap_or_default()),
+        };
+        if let (0, Some(first)) = (count, members.first()) {
+            bytes.end = first.bytes.start;
         }
+        found.push(Piece { members, ..Piece::plain(bytes) });
         at += 1 + count;
     }
+    found
 }
 
 /// Bracketed members after a colon: `birthdays: wife (21 May), son (2 June)`.
@@ -131,7 +114,8 @@ fn members(text: &str, item: &Range<usize>) -> Vec<Piece> {
                 let rest = shown.get(at + 1..).unwrap_or_default();
                 let ends = rest.trim().is_empty() || [",", ";", "."].contains(&rest.trim());
                 if depth == 0 && (ends || rest.starts_with(", ") || rest.starts_with("; ")) {
-                    found.push(Piece { bytes: item.start + from..item.start + at + 1, listed: true });
+                    let bytes = item.start + from..item.start + at + 1;
+                    found.push(Piece { listed: true, ..Piece::plain(bytes) });
                     from = at + 2 + leading(rest.get(1..).unwrap_or_default());
                 }
             }
@@ -169,17 +153,16 @@ fn marks(line: &str, number: &mut usize, anywhere: bool) -> Vec<usize> {
     found
 }
 
-/// Bracketed examples; unclosed ones end with the line.
-fn examples(text: &str) -> Vec<Range<usize>> {
+/// The text with bracketed examples crossed out, byte for byte; unclosed ones end with the line.
+fn without_examples(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
-    let mut found: Vec<Range<usize>> = Vec::new();
-    for opening in EXAMPLES {
-        for (start, _) in lower.match_indices(opening) {
-            let end = closing(text, start).unwrap_or_else(|| line_end(text, start));
-            found.push(start..end);
-        }
+    let mut bytes = text.as_bytes().to_vec();
+    for (start, _) in EXAMPLES.iter().flat_map(|opening| lower.match_indices(opening)) {
+        let line_end = || text[start..].find('\n').map_or(text.len(), |end| start + end);
+        let end = closing(text, start).unwrap_or_else(line_end);
+        bytes[start..end].fill(b'x');
     }
-    found
+    String::from_utf8(bytes).unwrap_or_default()
 }
 
 /// Matching bracket of `start`; the bracket of `1)` is ignored.
@@ -205,47 +188,33 @@ fn closing(text: &str, start: usize) -> Option<usize> {
     None
 }
 
-fn line_end(text: &str, at: usize) -> usize {
-    let line = text.get(at..).unwrap_or_default().split('\n').next().unwrap_or_default();
-    at + line.trim_end().len()
-}
-
 /// The plan after its announcement, which goes with the last item; without one, JSON or items.
-pub(super) fn plan(text: &str) -> Constraints {
+pub(super) fn plan(text: &str) -> Vec<Piece> {
     let Some((clause, start)) = announced(text) else {
-        let json = text.match_indices(['{', '[']).find_map(|(at, _)| json_end(text, at).map(|end| at..end));
-        let mut found = Constraints::default();
-        match json {
-            Some(block) => {
-                json_value(&mut found, text, block.start);
-            }
-            None => found = items(text),
-        }
-        return found;
+        let json = text.match_indices(['{', '[']).find(|(at, _)| json_end(text, *at).is_some());
+        return json.map_or_else(|| items(text), |(at, _)| entries(text, at).0);
     };
-    let mut found = Constraints::default();
-    let mut lines: Vec<Item> = Vec::new();
+    let (mut found, mut lines) = (Vec::new(), Vec::new());
     let mut reached = start;
     let written = text.get(start..).is_some_and(|rest| rest.trim_start().starts_with("['"));
     while let Some(line) = next_line(text, reached, written) {
         reached = line.end;
-        let shown = text.get(line.clone()).unwrap_or_default();
-        let from = line.start + leading(shown);
-        if let Some(end) =
-            text.get(from..).filter(|rest| rest.starts_with(['{', '['])).and_then(|_| json_end(text, from))
-        {
-            build(&mut found, text, &lines);
-            lines.clear();
-            json_value(&mut found, text, from);
+        let from = skip_space(text, line.start);
+        let is_json = from < line.end && text.get(from..).is_some_and(|rest| rest.starts_with(['{', '[']));
+        if is_json && json_end(text, from).is_some() {
+            found.extend(build(text, &std::mem::take(&mut lines)));
+            let (pieces, end) = entries(text, from);
+            found.extend(pieces);
             reached = end;
             continue;
         }
         add_planned(&mut lines, text, line, written);
     }
-    build(&mut found, text, &lines);
-    let piece = Piece { bytes: clause..text.trim_end().len(), listed: false };
-    found.heads.push(Head { piece, of: 0..found.all.len() });
-    found
+    found.extend(build(text, &lines));
+    if found.is_empty() {
+        return found;
+    }
+    vec![Piece { members: found, ..Piece::plain(clause..text.trim_end().len()) }]
 }
 
 /// Offsets of the announcing clause and of the plan.
@@ -288,59 +257,35 @@ fn add_planned(found: &mut Vec<Item>, text: &str, line: Range<usize>, written: b
     if own.trim().is_empty() || own.trim().starts_with("```") {
         return;
     }
-    let marks: Vec<usize> = marks(own, &mut 0, true).into_iter().map(|at| start + at).collect();
-    let inline = inline(own);
-    match (depth(own), marks.len(), inline.len()) {
-        (_, 2.., _) => {
-            let before = found.len();
-            add_line(found, text, (start..end, marks, false));
-            if let Some(first) = found.get_mut(before).filter(|item| item.bytes.start > start) {
-                let (from, depth) = (first.bytes.start, first.depth);
-                found.iter_mut().skip(before).for_each(|item| item.depth += 1);
-                let head = Item { bytes: start..from, depth, apart: false };
-                if !text.get(start..from).unwrap_or_default().trim().is_empty() {
-                    found.insert(before, head);
-                }
-            }
-        }
-        (of_list, _, 2..) => {
-            let depth = of_list.unwrap_or(1);
-            let first = inline.first().map_or(end, |range| start + range.start);
-            found.push(Item { bytes: start..first, depth, apart: false });
-            found.extend(inline.into_iter().map(|range| Item {
-                bytes: start + range.start..start + range.end,
-                depth: depth + 1,
-                apart: false,
-            }));
-        }
-        (of_list, ..) => {
-            let heading = own.trim_start().starts_with('#')
-                || own.trim_end().ends_with([':', '*']) && of_list.is_none();
-            let depth = if heading { 0 } else { of_list.unwrap_or(1 + leading(own) / 2 * 2) };
-            found.push(Item { bytes: start..end, depth, apart: false });
-        }
+    let mut starts = marks(own, &mut 0, true);
+    if starts.len() < 2 {
+        starts = inline(own);
     }
+    if starts.len() > 1 {
+        let starts = starts.into_iter().map(|at| start + at).collect();
+        return add_line(found, text, (start..end, starts, false), true);
+    }
+    let depth = match depth(own) {
+        Some(depth) => depth,
+        None if own.trim_start().starts_with('#') || own.ends_with([':', '*']) => 0,
+        None => 1 + leading(own) / 2 * 2,
+    };
+    found.push(Item { bytes: start..end, depth, apart: false });
 }
 
-/// Inline list after a bullet's colon, of at least two items.
-fn inline(bullet: &str) -> Vec<Range<usize>> {
+/// Starts of an inline list after a bullet's colon.
+fn inline(bullet: &str) -> Vec<usize> {
     let Some(colon) = bullet.find(": ").map(|at| at + 1) else { return Vec::new() };
     let rest = bullet.get(colon..).unwrap_or_default();
-    for mark in INLINE {
-        let bullets = mark.starts_with(' ');
-        let mut starts: Vec<usize> = rest.match_indices(mark).map(|(at, _)| colon + at).collect();
-        if bullets && starts.first() != Some(&colon) {
-            continue;
-        }
-        if !bullets {
-            starts = [colon].into_iter().chain(starts.into_iter().map(|at| at + 1)).collect();
-        }
-        if starts.len() > 1 {
-            let ends = starts.iter().skip(1).copied().chain([bullet.len()]);
-            return starts.iter().zip(ends).map(|(&from, to)| from..to).collect();
-        }
-    }
-    Vec::new()
+    let starts = |mark: &&str| -> Option<Vec<usize>> {
+        let marks = rest.match_indices(*mark).map(|(at, _)| colon + at);
+        let starts: Vec<usize> = match mark.starts_with(' ') {
+            true => marks.collect(),
+            false => [colon].into_iter().chain(marks.map(|at| at + 1)).collect(),
+        };
+        (starts.len() > 1 && starts.first() == Some(&colon)).then_some(starts)
+    };
+    INLINE.iter().find_map(starts).unwrap_or_default()
 }
 
 fn json_end(text: &str, at: usize) -> Option<usize> {
@@ -349,46 +294,46 @@ fn json_end(text: &str, at: usize) -> Option<usize> {
     Some(at + values.byte_offset())
 }
 
-/// Adds the leaves of a JSON value with their keys; containers are heads. Returns the end.
-fn json_value(found: &mut Constraints, text: &str, at: usize) -> usize {
-    let mut place = skip_space(text, at + 1);
+/// Entries of the JSON object or array that begins at `at`, with their keys, and its end.
+fn entries(text: &str, at: usize) -> (Vec<Piece>, usize) {
+    let (mut found, mut place) = (Vec::new(), skip_space(text, at + 1));
     while let Some(c) = text.get(place..).and_then(|rest| rest.chars().next()) {
         match c {
-            '}' | ']' => return place + 1,
+            '}' | ']' => return (found, place + 1),
             ',' => place = skip_space(text, place + 1),
             _ => {
-                let (start, first) = (place, found.all.len());
-                let mut end = json_end_of_entry(found, text, place);
+                let start = place;
+                let (mut members, mut end) = value(text, place);
                 let after = skip_space(text, end);
                 if text.get(after..).is_some_and(|rest| rest.starts_with(':')) {
-                    // Key: the entry spans key and value.
-                    found.all.truncate(first);
-                    end = json_end_of_entry(found, text, skip_space(text, after + 1));
+                    (members, end) = value(text, skip_space(text, after + 1));
                 }
-                match found.all.get_mut(first..) {
-                    Some([one]) if one.bytes.end == end => one.bytes.start = start,
-                    _ => found.heads.push(Head {
-                        piece: Piece { bytes: start..end, listed: true },
-                        of: first..found.all.len(),
-                    }),
+                // An empty container is nothing to keep to.
+                if members.as_ref().is_none_or(|members| !members.is_empty()) {
+                    found.push(Piece {
+                        bytes: start..end,
+                        listed: true,
+                        members: members.unwrap_or_default(),
+                    });
                 }
                 place = skip_space(text, end);
             }
         }
     }
-    text.len()
+    (found, text.len())
 }
 
-/// Adds a value's entries, or the value if it is a leaf. Returns the end.
-fn json_end_of_entry(found: &mut Constraints, text: &str, at: usize) -> usize {
+/// Entries of a value, unless it is a leaf, and its end.
+fn value(text: &str, at: usize) -> (Option<Vec<Piece>>, usize) {
     let rest = text.get(at..).unwrap_or_default();
-    let end = match rest.chars().next() {
-        Some('{' | '[') => return json_value(found, text, at),
-        Some('"') => json_end(text, at).unwrap_or(text.len()),
-        _ => at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len()),
-    };
-    found.all.push(Piece { bytes: at..end, listed: true });
-    end
+    match rest.chars().next() {
+        Some('{' | '[') => {
+            let (entries, end) = entries(text, at);
+            (Some(entries), end)
+        }
+        Some('"') => (None, json_end(text, at).unwrap_or(text.len())),
+        _ => (None, at + rest.find([',', '}', ']', '\n', ' ']).unwrap_or(rest.len())),
+    }
 }
 
 fn skip_space(text: &str, at: usize) -> usize {

@@ -121,7 +121,7 @@ fn numbers<'a>(names: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item =
     names.into_iter().map(Column::number).collect::<Vec<_>>().into_iter()
 }
 
-pub(super) type Wanted = Box<dyn Fn(&Compared) -> bool>;
+pub(super) type Wanted = Box<dyn Fn(&Compared<'_>) -> bool>;
 
 pub(super) fn of_setting(setting: Setting) -> Wanted {
     Box::new(move |pair| pair.setting == Some(setting))
@@ -148,7 +148,7 @@ pub(super) fn tasks() -> Vec<(&'static str, Wanted)> {
     tasks.into_iter().chain([("all", every())]).collect()
 }
 
-pub(super) fn at(length: Length, wanted: &Wanted) -> impl Fn(&Compared) -> bool {
+pub(super) fn at(length: Length, wanted: &Wanted) -> impl Fn(&Compared<'_>) -> bool {
     move |pair| pair.length == Some(length) && wanted(pair)
 }
 
@@ -165,9 +165,9 @@ pub(super) fn both_orders<'a>(
     counted: &'a [Counted<'a>],
 ) -> impl Iterator<Item = (&'a Counted<'a>, Variant, &'static str)> {
     counted.iter().flat_map(|counted| {
-        let variants =
-            Variant::ALL.into_iter().filter(|&variant| counted.consistency(variant, |_| true).is_some());
-        variants.map(move |variant| (counted, variant, variant.name().strip_prefix('-').unwrap_or("plain")))
+        let asked = |&(variant, _): &(Variant, _)| counted.consistency(variant, |_| true).is_some();
+        let variants = Variant::ALL.into_iter().filter(asked);
+        variants.map(move |(variant, name)| (counted, variant, name.strip_prefix('-').unwrap_or("plain")))
     })
 }
 
@@ -193,7 +193,7 @@ fn accuracies(
     notes: &[&str],
 ) -> Table {
     let (heads, wanted): (Vec<Column>, Vec<Wanted>) = columns.into_iter().unzip();
-    let any = |pair: &Compared| wanted.iter().any(|wanted| wanted(pair));
+    let any = |pair: &Compared<'_>| wanted.iter().any(|wanted| wanted(pair));
     let rows = each_asked(counted).map(|(counted, asked, name)| {
         let numbers = wanted.iter().map(|wanted| number(counted.accuracy(asked, wanted), decimals));
         row(counted, &[&name], numbers.chain([count(counted.overlong(asked, any))]))
@@ -283,10 +283,10 @@ fn of_both_orders(
     counted: &[Counted<'_>],
     note: &str,
 ) -> Table {
-    let any = |pair: &Compared| columns.iter().any(|(_, wanted, _)| wanted(pair));
+    let any = |pair: &Compared<'_>| columns.iter().any(|(_, wanted, _)| wanted(pair));
     let rows = both_orders(counted).map(|(counted, variant, name)| {
         let found =
-            |wanted: &dyn Fn(&Compared) -> bool| counted.consistency(variant, wanted).unwrap_or_default();
+            |wanted: &dyn Fn(&Compared<'_>) -> bool| counted.consistency(variant, wanted).unwrap_or_default();
         let numbers = columns.iter().map(|(_, wanted, of)| number(of(&found(wanted)), decimals));
         row(counted, &[name], numbers.chain([count(found(&any).overlong)]))
     });
@@ -357,7 +357,7 @@ fn tags(counted: &[Counted<'_>]) -> Table {
     let mut rows = Vec::new();
     for counted in counted {
         for order in Order::ALL {
-            let tagged = |pair: &Compared| pair.setting.is_some_and(Setting::has_tags);
+            let tagged = |pair: &Compared<'_>| pair.setting.is_some_and(Setting::has_tags);
             let both = [(order, Variant::Plain), (order, Variant::Untagged)];
             let [with, without] = both.map(|asked| counted.accuracy(asked, tagged));
             if with.of == 0 || without.of == 0 {
@@ -404,7 +404,8 @@ pub(super) fn of_generation() -> Vec<(&'static str, Wanted)> {
     let settings = [Setting::Sequential, Setting::Parallel];
     let mut parts = Vec::from(settings.map(|setting| (setting.short(), of_setting(setting))));
     for source in Source::ALL {
-        let is = move |pair: &Compared| pair.task == Some(Task::Generation) && pair.source == Some(source);
+        let is =
+            move |pair: &Compared<'_>| pair.task == Some(Task::Generation) && pair.source == Some(source);
         parts.push((source.name(), Box::new(is)));
     }
     parts.push((Task::Generation.short(), of_task(Task::Generation)));

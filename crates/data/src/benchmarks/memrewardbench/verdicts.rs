@@ -3,14 +3,13 @@
 
 use super::orders::{LETTERS, parse};
 use super::row::OPTIONS;
-use crate::benchmarks::shape::quote_up_to;
 use crate::benchmarks::{Given, NotRead, Reading, Said, Told};
+use crate::case::finding::quote;
 
 const THOUGHT_ENDS: &str = "</think>";
 const THOUGHT_BEGINS: &str = "<think>";
 const MARKUP: [char; 5] = ['*', '_', '`', '\\', '~'];
 const VERDICT_CHARS: usize = 5;
-const QUOTED_CHARS: usize = 40;
 
 pub(super) const READINGS: &[Reading] = &[
     Reading {
@@ -56,15 +55,15 @@ pub(super) fn first_verdict(answer: &str) -> Option<(&'static str, usize)> {
 }
 
 fn lenient(given: &Given<'_>) -> Result<Told, NotRead> {
-    let answer = answer(given)?;
+    let answer = given.answer()?;
     match first_verdict(answer) {
         Some((letter, _)) => told(given, letter, None),
-        None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quoted(answer)))),
+        None => Err(NotRead(format!("unparsed: there is neither [[A]] nor [[B]] in {}", quote(answer)))),
     }
 }
 
 fn strict(given: &Given<'_>) -> Result<Told, NotRead> {
-    let answer = answer(given)?;
+    let answer = given.answer()?;
     if given.thought.is_some_and(|thought| !thought.is_empty()) {
         return Err(NotRead("unparsed: the reply begins with a thought".to_owned()));
     }
@@ -72,7 +71,7 @@ fn strict(given: &Given<'_>) -> Result<Told, NotRead> {
     let found = OPTIONS.into_iter().zip(LETTERS).find(|(option, _)| *option == begins);
     match found {
         Some((_, letter)) => told(given, letter, None),
-        None => Err(NotRead(format!("unparsed: the reply begins with {}", quoted(answer)))),
+        None => Err(NotRead(format!("unparsed: the reply begins with {}", quote(answer)))),
     }
 }
 
@@ -87,11 +86,6 @@ fn scored(given: &Given<'_>) -> Result<Told, NotRead> {
     told(given, letter, Some(1.0 / (1.0 + (other - best).exp())))
 }
 
-fn answer<'a>(given: &Given<'a>) -> Result<&'a str, NotRead> {
-    let none = "there is no answer; start the run again to get it, then judge again";
-    given.answer.ok_or_else(|| NotRead(none.to_owned()))
-}
-
 fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Result<Told, NotRead> {
     let Some((order, _)) = parse(given.setting) else {
         return Err(NotRead(format!("`{}` does not say which trajectory stood first", given.setting)));
@@ -99,8 +93,4 @@ fn told(given: &Given<'_>, letter: &'static str, probability: Option<f64>) -> Re
     let expected = LETTERS[usize::from(!order.chosen_first(given.case, given.seed))];
     let correct = Some(letter == expected);
     Ok(Told { said: Said::Choice(letter.to_owned()), correct, probability })
-}
-
-fn quoted(text: &str) -> String {
-    quote_up_to(QUOTED_CHARS, text)
 }

@@ -4,8 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::row::PROBES;
+use super::terms::TITLE;
 use crate::benchmarks::Exchanged;
-use crate::ground::json::{self, Fault};
+use crate::benchmarks::arrays::rows;
+use crate::benchmarks::reading::ReadError;
+use crate::ground::json::Fault;
 
 pub const FAILED: &str = "ERROR: Failed after multiple retries.";
 
@@ -33,32 +36,19 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<St
 #[error(
     "the answers are not in the exchange format: {0}; expected an array, or an object whose `data` is one, of {{\"uid\", \"target_model_responses\": {{\"dim1_response\", \"dim2_response\", \"dim3_response\"}}}}"
 )]
-pub struct NotAnswers(#[from] serde_json::Error);
-
-#[derive(Deserialize)]
-struct Wrapped {
-    data: Vec<StaleAnswers>,
-}
+pub struct NotAnswers(#[from] ReadError);
 
 /// Empty answers are missing; failed ones and entries with invalid JSON values are errors.
 pub fn parse(text: &[u8]) -> Result<Vec<Exchanged>, NotAnswers> {
-    let (mut entries, faults) = match text.trim_ascii_start().first() {
-        Some(b'{') => {
-            let (Wrapped { data }, faults) = json::read(text)?;
-            (data, faults.into_iter().filter_map(|fault| fault.within("data")).collect())
+    let mut entries = Vec::new();
+    for (row, (mut entry, faults)) in rows::<StaleAnswers>(text, None, TITLE)?.into_iter().enumerate() {
+        for Fault { field, found, remedy } in faults {
+            tracing::warn!("row {row}, {field}: found {found}; {remedy}; its answers count as failed calls");
+            let failed = || FAILED.to_owned();
+            entry.target_model_responses =
+                StaleResponses { dim1_response: failed(), dim2_response: failed(), dim3_response: failed() };
         }
-        _ => json::read::<Vec<StaleAnswers>>(text)?,
-    };
-    for (row, fault) in faults.into_iter().filter_map(Fault::of_element) {
-        let (field, found, remedy) = (fault.field(), fault.found, fault.remedy);
-        tracing::warn!("row {row}, {field}: found {found}; {remedy}; its answers count as failed calls");
-        let StaleResponses { dim1_response, dim2_response, dim3_response } = match entries.get_mut(row) {
-            Some(entry) => &mut entry.target_model_responses,
-            None => continue,
-        };
-        for response in [dim1_response, dim2_response, dim3_response] {
-            FAILED.clone_into(response);
-        }
+        entries.push(entry);
     }
     let exchanged = |entry: StaleAnswers| {
         let StaleResponses { dim1_response, dim2_response, dim3_response } = entry.target_model_responses;

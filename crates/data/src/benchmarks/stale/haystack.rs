@@ -11,10 +11,11 @@ use jiff::ToSpan;
 use jiff::civil::{Date, DateTime, date};
 use serde::Deserialize;
 
-pub use super::row::ProbingQueries;
-use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, judge_only, probe};
+use super::row::PROBES;
+use super::terms::TYPES;
+use super::write::Pair;
 use crate::case::draw::Draws;
-use crate::case::{Case, Evidence, History, Segment, Turn};
+use crate::case::{Case, Turn};
 
 pub const MAX_SESSIONS: usize = 10_000;
 
@@ -48,7 +49,7 @@ pub struct Scenario {
     pub query_gap_days: u32,
     pub old_session: Vec<Turn>,
     pub new_session: Vec<Turn>,
-    pub probing_queries: ProbingQueries,
+    pub probing_queries: BTreeMap<String, String>,
 }
 
 /// An everyday session that updates no scenario's attribute.
@@ -100,42 +101,33 @@ pub fn assemble(
         civil_time(seconds).map_err(|source| HaystackError::Calendar { uid: scenario.uid.clone(), source })
     };
 
-    let mut distractors = order.into_iter();
-    let mut history = Vec::with_capacity(sessions);
+    let mut distractors = order.into_iter().filter_map(|place| pool.get(place));
+    let mut dated = Vec::with_capacity(sessions);
     for (index, at) in seconds.into_iter().enumerate() {
-        let turns = if index == old {
-            &scenario.old_session
-        } else if index == new {
-            &scenario.new_session
-        } else {
-            // `distractor_order` has one per remaining position.
-            distractors
+        let turns = match index {
+            _ if index == old => &scenario.old_session,
+            _ if index == new => &scenario.new_session,
+            // There is one per remaining position.
+            _ => distractors
                 .next()
-                .and_then(|i| pool.get(i))
                 .map(|d| &d.turns)
-                .ok_or(HaystackError::Pool { needed, pool: pool.len() })?
+                .ok_or(HaystackError::Pool { needed, pool: pool.len() })?,
         };
-        history.push(Segment {
-            kind: SESSION.to_owned(),
-            index,
-            time: Some(time(at)?),
-            turns: turns.clone(),
-        });
+        dated.push((time(at)?, turns.clone()));
     }
-    let queries = &scenario.probing_queries;
-    Ok(Case {
+    let question = |field: &str| scenario.probing_queries.get(field).cloned().unwrap_or_default();
+    let pair = Pair {
         id: scenario.uid.clone(),
-        labels: BTreeMap::from([(SPLIT.to_owned(), scenario.r#type.clone())]),
-        history: History { segments: history, query_time: Some(time(query)?) },
-        evidence: vec![Evidence::segment(OLD, old), Evidence::segment(NEW, new)],
-        probes: vec![
-            probe("SR", QUESTION, &*queries.dim1_query),
-            probe("PR", QUESTION, &*queries.dim2_query),
-            probe("IPA", REQUEST, &*queries.dim3_query),
-        ],
-        judge: judge_only(&*scenario.old, &*scenario.new, &*scenario.explanation),
-        ..Case::default()
-    })
+        is_upstream: scenario.r#type == TYPES[1],
+        old: scenario.old.clone(),
+        new: scenario.new.clone(),
+        explanation: scenario.explanation.clone(),
+        sessions: dated,
+        places: [old, new],
+        questions: PROBES.map(|(field, ..)| question(field)),
+        query_time: time(query)?,
+    };
+    Ok(pair.case())
 }
 
 /// Step 1.

@@ -3,13 +3,10 @@
 //! A history has two evidence sessions: `old`, and `new`, which overwrites it. Probes ask about the state (SR), presuppose the old one
 //! (PR), or need it for another task (IPA; section 3.3). T1 changes the same attribute, T2 an upstream one.
 
-mod array;
 pub mod exchange;
 mod findings;
 pub mod haystack;
 mod lengths;
-pub mod pair;
-mod reader;
 mod row;
 mod rubrics;
 pub mod sample;
@@ -17,11 +14,11 @@ mod terms;
 mod write;
 
 pub use findings::CHANGE_WORDS;
-pub use reader::read_stale;
-use terms::{NEW, OLD, SESSION, SPLIT, TYPES};
-pub use write::{WriteError, write_stale};
+pub use row::read_stale;
+use terms::{NEW, OLD, SESSION, SPLIT, TITLE, TYPES};
+pub use write::{Pair, WriteError, write_stale};
 
-use super::reading::ReadError;
+use super::reading::{ReadError, unreadable};
 use super::{
     Benchmark, Cases, Checks, Curve, Files, LensSpec, Overall, QUERY, SampleError, SampleFiles, SampleSpec,
     Side,
@@ -30,7 +27,6 @@ use crate::case::truncate::{Phases, Truncation};
 
 pub const PUBLISHED_SHA256: &str = "5f3ec375179e20e2e94469e018189188f34e2e7e5f21cbecbd99fcfa648c1876";
 
-const TITLE: &str = "STALE";
 /// Figures 6 and 7: the new session's look back, then the query's.
 const CURVES: [Curve; 3] = [Curve::new(NEW, OLD), Curve::new(QUERY, OLD), Curve::new(QUERY, NEW)];
 
@@ -88,7 +84,7 @@ fn recognises(files: &Files<'_>) -> bool {
 fn read<'a>(files: Files<'a>, split: Option<&'static str>) -> Cases<'a> {
     match files.open_first() {
         Ok(text) => read_stale(text, split),
-        Err(source) => Box::new(std::iter::once(Err(ReadError::Read { file: None, row: 0, source }))),
+        Err(source) => unreadable(ReadError::Read { file: None, row: 0, source }),
     }
 }
 

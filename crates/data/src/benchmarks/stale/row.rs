@@ -1,17 +1,27 @@
-//! Validates a row and builds its [`Case`]; also converts a case to a row.
+//! Streams rows of the STALE file, a JSON array of 306 MB, and validates them (STALE, section 3, appendix D). Choices:
+//!
+//! - Session times may repeat (minute resolution) but not decrease; new is strictly after old. `query_time` may equal the last session's.
+//! - Blank texts count as empty. Invalid JSON values ([`crate::ground::json`]) cost only their row.
+//! - Sessions without turns are skipped, as in the authors' code; indices are kept. Old and new must have turns.
+//! - Rows may be under `data`; other keys are ignored. `old_info` is an alias of `M_old`.
+//! - Rows without `type` (construction files) get the user's. Their `time_gap` is a label.
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
 
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
-use crate::benchmarks::reading::RowProblems;
+use super::terms::{NEW, OLD, QUESTION, REQUEST, SESSION, SPLIT, TIME_GAP, TITLE, TYPES, judge_only, probe};
+use crate::benchmarks::Cases;
+use crate::benchmarks::arrays::RowSplitter;
+use crate::benchmarks::reading::{ReadError, RowProblems, until_broken};
 use crate::benchmarks::shape::{
-    Checker, Field, Node, Others, Pairs, Shape, TURN, needed, needed_or, optional, quote,
+    Checker, Field, Node, Others, Pairs, Places, Shape, TURN, needed, needed_or, optional, quote,
 };
 use crate::case::{Case, Evidence, History, Segment, Turn};
+use crate::ground::json;
 
 const OLD_FIELD: &str = "M_old";
 const OLD_ALSO: &str = "old_info";
@@ -78,42 +88,46 @@ pub(super) struct Row {
     pub relevant_session_index: [usize; 2],
     pub haystack_session: Vec<Vec<Turn>>,
     pub timestamps: Vec<String>,
-    pub probing_queries: ProbingQueries,
+    /// Question per field of [`PROBES`].
+    pub probing_queries: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_time: Option<String>,
     #[serde(flatten)]
     pub labels: BTreeMap<String, Value>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProbingQueries {
-    pub dim1_query: String,
-    pub dim2_query: String,
-    pub dim3_query: String,
+/// Streams cases in file order; `split` is the type of rows without one. Continues after row problems, ends after any other error.
+pub fn read_stale<'a>(text: impl BufRead + 'a, split: Option<&'static str>) -> Cases<'a> {
+    let (mut rows, mut text, mut uids) = (RowSplitter::new(text, None, TITLE), Vec::new(), Places::new());
+    let mut any = false;
+    until_broken(move || {
+        let Some(start) = rows.next_row(&mut text)? else {
+            return if any { Ok(None) } else { Err(ReadError::NoCases { benchmark: TITLE }) };
+        };
+        any = true;
+        let (node, faults) = json::read::<Node>(&text).map_err(|error| start.error(&error))?;
+        let uid = node.text("uid");
+        let mut row = Checker::new(None, start.row, uid);
+        row.faults(faults);
+        row.unique("uid", uid, "give every row its own uid", &mut uids);
+        Ok(Some(case_from_row(node, row, split)?))
+    })
 }
 
 /// `split` is the type if the row has none.
-pub(super) fn case_from_row(
-    node: Node,
-    mut row: Checker<'_>,
-    split: Option<&'static str>,
-) -> Result<Case, RowProblems> {
+fn case_from_row(node: Node, mut row: Checker<'_>, split: Option<&'static str>) -> Result<Case, RowProblems> {
     let node = with_usual_names(node, split);
-    let known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
+    let mut known = node.text(SPLIT).filter(|own| TYPES.contains(own)).map(str::to_owned);
     if let (Some(own), Some(given)) = (&known, split)
         && own != given
     {
         let remedy = "leave --type out where rows say their own";
         row.problem(SPLIT, format!("{} where --type is {given}", quote(own)), remedy);
+        known = None;
     }
-    let sound = row.problems.is_empty();
     let case = row.read(node, &ROW).and_then(|read: Row| case(&mut row, read));
-    let labels = known.filter(|_| sound).map(|known| (SPLIT.to_owned(), known)).into_iter().collect();
-    match case {
-        Some(case) if row.problems.is_empty() => Ok(case),
-        _ => Err(RowProblems { problems: row.problems, labels, ..RowProblems::default() }),
-    }
+    let labels = known.map(|known| (SPLIT.to_owned(), known)).into_iter().collect();
+    row.outcome(case, labels, Vec::new())
 }
 
 /// Resolves the alias of the old state and the default type.
@@ -134,34 +148,24 @@ fn with_usual_names(node: Node, split: Option<&'static str>) -> Node {
 }
 
 fn relevant(row: &mut Checker<'_>, path: &str, node: &Node) -> bool {
-    let pair = match node {
-        Node::Array(items) => items.as_slice(),
-        _ => &[],
-    };
-    let [old, new] = pair else {
-        row.problem(path, node.describe(), "write [old, new]: two zero-based session indices");
-        return false;
-    };
-    let sound =
-        [old, new].into_iter().enumerate().map(|(at, one)| row.fits(&format!("{path}[{at}]"), one, &INDEX));
-    if sound.filter(|fits| !fits).count() > 0 {
-        return false;
+    match node {
+        Node::Array(pair) if pair.len() == 2 => row.fits(path, node, &Shape::List("index", 2, &INDEX)),
+        other => {
+            row.problem(path, other.describe(), "write [old, new]: two zero-based session indices");
+            false
+        }
     }
-    let index = |node: &Node| match node {
-        Node::Number(number) => number.as_u64(),
-        _ => None,
-    };
-    let (old, new) = (index(old).unwrap_or_default(), index(new).unwrap_or_default());
-    if old >= new {
-        let what = if old == new { "the same session twice" } else { "the old session after the new one" };
-        let remedy = "name the old session first, then a later one";
-        row.problem(path, format!("[{old}, {new}], {what}"), remedy);
-    }
-    old < new
 }
 
 fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
     let [old_at, new_at] = read.relevant_session_index;
+    if old_at >= new_at {
+        let same = old_at == new_at;
+        let what = if same { "the same session twice" } else { "the old session after the new one" };
+        let remedy = "name the old session first, then a later one";
+        row.problem(RELEVANT, format!("[{old_at}, {new_at}], {what}"), remedy);
+        return None;
+    }
     let count = read.haystack_session.len();
     if read.timestamps.len() != count {
         let found = format!("{} timestamps for {count} sessions", read.timestamps.len());
@@ -196,14 +200,15 @@ fn case(row: &mut Checker<'_>, read: Row) -> Option<Case> {
         _ => None,
     };
     let labels = read.labels.into_iter().filter_map(text).chain([(SPLIT.to_owned(), read.r#type)]);
-    let ProbingQueries { dim1_query, dim2_query, dim3_query } = read.probing_queries;
-    let probes = PROBES.into_iter().zip([dim1_query, dim2_query, dim3_query]);
+    let asked = |(field, id, form): &(&str, &str, &str)| {
+        Some(probe(id, form, read.probing_queries.get(*field)?.clone()))
+    };
     Some(Case {
         id: read.uid,
         labels: labels.collect(),
         history: History { segments, query_time },
         evidence: vec![Evidence::segment(OLD, old_at), Evidence::segment(NEW, new_at)],
-        probes: probes.map(|((_, id, form), query)| probe(id, form, query)).collect(),
+        probes: PROBES.iter().filter_map(asked).collect(),
         judge: judge_only(read.old, read.new, read.explanation),
         ..Case::default()
     })

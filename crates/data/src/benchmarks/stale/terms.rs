@@ -2,6 +2,7 @@
 
 use crate::case::{JudgeOnly, Notes, Probe};
 
+pub(super) const TITLE: &str = "STALE";
 /// Role and judge note of the overwritten session.
 pub(super) const OLD: &str = "old";
 /// Role and judge note of the overwriting session.
@@ -17,16 +18,12 @@ pub(super) const QUESTION: &str = "question";
 /// Form of user requests (appendix E.1).
 pub(super) const REQUEST: &str = "request";
 
-pub(super) fn judge_only(
-    old: impl Into<String>,
-    new: impl Into<String>,
-    explanation: impl Into<String>,
-) -> JudgeOnly {
-    let notes = [(OLD, old.into()), (NEW, new.into()), (EXPLANATION, explanation.into())];
+pub(super) fn judge_only(old: String, new: String, explanation: String) -> JudgeOnly {
+    let notes = [(OLD, old), (NEW, new), (EXPLANATION, explanation)];
     let notes: Notes = notes.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
     JudgeOnly { notes, ..JudgeOnly::default() }
 }
 
-pub(super) fn probe(id: &str, form: &str, query: impl Into<String>) -> Probe {
-    Probe { id: id.to_owned(), form: form.to_owned(), query: query.into(), ..Probe::default() }
+pub(super) fn probe(id: &str, form: &str, query: String) -> Probe {
+    Probe { id: id.to_owned(), form: form.to_owned(), query, ..Probe::default() }
 }

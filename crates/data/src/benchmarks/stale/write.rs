@@ -1,10 +1,12 @@
-//! Writes cases as STALE rows; inverse of [`super::read_stale`].
+//! Writes cases as STALE rows; inverse of [`super::read_stale`]. Makes cases of two statements.
 
 use std::io::{self, Write};
 
-use super::row::{LABELS, PROBES, ProbingQueries, Row, shown};
-use super::terms::{EXPLANATION, NEW, OLD, SPLIT, TIME_GAP};
-use crate::case::{Case, Segment};
+use jiff::civil::DateTime;
+
+use super::row::{LABELS, PROBES, Row, shown};
+use super::terms::{EXPLANATION, NEW, OLD, SESSION, SPLIT, TIME_GAP, TYPES, judge_only, probe};
+use crate::case::{Case, Evidence, History, Segment, Turn};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -43,9 +45,10 @@ fn row(case: &Case) -> Result<Row, String> {
     let time = |session: &Segment| {
         session.time.map(shown).ok_or_else(|| format!("session {} has no time", session.index))
     };
-    let query = |(_, id, _): (&str, &str, &str)| {
+    let query = |(field, id, _): (&str, &str, &str)| {
         let probe = case.probes.iter().find(|probe| probe.id == id);
-        probe.map(|probe| probe.query.clone()).ok_or_else(|| format!("it has no probe {id}"))
+        let query = probe.map(|probe| (field.to_owned(), probe.query.clone()));
+        query.ok_or_else(|| format!("it has no probe {id}"))
     };
     let (probes, evidence) = (case.probes.len(), case.evidence.len());
     if probes != PROBES.len() || evidence != 2 {
@@ -61,12 +64,46 @@ fn row(case: &Case) -> Result<Row, String> {
         relevant_session_index: [position(OLD)?, position(NEW)?],
         haystack_session: segments.iter().map(|session| session.turns.clone()).collect(),
         timestamps: segments.iter().map(time).collect::<Result<_, _>>()?,
-        probing_queries: ProbingQueries {
-            dim1_query: query(PROBES[0])?,
-            dim2_query: query(PROBES[1])?,
-            dim3_query: query(PROBES[2])?,
-        },
+        probing_queries: PROBES.into_iter().map(query).collect::<Result<_, _>>()?,
         query_time: case.history.query_time.map(shown),
         labels: LABELS.into_iter().chain([TIME_GAP]).filter_map(label).collect(),
     })
+}
+
+/// A synthetic case of two statements.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    pub id: String,
+    /// Upstream attribute (T2) or the same one (T1).
+    pub is_upstream: bool,
+    pub old: String,
+    pub new: String,
+    pub explanation: String,
+    pub sessions: Vec<(DateTime, Vec<Turn>)>,
+    pub places: [usize; 2],
+    /// SR, PR and IPA questions.
+    pub questions: [String; 3],
+    pub query_time: DateTime,
+}
+
+impl Pair {
+    pub fn case(self) -> Case {
+        let segments = self.sessions.into_iter().enumerate().map(|(index, (time, turns))| Segment {
+            kind: SESSION.to_owned(),
+            index,
+            time: Some(time),
+            turns,
+        });
+        let probes = PROBES.iter().zip(self.questions).map(|((_, id, form), query)| probe(id, form, query));
+        let [old, new] = self.places;
+        Case {
+            id: self.id,
+            labels: [(SPLIT.to_owned(), TYPES[usize::from(self.is_upstream)].to_owned())].into(),
+            history: History { segments: segments.collect(), query_time: Some(self.query_time) },
+            evidence: vec![Evidence::segment(OLD, old), Evidence::segment(NEW, new)],
+            probes: probes.collect(),
+            judge: judge_only(self.old, self.new, self.explanation),
+            ..Case::default()
+        }
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::sessions::Sessions;
@@ -12,8 +11,8 @@ use super::terms::{
     INCORRECT_ANSWERS, INSTANCE, NUANCED, OF_USER, PERSONA, RELATION, SELECTED, SOURCE, SUBTYPE, TARGET,
     TOPIC,
 };
-use crate::benchmarks::reading::{BrokenProbe, RowProblems};
-use crate::benchmarks::shape::{Checker, Field, Node, Others, Shape, needed, quote};
+use crate::benchmarks::reading::RowProblems;
+use crate::benchmarks::shape::{Checker, Field, Node, Others, Shape, WHOLE_ROW, needed, quote};
 use crate::case::{Evidence, Notes, Probe, Segment};
 use crate::ground::words::phrase;
 
@@ -35,26 +34,6 @@ const OF_QA: [Field; 3] =
     [needed("query", Shape::Text), needed(CORRECT_ANSWERS, ANSWERS), needed(INCORRECT_ANSWERS, ANSWERS)];
 const ANSWERS: Shape = Shape::List("answer", 1, &Shape::Text);
 
-#[derive(Deserialize)]
-struct Instance {
-    instance_id: String,
-    case: String,
-    facts: Vec<String>,
-    source: String,
-    topic: String,
-    relation_type: String,
-    relation_subtype: String,
-    session_ids: Vec<String>,
-    qas: Vec<Qa>,
-}
-
-#[derive(Deserialize)]
-struct Qa {
-    query: String,
-    correct_answers: Vec<String>,
-    incorrect_answers: Vec<String>,
-}
-
 /// Form under the rules of the main results.
 pub(super) const STRONG: &str = "strong";
 
@@ -67,7 +46,7 @@ fn question_id(instance: &str, place: usize) -> String {
     format!("{instance}-q{}", place + 1)
 }
 
-pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
+pub(super) fn questions_of(node: &Node, row: usize) -> Vec<Probe> {
     let instance = node.text("instance_id").map_or_else(|| format!("row-{row}"), str::to_owned);
     let mut facets = BTreeMap::from([(INSTANCE.to_owned(), instance.clone())]);
     let subtype = node.text("relation_subtype").and_then(terms::subtype);
@@ -76,65 +55,64 @@ pub(super) fn questions_of(node: &Node, row: usize) -> Vec<BrokenProbe> {
     facets.extend(relation.map(|relation| (RELATION.to_owned(), relation.to_owned())));
     let subtype = subtype.filter(|subtype| relation == Some(subtype.relation));
     facets.extend(subtype.map(|subtype| (SUBTYPE.to_owned(), subtype.name.to_owned())));
-    let count = match node.get("qas") {
-        Some(Node::Array(items)) => items.len().clamp(1, MOST_QUESTIONS),
-        _ => 1,
-    };
-    let probe = |place| BrokenProbe { id: question_id(&instance, place), facets: facets.clone() };
+    let count = node.items("qas").len().clamp(1, MOST_QUESTIONS);
+    let probe =
+        |place| Probe { id: question_id(&instance, place), facets: facets.clone(), ..Probe::default() };
     (0..count).map(probe).collect()
 }
 
 pub(super) fn instance(
     mut row: Checker<'_>,
-    node: Node,
+    node: &Node,
     history: &Sessions,
 ) -> Result<Vec<Question>, RowProblems> {
-    let probes = questions_of(&node, row.row);
-    let persona = persona(&mut row, &node);
-    let read = row.read(node, &ROW);
-    match read.and_then(|read| questions(&mut row, read, persona, history)) {
-        Some(questions) if row.problems.is_empty() => Ok(questions),
-        _ => Err(RowProblems { problems: row.problems, probes, ..RowProblems::default() }),
-    }
+    let persona = persona(&mut row, node);
+    let fits = row.fits(WHOLE_ROW, node, &ROW);
+    let read = if fits { questions(&mut row, node, persona, history) } else { None };
+    let probes = questions_of(node, row.row);
+    row.outcome(read, BTreeMap::new(), probes)
 }
 
 fn questions(
     row: &mut Checker<'_>,
-    read: Instance,
+    node: &Node,
     persona: Option<String>,
     history: &Sessions,
 ) -> Option<Vec<Question>> {
-    let (relation, subtype) = kind(row, &read.relation_type, &read.relation_subtype)?;
-    let targets = targets(row, &read.session_ids, history)?;
+    let text = |name: &str| node.text(name).unwrap_or_default();
+    let (relation, subtype) = kind(row, text("relation_type"), text("relation_subtype"))?;
+    let targets = targets(row, &node.texts("session_ids"), history)?;
     if relation == CONTRADICTORY && targets.len() < 2 {
         let remedy = "a contradictory set needs at least two sessions";
         row.problem("session_ids", "a single session", remedy);
     }
-    let Instance { instance_id, case, facts, source, topic, qas, .. } = read;
+    let instance = text("instance_id");
     let facets = [
         (RELATION, relation),
         (SUBTYPE, subtype),
-        (INSTANCE, &instance_id),
-        (SOURCE, &source),
-        (TOPIC, &topic),
+        (INSTANCE, instance),
+        (SOURCE, text(SOURCE)),
+        (TOPIC, text(TOPIC)),
     ];
     let facets: BTreeMap<String, String> =
         facets.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let question = |(place, Qa { query, correct_answers, incorrect_answers }): (usize, Qa)| {
-        let evidence = evidence(relation, &targets, &correct_answers, history);
+    let question = |(place, qa): (usize, &Node)| {
+        let correct = qa.texts(CORRECT_ANSWERS);
+        let evidence = evidence(relation, &targets, &correct, history);
         let notes = [
-            (CASE, Value::from(case.clone())),
-            (FACTS, Value::from(facts.clone())),
-            (CORRECT_ANSWERS, Value::from(correct_answers)),
-            (INCORRECT_ANSWERS, Value::from(incorrect_answers)),
+            (CASE, Value::from(text(CASE))),
+            (FACTS, node.texts(FACTS).into()),
+            (CORRECT_ANSWERS, correct.into()),
+            (INCORRECT_ANSWERS, qa.texts(INCORRECT_ANSWERS).into()),
         ];
         let persona = persona.clone().map(|persona| (PERSONA, Value::from(persona)));
         let notes = notes.into_iter().chain(persona);
         let notes: Notes = notes.map(|(name, value)| (name.to_owned(), value)).collect();
-        let (id, form, facets) = (question_id(&instance_id, place), STRONG.to_owned(), facets.clone());
+        let (id, form, facets) = (question_id(instance, place), STRONG.to_owned(), facets.clone());
+        let query = qa.text("query").unwrap_or_default().to_owned();
         (Probe { id, form, query, evidence, facets, ..Probe::default() }, notes)
     };
-    Some(qas.into_iter().enumerate().map(question).collect())
+    Some(node.items("qas").iter().enumerate().map(question).collect())
 }
 
 fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
@@ -150,7 +128,7 @@ fn persona(row: &mut Checker<'_>, node: &Node) -> Option<String> {
 }
 
 /// Target roles in history order: earliest and later of a contradictory set; the selected session of a nuanced set if it is identifiable.
-fn evidence(relation: &str, targets: &[usize], correct: &[String], history: &Sessions) -> Vec<Evidence> {
+fn evidence(relation: &str, targets: &[usize], correct: &[&str], history: &Sessions) -> Vec<Evidence> {
     let selected = match relation {
         NUANCED => selected(&history.segments, targets, correct),
         _ => None,
@@ -186,11 +164,11 @@ fn kind(row: &mut Checker<'_>, relation: &str, subtype: &str) -> Option<(&'stati
     Some((known?, of?.name))
 }
 
-fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<Vec<usize>> {
+fn targets(row: &mut Checker<'_>, ids: &[&str], history: &Sessions) -> Option<Vec<usize>> {
     let mut places = Vec::with_capacity(ids.len());
     for (at, id) in ids.iter().enumerate() {
         let path = format!("session_ids[{at}]");
-        match history.places.get(id) {
+        match history.places.get(*id) {
             None => {
                 let found = format!("{}, which the history does not have", quote(id));
                 row.problem(path, found, "name sessions of history_sessions.json by their session_id");
@@ -206,7 +184,7 @@ fn targets(row: &mut Checker<'_>, ids: &[String], history: &Sessions) -> Option<
 }
 
 /// The governing session of a nuanced set, inferred: the only target that contains a right answer verbatim, ignoring case and punctuation.
-fn selected(history: &[Segment], targets: &[usize], correct: &[String]) -> Option<usize> {
+fn selected(history: &[Segment], targets: &[usize], correct: &[&str]) -> Option<usize> {
     let answers: Vec<String> = correct.iter().map(|answer| phrase(answer)).filter(|a| a.len() > 2).collect();
     let holds = |at: &&usize| {
         let segment = history.iter().find(|segment| segment.index == **at);
@@ -239,10 +217,7 @@ mod tests {
                 .enumerate()
                 .map(segment)
                 .collect();
-        let of = |targets: &[usize], answers: &[&str]| {
-            let answers: Vec<String> = answers.iter().map(|a| (*a).to_owned()).collect();
-            selected(&history, targets, &answers)
-        };
+        let of = |targets: &[usize], answers: &[&str]| selected(&history, targets, answers);
         assert_eq!(of(&[0, 1, 2], &["431", "four hundred and thirty-one"]), Some(0));
         assert_eq!(of(&[0, 1], &["412 Models"]), Some(1));
         assert_eq!(of(&[0, 1], &["as of"]), None, "two hold it");

@@ -5,16 +5,18 @@
 //! - A broken session rejects the history: one broken row with all questions.
 //! - A missing file, or one that is not a JSON array, ends reading: the number of questions is unknown.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use super::instances::{instance, questions_of};
 use super::sessions::sessions;
-use crate::benchmarks::arrays::{Rows, rows};
-use crate::benchmarks::reading::{ReadError, RowProblems};
-use crate::benchmarks::shape::{Checker, Node, WHOLE_ROW};
+use super::terms::TITLE;
+use crate::benchmarks::arrays::rows;
+use crate::benchmarks::reading::{ReadError, RowProblems, unreadable};
+use crate::benchmarks::shape::{Checker, Node, Places};
 use crate::benchmarks::{Cases, Files};
 use crate::case::{Case, History, JudgeOnly};
+use crate::ground::json::Fault;
 
 pub(super) const HISTORY_FILE: &str = "history_sessions.json";
 pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
@@ -22,16 +24,15 @@ pub(super) const INSTANCES_FILE: &str = "bench_instances.json";
 pub(super) fn read(files: Files<'_>) -> Cases<'_> {
     let folders = folders(&files);
     if folders.is_empty() {
-        let none = ReadError::NoCases { benchmark: super::terms::TITLE };
-        return Box::new(std::iter::once(Err(none)));
+        return unreadable(ReadError::NoCases { benchmark: TITLE });
     }
     let mut folders = VecDeque::from(folders);
     let mut waiting: VecDeque<Result<Case, ReadError>> = VecDeque::new();
     Box::new(std::iter::from_fn(move || {
         while waiting.is_empty() {
             let folder = folders.pop_front()?;
-            match Folder::open(&files, &folder) {
-                Ok(folder) => waiting.extend(folder.cases()),
+            match cases(&files, &folder) {
+                Ok(found) => waiting.extend(found),
                 Err(error) => {
                     folders.clear();
                     waiting.push_back(Err(error));
@@ -67,102 +68,63 @@ fn natural(name: &str) -> Vec<(String, u64)> {
     pieces.into_iter().map(|(text, digits)| (text, digits.parse().unwrap_or(0))).collect()
 }
 
-struct Folder {
-    history_file: String,
-    instances_file: String,
-    case: String,
-    sessions: Rows<Node>,
-    instances: Rows<Node>,
+/// The case, if any question is valid, then broken rows.
+fn cases(files: &Files<'_>, folder: &str) -> Result<Vec<Result<Case, ReadError>>, ReadError> {
+    let [history_file, instances_file] = [HISTORY_FILE, INSTANCES_FILE].map(|name| format!("{folder}{name}"));
+    let read = |file: &str| {
+        let reader = if files.names().contains(&file) {
+            files.open(file)
+        } else {
+            let what = "no such file: every history has both history_sessions.json and bench_instances.json";
+            Err(io::Error::new(io::ErrorKind::NotFound, what))
+        };
+        let failed = |source| ReadError::Read { file: Some(file.to_owned()), row: 0, source };
+        rows::<Node>(reader.map_err(failed)?, Some(file), TITLE)
+    };
+    let (of_history, instances) = (read(&history_file)?, read(&instances_file)?);
+    let name = folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let case = if name.is_empty() { own_name(&of_history) } else { name.to_owned() };
+    let history = match sessions(&history_file, &case, of_history) {
+        Ok(history) => history,
+        Err(problems) => {
+            let probes = instances.iter().enumerate().flat_map(|(row, (node, _))| questions_of(node, row));
+            let probes = probes.collect();
+            return Ok(vec![Err(RowProblems { problems, probes, ..RowProblems::default() }.into())]);
+        }
+    };
+    if instances.is_empty() {
+        let row = Checker::new(Some(&instances_file), 0, Some(&case));
+        let none = row.refused("no instance at all", "give the questions on the history");
+        return Ok(vec![Err(none.into())]);
+    }
+    let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
+    let mut ids = Places::new();
+    for (row, (node, faults)) in instances.into_iter().enumerate() {
+        let id = node.text("instance_id");
+        let mut checker = Checker::new(Some(&instances_file), row, id);
+        checker.faults(faults);
+        checker.unique("instance_id", id, "give every instance its own id", &mut ids);
+        match instance(checker, &node, &history) {
+            Ok(questions) => {
+                for (probe, notes) in questions {
+                    judge.of_probes.insert(probe.id.clone(), notes);
+                    probes.push(probe);
+                }
+            }
+            Err(problems) => broken.push(Err(problems.into())),
+        }
+    }
+    let mut cases = Vec::new();
+    if !probes.is_empty() {
+        let history = History { segments: history.segments, query_time: None };
+        cases.push(Ok(Case { id: case, history, probes, judge, ..Case::default() }));
+    }
+    cases.extend(broken);
+    Ok(cases)
 }
 
-impl Folder {
-    fn open(files: &Files<'_>, folder: &str) -> Result<Self, ReadError> {
-        let read = |name: &str| {
-            let file = format!("{folder}{name}");
-            let bytes = if files.names().contains(&file.as_str()) {
-                files.bytes(&file)
-            } else {
-                let what =
-                    "no such file: every history has both history_sessions.json and bench_instances.json";
-                Err(io::Error::new(io::ErrorKind::NotFound, what))
-            };
-            let bytes =
-                bytes.map_err(|source| ReadError::Read { file: Some(file.clone()), row: 0, source })?;
-            Ok::<_, ReadError>((rows(&bytes, &file)?, file))
-        };
-        let (sessions, history_file) = read(HISTORY_FILE)?;
-        let (instances, instances_file) = read(INSTANCES_FILE)?;
-        let name = folder.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let case = if name.is_empty() { own_name(&sessions.rows) } else { name.to_owned() };
-        Ok(Folder { history_file, instances_file, case, sessions, instances })
-    }
-
-    /// The case, if any question is valid, then broken rows.
-    fn cases(self) -> Vec<Result<Case, ReadError>> {
-        let Folder { history_file, instances_file, case, sessions: of_history, instances } = self;
-        let mut row = Checker::new(Some(&history_file), 0, Some(&case));
-        for (at, faults) in of_history.faults {
-            row.row = at;
-            row.faults(faults);
-        }
-        let Rows { rows: instances, faults: mut faults_of } = instances;
-        let history = match sessions(&history_file, &case, of_history.rows) {
-            Ok(history) if row.problems.is_empty() => history,
-            outcome => {
-                let mut problems = row.problems;
-                problems.extend(outcome.err().into_iter().flatten());
-                let probes = instances.iter().enumerate().flat_map(|(row, node)| questions_of(node, row));
-                let probes = probes.collect();
-                return vec![Err(RowProblems { problems, probes, ..RowProblems::default() }.into())];
-            }
-        };
-        if instances.is_empty() {
-            let mut row = Checker::new(Some(&instances_file), 0, Some(&case));
-            row.problem(WHOLE_ROW, "no instance at all", "give the questions on the history");
-            return vec![Err(RowProblems::from(row.problems).into())];
-        }
-        let (mut probes, mut judge, mut broken) = (Vec::new(), JudgeOnly::default(), Vec::new());
-        let mut ids: HashMap<String, usize> = HashMap::new();
-        for (row, node) in instances.into_iter().enumerate() {
-            let id = node.text("instance_id").map(str::to_owned);
-            let probes_of_row = questions_of(&node, row);
-            let mut own = Checker::new(Some(&instances_file), row, id.as_deref());
-            own.faults(faults_of.remove(&row).unwrap_or_default());
-            let checker = Checker::new(Some(&instances_file), row, id.as_deref());
-            let mut found = instance(checker, node, &history);
-            let again = id.as_ref().and_then(|id| ids.get(id));
-            if !own.problems.is_empty() || again.is_some() {
-                own.problems.extend(found.err().into_iter().flat_map(|broken| broken.problems));
-                if let Some(first) = again {
-                    let found = format!("the instance_id of row {first} again");
-                    own.problem("instance_id", found, "give every instance its own id");
-                }
-                let (problems, probes) = (own.problems, probes_of_row);
-                found = Err(RowProblems { problems, probes, ..RowProblems::default() });
-            }
-            ids.extend(id.filter(|_| again.is_none()).map(|id| (id, row)));
-            match found {
-                Ok(questions) => {
-                    for (probe, notes) in questions {
-                        judge.of_probes.insert(probe.id.clone(), notes);
-                        probes.push(probe);
-                    }
-                }
-                Err(problems) => broken.push(Err(problems.into())),
-            }
-        }
-        let mut cases = Vec::new();
-        if !probes.is_empty() {
-            let history = History { segments: history.segments, query_time: None };
-            cases.push(Ok(Case { id: case, history, probes, judge, ..Case::default() }));
-        }
-        cases.extend(broken);
-        cases
-    }
-}
-
-fn own_name(sessions: &[Node]) -> String {
-    let in_id = |node: &Node| {
+fn own_name(sessions: &[(Node, Vec<Fault>)]) -> String {
+    let in_id = |(node, _): &(Node, Vec<Fault>)| {
         let id = node.text("session_id")?;
         let at = id.find("persona_")?;
         let number: String =
@@ -173,22 +135,10 @@ fn own_name(sessions: &[Node]) -> String {
     let first = names.next().flatten();
     let name = first.filter(|name| names.all(|other| other.as_deref() == Some(name)));
     let by_field = || {
-        let id = sessions.iter().find_map(|node| node.text("persona_id"))?;
+        let id = sessions.iter().find_map(|(node, _)| node.text("persona_id"))?;
         let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let id = id.strip_prefix("persona_").unwrap_or(id);
         (id.len() <= 60 && id.chars().all(word)).then(|| format!("persona_{id}"))
     };
     name.or_else(by_field).unwrap_or_else(|| "persona".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_sort_as_people_count() {
-        let mut names = ["persona_10/", "persona_9/", "", "a/2/", "a/10/"];
-        names.sort_by_key(|name| natural(name));
-        assert_eq!(names, ["", "a/2/", "a/10/", "persona_9/", "persona_10/"]);
-    }
 }

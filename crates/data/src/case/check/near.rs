@@ -95,20 +95,3 @@ pub fn pairs(sets: &[Vec<u64>], least: f64) -> Vec<Alike> {
     found.sort_unstable_by_key(|pair| (pair.first, pair.second));
     found
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn similarity_counts_common_elements_over_all() {
-        assert!((similarity(&[1, 2, 3], &[2, 3, 4]) - 0.5).abs() < 1e-12);
-        assert_eq!((similarity(&[], &[]), similarity(&[1], &[])), (0.0, 0.0));
-        assert_eq!(Shingles::of("The bridge, in 1931!"), Shingles::of("the BRIDGE in 1931"));
-        let of = |text: &str| {
-            let Shingles { words, pairs, .. } = Shingles::of(text);
-            (words, pairs.len())
-        };
-        assert_eq!((of("One"), of("one two one two"), of("")), ((1, 1), (4, 2), (0, 0)));
-    }
-}

@@ -1,22 +1,22 @@
 //! Checks of question texts, single and in pairs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::near::{ALIKE, Shingles, pairs};
 use crate::case::Case;
 use crate::case::finding::{Check, Finding, Gold, quote};
+use crate::ground::order::unique;
 use crate::ground::words::{phrase, words};
 
-pub(super) static NO_OPTIONS: Check = Check::error(
+static NO_OPTIONS: Check = Check::error(
     "no-options",
     "questions that name options, themselves or in their gold, without saying what they are",
 );
-pub(super) static TWO_GOLDS: Check =
+static TWO_GOLDS: Check =
     Check::error("two-golds", "texts of questions on one history that have several golds");
-pub(super) static SAME_QUESTION: Check =
+static SAME_QUESTION: Check =
     Check::warning("same-question", "texts that several questions have, letter case and punctuation aside");
-pub(super) static LIKE_QUESTION: Check =
-    Check::warning("like-question", "pairs of questions that are nearly the same");
+static LIKE_QUESTION: Check = Check::warning("like-question", "pairs of questions that are nearly the same");
 
 /// Minimum words for near-duplicate checks; shorter questions match by chance.
 const FEWEST_WORDS: usize = 5;
@@ -29,10 +29,9 @@ const NAMED: usize = 6;
 /// Questions that refer to lettered options which are not given.
 pub(super) fn without_options(case: &Case, golds: &[Gold]) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (at, probe) in case.probes.iter().enumerate() {
+    for (probe, gold) in case.probes.iter().zip(golds) {
         let mut named = named_letters(&probe.query);
-        let texts = golds.get(at).into_iter().flat_map(|gold| &gold.texts);
-        named.extend(texts.flat_map(|text| ordered_letters(text)));
+        named.extend(gold.texts.iter().flat_map(|text| ordered_letters(text)));
         if probe.options.len() >= named.len() {
             continue;
         }
@@ -146,10 +145,7 @@ pub(super) fn repeated(case: &Case, golds: &[Gold]) -> Vec<Finding> {
         let ids = || probes().map(|probe| probe.id.as_str());
         let Some(first) = probes().next() else { continue };
         let text = quote(&first.query);
-        let answers = |at: &usize| {
-            let texts = golds.get(*at).map(|gold| gold.texts.iter().map(|text| essence(text)).collect());
-            texts.unwrap_or_default()
-        };
+        let answers = |at: &usize| golds[*at].texts.iter().map(|text| essence(text)).collect();
         let answers: BTreeSet<BTreeSet<String>> = places.iter().map(answers).collect();
         if answers.len() > 1 {
             let what = format!("{} golds for {text}: {}", answers.len(), some(ids()));
@@ -202,7 +198,7 @@ impl Asked {
         for question in &questions {
             by_text.entry(question.digest).or_default().push(question);
         }
-        for digest in unique_in_order(&questions) {
+        for digest in unique(questions.iter().map(|question| question.digest)) {
             let Some([first, others @ ..]) = by_text.get(&digest).map(Vec::as_slice) else { continue };
             if !others.is_empty() {
                 let names = some(others.iter().map(|other| other.case.as_str()));
@@ -225,11 +221,6 @@ impl Asked {
         }
         found
     }
-}
-
-fn unique_in_order(questions: &[Question]) -> Vec<u64> {
-    let mut seen = HashSet::new();
-    questions.iter().map(|question| question.digest).filter(|digest| seen.insert(*digest)).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Accuracy by relation and subtype: tables 1 and 13; intervals: table 11.
 
 use super::super::settings::{FULL, PERFECT};
+use super::super::terms::RELATION;
 use super::columns::{Column, shares};
-use super::systems::{Group, Outcome, System};
-use crate::benchmarks::{Share, Table};
+use super::systems::{Group, System};
+use crate::benchmarks::{Graded, Share, Table};
 use crate::ground::order::unique;
 use crate::ground::sheet::Sheet;
 use crate::statistics::Interval;
@@ -27,7 +28,7 @@ fn contextual_above_temporal(rows: &[&System<'_>]) -> Vec<String> {
         let repetitions = rows.iter().filter(|row| row.repeats(system));
         let own = repetitions.flat_map(|row| row.outcomes.values());
         let own = own.filter(|outcome| Column::Subtype(name).holds(outcome));
-        Share::of(own.map(|outcome| outcome.right)).share()
+        Share::of(own.map(Graded::is_right)).share()
     };
     let groups = unique(systems().map(|system| system.group));
     let note = |group: &Group<'_>| {
@@ -66,8 +67,8 @@ fn accuracies(rows: &[&System<'_>]) -> Option<Sheet> {
 
 /// Notes on unjudged questions, which count as wrong, and on those without a relation.
 fn remarks(row: &System<'_>) -> Vec<String> {
-    let count = |holds: fn(&Outcome<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
-    let (unjudged, unknown) = (count(|o| !o.judged), count(|o| o.relation.is_none()));
+    let count = |holds: fn(&Graded<'_>) -> bool| row.outcomes.values().filter(|o| holds(o)).count();
+    let (unjudged, unknown) = (count(|o| o.correct.is_none()), count(|o| o.facet(RELATION).is_none()));
     let name = format!("{} {}", row.run, row.setting());
     let mut notes = Vec::new();
     if unjudged > 0 {
@@ -106,6 +107,6 @@ pub(super) fn table_11(systems: &[System<'_>], intervals: Intervals) -> Option<T
 
 fn interval(system: &System<'_>, column: Column, intervals: Intervals) -> Option<Interval> {
     let own = system.outcomes.values().filter(|outcome| column.holds(outcome));
-    let strata = column.strata(own.map(|outcome| (outcome, f64::from(u8::from(outcome.right)))));
+    let strata = column.strata(own.map(|outcome| (outcome, f64::from(u8::from(outcome.is_right())))));
     of_units(&strata, (0.0, 1.0), intervals)
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATIONS, SINGLE_EVIDENCE};
-use super::systems::{Group, Outcome, System};
-use crate::benchmarks::Share;
-use crate::ground::sheet::{self, Sheet, cell};
+use super::super::terms::{
+    COMPLEMENTARY, CONTRADICTORY, NUANCED, RELATION, RELATIONS, SINGLE_EVIDENCE, SUBTYPE,
+};
+use super::systems::{Group, System};
+use crate::benchmarks::{Graded, Share};
+use crate::ground::sheet::{Columns, Sheet};
 use crate::statistics::bounded::Stratum;
 
 pub(super) const DECIMALS: u32 = 2;
@@ -45,28 +47,28 @@ impl Column {
         }
     }
 
-    pub(super) fn holds(self, outcome: &Outcome<'_>) -> bool {
+    pub(super) fn holds(self, outcome: &Graded<'_>) -> bool {
         match self {
             Column::All => true,
-            Column::Relation(name) => outcome.relation == Some(name),
-            Column::Subtype(name) => outcome.subtype == Some(name),
+            Column::Relation(name) => outcome.facet(RELATION) == Some(name),
+            Column::Subtype(name) => outcome.facet(SUBTYPE) == Some(name),
         }
     }
 
     pub(super) fn share(self, system: &System<'_>) -> Share {
         let own = system.outcomes.values().filter(|outcome| self.holds(outcome));
-        Share::of(own.map(|outcome| outcome.right))
+        Share::of(own.map(Graded::is_right))
     }
 
     /// Strata for intervals: relations (or unknown) for all questions, else the column itself.
     pub(super) fn strata<'s, 'a: 's>(
         self,
-        questions: impl Iterator<Item = (&'s Outcome<'a>, f64)>,
+        questions: impl Iterator<Item = (&'s Graded<'a>, f64)>,
     ) -> Vec<Stratum> {
         let mut strata: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         let mut count = 0.0;
         for (outcome, number) in questions {
-            let relation = RELATIONS.iter().position(|relation| outcome.relation == Some(*relation));
+            let relation = RELATIONS.iter().position(|relation| outcome.facet(RELATION) == Some(*relation));
             let at = if self == Column::All { relation.unwrap_or(RELATIONS.len()) } else { 0 };
             strata.entry(at).or_default().push(number);
             count += 1.0;
@@ -75,47 +77,34 @@ impl Column {
     }
 }
 
-/// Leading columns; data and judge only if they differ.
-pub(super) struct Heads {
-    datasets: bool,
-    judges: bool,
+/// Leading columns: the `system` of each row.
+pub(super) fn headed<'s, 'a: 's, R: Copy>(
+    rows: Vec<R>,
+    system: impl Fn(R) -> &'s System<'a> + Copy,
+) -> Option<Columns<R>> {
+    let systems: Vec<&System<'_>> = rows.iter().map(|row| system(*row)).collect();
+    let setting = |system: &System<'_>| format!("{}{}", system.setting(), system.cuts(|_| true).mark());
+    let table = Columns::of(rows)
+        .text("run", |row| system(row).run)
+        .text("model", |row| system(row).group.model)
+        .text("setting", |row| setting(system(row)));
+    (!systems.is_empty()).then(|| grouped(table, &systems, system))
 }
 
-impl Heads {
-    pub(super) fn of(rows: &[&System<'_>]) -> Option<Self> {
-        let first = rows.first()?.group;
-        let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| rows.iter().any(|r| !same(&r.group, &first));
-        Some(Heads {
-            datasets: differ(|a, b| a.dataset == b.dataset),
-            judges: differ(|a, b| a.judge == b.judge),
-        })
-    }
-
-    pub(super) fn columns(&self) -> Vec<sheet::Column> {
-        let mut columns: Vec<sheet::Column> = ["run", "model", "setting"].map(sheet::Column::text).into();
-        columns.extend(self.of_groups());
-        columns
-    }
-
-    pub(super) fn of_groups(&self) -> Vec<sheet::Column> {
-        let names = self.datasets.then_some("data").into_iter().chain(self.judges.then_some("judge"));
-        names.map(sheet::Column::text).collect()
-    }
-
-    pub(super) fn cells(&self, row: &System<'_>) -> Vec<Vec<String>> {
-        let mut cells = vec![
-            cell(row.run),
-            cell(row.group.model),
-            cell(format!("{}{}", row.setting(), row.cuts(|_| true).mark())),
-        ];
-        cells.extend(self.of_group(row));
-        cells
-    }
-
-    pub(super) fn of_group(&self, row: &System<'_>) -> Vec<Vec<String>> {
-        let dataset = self.datasets.then(|| cell(row.group.dataset));
-        dataset.into_iter().chain(self.judges.then(|| cell(row.group.judge.unwrap_or("none")))).collect()
-    }
+/// Adds data and judge where they differ.
+pub(super) fn grouped<'s, 'a: 's, R: Copy>(
+    table: Columns<R>,
+    systems: &[&System<'_>],
+    system: impl Fn(R) -> &'s System<'a> + Copy,
+) -> Columns<R> {
+    let differ = |same: fn(&Group<'_>, &Group<'_>) -> bool| {
+        systems.windows(2).any(|pair| !same(&pair[0].group, &pair[1].group))
+    };
+    table.text_if(differ(|a, b| a.dataset == b.dataset), "data", |row| system(row).group.dataset).text_if(
+        differ(|a, b| a.judge == b.judge),
+        "judge",
+        |row| system(row).group.judge.unwrap_or("none"),
+    )
 }
 
 /// One row per system: percent per column, marked if histories were truncated, and a second line.
@@ -123,17 +112,13 @@ pub(super) fn shares(
     rows: &[&System<'_>],
     below: impl Fn(&System<'_>, Column, Share) -> String,
 ) -> Option<Sheet> {
-    let heads = Heads::of(rows)?;
-    let own = columns_of(rows);
-    let mut columns = heads.columns();
-    columns.extend(own.iter().map(|column| sheet::Column::number(column.name())));
-    let cells = |row: &&System<'_>| {
-        let numbers = own.iter().map(|column| {
+    let mut table = headed(rows.to_vec(), |row| row)?;
+    for column in columns_of(rows) {
+        table = table.number(column.name(), |row| {
             let share = column.share(row);
             let cuts = row.cuts(|outcome| column.holds(outcome));
-            vec![format!("{}{}", share.percent(DECIMALS), cuts.mark()), below(row, *column, share)]
+            vec![format!("{}{}", share.percent(DECIMALS), cuts.mark()), below(row, column, share)]
         });
-        heads.cells(row).into_iter().chain(numbers).collect()
-    };
-    Some(Sheet { columns, rows: rows.iter().map(cells).collect(), notes: Vec::new() })
+    }
+    Some(table.sheet(Vec::new()))
 }

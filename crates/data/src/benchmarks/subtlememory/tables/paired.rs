@@ -2,11 +2,11 @@
 
 use super::super::counts::{discordant, points};
 use super::super::settings::ORACLE;
-use super::columns::{Column, DECIMALS, Heads, columns_of};
+use super::columns::{Column, DECIMALS, columns_of, grouped, headed};
 use super::systems::{Group, System};
-use crate::benchmarks::Table;
+use crate::benchmarks::{Graded, Table};
 use crate::ground::numbers::p_value;
-use crate::ground::sheet::{self, cell};
+use crate::ground::sheet::Columns;
 use crate::statistics::Interval;
 use crate::statistics::bounded::{Intervals, of_units};
 use crate::statistics::holm::holm;
@@ -40,21 +40,13 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
         }
     }
     let rows: Vec<&System<'_>> = pairs.iter().map(|(system, _)| *system).collect();
-    let heads = Heads::of(&rows)?;
-    let mut columns = heads.columns();
-    columns.push(sheet::Column::text("less"));
-    let of_pairs = columns_of(&rows);
-    columns.extend(of_pairs.iter().map(|column| sheet::Column::number(column.name())));
-    let rows = pairs.iter().map(|(system, other)| {
-        let mut cells = heads.cells(system);
-        cells.push(cell(other.named()));
-        cells.extend(of_pairs.iter().map(|column| {
+    let mut table = headed(pairs, |(system, _)| system)?.text("less", |(_, other)| other.named());
+    for column in columns_of(&rows) {
+        table = table.number(column.name(), |(system, other)| {
             let both = column.share(system).share().zip(column.share(other).share());
-            cell(both.map_or_else(|| "-".to_owned(), |(a, b)| points(a - b)))
-        }));
-        cells
-    });
-    let rows = rows.collect();
+            both.map_or_else(|| "-".to_owned(), |(a, b)| points(a - b))
+        });
+    }
     let note = if told {
         "percentage points: the memory plugged into an agent less the same memory standing alone, as the runs' names tell"
     } else {
@@ -62,7 +54,8 @@ pub(super) fn table_3(systems: &[System<'_>]) -> Option<Table> {
          (`NAME`, `NAME-standalone`)"
     };
     let notes = [note.to_owned()].into_iter().chain(first_alone(systems)).collect();
-    Some(Table::new("integration", "integration delta (table 3)", columns, rows, notes))
+    let title = "integration delta (table 3)".to_owned();
+    Some(Table { key: "integration".to_owned(), title, sheet: table.sheet(notes) })
 }
 
 fn first_alone(systems: &[System<'_>]) -> Option<String> {
@@ -124,33 +117,26 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
     let p_values: Vec<f64> = tests.iter().map(|test| test.p).collect();
     let adjusted = within_families(&of_pairs, &p_values);
     let oracles: Vec<&System<'_>> = pairs.iter().map(|(oracle, _)| *oracle).collect();
-    let differing = Heads::of(&oracles);
-    let mut heads: Vec<sheet::Column> =
-        ["model", "oracle of", "best system", "setting"].map(sheet::Column::text).into();
-    heads.extend(differing.iter().flat_map(Heads::of_groups));
-    let numbers = ["questions", "oracle", "best", "b", "c", "difference", "p", "p (Holm)"];
-    let columns = heads.into_iter().chain(numbers.map(sheet::Column::number)).collect();
-    let rows = pairs.iter().zip(&tests).zip(adjusted).map(|(((oracle, best), test), holm)| {
-        let share = |system: &System<'_>| cell(Column::All.share(system).percent(DECIMALS));
-        let interval = test.interval.map_or_else(String::new, |Interval { low, high }| {
-            format!("[{}, {}]", points(low), points(high))
-        });
-        let mut cells =
-            vec![cell(oracle.group.model), cell(oracle.run), cell(best.run), cell(best.setting())];
-        cells.extend(differing.iter().flat_map(|heads| heads.of_group(oracle)));
-        cells.extend([
-            cell(test.n.to_string()),
-            share(oracle),
-            share(best),
-            cell(test.b.to_string()),
-            cell(test.c.to_string()),
-            vec![points(test.difference), interval],
-            cell(p_value(test.p)),
-            cell(p_value(holm)),
-        ]);
-        cells
-    });
-    let rows: Vec<_> = rows.collect();
+    let rows = pairs.iter().zip(&tests).zip(adjusted).map(|((pair, test), holm)| (pair, test, holm));
+    let table = Columns::of(rows)
+        .text("model", |((oracle, _), ..)| oracle.group.model)
+        .text("oracle of", |((oracle, _), ..)| oracle.run)
+        .text("best system", |((_, best), ..)| best.run)
+        .text("setting", |((_, best), ..)| best.setting());
+    let share = |system: &System<'_>| Column::All.share(system).percent(DECIMALS);
+    let interval = |test: &Test| {
+        let shown = |Interval { low, high }: Interval| format!("[{}, {}]", points(low), points(high));
+        test.interval.map_or_else(String::new, shown)
+    };
+    let table = grouped(table, &oracles, |((oracle, _), ..)| oracle)
+        .number("questions", |(_, test, _)| test.n)
+        .number("oracle", |((oracle, _), ..)| share(oracle))
+        .number("best", |((_, best), ..)| share(best))
+        .number("b", |(_, test, _)| test.b)
+        .number("c", |(_, test, _)| test.c)
+        .number("difference", |(_, test, _)| vec![points(test.difference), interval(test)])
+        .number("p", |(_, test, _)| p_value(test.p))
+        .number("p (Holm)", |(.., holm)| p_value(holm));
     let method = match intervals {
         Intervals::Adjusted => "",
         Intervals::Paper => " (the paper's paired percentile bootstrap)",
@@ -164,8 +150,8 @@ pub(super) fn table_12(systems: &[System<'_>], intervals: Intervals) -> Option<T
         ),
     );
     notes.extend(first_alone(systems));
-    let title = "oracle against the best memory system of each answer model (table 12)";
-    Some(Table::new("oracle-gap", title, columns, rows, notes))
+    let title = "oracle against the best memory system of each answer model (table 12)".to_owned();
+    Some(Table { key: "oracle-gap".to_owned(), title, sheet: table.sheet(notes) })
 }
 
 /// Holm's correction within groups that differ only in the answer model.
@@ -198,8 +184,8 @@ impl Test {
         let n = oracle.outcomes.len();
         let number = |right: bool| f64::from(u8::from(right));
         let differences = oracle.outcomes.iter().map(|(question, outcome)| {
-            let other = best.outcomes.get(question).is_some_and(|other| other.right);
-            (outcome, number(outcome.right) - number(other))
+            let other = best.outcomes.get(question).is_some_and(Graded::is_right);
+            (outcome, number(outcome.is_right()) - number(other))
         });
         let strata = Column::All.strata(differences);
         let interval = of_units(&strata, (-1.0, 1.0), intervals);
@@ -221,9 +207,5 @@ mod tests {
         assert_eq!(alone("mem0-standalone-gpt-5.4").as_deref(), Some("mem0 gpt 5.4"));
         assert_eq!(alone("mem0").as_deref(), Some("mem0"));
         assert_eq!((of("mem0"), of("openclaw"), alone("mem0_openclaw")), (None, None, None));
-        assert_eq!(
-            (p_value(0.021484), p_value(1.5e-7), p_value(1.0)),
-            ("0.0215".to_owned(), "1.5e-7".to_owned(), "1.0000".to_owned())
-        );
     }
 }

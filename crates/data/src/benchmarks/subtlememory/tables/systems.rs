@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::settings::{self, SOFT};
-use super::super::terms::{RELATION, SUBTYPE};
-use crate::benchmarks::{Context, CutCount, Graded, HistoryCut, ShownSegments};
+use crate::benchmarks::{Context, CutCount, Graded};
 use crate::ground::order::entry;
 
 pub(super) type Question<'a> = (&'a str, &'a str);
@@ -28,30 +27,7 @@ pub(super) struct System<'a> {
     pub(super) setting: &'a str,
     context: Context,
     pub(super) repetition: u32,
-    pub(super) outcomes: BTreeMap<Question<'a>, Outcome<'a>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Outcome<'a> {
-    pub(super) relation: Option<&'a str>,
-    pub(super) subtype: Option<&'a str>,
-    pub(super) right: bool,
-    pub(super) judged: bool,
-    pub(super) answer: Option<&'a str>,
-    shown: ShownSegments<'a>,
-    answered: bool,
-    history_cut: Option<HistoryCut>,
-}
-
-impl Outcome<'_> {
-    /// Identical answers: only the judge can differ.
-    pub(super) fn same_answer(&self, other: &Self) -> bool {
-        self.answer.is_some() && self.answer == other.answer
-    }
-
-    pub(super) fn same_context(&self, other: &Self) -> bool {
-        self.answer.is_some() && other.answer.is_some() && self.shown.same(other.shown)
-    }
+    pub(super) outcomes: BTreeMap<Question<'a>, Graded<'a>>,
 }
 
 pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
@@ -75,28 +51,17 @@ pub(super) fn systems<'a>(graded: &[Graded<'a>]) -> Vec<System<'a>> {
         let Graded { run, context, repetition, .. } = *row;
         let new = || System { group, run, memory, setting, context, repetition, outcomes: BTreeMap::new() };
         let system = entry(&mut systems, same, new);
-        let facet = |name: &str| row.facets.get(name).map(String::as_str);
-        let outcome = Outcome {
-            relation: facet(RELATION),
-            subtype: facet(SUBTYPE),
-            right: row.correct == Some(true),
-            judged: row.correct.is_some(),
-            answer: row.answer,
-            shown: row.shown,
-            answered: row.answered,
-            history_cut: row.history_cut,
-        };
-        system.outcomes.insert((row.case, row.probe), outcome);
+        system.outcomes.insert((row.case, row.probe), *row);
     }
     systems
 }
 
 impl<'a> System<'a> {
-    pub(super) fn questions(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> BTreeSet<Question<'a>> {
+    pub(super) fn questions(&self, holds: impl Fn(&Graded<'_>) -> bool) -> BTreeSet<Question<'a>> {
         self.outcomes.iter().filter(|(_, outcome)| holds(outcome)).map(|(question, _)| *question).collect()
     }
 
-    pub(super) fn cuts(&self, holds: impl Fn(&Outcome<'_>) -> bool) -> CutCount {
+    pub(super) fn cuts(&self, holds: impl Fn(&Graded<'_>) -> bool) -> CutCount {
         let answered = self.outcomes.values().filter(|outcome| outcome.answered && holds(outcome));
         CutCount::of(answered.map(|outcome| outcome.history_cut))
     }
@@ -106,7 +71,7 @@ impl<'a> System<'a> {
     }
 
     pub(super) fn right(&self) -> BTreeSet<Question<'a>> {
-        self.questions(|outcome| outcome.right)
+        self.questions(|outcome| outcome.is_right())
     }
 
     pub(super) fn named(&self) -> &'a str {

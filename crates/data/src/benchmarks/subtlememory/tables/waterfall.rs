@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::super::counts::{Stages, stages};
 use super::super::settings::{ORACLE, PERFECT};
 use super::super::terms::{COMPLEMENTARY, CONTRADICTORY, NUANCED};
-use super::columns::{Column, DECIMALS, Heads};
+use super::columns::{Column, DECIMALS, headed};
 use super::systems::{Question, System};
 use crate::benchmarks::{Bar, BarChart, Chart, Share, Table};
-use crate::ground::sheet::{self, cell};
+use crate::ground::sheet;
 
 const ROWS: [Column; 4] = [
     Column::All,
@@ -44,35 +44,32 @@ const STEPS: [(&str, Lost); 2] = [
     ("P to D", |stages| stages.preserved - stages.retrieved),
 ];
 
+const NUMBERS: [(&str, fn(&Stages) -> String); 8] = [
+    ("of", |stages| stages.questions.to_string()),
+    ("S_O", |stages| stages.oracle.to_string()),
+    ("S_P", |stages| stages.preserved.to_string()),
+    ("S_D", |stages| stages.retrieved.to_string()),
+    ("P_preserve", |stages| percent(stages.preserved, stages.oracle)),
+    ("P_retrieve", |stages| percent(stages.retrieved, stages.preserved)),
+    ("right", |stages| stages.default.to_string()),
+    ("outside S_P", |stages| stages.outside().to_string()),
+];
+
 /// Systems with both diagnoses, best first, four rows each.
 pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
     let (traced, mut notes) = traced(systems);
-    let rows: Vec<&System<'_>> = traced.iter().map(|one| one.system).collect();
-    let heads = Heads::of(&rows)?;
-    let mut columns = heads.columns();
-    columns.push(sheet::Column::text("questions"));
-    let numbers = ["of", "S_O", "S_P", "S_D", "P_preserve", "P_retrieve", "right", "outside S_P"];
-    columns.extend(numbers.map(sheet::Column::number));
-    for (step, _) in STEPS {
-        let of_step = |name: &str| sheet::Column { group: step.to_owned(), ..sheet::Column::number(name) };
-        columns.extend(["lost", "same answer", "same context"].map(of_step));
+    let rows = traced.iter().flat_map(|one| (0..ROWS.len()).map(move |at| (one, at)));
+    let mut table = headed(rows.collect(), |(one, _): (&Traced<'_, '_>, usize)| one.system)?
+        .text("questions", |(_, at)| ROWS[at].name());
+    for (name, number) in NUMBERS {
+        table = table.number(name, |(one, at)| number(&one.stages[at]));
     }
-    let mut sheet_rows = Vec::new();
-    for Traced { system, stages, losses } in &traced {
-        for ((column, stages), losses) in ROWS.iter().zip(stages).zip(losses) {
-            let Stages { questions, oracle, preserved, retrieved, default, .. } = *stages;
-            let mut cells = heads.cells(system);
-            cells.push(cell(column.name()));
-            let counts = [questions, oracle, preserved, retrieved].map(|count| cell(count.to_string()));
-            cells.extend(counts);
-            cells.extend([cell(percent(preserved, oracle)), cell(percent(retrieved, preserved))]);
-            cells.extend([default, stages.outside()].map(|count| cell(count.to_string())));
-            for (loss, (_, lost)) in losses.iter().zip(STEPS) {
-                let counts = [lost(stages), loss.same_answer, loss.same_context];
-                cells.extend(counts.map(|count| cell(count.to_string())));
-            }
-            sheet_rows.push(cells);
-        }
+    for (step, (name, lost)) in STEPS.into_iter().enumerate() {
+        let head = |of: &str| sheet::Column::number(of).under(name);
+        table = table
+            .column(head("lost"), |(one, at)| lost(&one.stages[at]))
+            .column(head("same answer"), |(one, at)| one.losses[at][step].same_answer)
+            .column(head("same context"), |(one, at)| one.losses[at][step].same_context);
     }
     notes.insert(
         0,
@@ -88,7 +85,8 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
          prompt, so that sampling and the judge alone differ"
             .to_owned(),
     );
-    Some(Table::new("waterfall", "the waterfall of diagnosis (figure 3)", columns, sheet_rows, notes))
+    let title = "the waterfall of diagnosis (figure 3)".to_owned();
+    Some(Table { key: "waterfall".to_owned(), title, sheet: table.sheet(notes) })
 }
 
 /// Also returns notes on the systems left out.
@@ -108,11 +106,11 @@ fn traced<'s, 'a>(systems: &'s [System<'a>]) -> (Vec<Traced<'s, 'a>>, Vec<String
 /// Stacked bars: kept, lost per step, wrong under oracle.
 pub(in super::super) fn chart(systems: &[System<'_>]) -> Option<Chart> {
     let (traced, _) = traced(systems);
-    let rows: Vec<&System<'_>> = traced.iter().map(|one| one.system).collect();
-    let heads = Heads::of(&rows)?;
+    let heads =
+        headed(traced.iter().map(|one| one.system).collect(), |system| system)?.sheet(Vec::new()).rows;
     let mut bars = Vec::new();
-    for Traced { system, stages, losses } in &traced {
-        let group = heads.cells(system).into_iter().flatten().collect::<Vec<_>>().join(", ");
+    for (Traced { stages, losses, .. }, heads) in traced.iter().zip(heads) {
+        let group = heads.concat().join(", ");
         for ((column, stages), losses) in ROWS.iter().zip(stages).zip(losses) {
             let Stages { questions, oracle, preserved, retrieved, alone, .. } = *stages;
             let [by_memory, by_retrieval] = losses.map(|loss| loss.same_answer + loss.same_context);
@@ -190,13 +188,13 @@ fn loss<'q, 'a: 'q>(
         let (Some(then), Some(now)) = (before.outcomes.get(question), after.outcomes.get(question)) else {
             continue;
         };
-        if now.right {
-            continue;
-        }
-        if now.same_answer(then) {
-            loss.same_answer += 1;
-        } else if before.run == after.run && now.same_context(then) {
-            loss.same_context += 1;
+        match now.answer.zip(then.answer) {
+            Some(_) if now.is_right() => {}
+            Some((now, then)) if now == then => loss.same_answer += 1,
+            Some(_) => {
+                loss.same_context += usize::from(before.run == after.run && now.shown.same(then.shown))
+            }
+            None => {}
         }
     }
     loss
