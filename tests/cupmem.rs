@@ -9,9 +9,9 @@ use palimpsest::chat::{ChatError, Message, Sampling};
 use palimpsest::memory::cupmem::cost::{Rates, estimate};
 use palimpsest::memory::cupmem::model::{Step, StepModel};
 use palimpsest::memory::cupmem::schema::{Slot, domains};
-use palimpsest::memory::cupmem::similar::{ByEmbedding, Similarity};
 use palimpsest::memory::cupmem::store::{Change, ChangeKind, Moment};
 use palimpsest::memory::cupmem::{self, CupMem, Settings, Store};
+use palimpsest::memory::similar::{ByEmbedding, Similarity};
 use palimpsest::memory::system::protocol::{
     HelloRequest, MemorySystem, ModelAddress, SessionInput, Status, SystemError, TurnInput,
 };

@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
-use palimpsest::memory::system::child::ChildProcess;
 use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
-use palimpsest::memory::system::http::Address;
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
 use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use palimpsest::memory::system::record::case_folder;
 use palimpsest::memory::system::rows::{CallRow, EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
+use palimpsest::memory::system::transport::{Address, ChildProcess};
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
@@ -96,14 +95,6 @@ pub struct Key {
     header: HeaderValue,
 }
 
-#[derive(Serialize)]
-struct Request<'a> {
-    model: &'a str,
-    messages: &'a [Message],
-    #[serde(flatten)]
-    parameters: Map<String, Value>,
-}
-
 impl Endpoint {
     /// `http://host[:port]/v1#model`, with the first key of [`KEY_VARIABLES`] that is set.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
@@ -181,23 +172,20 @@ impl Endpoint {
         }
     }
 
-    /// Omits rejected parameters. `max_tokens` is deprecated but understood by every server.
-    fn request<'a>(
-        &'a self,
-        messages: &'a [Message],
-        sampling: &Sampling,
-        left_out: &[Parameter],
-    ) -> Request<'a> {
-        let mut parameters = Map::new();
+    /// The request without rejected parameters. `max_tokens` is deprecated but understood by every server.
+    fn body(&self, messages: &[Message], sampling: &Sampling, left_out: &[Parameter]) -> String {
+        let mut body = json!({ "model": self.model, "messages": messages });
         for parameter in Parameter::ALL {
             let name = match parameter {
                 Parameter::MaxTokens if left_out.contains(&parameter) => "max_completion_tokens",
                 _ if left_out.contains(&parameter) => continue,
                 _ => parameter.name(),
             };
-            parameters.extend(self.value(parameter, sampling).map(|value| (name.to_owned(), value)));
+            if let Some(value) = self.value(parameter, sampling) {
+                body[name] = value;
+            }
         }
-        Request { model: &self.model, messages, parameters }
+        body.to_string()
     }
 
     fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
@@ -235,20 +223,18 @@ impl Endpoint {
         sampling: &Sampling,
         left_out: &[Parameter],
     ) -> Result<Reply, Failure> {
-        let body = serde_json::to_vec(&self.request(messages, sampling, left_out)).map_err(|e| {
-            Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
-        })?;
+        let body = self.body(messages, sampling, left_out);
         let in_thought = self.thinking.on && !left_out.contains(&Parameter::ChatTemplateKwargs);
-        let reply = self.retrying(|| reply::read(&self.exchange(&self.url, Some(&body))?, in_thought))?;
-        if !left_out.contains(&Parameter::Stop) || reply.stop == StopReason::Refused {
-            return Ok(reply);
-        }
-        match before_stop(&reply.text, &self.stops) {
-            text if text.len() < reply.text.len() => {
-                Ok(Reply { text: text.to_owned(), stop: StopReason::EndOfTurn, ..reply })
+        let read = || reply::read(&self.exchange(&self.url, Some(body.as_bytes()))?, in_thought);
+        let mut reply = self.retrying(read)?;
+        if left_out.contains(&Parameter::Stop) && reply.stop != StopReason::Refused {
+            let end = before_stop(&reply.text, &self.stops).len();
+            if end < reply.text.len() {
+                reply.text.truncate(end);
+                reply.stop = StopReason::EndOfTurn;
             }
-            _ => Ok(reply),
         }
+        Ok(reply)
     }
 
     fn sent(&self, sampling: &Sampling, left_out: &[Parameter]) -> Vec<Parameter> {
@@ -267,16 +253,13 @@ impl Endpoint {
             left_out.push(refused);
             outcome = self.send(messages, sampling, &left_out);
         }
-        if outcome.is_ok() {
-            for parameter in self.left_out.add(&left_out) {
-                if parameter != Parameter::MaxTokens {
-                    tracing::warn!(
-                        "{}: it refuses `{}`, which is left out from here on; the rows say so (refused_parameters)",
-                        self.name(),
-                        parameter.name()
-                    );
-                }
-            }
+        let new = if outcome.is_ok() { self.left_out.add(&left_out) } else { Vec::new() };
+        for parameter in new.into_iter().filter(|parameter| *parameter != Parameter::MaxTokens) {
+            tracing::warn!(
+                "{}: it refuses `{}`, which is left out from here on; the rows say so (refused_parameters)",
+                self.name(),
+                parameter.name()
+            );
         }
         outcome
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::schema::Slot;
-use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store, Strength};
+use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store};
 
 pub fn show(store: &Store) -> String {
     let mut out = String::new();
@@ -48,7 +48,7 @@ fn show_slot(out: &mut String, store: &Store, slot: &Slot) {
 
 fn show_item(out: &mut String, store: &Store, item: &Item) {
     let status = if item.is_active() { "active" } else { "stale" };
-    let weak = if item.strength == Strength::Weak { ", weak" } else { "" };
+    let weak = if item.is_strong() { "" } else { ", weak" };
     let _ = writeln!(out, "  {} ({status}{weak}, {:.2}): {}", item.id, item.confidence, item.value);
     for change in &item.history {
         show_change(out, store, change);

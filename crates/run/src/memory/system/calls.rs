@@ -17,7 +17,7 @@ pub(super) const CALLS: &str = "calls.jsonl";
 const RESPONSES: &str = "responses.jsonl";
 
 /// Identifies a call within a case.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallKey {
     pub phase: String,
     pub about: String,
@@ -50,7 +50,6 @@ struct Folder {
     path: PathBuf,
     calls: RowLog<CallRow>,
     responses: RowLog<KeptResponse>,
-    by_key: HashMap<CallKey, usize>,
 }
 
 impl CallLog {
@@ -63,9 +62,11 @@ impl CallLog {
         if self.serial != flight.serial {
             self.serial = flight.serial;
             self.counts.clear();
-            let folder = self.folder(&flight.folder)?;
+            let calls = &mut self.folder(&flight.folder)?.calls;
+            // Rows are from the last execution of an operation.
+            let is_other = |row: &&CallRow| row.phase != flight.phase || row.about != flight.about;
             if flight.attempt == 0 {
-                folder.forget(flight)?;
+                calls.rewrite(calls.rows.iter().filter(is_other).cloned().collect())?;
             }
         }
         let nth = self.counts.entry(request.to_owned()).or_default();
@@ -78,11 +79,11 @@ impl CallLog {
         };
         *nth += 1;
         let folder = self.folder(&flight.folder)?;
-        let kept = folder.by_key.get(&key).map(|at| folder.responses.rows[*at].clone());
+        let kept = folder.responses.rows.iter().rfind(|kept| kept.key == key).cloned();
         Ok((key, kept))
     }
 
-    /// Records a call. Error replies are not replayed, since they may be transient.
+    /// Records a call. Replies that are errors, which may be transient, or no text are not replayed.
     pub fn end(
         &mut self,
         folder: &Path,
@@ -90,29 +91,23 @@ impl CallLog {
         row: CallRow,
         response: Option<&Response>,
     ) -> Result<(), JsonlError> {
-        let good = response.filter(|response| (200..300).contains(&response.status));
-        let kept = good.and_then(|response| {
-            Some(KeptResponse {
-                key: key.clone(),
-                status: response.status,
-                content_type: response.content_type.clone(),
-                // Non-text replies are not replayed.
-                body: String::from_utf8(response.body.clone()).ok()?,
-                seconds: row.seconds,
-            })
-        });
-        if response.is_some()
-            && kept.is_none()
-            && let Some(nth) = self.counts.get_mut(&key.request)
-        {
-            *nth = key.nth;
+        if let Some(Response { status, content_type, body }) = response {
+            match String::from_utf8(body.clone()).ok().filter(|_| (200..300).contains(status)) {
+                Some(body) => self.folder(folder)?.responses.append(KeptResponse {
+                    key,
+                    status: *status,
+                    content_type: content_type.clone(),
+                    body,
+                    seconds: row.seconds,
+                })?,
+                None => {
+                    if let Some(nth) = self.counts.get_mut(&key.request) {
+                        *nth = key.nth;
+                    }
+                }
+            }
         }
-        let folder = self.folder(folder)?;
-        if let Some(kept) = kept {
-            folder.by_key.insert(key, folder.responses.rows.len());
-            folder.responses.append(kept)?;
-        }
-        folder.calls.append(row)
+        self.folder(folder)?.calls.append(row)
     }
 
     fn folder(&mut self, path: &Path) -> Result<&mut Folder, JsonlError> {
@@ -120,27 +115,10 @@ impl CallLog {
             Some(open) => open,
             None => {
                 std::fs::create_dir_all(path).map_err(JsonlError::io("create", path))?;
-                let responses: RowLog<KeptResponse> = RowLog::open(path.join(RESPONSES))?;
-                let by_key = responses.rows.iter().enumerate().map(|(at, row)| (row.key.clone(), at));
-                Folder {
-                    path: path.to_owned(),
-                    calls: RowLog::open(path.join(CALLS))?,
-                    by_key: by_key.collect(),
-                    responses,
-                }
+                let responses = RowLog::open(path.join(RESPONSES))?;
+                Folder { path: path.to_owned(), calls: RowLog::open(path.join(CALLS))?, responses }
             }
         };
         Ok(self.open.insert(open))
-    }
-}
-
-impl Folder {
-    fn forget(&mut self, flight: &InFlight) -> Result<(), JsonlError> {
-        let other = |row: &&CallRow| row.phase != flight.phase || row.about != flight.about;
-        if self.calls.rows.iter().all(|row| other(&row)) {
-            return Ok(());
-        }
-        let rows = self.calls.rows.iter().filter(other).cloned().collect();
-        self.calls.rewrite(rows)
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Driver {
     /// Restart error; no further restarts are tried.
     broken: Option<SystemError>,
     /// Scopes whose complete history the running system holds, oldest first.
-    live: Vec<String>,
+    pub(super) live: Vec<String>,
     pub(super) operation: Operation,
     serial: u64,
 }
@@ -130,10 +130,6 @@ impl Driver {
 
     pub(super) fn holds(&self, scope: &str) -> bool {
         self.running && self.live.iter().any(|live| live == scope)
-    }
-
-    pub(super) fn now_holds(&mut self, scope: &str) {
-        self.live.push(scope.to_owned());
     }
 
     pub(super) fn make_room(&mut self) {

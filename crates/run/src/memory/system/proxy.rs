@@ -12,7 +12,7 @@ use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
-use super::calls::{CallKey, CallLog};
+use super::calls::{CallLog, KeptResponse};
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
 use super::local_server::LocalServer;
@@ -112,8 +112,8 @@ impl Decoding {
 #[derive(Debug, Clone)]
 pub struct Models {
     pub llm: Upstream,
-    /// Embedder and its dimensions; without one, embeddings go to the language model's endpoint.
-    pub embedder: Option<(Upstream, Option<usize>)>,
+    /// Without one, embeddings go to the language model's endpoint.
+    pub embedder: Option<Upstream>,
     pub decoding: Decoding,
 }
 
@@ -158,21 +158,16 @@ impl Proxy {
     }
 
     pub fn llm(&self) -> ModelAddress {
-        self.address(self.shared.models.llm.model(), None)
+        self.address(&self.shared.models.llm)
     }
 
     pub fn embedder(&self) -> Option<ModelAddress> {
-        let (embedder, dimensions) = self.shared.models.embedder.as_ref()?;
-        Some(self.address(embedder.model(), *dimensions))
+        self.shared.models.embedder.as_ref().map(|embedder| self.address(embedder))
     }
 
-    fn address(&self, model: &str, dimensions: Option<usize>) -> ModelAddress {
-        ModelAddress {
-            base_url: format!("{}/v1", self.server.url()),
-            key: self.shared.key.clone(),
-            model: model.to_owned(),
-            dimensions,
-        }
+    fn address(&self, upstream: &Upstream) -> ModelAddress {
+        let (base_url, key) = (format!("{}/v1", self.server.url()), self.shared.key.clone());
+        ModelAddress { base_url, key, model: upstream.model().to_owned(), dimensions: None }
     }
 }
 
@@ -187,7 +182,7 @@ impl Shared {
             return Response::error(404, &message);
         };
         let upstream = match &self.models.embedder {
-            Some((embedder, _)) if rest == "embeddings" => embedder,
+            Some(embedder) if rest == "embeddings" => embedder,
             _ => &self.models.llm,
         };
         match request.method.as_str() {
@@ -214,18 +209,26 @@ impl Shared {
         let flight = self.flight();
         let digest = sha256([rest.as_bytes(), b"\n", &body].concat());
         let (key, kept) = self.log().begin(&flight, &digest)?;
-        let (response, seconds, replayed) = match kept {
-            Some(kept) => {
-                let body = kept.body.into_bytes();
-                (Response { status: kept.status, content_type: kept.content_type, body }, kept.seconds, true)
+        let replayed = kept.is_some();
+        let (response, seconds) = match kept {
+            Some(KeptResponse { status, content_type, body, seconds, .. }) => {
+                (Response { status, content_type, body: body.into_bytes() }, seconds)
             }
             None => {
                 let begun = Instant::now();
-                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64(), false)
+                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64())
             }
         };
-        let row = row(&key, &request.path, &response, asked.as_ref());
-        let row = CallRow { seconds, replayed, temperature, ..row };
+        let row = CallRow {
+            phase: key.phase.clone(),
+            about: key.about.clone(),
+            path: request.path.clone(),
+            request: digest,
+            seconds,
+            temperature,
+            replayed,
+            ..of_reply(&response, asked.as_ref())
+        };
         self.log().end(&flight.folder, key, row, (!replayed).then_some(&response))?;
         Ok(response)
     }
@@ -275,8 +278,8 @@ impl Shared {
     }
 }
 
-/// The row of a call, except for duration and sampling. The reply may be streamed.
-fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) -> CallRow {
+/// What the row of a call says of its reply, which may be streamed.
+fn of_reply(response: &Response, asked: Option<&Value>) -> CallRow {
     let streamed = response.content_type.starts_with("text/event-stream");
     let part = if streamed { "delta" } else { "message" };
     let chunks: Vec<Value> = match streamed {
@@ -288,32 +291,24 @@ fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) ->
         false => serde_json::from_slice(&response.body).into_iter().collect(),
     };
     let choices = || chunks.iter().map(|chunk| &chunk["choices"][0]);
-    let said =
-        |choice: &Value| choice[part]["content"].as_str().or(choice["text"].as_str()).map(str::to_owned);
     let finish = choices().rev().find_map(|choice| choice["finish_reason"].as_str());
     let usage = chunks.iter().rev().map(|chunk| &chunk["usage"]).find(|usage| usage.is_object());
-    let tokens = |name: &str| usage?[name].as_u64();
-    let wants_json = asked.is_some_and(|body| {
-        matches!(body["response_format"]["type"].as_str(), Some("json_object" | "json_schema"))
-    });
-    let ok = (200..300).contains(&response.status);
+    let usage = usage.unwrap_or(&Value::Null);
+    let format = asked.and_then(|body| body["response_format"]["type"].as_str());
+    let wants_json = matches!(format, Some("json_object" | "json_schema"));
     let parses = || {
-        let text: String = choices().filter_map(said).collect();
+        let said =
+            choices().filter_map(|choice| choice[part]["content"].as_str().or(choice["text"].as_str()));
+        let text: String = said.collect();
         serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok()
     };
     CallRow {
-        phase: key.phase.clone(),
-        about: key.about.clone(),
-        path: path.to_owned(),
-        request: key.request.clone(),
         status: response.status,
-        prompt_tokens: tokens("prompt_tokens"),
-        cached_tokens: usage.and_then(|usage| usage["prompt_tokens_details"]["cached_tokens"].as_u64()),
-        completion_tokens: tokens("completion_tokens"),
-        seconds: 0.0,
+        prompt_tokens: usage["prompt_tokens"].as_u64(),
+        cached_tokens: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        completion_tokens: usage["completion_tokens"].as_u64(),
         finish_reason: finish.map(str::to_owned),
-        temperature: None,
-        json: (wants_json && ok).then(parses),
-        replayed: false,
+        json: (wants_json && (200..300).contains(&response.status)).then(parses),
+        ..CallRow::default()
     }
 }

@@ -99,7 +99,7 @@ pub struct SearchRow {
 }
 
 /// A line of `calls.jsonl`: one call to the language model or embedder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallRow {
     /// Current operation (`ingest`, `finish`, `search`, ...).
     pub phase: String,

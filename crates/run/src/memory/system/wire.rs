@@ -14,6 +14,7 @@ use super::protocol::{
     Failure, FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, SessionInput, SystemAnswer,
     SystemError, SystemResult, WriteEvent,
 };
+use super::transport::Transport;
 
 /// Characters of a reply quoted in an error.
 const QUOTED: usize = 200;
@@ -83,15 +84,6 @@ impl Default for Patience {
             search: Duration::from_secs(60),
         }
     }
-}
-
-/// Exchanges messages with a system, one at a time. Fails with [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
-/// [`FailureKind::Nonsense`].
-pub trait Transport: Send {
-    fn start(&mut self) -> Result<(), Failure>;
-    /// `message` is one line of JSON without newline.
-    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure>;
-    fn stop(&mut self);
 }
 
 pub struct WireSystem<T: Transport> {
@@ -302,9 +294,3 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
 
 const CLOSE: &str = "close";
 const CLOSING: Duration = Duration::from_secs(5);
-
-impl<T: Transport> Drop for WireSystem<T> {
-    fn drop(&mut self) {
-        self.transport.stop();
-    }
-}

@@ -11,13 +11,12 @@ use serde_json::{Map, Value};
 use super::usage::{WrongUsage, WrongValue, positive};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
-use crate::memory::system::open::open;
 use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use crate::memory::system::record::system_folder;
 use crate::memory::system::rows::SearchRow;
 use crate::memory::system::wire::Patience;
-use crate::memory::system::{MemoryContext, Searches, Show};
+use crate::memory::system::{MemoryContext, Searches, Show, open};
 use crate::progress::note;
 use crate::runs::condition::Condition;
 use crate::runs::error::RunError;
@@ -156,7 +155,6 @@ impl MemoryArgs {
             (None, Some(embedder)) => embedder.clone(),
             (None, None) => return Ok(None),
         };
-        let embedder = embedder.map(|embedder| (embedder, None));
         Ok(Some(Models { llm, embedder, decoding: self.memory_decoding }))
     }
 }

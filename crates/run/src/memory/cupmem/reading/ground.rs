@@ -7,13 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::probe::Reading;
-use super::retrieve::Hit;
+use super::retrieve::{Entry, Hit};
 use super::verify::{Premise, Verdict};
 use crate::memory::cupmem::asking::Stop;
 use crate::memory::cupmem::model::Step;
-use crate::memory::cupmem::similar::plain;
-use crate::memory::cupmem::store::Store;
 use palimpsest_data::ground::order::unique;
+use palimpsest_data::ground::words::folded;
 
 /// Limits on decisive, blocking and supporting items, and on facts.
 const DECISIVE: usize = 2;
@@ -59,13 +58,16 @@ pub struct Constraints {
 }
 
 impl Reading<'_, '_> {
-    pub fn ground(&mut self, verdict: &Verdict, recovered: &[Hit]) -> Result<Grounding, Stop> {
+    pub fn ground(&mut self, verdict: &Verdict, recovered: &[Hit<'_>]) -> Result<Grounding, Stop> {
         let store = self.store;
         if verdict.usable.is_empty() && recovered.is_empty() && verdict.unknown_slots.is_empty() {
             return Ok(Grounding::default());
         }
-        let explains = |id: &&String| !verdict.usable.contains(id) && store.item(id).is_some();
-        let explaining: Vec<&String> = recovered.iter().map(|hit| &hit.id).filter(explains).collect();
+        let explains = |hit: &Hit<'_>| match hit.entry {
+            Entry::Item(item) if !verdict.usable.contains(&item.id) => Some(item.id.clone()),
+            _ => None,
+        };
+        let explaining: Vec<String> = recovered.iter().filter_map(explains).collect();
         let mut data = self.basis(verdict, &explaining);
         data["goal"] = json!(self.parsed.goal);
         data["options"] = json!(self.parsed.options);
@@ -76,13 +78,13 @@ impl Reading<'_, '_> {
             [(&mut *decisive, DECISIVE), (&mut *blocking, BLOCKING), (&mut *supporting, SUPPORTING)]
         {
             *list = unique(list.drain(..));
-            list.retain(|id| (verdict.usable.contains(id) || explaining.contains(&id)) && !refused(id));
+            list.retain(|id| (verdict.usable.contains(id) || explaining.contains(id)) && !refused(id));
             list.truncate(most);
         }
         let refused = verdict.blocked.iter().chain(&verdict.historical).filter_map(|id| store.item(id));
-        let refused: Vec<String> = refused.map(|item| plain(&item.value)).collect();
+        let refused: Vec<String> = refused.map(|item| folded(&item.value)).collect();
         let repeats = |fact: &String| {
-            let fact = plain(fact);
+            let fact = folded(fact);
             refused.iter().any(|old| fact.contains(old) || old.contains(&fact))
         };
         facts.retain(|fact| !fact.trim().is_empty() && !repeats(fact));
@@ -105,19 +107,18 @@ impl Reading<'_, '_> {
         self.asker.ask(Step::Constraints, &data)
     }
 
-    fn basis(&self, verdict: &Verdict, explaining: &[&String]) -> Value {
-        let former = verdict.outdated.iter().chain(&verdict.blocked).chain(&verdict.historical);
+    fn basis(&self, verdict: &Verdict, explaining: &[String]) -> Value {
+        let items = |lists: &[&[String]]| -> Value {
+            let items = lists.iter().copied().flatten().filter_map(|id| self.store.item(id));
+            items.map(|item| json!({ "id": item.id, "value": item.value })).collect()
+        };
         json!({
             "query": self.query.text,
             "premise_safe": verdict.premise_safe,
-            "usable": items(self.store, verdict.usable.iter()),
-            "not_current": items(self.store, former.chain(explaining.iter().copied())),
+            "usable": items(&[&verdict.usable]),
+            "not_current": items(&[&verdict.outdated, &verdict.blocked, &verdict.historical, explaining]),
             "facts": verdict.facts.iter().map(|fact| &fact.text).collect::<Vec<_>>(),
             "unknown": verdict.unknown_slots,
         })
     }
-}
-
-fn items<'i>(store: &Store, ids: impl Iterator<Item = &'i String>) -> Vec<Value> {
-    ids.filter_map(|id| store.item(id)).map(|item| json!({ "id": item.id, "value": item.value })).collect()
 }

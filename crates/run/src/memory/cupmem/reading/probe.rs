@@ -13,6 +13,13 @@ pub struct Query<'a> {
     pub as_of: Option<&'a str>,
 }
 
+pub struct Reading<'a, 'm> {
+    pub asker: &'a mut Asker<'m>,
+    pub store: &'a Store,
+    pub query: Query<'a>,
+    pub parsed: Parsed,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Parsed {
@@ -33,6 +40,21 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    /// Fills empty fields as the public code does.
+    pub fn complete(&mut self, query: &str) {
+        let first = |parts: &[&String]| {
+            let mut parts = parts.iter().filter(|part| !part.is_empty());
+            parts.next().map(|part| (*part).clone()).unwrap_or_default()
+        };
+        let query = &query.to_owned();
+        if self.is_planning() {
+            self.action = first(&[&self.action, &self.proposition, query]);
+            self.goal = first(&[&self.goal, &self.action]);
+        }
+        self.hidden_setup = first(&[&self.hidden_setup, &self.old_premise]);
+        self.basis = first(&[&self.basis, &self.action, &self.proposition, query]);
+    }
+
     pub fn is_planning(&self) -> bool {
         self.intent == "task_planning"
     }
@@ -40,38 +62,16 @@ impl Parsed {
     /// Search text: the premise, then the probe. The code's variant appends slots and presuppositions.
     pub fn search_text(&self, query: &str, is_code: bool) -> String {
         let premise = [&self.old_premise, &self.hidden_setup, &self.proposition].map(String::as_str);
+        let slots = self.slots.iter().map(String::as_str);
         let presupposed = self.presuppositions.iter().map(String::as_str);
         match is_code {
-            true => {
-                let slots = self.slots.iter().map(String::as_str);
-                lines(premise.into_iter().chain([query]).chain(slots).chain(presupposed))
-            }
+            true => lines(premise.into_iter().chain([query]).chain(slots).chain(presupposed)),
             false => lines(premise.into_iter().chain(presupposed).chain([query])),
         }
-    }
-
-    /// Fills empty fields as the public code does.
-    pub fn completed(mut self, query: &str) -> Self {
-        let first =
-            |parts: [&str; 3]| parts.into_iter().find(|part| !part.is_empty()).unwrap_or_default().to_owned();
-        if self.is_planning() {
-            self.action = first([&self.action, &self.proposition, query]);
-            self.goal = first([&self.goal, &self.action, ""]);
-        }
-        self.hidden_setup = first([&self.hidden_setup, &self.old_premise, ""]);
-        self.basis = first([&self.basis, &self.action, &first([&self.proposition, query, ""])]);
-        self
     }
 }
 
 /// Joins distinct non-empty texts by newlines.
 pub fn lines<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     unique(parts.into_iter().map(str::trim).filter(|part| !part.is_empty())).join("\n")
-}
-
-pub struct Reading<'a, 'm> {
-    pub asker: &'a mut Asker<'m>,
-    pub store: &'a Store,
-    pub query: Query<'a>,
-    pub parsed: Parsed,
 }

@@ -11,11 +11,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::probe::Reading;
-use super::retrieve::{Hit, among, bundles};
-use crate::memory::cupmem::asking::Stop;
+use super::retrieve::{Entry, Hit, among, bundles};
+use crate::memory::cupmem::asking::{Stop, clamped};
 use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::shapes::clamped;
 use crate::memory::cupmem::store::{Item, Store};
 use palimpsest_data::ground::order::unique;
 
@@ -23,11 +22,12 @@ use palimpsest_data::ground::order::unique;
 const UNGROUNDED: f64 = 0.65;
 const GROUNDED: f64 = 0.75;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Premise {
     Supported,
     Outdated,
+    #[default]
     Unresolved,
 }
 
@@ -43,7 +43,7 @@ impl Fact {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub struct Verdict {
     pub status: Premise,
     /// In [0, 1].
@@ -62,7 +62,7 @@ pub struct Verdict {
 
 impl Reading<'_, '_> {
     /// Asks for a verdict on `hits`. Former states and markers of `evidence` are listed separately.
-    pub fn verify(&mut self, step: Step, hits: &[Hit], evidence: &[Hit]) -> Result<Verdict, Stop> {
+    pub fn verify(&mut self, step: Step, hits: &[Hit<'_>], evidence: &[Hit<'_>]) -> Result<Verdict, Stop> {
         let (is_code, parsed) = (self.asker.settings.is_code(), &self.parsed);
         let data = json!({
             "query": self.query.text,
@@ -79,25 +79,18 @@ impl Reading<'_, '_> {
 
 impl Verdict {
     /// The verdict without a verifier: retrieved active items are usable, retrieved stale ones are history, markers count.
-    pub fn unverified(store: &Store, hits: &[Hit]) -> Self {
-        let ids = |active: bool| {
-            let of = |hit: &&Hit| store.item(&hit.id).is_some_and(|item| item.is_active() == active);
-            hits.iter().filter(of).map(|hit| hit.id.clone()).collect::<Vec<_>>()
-        };
-        let marked = store.standing().filter(|marker| among(hits, &marker.id()));
-        Verdict {
-            status: Premise::Unresolved,
-            confidence: 1.0,
-            supporting: Vec::new(),
-            outdated: Vec::new(),
-            usable: ids(true),
-            blocked: Vec::new(),
-            historical: ids(false),
-            unknown_slots: marked.map(|marker| marker.slot.to_string()).collect(),
-            facts: Vec::new(),
-            premise_safe: true,
+    pub fn unverified(store: &Store, hits: &[Hit<'_>]) -> Self {
+        let mut verdict = Verdict { confidence: 1.0, premise_safe: true, ..Verdict::default() };
+        for hit in hits {
+            match hit.entry {
+                Entry::Item(item) if item.is_active() => verdict.usable.push(item.id.clone()),
+                Entry::Item(item) => verdict.historical.push(item.id.clone()),
+                Entry::Marker(_) => {}
+            }
         }
-        .with_facts(store)
+        let marked = store.standing().filter(|marker| among(hits, &marker.id()));
+        verdict.unknown_slots = marked.map(|marker| marker.slot.to_string()).collect();
+        verdict.with_facts(store)
     }
 
     /// Items not to be taken as current: outdated, blocked or historical.
@@ -125,7 +118,7 @@ impl Verdict {
     }
 
     /// Reconciles with the store, paper's variant.
-    pub fn settled(mut self, store: &Store, hits: &[Hit]) -> Self {
+    pub fn settled(mut self, store: &Store, hits: &[Hit<'_>]) -> Self {
         self.confidence = clamped(self.confidence);
         let shown = |id: &String| among(hits, id) && store.item(id).is_some();
         let Verdict { supporting, outdated, usable, blocked, historical, .. } = &mut self;
