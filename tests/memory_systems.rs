@@ -414,7 +414,7 @@ fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
         ChildProcess::new(&format!("{} asks {behaviour}", script()), &run.join("stderr.log")).unwrap();
     let hello = HelloRequest { protocol: 1, llm: Some(proxy.llm()), ..HelloRequest::default() };
     let system = WireSystem::new("scripted", child, hello, patience());
-    let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(proxy.operation());
+    let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(Some(proxy));
     let case = case("a case");
     case.probes.iter().map(|probe| system.searched(&case, probe, WANTED).unwrap()).collect()
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use serde_json::{Map, Value, json};
-use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
+use ureq::{Agent, Proxy, ProxyProtocol};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest_core::engine::before_stop;
@@ -17,9 +17,7 @@ use palimpsest_core::text::ReasoningEffort;
 
 mod api;
 mod failure;
-mod json;
 mod parameters;
-mod proxy;
 mod reply;
 mod server;
 
@@ -27,7 +25,6 @@ pub use server::{ServerCard, ServerModel};
 
 use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
 use parameters::{LeftOut, Parameter};
-use proxy::Between;
 
 /// Environment variables of the key, in order of precedence.
 pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
@@ -403,4 +400,60 @@ fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     let path = uri.path().trim_end_matches('/');
     Ok((format!("{scheme}://{host}{port}{path}"), host, model.to_owned()))
+}
+
+/// In ureq's order of precedence.
+const VARIABLES: [&str; 6] =
+    ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+
+/// The proxy from the environment, named in errors so that an unnoticed proxy is found.
+#[derive(Clone)]
+struct Between {
+    address: String,
+    variable: &'static str,
+    /// False for SOCKS, which is not supported; requests go direct.
+    is_used: bool,
+}
+
+impl Between {
+    /// The environment's proxy for `url`, and its description for errors.
+    fn of(url: &str) -> (Option<Proxy>, Option<Self>) {
+        let uri = url.parse::<Uri>();
+        let Some(proxy) = Proxy::try_from_env().filter(|proxy| uri.is_ok_and(|uri| !proxy.is_no_proxy(&uri)))
+        else {
+            return (None, None);
+        };
+        let same = |name: &&&str| {
+            let named = std::env::var(name).ok().and_then(|value| Proxy::new(&value).ok());
+            named.is_some_and(|named| named.uri() == proxy.uri())
+        };
+        let between = Between {
+            address: format!("{}:{}", proxy.host(), proxy.port()),
+            variable: VARIABLES.iter().find(same).copied().unwrap_or("the environment"),
+            is_used: matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https),
+        };
+        (Some(proxy).filter(|_| between.is_used), Some(between))
+    }
+
+    fn remedy(&self, host: &str) -> String {
+        match self.is_used {
+            true => format!(
+                "is the proxy running, and meant for this host? NO_PROXY={host} in the environment goes around it"
+            ),
+            false => format!(
+                "is the server running? If it is behind the proxy, name an HTTP proxy in {}",
+                self.variable
+            ),
+        }
+    }
+}
+
+impl std::fmt::Display for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Between { address, variable, is_used } = self;
+        match is_used {
+            true => write!(f, "through the proxy {address} of {variable}"),
+            false => write!(f, "without the SOCKS proxy {address} of {variable}, which is not supported"),
+        }
+    }
 }

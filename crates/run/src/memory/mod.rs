@@ -17,14 +17,15 @@ use palimpsest_data::ground::order::entry;
 pub use shown::View;
 use shown::part;
 use similar::{ByEmbedding, ByWords, ranked};
-use system::{MemoryContext, Searches};
+use system::MemoryContext;
+use system::history::{SystemRun, Wanted};
 
 pub struct Memory {
     benchmark: &'static Benchmark,
     seed: u64,
     by_words: ByWords,
     by_embedding: Option<ByEmbedding>,
-    systems: Vec<Box<dyn Searches>>,
+    systems: Vec<(SystemRun, Wanted)>,
 }
 
 /// Indices of segments, or why there are none.
@@ -42,7 +43,7 @@ impl Memory {
     }
 
     #[must_use]
-    pub fn with_systems(self, systems: Vec<Box<dyn Searches>>) -> Self {
+    pub fn with_systems(self, systems: Vec<(SystemRun, Wanted)>) -> Self {
         Memory { systems, ..self }
     }
 
@@ -75,9 +76,11 @@ impl Memory {
     }
 
     fn of_system(&mut self, case: &Case, probe: &Probe, shown: &MemoryContext) -> View {
-        let system = self.systems.iter_mut().find(|system| system.name() == shown.system);
+        let system = self.systems.iter_mut().find(|(system, _)| system.name() == shown.system);
         let found = match system {
-            Some(system) => system.searched(case, probe),
+            Some((system, wanted)) => {
+                system.searched(case, probe, *wanted).map_err(|error| error.to_string())
+            }
             None => Err(format!("the memory system {} was not started", shown.system)),
         };
         shown::view(case, probe, shown, found)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::json::{is_cut, parsed};
+use crate::chat::loose_json::{is_cut, parsed};
 use crate::chat::{Reply, StopReason};
 use palimpsest_core::text::Split;
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{Array2, Array3, Array4, ArrayD, Axis, Dimension, IxDyn};
+use ndarray::{Array2, ArrayD, Axis, Dimension, IxDyn};
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind, Masses, Uniform};
 use palimpsest_core::engine::{
     self, Backend, Branch, Chosen, EngineError, Event, Generate, Generated, Measured, Measurement, Observe,
@@ -407,10 +407,9 @@ impl ServerModel {
             mass: self.shaped(mass)?,
             uniform: Uniform { windows, share: self.shaped(share)? },
             sink: sink.map(|sink| self.shaped(sink)).transpose()?,
-            delta: None,
-            each: None,
             layers,
             rows,
+            ..Masses::default()
         })
     }
 
@@ -444,15 +443,7 @@ fn unmeasured(prompt: usize) -> Measured {
     Measured {
         logits: Array2::zeros((0, 0)),
         generated: Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
-        masses: Masses {
-            layers: Vec::new(),
-            rows: Vec::new(),
-            mass: Array4::zeros((0, 0, 0, 0)),
-            uniform: Uniform { windows: Vec::new(), share: Array3::zeros((0, 0, 0)) },
-            sink: None,
-            delta: None,
-            each: None,
-        },
+        masses: Masses::default(),
         measurement: Measurement::nothing(prompt),
         top_keys: None,
         norms: None,

@@ -6,11 +6,44 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::model::{Step, StepModel};
 use super::prompts::{self, shape};
-use super::settings::Settings;
-use crate::chat::{Message, MessageRole, Sampling};
+use super::settings::{Settings, Step};
+use crate::chat::endpoint::Endpoint;
+use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling};
 use crate::memory::similar::Similarity;
+
+pub trait StepModel: Send {
+    fn name(&self) -> String;
+
+    /// Replies to `messages` with a JSON object of `schema`; `None` leaves the reply unconstrained.
+    fn complete(
+        &mut self,
+        step: Step,
+        messages: &[Message],
+        schema: Option<&Value>,
+        sampling: &Sampling,
+    ) -> Result<String, ChatError>;
+}
+
+/// The schema is sent as `response_format`, named after the step.
+impl StepModel for Endpoint {
+    /// Excludes the address, which may change between runs.
+    fn name(&self) -> String {
+        self.model().to_owned()
+    }
+
+    fn complete(
+        &mut self,
+        step: Step,
+        messages: &[Message],
+        schema: Option<&Value>,
+        sampling: &Sampling,
+    ) -> Result<String, ChatError> {
+        let name = step.to_string();
+        self.hold_to(schema.map(|schema| (name.as_str(), schema)));
+        self.reply(messages, sampling).map(|reply| reply.text)
+    }
+}
 
 const RETRIES: usize = 3;
 

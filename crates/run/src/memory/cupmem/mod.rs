@@ -16,9 +16,8 @@
 //! item's first-seen date is its creation date. Prompts of the paper's variant state session dates, start dates of states and question
 //! times; the code's do not.
 
-mod asking;
+pub mod asking;
 pub mod cost;
-pub mod model;
 mod prompts;
 mod reading;
 pub mod schema;

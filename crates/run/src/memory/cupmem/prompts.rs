@@ -12,9 +12,8 @@ use palimpsest_core::digest::sha256;
 use palimpsest_core::text::sandbox;
 use serde_json::{Map, Value, json};
 
-use super::model::Step;
 use super::schema::LISTING;
-use super::settings::{Settings, Switch};
+use super::settings::{Settings, Step, Switch};
 use crate::chat::{Message, MessageRole};
 
 const BORDER: &str = "\n=====\n";

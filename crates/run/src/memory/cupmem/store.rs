@@ -9,8 +9,8 @@ use palimpsest_core::digest::sha256;
 use palimpsest_core::files::{io_remedy, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use super::model::Step;
 use super::schema::Slot;
+use super::settings::Step;
 use crate::memory::system::protocol::{Source, Status};
 use palimpsest_data::ground::order::{entry, sorted_unique};
 
@@ -326,8 +326,8 @@ impl Store {
         }
     }
 
-    pub fn fingerprint(&self) -> Result<String, String> {
-        serde_json::to_vec(self).map(sha256).map_err(|error| error.to_string())
+    pub fn fingerprint(&self) -> String {
+        sha256(serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub fn save(&self, folder: &Path) -> Result<(), String> {

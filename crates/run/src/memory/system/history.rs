@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::driver::Driver;
 pub use super::driver::Retries;
-use super::driver::{Driver, Operation};
 use super::protocol::{
     Capability, Failure, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError,
     SystemResult, WriteEvent,
 };
+use super::proxy::Proxy;
 use super::record::{CaseRecord, FINISH, case_folder, digest, last_save, remove_folder, session_of};
 use super::rows::{EventRow, Provenance, SearchRow};
 use super::sources::Sources;
@@ -52,6 +53,8 @@ pub struct SystemRun {
     case: Option<OpenCase>,
     progress: Option<OnProgress>,
     stop: Arc<AtomicBool>,
+    /// Serves the calls of the system, and is dropped after it.
+    _proxy: Option<Proxy>,
 }
 
 struct OpenCase {
@@ -124,6 +127,7 @@ impl SystemRun {
             case: None,
             progress: None,
             stop: Arc::default(),
+            _proxy: None,
         })
     }
 
@@ -133,11 +137,11 @@ impl SystemRun {
         self
     }
 
-    /// Publishes the current operation.
+    /// Publishes the current operation to the proxy of its models, and keeps that.
     #[must_use]
-    pub fn watched(mut self, operation: Operation) -> Self {
-        self.driver.operation = operation;
-        self
+    pub fn watched(mut self, proxy: Option<Proxy>) -> Self {
+        self.driver.operation = proxy.as_ref().map(Proxy::operation).unwrap_or_default();
+        SystemRun { _proxy: proxy, ..self }
     }
 
     #[must_use]

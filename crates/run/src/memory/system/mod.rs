@@ -4,13 +4,11 @@
 //! [`history`] drives a system through a run's cases and writes the files of [`rows`], [`case_rows`] reads them; [`sources`] attributes
 //! memories to sessions. Model calls of systems pass through [`proxy`]. [`check`] is the conformance test, on [`scripted_model`].
 
-pub mod calls;
 pub mod case_rows;
 pub mod check;
 mod driver;
 pub mod history;
 pub mod http_server;
-pub mod lives;
 pub mod local_server;
 pub mod protocol;
 pub mod proxy;
@@ -26,9 +24,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cupmem;
-use palimpsest_data::case::{Case, Probe};
 use protocol::{HelloRequest, MemorySystem};
-use rows::SearchRow;
 use transport::{Address, ChildProcess};
 use wire::{Patience, WireSystem};
 
@@ -89,11 +85,4 @@ impl Show {
             Show::Answer => "-answer",
         }
     }
-}
-
-pub trait Searches {
-    fn name(&self) -> &str;
-
-    /// Searches for a probe with the largest k of any condition, ingesting the case's history first.
-    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
 }

@@ -1,18 +1,22 @@
 //! Proxy between a memory system and its language model and embedder.
 //!
-//! Records every call under the current operation. A recorded call is replayed without asking the model. Replies pass unchanged; invalid
-//! JSON is counted, not repaired.
+//! Records every call under the current operation: one row per call in `calls.jsonl`, and the replies in `responses.jsonl`. A recorded
+//! call is replayed without asking the model. Replies pass unchanged; invalid JSON is counted, not repaired.
+//!
+//! The key of a call is its operation, its request and the number of equal requests before it in that operation. A repeated operation
+//! (after a kill, a crash or in a rerun) therefore gets the same replies. Rows are from the last execution of each operation.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
-use super::calls::{CallLog, KeptResponse};
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
 use super::local_server::LocalServer;
@@ -21,13 +25,16 @@ use super::record::system_folder;
 use super::rows::CallRow;
 use crate::chat::endpoint::KEY_VARIABLES;
 use palimpsest_core::digest::sha256;
-use palimpsest_data::ground::jsonl::JsonlError;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
 const CALL: Duration = Duration::from_secs(600);
 
 const LONGEST_REPLY: u64 = 256 << 20;
 
 const BETWEEN: &str = "between";
+
+pub(super) const CALLS: &str = "calls.jsonl";
+const RESPONSES: &str = "responses.jsonl";
 
 /// Address of a model. Clones share a local model's server.
 #[derive(Debug, Clone)]
@@ -72,15 +79,15 @@ impl Upstream {
             Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
             Upstream::Local(server) => server,
         };
-        let served = server.served()?;
+        let (base, model) = server.served()?;
         let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
             Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
-                asked["model"] = served.model.as_str().into();
+                asked["model"] = model.as_str().into();
                 Cow::Owned(asked.to_string().into_bytes())
             }
             _ => Cow::Borrowed(bytes),
         });
-        Ok((served.base, renamed))
+        Ok((base, renamed))
     }
 
     fn key(&self) -> Option<String> {
@@ -91,9 +98,7 @@ impl Upstream {
 }
 
 /// The sampling of a system's calls.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Decoding {
     /// As the system asks
@@ -310,5 +315,112 @@ fn of_reply(response: &Response, asked: Option<&Value>) -> CallRow {
         finish_reason: finish.map(str::to_owned),
         json: (wants_json && (200..300).contains(&response.status)).then(parses),
         ..CallRow::default()
+    }
+}
+
+/// Identifies a call within a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct CallKey {
+    phase: String,
+    about: String,
+    attempt: u32,
+    request: String,
+    /// Number of equal requests before it in this attempt.
+    nth: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct KeptResponse {
+    #[serde(flatten)]
+    key: CallKey,
+    status: u16,
+    content_type: String,
+    body: String,
+    seconds: f64,
+}
+
+#[derive(Debug, Default)]
+struct CallLog {
+    open: Option<Folder>,
+    /// Counts of equal requests in the current operation, by digest.
+    counts: HashMap<String, usize>,
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    calls: RowLog<CallRow>,
+    responses: RowLog<KeptResponse>,
+}
+
+impl CallLog {
+    /// Returns the key of the next call, and its recorded reply if there is one.
+    fn begin(
+        &mut self,
+        flight: &InFlight,
+        request: &str,
+    ) -> Result<(CallKey, Option<KeptResponse>), JsonlError> {
+        if self.serial != flight.serial {
+            self.serial = flight.serial;
+            self.counts.clear();
+            let calls = &mut self.folder(&flight.folder)?.calls;
+            // Rows are from the last execution of an operation.
+            let is_other = |row: &&CallRow| row.phase != flight.phase || row.about != flight.about;
+            if flight.attempt == 0 {
+                calls.rewrite(calls.rows.iter().filter(is_other).cloned().collect())?;
+            }
+        }
+        let nth = self.counts.entry(request.to_owned()).or_default();
+        let key = CallKey {
+            phase: flight.phase.to_owned(),
+            about: flight.about.clone(),
+            attempt: flight.attempt,
+            request: request.to_owned(),
+            nth: *nth,
+        };
+        *nth += 1;
+        let folder = self.folder(&flight.folder)?;
+        let kept = folder.responses.rows.iter().rfind(|kept| kept.key == key).cloned();
+        Ok((key, kept))
+    }
+
+    /// Records a call. Replies that are errors, which may be transient, or no text are not replayed.
+    fn end(
+        &mut self,
+        folder: &Path,
+        key: CallKey,
+        row: CallRow,
+        response: Option<&Response>,
+    ) -> Result<(), JsonlError> {
+        if let Some(Response { status, content_type, body }) = response {
+            match String::from_utf8(body.clone()).ok().filter(|_| (200..300).contains(status)) {
+                Some(body) => self.folder(folder)?.responses.append(KeptResponse {
+                    key,
+                    status: *status,
+                    content_type: content_type.clone(),
+                    body,
+                    seconds: row.seconds,
+                })?,
+                None => {
+                    if let Some(nth) = self.counts.get_mut(&key.request) {
+                        *nth = key.nth;
+                    }
+                }
+            }
+        }
+        self.folder(folder)?.calls.append(row)
+    }
+
+    fn folder(&mut self, path: &Path) -> Result<&mut Folder, JsonlError> {
+        let open = match self.open.take().filter(|open| open.path == path) {
+            Some(open) => open,
+            None => {
+                std::fs::create_dir_all(path).map_err(JsonlError::io("create", path))?;
+                let responses = RowLog::open(path.join(RESPONSES))?;
+                Folder { path: path.to_owned(), calls: RowLog::open(path.join(CALLS))?, responses }
+            }
+        };
+        Ok(self.open.insert(open))
     }
 }

@@ -17,14 +17,12 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::probe::{Reading, lines};
-use super::retrieve::{Entry, Hit, add, among, bundles, entries, not_current, primary};
+use super::retrieve::{Entry, Hit, Reading, add, among, bundles, entries, lines, not_current, primary};
 use super::verify::{Fact, Premise, Verdict};
 use super::{Readout, context, memories};
 use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::Item;
 use palimpsest_data::ground::order::unique;
 

@@ -8,8 +8,6 @@
 //! facts, former states, unknowns and constraints in plain words, so that the answer cannot repeat ids, slots or statuses.
 
 mod code;
-mod ground;
-mod probe;
 mod retrieve;
 mod verify;
 
@@ -17,16 +15,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::asking::{Asker, Stop};
-use super::model::Step;
 use super::schema::Slot;
-use super::settings::Switch;
+use super::settings::{Step, Switch};
 use super::store::{Item, Store, sources};
 use crate::memory::system::protocol::{ContextPiece, Memory, Status};
-use ground::{Constraints, Grounding};
-pub use probe::Query;
-use probe::{Parsed, Reading};
-use retrieve::{Entry, Hit};
-use verify::{Premise, Verdict};
+pub use retrieve::Query;
+use retrieve::{Entry, Hit, Parsed, Reading};
+use verify::{Constraints, Grounding, Premise, Verdict};
 
 #[derive(Clone)]
 pub struct Readout {

@@ -14,8 +14,7 @@ use serde_json::json;
 use super::arbitrate::{Act, Action, arbitrate, suppressed};
 use super::{Session, listed, updates_listed};
 use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
-use crate::memory::cupmem::settings::{Settings, Switch};
+use crate::memory::cupmem::settings::{Settings, Step, Switch};
 use crate::memory::cupmem::store::{
     Change, ChangeKind, Item, Link, Moment, Relation, Store, Update, sources,
 };

@@ -11,8 +11,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::settings::Step;
 use crate::memory::cupmem::store::Update;
 use palimpsest_data::ground::order::unique;
 

@@ -14,9 +14,8 @@ use super::arbitrate::{Act, Action};
 use super::proposals::Proposal;
 use super::{Local, Session, ids, listed, not_current, updates_listed};
 use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::{Item, Update};
 
 /// Items shown of the slot, and as many of the rest of its domain.

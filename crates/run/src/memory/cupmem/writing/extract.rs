@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{Grade, Session, Span, listed, not_current, spans_listed};
 use crate::memory::cupmem::asking::{Stop, clamped};
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::settings::Step;
 use crate::memory::cupmem::store::{Evidence, Kind, Update};
 use crate::memory::system::protocol::{SessionInput, TurnInput};
 use palimpsest_data::ground::words::folded;

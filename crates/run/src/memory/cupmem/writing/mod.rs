@@ -21,9 +21,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asking::{Asker, Stop, clamped};
-use super::model::Step;
 use super::schema::{Slot, domains};
-use super::settings::Switch;
+use super::settings::{Step, Switch};
 use super::store::{Evidence, Item, Moment, Note, SessionRecord, Store, Update, sources};
 use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 use arbitrate::{Act, Action};

@@ -13,9 +13,8 @@ use serde_json::json;
 
 use super::{Session, Span, ids, listed, not_current, spans_listed, updates_listed};
 use crate::memory::cupmem::asking::{Stop, clamped};
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::{Item, Update};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::ground::words::folded;
