@@ -4,7 +4,7 @@
 //! resumes from the last saved state if the system supports saving, otherwise from an empty store. A failed session is recorded, and the
 //! next one proceeds. Only `readback` tells the system which sessions hold evidence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,16 +106,9 @@ impl HistoryError {
 struct Writing {
     /// Sessions not retried, by index.
     failed: BTreeMap<usize, Failure>,
-    deaths: BTreeMap<usize, usize>,
+    /// Sessions at which the system died.
+    died: BTreeSet<usize>,
     saves: bool,
-}
-
-impl Writing {
-    fn first_death(&mut self, at: usize) -> bool {
-        let deaths = self.deaths.entry(at).or_default();
-        *deaths += 1;
-        *deaths == 1
-    }
 }
 
 impl SystemRun {
@@ -248,7 +241,7 @@ impl SystemRun {
         }
         let failed = open.record.failed().collect();
         let saves = self.driver.hello.can(Capability::Save);
-        let mut writing = Writing { failed, deaths: BTreeMap::new(), saves };
+        let mut writing = Writing { failed, died: BTreeSet::new(), saves };
         loop {
             self.driver.revive()?;
             self.driver.make_room();
@@ -332,7 +325,7 @@ impl SystemRun {
         match self.call(open, "reset", &open.name(0), |system, scope| system.reset(scope)) {
             Ok(()) => Ok(Some(0)),
             // A crash between sessions is charged to neither.
-            Err(error) if error.kind == FailureKind::Dead && writing.first_death(usize::MAX) => Ok(None),
+            Err(error) if error.kind == FailureKind::Dead && writing.died.insert(usize::MAX) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -389,7 +382,7 @@ impl SystemRun {
         at: usize,
         error: SystemError,
     ) -> Result<Option<Failure>, HistoryError> {
-        if error.kind == FailureKind::Dead && writing.first_death(at) {
+        if error.kind == FailureKind::Dead && writing.died.insert(at) {
             tracing::warn!("{}: {error}; started again", open.name(at));
             return Ok(None);
         }

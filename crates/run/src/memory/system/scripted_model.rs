@@ -134,8 +134,8 @@ fn statements(text: &str) -> Vec<String> {
 
 /// A list of quoted strings, in JSON or Python syntax. `None` for anything else.
 fn list(text: &str) -> Option<Vec<String>> {
-    let is_quoted = text[1..].trim_start().starts_with(['"', '\'']);
-    let read = loose_json::read(text).filter(|read| is_quoted && read.finished)?;
+    text[1..].trim_start().starts_with(['"', '\'']).then_some(())?;
+    let read = loose_json::read(text).filter(|read| read.finished)?;
     let string = |item| if let Node::Text(text) = item { Some(text) } else { None };
     if let Node::Array(items) = read.value { items.into_iter().map(string).collect() } else { None }
 }

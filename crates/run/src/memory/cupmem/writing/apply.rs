@@ -14,7 +14,7 @@ use serde_json::json;
 use super::arbitrate::{Act, Action, arbitrate, suppressed};
 use super::{Session, listed, updates_listed};
 use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::settings::{Settings, Step, Switch};
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::{
     Change, ChangeKind, Item, Link, Moment, Relation, Store, Update, sources,
 };
@@ -33,8 +33,10 @@ impl Session<'_, '_> {
     pub(super) fn apply(&mut self, after: &mut Store) -> Result<Vec<WriteEvent>, Stop> {
         let (settings, at) = (self.asker.settings, self.at.clone());
         let mut actions = std::mem::take(&mut self.actions);
-        let mut applying = Applying { settings, store: after, at: &at, events: Vec::new() };
-        if settings.is_code() && settings.adjudicates() {
+        let (in_order, marks) =
+            (settings.is_code() && settings.adjudicates(), !settings.lacks(Switch::NoUnknown));
+        let mut applying = Applying { in_order, marks, store: after, at: &at, events: Vec::new() };
+        if in_order {
             let suppressed = suppressed(&actions);
             for (place, why) in &suppressed {
                 self.note_dropped(&actions[*place], why);
@@ -162,7 +164,10 @@ impl Session<'_, '_> {
 }
 
 struct Applying<'a> {
-    settings: &'a Settings,
+    /// The rules of the code's variant.
+    in_order: bool,
+    /// Code's variant: an invalidated slot is marked unknown.
+    marks: bool,
     store: &'a mut Store,
     at: &'a Moment,
     events: Vec<WriteEvent>,
@@ -171,16 +176,16 @@ struct Applying<'a> {
 impl Applying<'_> {
     /// What was done, or why nothing was. `all` are the actions of the session.
     fn apply(&mut self, action: &Action, all: &[Action]) -> Result<String, String> {
-        let is_code = self.settings.is_code();
+        let in_order = self.in_order;
         let update = action.updates.first().and_then(|id| self.store.update(id));
         let update = update.filter(|update| update.at == *self.at).cloned();
         let update = update.ok_or("it rests on no update of the session")?;
         let target = action.target.as_deref().and_then(|id| self.store.item(id));
         let of_slot = |item: &&Item| action.step != Step::LocalUpdate || item.slot == action.slot;
-        let target = target.filter(|item| !is_code || (item.is_active() && of_slot(item)));
+        let target = target.filter(|item| !in_order || (item.is_active() && of_slot(item)));
         let (target, slot) = target.map(|item| (item.id.clone(), item.slot.clone())).unzip();
         match (action.act, target) {
-            (Act::Add, _) if is_code => self.add(action, &update),
+            (Act::Add, _) if in_order => self.add(action, &update),
             (Act::Add, _) => Ok(format!("{} written", self.write(&update, action))),
             (Act::Unknown, target) => {
                 let slot = slot.unwrap_or_else(|| action.slot.clone());
@@ -191,7 +196,7 @@ impl Applying<'_> {
                 for item in &ends {
                     self.end(item, ChangeKind::Unknown, action, target.is_some())?;
                 }
-                self.store.mark(&slot, &self.change(action, ChangeKind::Unknown), is_code);
+                self.store.mark(&slot, &self.change(action, ChangeKind::Unknown), in_order);
                 self.events.push(WriteEvent {
                     op: Op::Unknown,
                     text: Some(slot.to_string()),
@@ -200,7 +205,7 @@ impl Applying<'_> {
                 });
                 Ok(format!("{slot} unknown, archived: {}", ends.join(", ")))
             }
-            (_, None) if is_code => Err("it has no active target".to_owned()),
+            (_, None) if in_order => Err("it has no active target".to_owned()),
             (_, None) => Err("it names no item".to_owned()),
             (Act::Refine, Some(item)) => self.refine(&item, &update, action),
             (Act::Replace, Some(item)) => {
@@ -216,7 +221,7 @@ impl Applying<'_> {
             }
             (Act::Invalidate, Some(item)) => {
                 self.end(&item, ChangeKind::Invalidated, action, true)?;
-                if let Some(slot) = slot.filter(|_| is_code && !self.settings.lacks(Switch::NoUnknown)) {
+                if let Some(slot) = slot.filter(|_| in_order && self.marks) {
                     self.store.mark(&slot, &self.change(action, ChangeKind::Invalidated), true);
                 }
                 Ok(format!("{item} archived"))
@@ -236,7 +241,7 @@ impl Applying<'_> {
         let items = self.store.active_in(&action.slot);
         let is_older = |item: &&&Item| item.created.index < self.at.index;
         let is_single = action.slot.is_single();
-        if self.settings.is_code() {
+        if self.in_order {
             let older = items.iter().filter(is_older).count();
             let ends = older == 1 || (older > 0 && is_single);
             return items.iter().filter(|_| ends).map(|item| item.id.clone()).collect();
