@@ -27,7 +27,7 @@ use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
 use parameters::{LeftOut, Parameter};
 
 /// Environment variables of the key, in order of precedence.
-pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
+const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 const QUOTED: usize = 300;
 
@@ -92,14 +92,21 @@ pub struct Key {
     header: HeaderValue,
 }
 
+/// The first key that is set, with its variable.
+pub fn environment_key() -> Option<(&'static str, String)> {
+    let set = |name: &&'static str| Some((*name, std::env::var(name).ok()?.trim().to_owned()));
+    KEY_VARIABLES.iter().filter_map(set).find(|(_, key)| !key.is_empty())
+}
+
+/// True for an address, false for the name of a local model or a command.
+pub fn is_address(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
 impl Endpoint {
-    /// `http://host[:port]/v1#model`, with the first key of [`KEY_VARIABLES`] that is set.
+    /// `http://host[:port]/v1#model`, with the key from the environment.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
-        let key = KEY_VARIABLES.iter().find_map(|name| {
-            let value = std::env::var(name).ok()?;
-            (!value.trim().is_empty()).then_some((*name, value))
-        });
-        let key = key.map(|(name, value)| Key::new(name, value.trim())).transpose()?;
+        let key = environment_key().map(|(name, key)| Key::new(name, &key)).transpose()?;
         Endpoint::new(address, key, patience)
     }
 

@@ -4,7 +4,7 @@
 use anyhow::Context;
 
 use super::{Judge, REPLY_TOKENS};
-use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::endpoint::{Endpoint, Patience, is_address};
 use crate::chat::{ChatModel, Sampling};
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Weights};
 use crate::runs::setup::Thinking;
@@ -29,9 +29,7 @@ impl<'a> JudgeSource<'a> {
                 "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
             ),
             Some(name) => Ok(JudgeSource::Local(name)),
-            None if text.starts_with("http://") || text.starts_with("https://") => {
-                Ok(JudgeSource::Endpoint(text))
-            }
+            None if is_address(text) => Ok(JudgeSource::Endpoint(text)),
             None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
         }
     }

@@ -18,35 +18,26 @@ enum Finish {
     Call,
 }
 
+const LIMIT: &str = "length max_tokens model_length max_output_tokens model_context_window_exceeded";
+/// OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
+const FILTER: &str = "content_filter refusal safety sensitive guardrail_intervened content_filtered";
+/// OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
+const BROKEN: &str =
+    "error abort aborted cancelled canceled insufficient_system_resource network_error timeout failed";
+const CALL: &str = "tool_calls function_call tool_use";
+
 impl Finish {
     /// Maps `finish_reason`; unknown or missing values mean end of turn.
     fn of(reason: &str) -> Self {
-        match reason.to_ascii_lowercase().as_str() {
-            "length"
-            | "max_tokens"
-            | "model_length"
-            | "max_output_tokens"
-            | "model_context_window_exceeded" => Finish::Limit,
-            // OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
-            "content_filter"
-            | "refusal"
-            | "safety"
-            | "sensitive"
-            | "guardrail_intervened"
-            | "content_filtered" => Finish::Filter,
-            // OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
-            "error"
-            | "abort"
-            | "aborted"
-            | "cancelled"
-            | "canceled"
-            | "insufficient_system_resource"
-            | "network_error"
-            | "timeout"
-            | "failed" => Finish::Broken,
-            "tool_calls" | "function_call" | "tool_use" => Finish::Call,
-            _ => Finish::Turn,
-        }
+        let reason = reason.to_ascii_lowercase();
+        let known = |(words, _): &(&str, Finish)| words.split(' ').any(|word| word == reason);
+        let all = [
+            (LIMIT, Finish::Limit),
+            (FILTER, Finish::Filter),
+            (BROKEN, Finish::Broken),
+            (CALL, Finish::Call),
+        ];
+        all.into_iter().find(known).map_or(Finish::Turn, |(_, finish)| finish)
     }
 }
 

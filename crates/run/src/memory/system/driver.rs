@@ -82,10 +82,7 @@ impl Driver {
             self.under_way(Some(InFlight { folder, phase, about: about.clone(), attempt, serial }));
             let done = operation(self.system.as_mut());
             self.under_way(None);
-            let error = match done {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
+            let Err(error) = done else { return done };
             if error.kind != FailureKind::Transient || attempt >= self.retries.most {
                 if error.kind.is_lost() {
                     self.running = false;

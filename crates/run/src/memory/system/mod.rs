@@ -24,6 +24,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cupmem;
+use crate::chat::endpoint::is_address;
 use protocol::{HelloRequest, MemorySystem};
 use transport::{Address, ChildProcess};
 use wire::{Patience, WireSystem};
@@ -40,7 +41,7 @@ pub fn open(
     if let Some(words) = cupmem::words(command) {
         return Ok(Box::new(cupmem::open(name, words, &hello)?));
     }
-    if Address::is_one(command) {
+    if is_address(command) {
         return Ok(Box::new(WireSystem::new(name, Address::new(command), hello, patience)));
     }
     let process = ChildProcess::new(command, log)?;

@@ -23,7 +23,7 @@ use super::local_server::LocalServer;
 use super::protocol::ModelAddress;
 use super::record::system_folder;
 use super::rows::CallRow;
-use crate::chat::endpoint::KEY_VARIABLES;
+use crate::chat::endpoint::{environment_key, is_address};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
@@ -52,7 +52,7 @@ type Body<'a> = Option<Cow<'a, [u8]>>;
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
-        if !named.starts_with("http://") && !named.starts_with("https://") {
+        if !is_address(named) {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
         }
         match named.split_once('#') {
@@ -88,12 +88,6 @@ impl Upstream {
             _ => Cow::Borrowed(bytes),
         });
         Ok((base, renamed))
-    }
-
-    fn key(&self) -> Option<String> {
-        let Upstream::Endpoint { .. } = self else { return None };
-        let set = |name: &&str| std::env::var(name).ok().filter(|key| !key.trim().is_empty());
-        KEY_VARIABLES.iter().find_map(set).map(|key| key.trim().to_owned())
     }
 }
 
@@ -259,7 +253,8 @@ impl Shared {
             Err(why) => return Response::error(502, &why),
         };
         let url = format!("{base}/{rest}");
-        let bearer = upstream.key().map(|key| format!("Bearer {key}"));
+        let key = environment_key().filter(|_| matches!(upstream, Upstream::Endpoint { .. }));
+        let bearer = key.map(|(_, key)| format!("Bearer {key}"));
         let sent = match body {
             Some(body) => {
                 let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");

@@ -200,10 +200,6 @@ impl Address {
         let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
         Address { url: url.to_owned(), agent: config.build().into() }
     }
-
-    pub fn is_one(command: &str) -> bool {
-        command.starts_with("http://") || command.starts_with("https://")
-    }
 }
 
 impl Transport for Address {

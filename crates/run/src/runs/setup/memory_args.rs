@@ -252,10 +252,12 @@ fn gave_up(flag: &str, error: String) -> RunError {
 
 /// Notes an unreachable model address. No error: cached calls still work.
 fn tell_unreachable(model: &str) {
-    let is_address = model.starts_with("http://") || model.starts_with("https://");
     // Invalid addresses fail at first use.
     let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
-    let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
+    let Some(Ok(endpoint)) = endpoint::is_address(model).then(|| Endpoint::from_address(model, patience))
+    else {
+        return;
+    };
     if let Err(error) = endpoint.check_reachable() {
         note(format_args!(
             "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"
