@@ -112,7 +112,9 @@ impl ByEmbedding {
         Embedder::built_in()?;
         let embedder = Embedder::open(&ModelStore::open()?.embedder()?)?;
         let embed = move |texts: &[&str]| {
-            let bar = show.then(|| progress::texts(texts.len() as u64, "embedding the history"));
+            // A text alone is the query of a known history.
+            let bar = (show && texts.len() > 1)
+                .then(|| progress::texts(texts.len() as u64, "embedding the history"));
             let on_done = |done: usize| bar.iter().for_each(|bar| bar.inc(done as u64));
             let vectors = embedder.embed(texts, on_done).map_err(|error| error.to_string());
             bar.iter().for_each(|bar| bar.finish_and_clear());

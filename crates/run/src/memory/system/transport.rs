@@ -51,12 +51,12 @@ struct Running {
 impl ChildProcess {
     /// Splits `command` like a shell, without expansion. `log` receives stderr.
     pub fn new(command: &str, log: &Path) -> Result<Self, String> {
-        let mut words = shlex::split(command)
-            .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?
-            .into_iter();
-        let program = words
-            .next()
-            .ok_or_else(|| "the command is empty; give the program that is the memory system".to_owned())?;
+        let words = shlex::split(command);
+        let words =
+            words.ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?;
+        let mut words = words.into_iter();
+        let program =
+            words.next().ok_or("the command is empty; give the program that is the memory system")?;
         Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
     }
 

@@ -97,14 +97,14 @@ impl Subject {
         self.search(SCOPE, LOCKER.query, 5)
     }
 
-    fn dump(&mut self, scope: &str) -> SystemResult<Option<Vec<Memory>>> {
-        self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(scope))).transpose()
+    fn dump(&mut self) -> SystemResult<Option<Vec<Memory>>> {
+        self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(SCOPE))).transpose()
     }
 
     /// Memories found for the locker's question, and those of a dump.
-    fn found(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
-        let mut found = self.search(scope, LOCKER.query, 5)?;
-        found.extend(self.dump(scope)?.unwrap_or_default());
+    fn found(&mut self) -> SystemResult<Vec<Memory>> {
+        let mut found = self.search(SCOPE, LOCKER.query, 5)?;
+        found.extend(self.dump()?.unwrap_or_default());
         Ok(found)
     }
 
@@ -113,11 +113,11 @@ impl Subject {
     }
 
     /// `None` without fingerprints.
-    fn fingerprint(&mut self, scope: &str) -> SystemResult<Option<String>> {
+    fn fingerprint(&mut self) -> SystemResult<Option<String>> {
         if self.hello.can(Capability::Fingerprint) {
-            return self.call(|system| system.fingerprint(scope)).map(Some);
+            return self.call(|system| system.fingerprint(SCOPE)).map(Some);
         }
-        Ok(self.dump(scope)?.map(|dump| digest(&dump)))
+        Ok(self.dump()?.map(|dump| digest(&dump)))
     }
 }
 
@@ -256,7 +256,7 @@ fn k_is_kept(subject: &mut Subject) -> SystemResult<Seen> {
 /// Fails if a "nothing found" message is returned as a memory.
 fn empty(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
-    let found = subject.found(SCOPE)?;
+    let found = subject.found()?;
     let no = format!(
         "a store was just reset, and {}; let `reset` empty the scope, or, where this says that nothing was found, return no memories: a \
          mapping of adapters/mcp.py describes it by `none`",
@@ -268,9 +268,9 @@ fn empty(subject: &mut Subject) -> SystemResult<Seen> {
 /// Fails if an error message is returned as a memory, which hides a failed write.
 fn stored(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
-    let before = subject.found(SCOPE)?;
+    let before = subject.found()?;
     let found = subject.locker()?;
-    let dump = subject.dump(SCOPE)?.unwrap_or_default();
+    let dump = subject.dump()?.unwrap_or_default();
     let is_new = |memory: &Memory| !before.iter().any(|known| known.text == memory.text);
     let no = format!(
         "four sessions were written without an error, and as in an empty store {}; report a write that failed as an error: a mapping of \
@@ -363,7 +363,7 @@ fn assistant(subject: &mut Subject) -> SystemResult<Seen> {
 
 fn frozen(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
-    let Some(before) = subject.fingerprint(SCOPE)? else {
+    let Some(before) = subject.fingerprint()? else {
         return not_offered("neither `fingerprint` nor `dump`");
     };
     for plant in [&LOCKER, &BOAT, &BAKERY] {
@@ -371,7 +371,7 @@ fn frozen(subject: &mut Subject) -> SystemResult<Seen> {
     }
     let no =
         "the fingerprint changed while searching: later probes see another store; search without writing";
-    seen(subject.fingerprint(SCOPE)? == Some(before), "equal before and after three searches", no)
+    seen(subject.fingerprint()? == Some(before), "equal before and after three searches", no)
 }
 
 fn dump(subject: &mut Subject) -> SystemResult<Seen> {
