@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use palimpsest::chat::{ChatError, Message, Sampling};
+use palimpsest::memory::cupmem::asking::StepModel;
 use palimpsest::memory::cupmem::cost::{Rates, estimate};
-use palimpsest::memory::cupmem::model::{Step, StepModel};
 use palimpsest::memory::cupmem::schema::{Slot, domains};
-use palimpsest::memory::cupmem::similar::{ByEmbedding, Similarity};
+use palimpsest::memory::cupmem::settings::Step;
 use palimpsest::memory::cupmem::store::{Change, ChangeKind, Moment};
 use palimpsest::memory::cupmem::{self, CupMem, Settings, Store};
+use palimpsest::memory::similar::{ByEmbedding, Similarity};
 use palimpsest::memory::system::protocol::{
     HelloRequest, MemorySystem, ModelAddress, SessionInput, Status, SystemError, TurnInput,
 };
@@ -172,7 +173,7 @@ fn replay(case: &str, shows: bool, reloads: bool) -> String {
                 let store = system.store(SCOPE).unwrap();
                 let words = cupmem::show(store);
                 let words = words.lines().fold(String::new(), |text, line| format!("{text}: {line}\n"));
-                format!("{words}= {}\n", store.fingerprint().unwrap())
+                format!("{words}= {}\n", store.fingerprint())
             }
             _ => continue,
         };

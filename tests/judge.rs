@@ -378,7 +378,7 @@ fn verdicts_of_two_judges_stand_side_by_side() {
     }
     let reply = r#"{"SR": false, "PR": false, "IPA": false}"#;
     let mut other = Other(Scripted { replies: vec![Ok(reply.to_owned())].into(), ..Scripted::default() });
-    let mut by_reply = Judge::Reply { model: &mut other, sampling: GREEDY };
+    let mut by_reply = Judge::Reply { models: vec![&mut other], sampling: GREEDY };
     run(&mut store, &mut by_reply, &STALE.rubric(), &AtomicBool::new(false), false).unwrap();
     drop(store);
     let folder = RunFolder::read(&dir).unwrap();
@@ -406,7 +406,7 @@ fn missing_answers_cost_no_call_and_become_error_rows() {
 
 fn by_reply(store: &mut RunStore, replies: Vec<Result<String, String>>) -> Result<Summary, RunError> {
     let mut model = Scripted { replies: replies.into(), ..Scripted::default() };
-    let mut judge = Judge::Reply { model: &mut model, sampling: GREEDY };
+    let mut judge = Judge::Reply { models: vec![&mut model], sampling: GREEDY };
     run(store, &mut judge, &STALE.rubric(), &AtomicBool::new(false), false)
 }
 

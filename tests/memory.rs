@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use palimpsest::benchmarks::{Benchmark, Context, Dimension, Retriever, Setting};
 use palimpsest::case::truncate::{TruncateError, truncate_ranked};
 use palimpsest::case::{Case, Evidence, History, Keep, Probe, Segment, Turn};
-use palimpsest::memory::bm25::Bm25Ranker;
-use palimpsest::memory::{Memory, Rank, evidence_present};
+use palimpsest::memory::similar::{ByWords, Similarity, ranked};
+use palimpsest::memory::{Memory, evidence_present};
 use palimpsest::progress::Status;
 use palimpsest::prompt::{PromptBuilder, Templates};
 use palimpsest::runs::condition::{Condition, Question};
@@ -158,20 +158,19 @@ fn bm25_is_its_definition_and_equal_scores_keep_the_order_of_the_history() {
         "Éclair, éclair and sheep",
         "nothing there",
     ];
-    let mut ranker = Bm25Ranker::default();
+    let mut words = ByWords::default();
     for query in ["seven sheep", "the dog the dog", "ÉCLAIR?", "sheep", "zebra"] {
-        let ours = ranker.scores(texts.iter().map(|text| (*text).to_owned()).collect(), query);
+        let ours = words.scores(&texts, query).unwrap();
         for (ours, theirs) in ours.iter().zip(bm25(&texts, query)) {
-            assert!((f64::from(*ours) - theirs).abs() < 1e-5, "{query}: {ours} and {theirs}");
+            assert!((ours - theirs).abs() < 1e-5, "{query}: {ours} and {theirs}");
         }
     }
     let mut case = case();
     case.history.segments = texts.iter().enumerate().map(|(at, text)| event(at, text)).collect();
-    assert_eq!(ranker.rank(&case, "zebra").unwrap(), [0, 1, 2, 3, 4]);
-    let ranked = ranker.rank(&case, "éclair").unwrap();
-    assert_eq!(ranked, [3, 0, 1, 2, 4]);
+    assert_eq!(ranked(&mut words, &case, "zebra").unwrap(), [0, 1, 2, 3, 4]);
+    assert_eq!(ranked(&mut words, &case, "éclair").unwrap(), [3, 0, 1, 2, 4]);
     case.history.segments.truncate(2);
-    assert_eq!(ranker.rank(&case, "valley").unwrap(), [1, 0], "another history, another index");
+    assert_eq!(ranked(&mut words, &case, "valley").unwrap(), [1, 0], "another history, another index");
 }
 
 #[test]
@@ -211,12 +210,12 @@ fn e04_bm25_finds_the_evidence_in_languages_without_spaces() {
             &[("ORLE\u{301}ANS", 1), ("STRAS\u{ad}SE", 2)],
         ),
     ];
-    let mut ranker = Bm25Ranker::default();
+    let mut words = ByWords::default();
     for (texts, questions) in languages {
         let mut case = case();
         case.history.segments = texts.iter().enumerate().map(|(at, text)| event(at, text)).collect();
         for (question, first) in questions {
-            assert_eq!(ranker.rank(&case, question).unwrap()[0], *first, "{question}");
+            assert_eq!(ranked(&mut words, &case, question).unwrap()[0], *first, "{question}");
         }
     }
 }

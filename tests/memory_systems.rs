@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
-use palimpsest::memory::system::child::ChildProcess;
 use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
-use palimpsest::memory::system::http::Address;
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
 use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use palimpsest::memory::system::record::case_folder;
 use palimpsest::memory::system::rows::{CallRow, EventRow, HistoryRow, Provenance, SearchRow, SessionRow};
+use palimpsest::memory::system::transport::{Address, ChildProcess};
 use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 
@@ -415,7 +414,7 @@ fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
         ChildProcess::new(&format!("{} asks {behaviour}", script()), &run.join("stderr.log")).unwrap();
     let hello = HelloRequest { protocol: 1, llm: Some(proxy.llm()), ..HelloRequest::default() };
     let system = WireSystem::new("scripted", child, hello, patience());
-    let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(proxy.operation());
+    let mut system = SystemRun::start("scripted", Box::new(system), run).unwrap().watched(Some(proxy));
     let case = case("a case");
     case.probes.iter().map(|probe| system.searched(&case, probe, WANTED).unwrap()).collect()
 }

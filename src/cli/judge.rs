@@ -332,6 +332,6 @@ fn with_judge(
     }
     let instructions = instructions.with_reasons(settings.reasons, replies)?;
     let stop = super::interrupt::flag("calls")?;
-    let mut judge = OpenJudge::open(judge, &options)?;
+    let mut judge = OpenJudge::open(judge, options)?;
     Ok(work(&mut store, &mut judge.judge(), instructions, &stop)?)
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use super::memory_check;
 use crate::ground::jsonl::read_rows;
 use crate::memory::cupmem::{self, Store, system};
-use crate::memory::system::lives::lives;
 use crate::memory::system::record::{EVENTS, case_folder, last_save};
+use crate::memory::system::rows::lives;
 use crate::runs::store::RunFolder;
 
 /// Check memory systems, and show what they made of a history.

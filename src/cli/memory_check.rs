@@ -9,7 +9,7 @@ use super::say;
 use crate::ground::table::wrapped;
 use crate::ground::text_file;
 use crate::memory::system::check::{Models, Outcome, Report, check};
-use crate::memory::system::open::open;
+use crate::memory::system::open;
 use crate::memory::system::protocol::{HelloRequest, ModelAddress, PROTOCOL};
 use crate::memory::system::proxy::{self, Decoding, Proxy, Upstream};
 use crate::memory::system::scripted_model::ScriptedModel;
@@ -118,11 +118,7 @@ fn proxy(model: &str, args: &Args, folder: &Path) -> anyhow::Result<Proxy> {
         |named: &str, log: &str| Upstream::parse(named, &folder.join(log)).map_err(|why| anyhow!(why));
     let embedder =
         args.memory_embedder.as_deref().map(|named| upstream(named, "embedder.log")).transpose()?;
-    let models = proxy::Models {
-        llm: upstream(model, "model.log")?,
-        embedder: embedder.map(|embedder| (embedder, None)),
-        decoding: Decoding::AsAsked,
-    };
+    let models = proxy::Models { llm: upstream(model, "model.log")?, embedder, decoding: Decoding::AsAsked };
     Proxy::start("check", models, folder).context("the proxy before the model cannot listen")
 }
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use palimpsest::chat::{ChatError, Message, Sampling};
-use palimpsest::memory::cupmem::model::{Step, StepModel};
+use palimpsest::memory::cupmem::asking::StepModel;
 use palimpsest::memory::cupmem::schema::Slot;
+use palimpsest::memory::cupmem::settings::Step;
 use palimpsest::memory::cupmem::store::Strength;
 use palimpsest::memory::cupmem::{CupMem, Settings, Store};
 use palimpsest::memory::system::protocol::MemorySystem;

@@ -48,7 +48,7 @@ fn judge_at_once(
     let line = || Line { busy: &busy, calls: &calls, mute };
     let mut all: Vec<Line<'_>> = std::iter::repeat_with(line).take(lines).collect();
     let models = all.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-    let mut judge = Judge::Several { models, sampling: GREEDY };
+    let mut judge = Judge::Reply { models, sampling: GREEDY };
     let mut store = RunStore::open(dir).unwrap();
     let conduct = Conduct { show_progress: false, verbose: false, give_up_after };
     let came = run(&mut store, &mut judge, stale(), &AtomicBool::new(false), conduct);

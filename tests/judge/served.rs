@@ -21,7 +21,7 @@ fn judged(n: usize, retries: usize, script: Vec<Served>) -> Came {
     let mut store = RunStore::open(&dir).unwrap();
     let server = serve(script);
     let mut endpoint = server.endpoint(retries);
-    let mut judge = Judge::Reply { model: &mut endpoint, sampling: GREEDY };
+    let mut judge = Judge::Reply { models: vec![&mut endpoint], sampling: GREEDY };
     let summary = run(&mut store, &mut judge, stale(), &AtomicBool::new(false), false).unwrap();
     let rows = store.verdicts();
     let replies = std::fs::read_to_string(dir.join("replies.jsonl")).unwrap_or_default();

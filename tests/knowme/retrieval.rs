@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use palimpsest::benchmarks::{Context, Retriever};
 use palimpsest::embedder::Embedder;
 use palimpsest::memory::Memory;
-use palimpsest::memory::dense::DenseRanker;
+use palimpsest::memory::similar::{ByEmbedding, Similarity};
 use palimpsest::models::ModelStore;
 use serde::Deserialize;
 
@@ -45,18 +45,17 @@ fn events_are_ranked_by_cosine_and_ties_keep_file_order() {
     if crate::left_out::unless_all("all-MiniLM-L6-v2") {
         return;
     }
-    let mut ranker = DenseRanker::open(&ModelStore::open().unwrap(), false).unwrap();
+    let mut embedding = ByEmbedding::built_in(false).unwrap();
     let texts =
         ["I painted the hull.", "He fell through the ice.", "I painted the hull.", "We ate plum jam."];
-    let texts: Vec<String> = texts.map(str::to_owned).to_vec();
-    let cosines = ranker.cosines(texts.clone(), "Who broke into the frozen river?").unwrap();
+    let cosines = embedding.scores(&texts, "Who broke into the frozen river?").unwrap();
     assert_eq!(cosines[0], cosines[2]);
     assert!((0..4).filter(|at| *at != 1).all(|at| cosines[1] > cosines[at]), "{cosines:?}");
-    let own = ranker.cosines(texts, "We ate plum jam.").unwrap();
+    let own = embedding.scores(&texts, "We ate plum jam.").unwrap();
     assert!((own[3] - 1.0).abs() < 1e-5, "{own:?}");
 
     let case = case(sample());
-    let mut memory = Memory::new(&KNOWME, 0).with_dense(Box::new(ranker));
+    let mut memory = Memory::new(&KNOWME, 0).with_embedding(embedding);
     let context = Context::Retrieved { by: Retriever::Dense, most: 50 };
     let views = memory.views(&case, Some("rag-dense"), context, None);
     assert_eq!(views.iter().map(|view| view.case.probes.len()).sum::<usize>(), 14);

@@ -83,7 +83,7 @@ fn judge(dir: &Path) -> (Summary, usize) {
     let mut model = Literal::default();
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
     let plan = RunFolder::read(dir).unwrap().plan;
-    let mut judge = Judge::Reply { model: &mut model, sampling };
+    let mut judge = Judge::Reply { models: vec![&mut model], sampling };
     let instructions = memory_instructions(Reasons::Last);
     let stop = AtomicBool::new(false);
     let summary = judge_memories(dir, (&plan, &STALE), &mut judge, &instructions, &stop, false).unwrap();

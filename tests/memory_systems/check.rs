@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use palimpsest::memory::system::check::{Models as CheckModels, Outcome, check};
-use palimpsest::memory::system::open::open;
+use palimpsest::memory::system::open;
 use palimpsest::memory::system::protocol::HelloRequest;
 use palimpsest::memory::system::scripted_model::ScriptedModel;
 use serde_json::{Value, json};

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use palimpsest::memory::system::child::ChildProcess;
-use palimpsest::memory::system::http::Address;
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{
     FailureKind, HelloRequest, MemorySystem, SessionInput, SystemError,
 };
-use palimpsest::memory::system::wire::{Patience, Transport, WireSystem};
+use palimpsest::memory::system::transport::{Address, ChildProcess, Transport};
+use palimpsest::memory::system::wire::{Patience, WireSystem};
 use serde_json::{Value, json};
 
 use super::script;

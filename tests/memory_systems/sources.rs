@@ -1,11 +1,10 @@
 //! Sources of memories, and their histories in words.
 
-use palimpsest::memory::system::lives::lives;
 use palimpsest::memory::system::protocol::{
     Memory, Op, ProvenanceClaim, SessionInput, Source, Status, WriteEvent,
 };
 use palimpsest::memory::system::record::FINISH;
-use palimpsest::memory::system::rows::{HistoryRow, Provenance};
+use palimpsest::memory::system::rows::{HistoryRow, Provenance, lives};
 use palimpsest::memory::system::sources::Sources;
 
 fn sessions() -> Vec<SessionInput> {

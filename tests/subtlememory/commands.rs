@@ -70,7 +70,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
 
     let mut store = RunStore::open(&out).unwrap();
     let mut scripted = Planned { calls: 0, right: [4, 3, 2, 1] };
-    let mut by_reply = Judge::Reply { model: &mut scripted, sampling: SAMPLING };
+    let mut by_reply = Judge::Reply { models: vec![&mut scripted], sampling: SAMPLING };
     let stop = AtomicBool::new(false);
     let judged = judge::run(&mut store, &mut by_reply, &SUBTLEMEMORY.rubric(), &stop, false).unwrap();
     assert_eq!((judged.done, judged.errors), (20, 0));

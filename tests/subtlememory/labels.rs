@@ -40,7 +40,7 @@ impl ChatModel for Judging {
 fn check(log: &mut LabelLog, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) {
     let check = SUBTLEMEMORY.label_check.unwrap();
     let mut model = Judging(Vec::new());
-    let mut judge = Judge::Reply { model: &mut model, sampling: SAMPLING };
+    let mut judge = Judge::Reply { models: vec![&mut model], sampling: SAMPLING };
     let instructions = label_instructions(&check, Reasons::Last);
     let stop = AtomicBool::new(false);
     let summary = check_labels(log, plan, &check, &mut judge, &instructions, &stop, false).unwrap();

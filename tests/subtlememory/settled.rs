@@ -85,7 +85,7 @@ fn mixed(_: &str, probe: &PlannedProbe, at: usize) -> String {
 fn judge(dir: &Path, instructions: Instructions) -> (usize, usize) {
     let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: 64 };
     let mut kind = Kind::default();
-    let mut by_reply = Judge::Reply { model: &mut kind, sampling };
+    let mut by_reply = Judge::Reply { models: vec![&mut kind], sampling };
     let mut store = RunStore::open(dir).unwrap();
     let summary =
         judge::run(&mut store, &mut by_reply, instructions, &AtomicBool::new(false), false).unwrap();

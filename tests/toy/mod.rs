@@ -141,7 +141,7 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
 
     // One call per probe; the judge sees the references.
     let mut scorer = Scorer(Vec::new());
-    let mut by_reply = Judge::Reply { model: &mut scorer, sampling: SAMPLING };
+    let mut by_reply = Judge::Reply { models: vec![&mut scorer], sampling: SAMPLING };
     let judged = judge::run(&mut store, &mut by_reply, &LOGBOOK.rubric(), &stop, false).unwrap();
     assert_eq!((judged.done, judged.errors), (4, 0));
     assert!(

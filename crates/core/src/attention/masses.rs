@@ -24,7 +24,7 @@ pub enum SpanError {
 }
 
 /// The masses measured by a [`MassObserver`](super::MassObserver).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Masses {
     /// Softmax layers, ascending.
     pub layers: Vec<usize>,

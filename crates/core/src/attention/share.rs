@@ -10,7 +10,7 @@ use ndarray::Array3;
 use crate::span::Span;
 
 /// Masses of uniform attention at every softmax layer.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Uniform {
     /// Window per softmax layer: visible keys per row, itself included; `None` for full causal attention.
     pub windows: Vec<Option<usize>>,

@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
-use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderValue, Uri};
+use ureq::{Agent, Proxy, ProxyProtocol};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, StopReason};
 use palimpsest_core::engine::before_stop;
@@ -18,9 +17,7 @@ use palimpsest_core::text::ReasoningEffort;
 
 mod api;
 mod failure;
-mod json;
 mod parameters;
-mod proxy;
 mod reply;
 mod server;
 
@@ -28,10 +25,9 @@ pub use server::{ServerCard, ServerModel};
 
 use failure::{Failure, error_in, is_connect, retry_after, says_too_long};
 use parameters::{LeftOut, Parameter};
-use proxy::Between;
 
 /// Environment variables of the key, in order of precedence.
-pub const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
+const KEY_VARIABLES: [&str; 2] = ["PALIMPSEST_API_KEY", "OPENAI_API_KEY"];
 
 const QUOTED: usize = 300;
 
@@ -96,22 +92,21 @@ pub struct Key {
     header: HeaderValue,
 }
 
-#[derive(Serialize)]
-struct Request<'a> {
-    model: &'a str,
-    messages: &'a [Message],
-    #[serde(flatten)]
-    parameters: Map<String, Value>,
+/// The first key that is set, with its variable.
+pub fn environment_key() -> Option<(&'static str, String)> {
+    let set = |name: &&'static str| Some((*name, std::env::var(name).ok()?.trim().to_owned()));
+    KEY_VARIABLES.iter().filter_map(set).find(|(_, key)| !key.is_empty())
+}
+
+/// True for an address, false for the name of a local model or a command.
+pub fn is_address(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
 }
 
 impl Endpoint {
-    /// `http://host[:port]/v1#model`, with the first key of [`KEY_VARIABLES`] that is set.
+    /// `http://host[:port]/v1#model`, with the key from the environment.
     pub fn from_address(address: &str, patience: Patience) -> Result<Self, ChatError> {
-        let key = KEY_VARIABLES.iter().find_map(|name| {
-            let value = std::env::var(name).ok()?;
-            (!value.trim().is_empty()).then_some((*name, value))
-        });
-        let key = key.map(|(name, value)| Key::new(name, value.trim())).transpose()?;
+        let key = environment_key().map(|(name, key)| Key::new(name, &key)).transpose()?;
         Endpoint::new(address, key, patience)
     }
 
@@ -181,23 +176,20 @@ impl Endpoint {
         }
     }
 
-    /// Omits rejected parameters. `max_tokens` is deprecated but understood by every server.
-    fn request<'a>(
-        &'a self,
-        messages: &'a [Message],
-        sampling: &Sampling,
-        left_out: &[Parameter],
-    ) -> Request<'a> {
-        let mut parameters = Map::new();
+    /// The request without rejected parameters. `max_tokens` is deprecated but understood by every server.
+    fn body(&self, messages: &[Message], sampling: &Sampling, left_out: &[Parameter]) -> String {
+        let mut body = json!({ "model": self.model, "messages": messages });
         for parameter in Parameter::ALL {
             let name = match parameter {
                 Parameter::MaxTokens if left_out.contains(&parameter) => "max_completion_tokens",
                 _ if left_out.contains(&parameter) => continue,
                 _ => parameter.name(),
             };
-            parameters.extend(self.value(parameter, sampling).map(|value| (name.to_owned(), value)));
+            if let Some(value) = self.value(parameter, sampling) {
+                body[name] = value;
+            }
         }
-        Request { model: &self.model, messages, parameters }
+        body.to_string()
     }
 
     fn exchange(&self, url: &str, body: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
@@ -235,20 +227,18 @@ impl Endpoint {
         sampling: &Sampling,
         left_out: &[Parameter],
     ) -> Result<Reply, Failure> {
-        let body = serde_json::to_vec(&self.request(messages, sampling, left_out)).map_err(|e| {
-            Failure::Unreadable { reason: format!("the request cannot be written: {e}"), body: String::new() }
-        })?;
+        let body = self.body(messages, sampling, left_out);
         let in_thought = self.thinking.on && !left_out.contains(&Parameter::ChatTemplateKwargs);
-        let reply = self.retrying(|| reply::read(&self.exchange(&self.url, Some(&body))?, in_thought))?;
-        if !left_out.contains(&Parameter::Stop) || reply.stop == StopReason::Refused {
-            return Ok(reply);
-        }
-        match before_stop(&reply.text, &self.stops) {
-            text if text.len() < reply.text.len() => {
-                Ok(Reply { text: text.to_owned(), stop: StopReason::EndOfTurn, ..reply })
+        let read = || reply::read(&self.exchange(&self.url, Some(body.as_bytes()))?, in_thought);
+        let mut reply = self.retrying(read)?;
+        if left_out.contains(&Parameter::Stop) && reply.stop != StopReason::Refused {
+            let end = before_stop(&reply.text, &self.stops).len();
+            if end < reply.text.len() {
+                reply.text.truncate(end);
+                reply.stop = StopReason::EndOfTurn;
             }
-            _ => Ok(reply),
         }
+        Ok(reply)
     }
 
     fn sent(&self, sampling: &Sampling, left_out: &[Parameter]) -> Vec<Parameter> {
@@ -267,16 +257,13 @@ impl Endpoint {
             left_out.push(refused);
             outcome = self.send(messages, sampling, &left_out);
         }
-        if outcome.is_ok() {
-            for parameter in self.left_out.add(&left_out) {
-                if parameter != Parameter::MaxTokens {
-                    tracing::warn!(
-                        "{}: it refuses `{}`, which is left out from here on; the rows say so (refused_parameters)",
-                        self.name(),
-                        parameter.name()
-                    );
-                }
-            }
+        let new = if outcome.is_ok() { self.left_out.add(&left_out) } else { Vec::new() };
+        for parameter in new.into_iter().filter(|parameter| *parameter != Parameter::MaxTokens) {
+            tracing::warn!(
+                "{}: it refuses `{}`, which is left out from here on; the rows say so (refused_parameters)",
+                self.name(),
+                parameter.name()
+            );
         }
         outcome
     }
@@ -420,4 +407,60 @@ fn parse_address(address: &str) -> Result<(String, String, String), ChatError> {
     let port = port.map(|port| format!(":{port}")).unwrap_or_default();
     let path = uri.path().trim_end_matches('/');
     Ok((format!("{scheme}://{host}{port}{path}"), host, model.to_owned()))
+}
+
+/// In ureq's order of precedence.
+const VARIABLES: [&str; 6] =
+    ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
+
+/// The proxy from the environment, named in errors so that an unnoticed proxy is found.
+#[derive(Clone)]
+struct Between {
+    address: String,
+    variable: &'static str,
+    /// False for SOCKS, which is not supported; requests go direct.
+    is_used: bool,
+}
+
+impl Between {
+    /// The environment's proxy for `url`, and its description for errors.
+    fn of(url: &str) -> (Option<Proxy>, Option<Self>) {
+        let uri = url.parse::<Uri>();
+        let Some(proxy) = Proxy::try_from_env().filter(|proxy| uri.is_ok_and(|uri| !proxy.is_no_proxy(&uri)))
+        else {
+            return (None, None);
+        };
+        let same = |name: &&&str| {
+            let named = std::env::var(name).ok().and_then(|value| Proxy::new(&value).ok());
+            named.is_some_and(|named| named.uri() == proxy.uri())
+        };
+        let between = Between {
+            address: format!("{}:{}", proxy.host(), proxy.port()),
+            variable: VARIABLES.iter().find(same).copied().unwrap_or("the environment"),
+            is_used: matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https),
+        };
+        (Some(proxy).filter(|_| between.is_used), Some(between))
+    }
+
+    fn remedy(&self, host: &str) -> String {
+        match self.is_used {
+            true => format!(
+                "is the proxy running, and meant for this host? NO_PROXY={host} in the environment goes around it"
+            ),
+            false => format!(
+                "is the server running? If it is behind the proxy, name an HTTP proxy in {}",
+                self.variable
+            ),
+        }
+    }
+}
+
+impl std::fmt::Display for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Between { address, variable, is_used } = self;
+        match is_used {
+            true => write!(f, "through the proxy {address} of {variable}"),
+            false => write!(f, "without the SOCKS proxy {address} of {variable}, which is not supported"),
+        }
+    }
 }

@@ -9,11 +9,6 @@ use palimpsest_core::text::{Split, StreamDecoder};
 
 use super::{CallTokens, ChatError, ChatModel, Message, Reply, Sampling, ScoringModel};
 
-/// Renders the conversation up to the answer, with thinking off: scored decisions are immediate.
-fn conversation(model: &LocalModel, messages: &[Message]) -> Result<String, LocalError> {
-    Ok(model.template().render_past_thought(messages)?)
-}
-
 fn check_room(model: &LocalModel, needed: usize) -> Result<(), LocalError> {
     let context = model.context();
     if needed > context { Err(LocalError::DoesNotFit { needed, context }) } else { Ok(()) }
@@ -68,7 +63,8 @@ fn score(
     prefix: &str,
     choices: &[&str],
 ) -> Result<Vec<f64>, LocalError> {
-    let text = conversation(model, messages)?;
+    // Up to the answer, with thinking off: scored decisions are immediate.
+    let text = model.template().render_past_thought(messages)?;
     // Tokens may merge across the prefix border, so each choice is tokenised with the prefix; the common tokens are read once.
     let texts = choices
         .iter()
@@ -92,7 +88,7 @@ fn continue_from(
     until: &str,
     max_new_tokens: usize,
 ) -> Result<String, LocalError> {
-    let conversation = conversation(model, messages)?;
+    let conversation = model.template().render_past_thought(messages)?;
     let tokens = model.tokenizer().encode(&format!("{conversation}{prefix}"))?;
     check_room(model, tokens.len() + max_new_tokens)?;
     let generate = Generate::new(Sampling::greedy(max_new_tokens), model.stop_tokens().to_vec());

@@ -2,6 +2,7 @@
 //! palimpsest server. The trait knows no HTTP and no dataset.
 
 pub mod endpoint;
+pub(crate) mod loose_json;
 pub mod parallel;
 
 mod local;

@@ -39,7 +39,7 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
 
 impl AnewJudge {
     pub fn open(on: &DeviceArgs, judge: &str, instructions: Instructions) -> anyhow::Result<Self> {
-        Ok(AnewJudge { judge: OpenJudge::open(judge, &JudgeOptions::on(on.clone()))?, instructions })
+        Ok(AnewJudge { judge: OpenJudge::open(judge, JudgeOptions::on(on.clone()))?, instructions })
     }
 
     /// Judges `text` in place of an answer of the run; the case's other answers are shown unchanged.

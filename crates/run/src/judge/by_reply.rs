@@ -1,9 +1,8 @@
 //! Judging by reply: requests JSON and parses the reply leniently (see `reply`). Ids without a verdict are requested once more; refusals
 //! are not.
 
-use super::instructions::{Instructions, Reasons};
-use super::reply::{Found, ReplyText, read_verdicts};
-use super::{Exchange, JudgeError, Judged, NoVerdict, Verdict};
+use super::reply::{Found, ReplyText, read_verdicts, tidy};
+use super::{Exchange, Instructions, JudgeError, Judged, NoVerdict, Reasons, Verdict};
 use crate::chat::{ChatModel, Message, MessageRole, Reply, Sampling, StopReason};
 use palimpsest_data::benchmarks::{Said, VerdictKind};
 use palimpsest_data::ground::order::unique;
@@ -131,8 +130,7 @@ fn request_again(
 
 fn why_missing(replies: &[Reply], sampling: &Sampling) -> NoVerdict {
     let Some(last) = replies.last() else { return NoVerdict::Nothing };
-    let words = last.text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let began: String = words.chars().take(QUOTED).collect();
+    let began: String = tidy(&last.text).chars().take(QUOTED).collect();
     match last.stop {
         StopReason::Refused => NoVerdict::Refused { began },
         StopReason::MaxNewTokens => NoVerdict::Cut { tokens: sampling.max_new_tokens, began },

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::instructions::{Instructions, Reasons};
-use super::verdict::Verdict;
-use super::{Exchange, JudgeError, Judged, NoVerdict};
+use super::reply::tidy;
+use super::{Exchange, Instructions, JudgeError, Judged, NoVerdict, Reasons, Verdict};
 use crate::chat::{Message, ScoringModel};
-use palimpsest_data::benchmarks::Said;
-use palimpsest_data::benchmarks::VerdictKind;
+use palimpsest_data::benchmarks::{Said, VerdictKind};
 
 /// Maximum tokens of a reason after the verdict.
 const AFTER_TOKENS: usize = 40;
@@ -127,8 +125,7 @@ fn words(kind: VerdictKind, facets: &BTreeMap<String, String>) -> Vec<(String, S
 
 /// One line, without control characters and backslashes that would break the JSON.
 fn clean_reason(text: &str) -> String {
-    let text: String = text.chars().map(|c| if c.is_control() || c == '\\' { ' ' } else { c }).collect();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    tidy(&text.replace(|c: char| c.is_control() || c == '\\', " "))
 }
 
 fn json_string(text: &str) -> String {

@@ -56,15 +56,8 @@ pub struct Instructions {
 impl From<&Rubric> for Instructions {
     fn from(rubric: &Rubric) -> Self {
         let Rubric { name, template, unit, verdict, .. } = *rubric;
-        Instructions {
-            name: name.into(),
-            template: template.into(),
-            unit,
-            verdict,
-            reasons: Reasons::default(),
-            thinking: None,
-            references: None,
-        }
+        let (name, template, reasons) = (name.into(), template.into(), Reasons::default());
+        Instructions { name, template, unit, verdict, reasons, thinking: None, references: None }
     }
 }
 
@@ -80,15 +73,9 @@ impl Instructions {
         words: &'static [&'static str],
         reasons: Reasons,
     ) -> Self {
-        Instructions {
-            name: name.into(),
-            template: template.into(),
-            unit: JudgeUnit::Probe,
-            verdict: VerdictKind::Choice { of: words },
-            reasons,
-            thinking: None,
-            references: None,
-        }
+        let (unit, verdict) = (JudgeUnit::Probe, VerdictKind::Choice { of: words });
+        let (name, template) = (name.into(), template.into());
+        Instructions { name, template, unit, verdict, reasons, thinking: None, references: None }
     }
 
     /// Replaces the template; the name becomes `own-` and the start of its SHA-256.
@@ -137,13 +124,14 @@ impl Instructions {
     /// True if the answer equals a right reference, false if it equals a known wrong one, ignoring case and white space; otherwise `None`.
     pub fn settled(&self, exchange: &Exchange) -> Option<bool> {
         let References { right, wrong } = self.references?;
-        let answer = folded(exchange.answer.as_deref()?);
+        let answer = Some(folded(exchange.answer.as_deref()?)).filter(|answer| !answer.is_empty())?;
         let equals_one_of = |note: &str| {
             let references = exchange.probe.judge.get(note).and_then(serde_json::Value::as_array);
             let mut texts = references.into_iter().flatten().filter_map(serde_json::Value::as_str);
-            !answer.is_empty() && texts.any(|text| folded(text) == answer)
+            texts.any(|text| folded(text) == answer)
         };
-        if equals_one_of(right) { Some(true) } else { equals_one_of(wrong).then_some(false) }
+        let both = [(right, true), (wrong, false)];
+        both.into_iter().find(|(note, _)| equals_one_of(note)).map(|(_, is_right)| is_right)
     }
 
     /// Defaults: reasons first in a reply, last by scoring.

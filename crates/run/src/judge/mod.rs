@@ -10,15 +10,11 @@ mod by_reading;
 mod by_reply;
 mod by_scoring;
 mod calls;
-mod conduct;
 mod instructions;
-mod labels;
-mod loose_json;
 mod memories;
 mod open;
 mod questions;
 pub mod reply;
-mod verdict;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
@@ -39,13 +35,12 @@ pub use anew::{AnewJudge, anew_instructions};
 pub use by_reading::{ReadSummary, read_answers, reading_digest};
 pub use by_reply::{REPLY_TOKENS, judge_by_reply};
 pub use by_scoring::judge_by_scoring;
-pub use conduct::{Conduct, Judge};
+pub use calls::{Conduct, Judge};
 pub use instructions::{Instructions, Reasons};
-pub use labels::{check_labels, label_instructions};
 pub use memories::{judge_memories, memory_instructions};
 pub use open::{JudgeOptions, JudgeSource, OpenJudge};
 pub use palimpsest_data::benchmarks::Said;
-pub use verdict::{NoVerdict, Verdict};
+pub use questions::{check_labels, label_instructions};
 
 use by_reading::with_said;
 use calls::{Failures, make_calls};
@@ -74,7 +69,7 @@ impl Call<'_> {
     }
 }
 
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum JudgeError {
     #[error(transparent)]
     Call(#[from] ChatError),
@@ -82,6 +77,42 @@ pub enum JudgeError {
     NoVerdict(#[from] NoVerdict),
     #[error("{0}")]
     Template(String),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    pub said: Said,
+    /// By scoring: probability of the verdict; of `true` for right/wrong verdicts.
+    pub probability: Option<f64>,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum NoVerdict {
+    #[error("there is no answer to judge; start the run again to get it, then judge again")]
+    NoAnswer,
+    #[error("two different verdicts in one reply of the judge: {0} and {1}")]
+    Differing(Said, Said),
+    #[error("the judge refused: {began}")]
+    Refused { began: String },
+    #[error(
+        "the judge's reply was cut at {tokens} tokens before the verdict, twice; allow it more tokens; it began: {began}"
+    )]
+    Cut { tokens: usize, began: String },
+    #[error("the judge gave no verdict: {}", .0.without_answer(None).unwrap_or_default())]
+    Thought(StopReason),
+    #[error(
+        "the judge's reply has no \"{key}\" that the rubric gives ({values}), twice; the last one said {said}"
+    )]
+    OffScale { key: &'static str, values: String, said: String },
+    #[error("no verdict in the judge's reply, twice (does it decline?); the last one began: {began}")]
+    Unreadable { began: String },
+    #[error("the judge gave {scores} scores for {words} words")]
+    Scores { scores: usize, words: usize },
+    #[error("the judge's log-probabilities are {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "))]
+    NotFinite(Vec<f64>),
+    #[error("the judge said nothing")]
+    Nothing,
 }
 
 struct Asked {
@@ -150,25 +181,36 @@ pub fn run(
         },
         &mut |nth, asked| {
             let call = &calls[nth];
-            let rows = |verdicts: Vec<Result<Verdict, JudgeError>>, refused: &[String]| {
-                let rows = call.exchanges.iter().zip(verdicts);
-                // A case is judged as a whole; clean verdicts are kept.
-                let rows = rows.filter(|(exchange, _)| !is_clean(call, exchange));
-                let row = |(exchange, verdict): (&Exchange, _)| VerdictRow {
-                    case: call.case.case.clone(),
-                    condition: call.condition.to_owned(),
-                    judge: name.clone(),
-                    rubric: Some(digest.clone()),
-                    rubric_name: Some(instructions.name.clone().into_owned()),
-                    refused_parameters: refused.to_vec(),
-                    ..verdict_row(exchange, verdict)
+            let rows = |verdicts: Vec<Result<Verdict, String>>, refused: &[String]| {
+                let row = |(exchange, verdict): (&Exchange, _)| {
+                    let row = VerdictRow {
+                        case: call.case.case.clone(),
+                        probe: exchange.probe.id.clone(),
+                        condition: call.condition.to_owned(),
+                        judge: name.clone(),
+                        rubric: Some(digest.clone()),
+                        rubric_name: Some(instructions.name.clone().into_owned()),
+                        refused_parameters: refused.to_vec(),
+                        ..VerdictRow::default()
+                    };
+                    match verdict {
+                        _ if exchange.answer.is_none() => {
+                            VerdictRow { error: Some(NoVerdict::NoAnswer.to_string()), ..row }
+                        }
+                        Ok(Verdict { said, probability, reason }) => {
+                            VerdictRow { probability, reason, ..with_said(row, said, None, &exchange.probe) }
+                        }
+                        Err(error) => VerdictRow { error: Some(error), ..row },
+                    }
                 };
-                rows.map(row).collect::<Vec<_>>()
+                // A case is judged as a whole; clean verdicts are kept.
+                let open = call.exchanges.iter().zip(verdicts).filter(|(one, _)| !is_clean(call, one));
+                open.map(row).collect::<Vec<_>>()
             };
-            let same_error = |error: JudgeError| call.exchanges.iter().map(|_| Err(error.clone())).collect();
+            let same_error = |error: &str| vec![Err(error.to_owned()); call.exchanges.len()];
             let Some(Asked { outcome, seconds, usage, refused }) = asked else {
                 let Some(right) = settled_of(call) else {
-                    return desk.file(rows(same_error(NoVerdict::NoAnswer.into()), &[]), None);
+                    return desk.file(rows(same_error("no answer"), &[]), None);
                 };
                 let mut rows = rows(right.into_iter().map(|right| Ok(by_reference(right))).collect(), &[]);
                 rows.iter_mut().for_each(|row| row.settled = true);
@@ -176,12 +218,13 @@ pub fn run(
                 return desk.file(rows, None);
             };
             if let Err(error @ JudgeError::Call(_)) = outcome {
-                waiting.extend(rows(same_error(error.clone()), &[]));
-                return failures.call_failed(&error.to_string()).inspect_err(|_| waiting.clear());
+                let error = error.to_string();
+                waiting.extend(rows(same_error(&error), &[]));
+                return failures.call_failed(&error).inspect_err(|_| waiting.clear());
             }
             failures.call_came();
             desk.file(std::mem::take(&mut waiting), None)?;
-            let verdicts: Vec<Result<Verdict, JudgeError>> = match outcome {
+            let verdicts: Vec<Result<Verdict, String>> = match outcome {
                 Ok(Judged { verdicts, replies }) => {
                     let (case, condition) = (call.case.case.clone(), call.condition.to_owned());
                     // Prefill and decode are not timed separately; reuse is not known.
@@ -200,9 +243,9 @@ pub fn run(
                     let (judge, rubric) = (name.clone(), digest.clone());
                     let probes = call.probes();
                     desk.store.append_reply(ReplyRow { case, probes, condition, judge, rubric, replies })?;
-                    verdicts.into_iter().map(|verdict| verdict.map_err(JudgeError::from)).collect()
+                    verdicts.into_iter().map(|verdict| verdict.map_err(|error| error.to_string())).collect()
                 }
-                Err(error) => same_error(error),
+                Err(error) => same_error(&error.to_string()),
             };
             let why = why_none(&call.exchanges, &verdicts);
             desk.file(rows(verdicts, &refused), Some(seconds))?;
@@ -219,10 +262,10 @@ pub fn run(
 }
 
 /// Why a call brought no verdict at all; `None` if it brought one.
-fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, JudgeError>]) -> Option<String> {
+fn why_none(exchanges: &[Exchange], verdicts: &[Result<Verdict, String>]) -> Option<String> {
     let mut asked =
         exchanges.iter().zip(verdicts).filter(|(exchange, _)| exchange.answer.is_some()).peekable();
-    let first = asked.peek().and_then(|(_, verdict)| verdict.as_ref().err().map(ToString::to_string));
+    let first = asked.peek().and_then(|(_, verdict)| verdict.as_ref().err().cloned());
     first.filter(|_| asked.all(|(_, verdict)| verdict.is_err()))
 }
 
@@ -267,16 +310,13 @@ impl Desk<'_> {
             self.progress.begin_group(rows.len());
         }
         for row in rows {
-            let (step, error) =
-                (format!("{} {}", row.case, named(&row.probe, &row.condition)), row.error.clone());
-            self.store.append_verdict(row)?;
+            let step = format!("{} {}", row.case, named(&row.probe, &row.condition));
             let took = seconds.map(|_| StepSeconds { before: before.take().unwrap_or(0.0), own: 0.0 });
+            let counter = if row.error.is_some() { &mut self.summary.errors } else { &mut self.summary.done };
+            *counter += 1;
+            let error = row.error.clone();
+            self.store.append_verdict(row)?;
             self.progress.measured_step(&step, error.as_deref(), took);
-            if error.is_some() {
-                self.summary.errors += 1;
-            } else {
-                self.summary.done += 1;
-            }
         }
         Ok(())
     }
@@ -286,17 +326,6 @@ fn by_reference(right: bool) -> Verdict {
     let which = if right { "right" } else { "known wrong" };
     let reason = format!("equals a {which} reference answer; the judge was not asked");
     Verdict { said: Said::Correct(right), probability: None, reason: Some(reason) }
-}
-
-fn verdict_row(exchange: &Exchange, verdict: Result<Verdict, JudgeError>) -> VerdictRow {
-    let row = VerdictRow { probe: exchange.probe.id.clone(), ..VerdictRow::default() };
-    match verdict {
-        _ if exchange.answer.is_none() => VerdictRow { error: Some(NoVerdict::NoAnswer.to_string()), ..row },
-        Ok(Verdict { said, probability, reason }) => {
-            VerdictRow { probability, reason, ..with_said(row, said, None, &exchange.probe) }
-        }
-        Err(error) => VerdictRow { error: Some(error.to_string()), ..row },
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -324,10 +353,7 @@ fn ask_judge(
     let messages = [Message { role: MessageRole::User, content }];
     match judge {
         Judge::Scoring(model) => judge_by_scoring(*model, &messages, exchanges, instructions),
-        Judge::Reply { model, sampling } => {
-            judge_by_reply(*model, sampling, &messages, exchanges, instructions)
-        }
-        Judge::Several { models, sampling } => match models.first_mut() {
+        Judge::Reply { models, sampling } => match models.first_mut() {
             Some(model) => judge_by_reply(&mut **model, sampling, &messages, exchanges, instructions),
             None => Err(ChatError::from("This is a bug: a judge without a model".to_owned()).into()),
         },

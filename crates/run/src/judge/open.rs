@@ -4,9 +4,9 @@
 use anyhow::Context;
 
 use super::{Judge, REPLY_TOKENS};
-use crate::chat::endpoint::{Endpoint, Patience};
+use crate::chat::endpoint::{Endpoint, Patience, is_address};
 use crate::chat::{ChatModel, Sampling};
-use crate::models::{self, DeviceArgs, DtypeArgs};
+use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Weights};
 use crate::runs::setup::Thinking;
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::text::ThinkingMode;
@@ -29,9 +29,7 @@ impl<'a> JudgeSource<'a> {
                 "judge `local:` names no model; give local:NAME, for example local:smollm2-135m"
             ),
             Some(name) => Ok(JudgeSource::Local(name)),
-            None if text.starts_with("http://") || text.starts_with("https://") => {
-                Ok(JudgeSource::Endpoint(text))
-            }
+            None if is_address(text) => Ok(JudgeSource::Endpoint(text)),
             None => anyhow::bail!("judge `{text}` is neither local:NAME nor http://host[:port]/v1#model"),
         }
     }
@@ -66,56 +64,47 @@ impl JudgeOptions {
     }
 }
 
-pub struct OpenJudge {
-    model: Model,
-    sampling: Sampling,
-}
-
-enum Model {
+/// The models of a [`Judge`].
+pub enum OpenJudge {
     Scoring(Box<LocalModel>),
-    Reply(Box<LocalModel>),
-    Endpoint(Vec<Endpoint>),
+    Reply { models: Vec<Box<dyn ChatModel + Send>>, sampling: Sampling },
 }
 
 impl OpenJudge {
-    pub fn open(judge: &str, options: &JudgeOptions) -> anyhow::Result<Self> {
+    pub fn open(judge: &str, options: JudgeOptions) -> anyhow::Result<Self> {
         let JudgeOptions { on, in_dtype, thinking, max_new_tokens, parallel, patience } = options;
         let source = JudgeSource::parse(judge)?;
-        let replies = source.replies(thinking);
-        let model = match source {
+        let replies = source.replies(&thinking);
+        let models: Vec<Box<dyn ChatModel + Send>> = match source {
             JudgeSource::Local(name) => {
                 let thought = if replies { thinking.local().max } else { 0 };
                 let options = LocalOptions {
-                    kernel: on.attention_kernel,
-                    devices: on.open()?,
-                    dtype: in_dtype.dtype()?,
-                    cache_dtype: in_dtype.cache()?,
                     context: ContextLength::AtMost(JUDGE_CONTEXT.saturating_add(thought)),
                     thinking: thinking.local(),
-                    ..LocalOptions::default()
+                    ..ModelArgs { on, in_dtype, weights: Weights::default() }.options()?
                 };
                 let opened = models::open(name, &options).with_context(|| format!("judge `{judge}`"))?;
-                let model = Box::new(opened.model);
-                if replies { Model::Reply(model) } else { Model::Scoring(model) }
+                if !replies {
+                    return Ok(OpenJudge::Scoring(Box::new(opened.model)));
+                }
+                vec![Box::new(opened.model)]
             }
             JudgeSource::Endpoint(address) => {
-                let model = Endpoint::from_address(address, *patience)?.thinking(thinking.endpoint());
+                let model = Endpoint::from_address(address, patience)?.thinking(thinking.endpoint());
                 model.check_reachable()?;
-                Model::Endpoint(vec![model; *parallel])
+                (0..parallel).map(|_| Box::new(model.clone()) as Box<_>).collect()
             }
         };
-        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: *max_new_tokens };
-        Ok(OpenJudge { model, sampling })
+        let sampling = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens };
+        Ok(OpenJudge::Reply { models, sampling })
     }
 
     pub fn judge(&mut self) -> Judge<'_> {
-        let sampling = self.sampling;
-        match &mut self.model {
-            Model::Scoring(model) => Judge::Scoring(model.as_mut()),
-            Model::Reply(model) => Judge::Reply { model: model.as_mut(), sampling },
-            Model::Endpoint(models) => {
-                let models = models.iter_mut().map(|model| model as &mut (dyn ChatModel + Send)).collect();
-                Judge::Several { models, sampling }
+        match self {
+            OpenJudge::Scoring(model) => Judge::Scoring(model.as_mut()),
+            OpenJudge::Reply { models, sampling } => {
+                let models = models.iter_mut().map(|model| model.as_mut() as _).collect();
+                Judge::Reply { models, sampling: *sampling }
             }
         }
     }

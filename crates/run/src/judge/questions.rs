@@ -1,14 +1,20 @@
-//! Judge calls that grade no answer: one verdict per question.
+//! Judge calls that grade no answer: one verdict per question. Checks the data's own labels: a judge that does not see the label assigns
+//! one (requested by SubtleMemory's reviewers). Local judges score, endpoints reply, as for verdicts.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::calls::{Failures, make_calls};
-use super::{Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Verdict, judge_call};
+use super::{
+    Conduct, Exchange, Instructions, Judge, JudgeError, Judged, NoVerdict, Reasons, Said, Verdict, judge_call,
+};
 use crate::progress::{StepSeconds, Steps};
 use crate::runs::error::RunError;
+use crate::runs::labels::{LabelLog, LabelRow, units};
 use crate::runs::plan::{PlannedCase, PlannedProbe};
 use crate::runs::runner::Summary;
+use palimpsest_data::benchmarks::LabelCheck;
 
 pub(super) struct Question<T> {
     pub case: PlannedCase,
@@ -17,15 +23,13 @@ pub(super) struct Question<T> {
     pub row: T,
 }
 
-pub(super) type Take<'a, T> = &'a mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>;
-
 /// `many` is the plural noun of the items, for messages.
 pub(super) fn ask<T: Sync>(
     judge: &mut Judge<'_>,
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
     (many, questions): (&'static str, &[Question<T>]),
     summary: &mut Summary,
-    take: Take<'_, T>,
+    take: &mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
     let name = judge.name();
     let mut progress = Steps::new(many, questions.len(), conduct.show_progress).brief(!conduct.verbose);
@@ -69,4 +73,60 @@ pub(super) fn ask<T: Sync>(
         },
     )?;
     Ok(())
+}
+
+pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions {
+    Instructions::of_choice("labels", check.template, check.values, reasons)
+}
+
+pub fn check_labels(
+    log: &mut LabelLog,
+    plan: &[PlannedCase],
+    check: &LabelCheck,
+    judge: &mut Judge<'_>,
+    instructions: &Instructions,
+    stop: &AtomicBool,
+    conduct: impl Into<Conduct>,
+) -> Result<Summary, RunError> {
+    let conduct = conduct.into();
+    let (name, rubric) = (judge.name(), instructions.digest());
+    let key = |row: &LabelRow| (row.case.clone(), row.unit.clone());
+    let own = |row: &&LabelRow| row.judge == name && row.rubric == rubric && row.said.is_some();
+    let clean: HashSet<(String, String)> = log.rows().iter().filter(own).map(key).collect();
+    let all = units(check, plan);
+    let mut summary = Summary { planned: all.len(), ..Summary::default() };
+    let question = |(case, at): (&PlannedCase, usize)| {
+        let probe = case.probes.get(at)?;
+        let facet = |name: &str| probe.facets.get(name).cloned().unwrap_or_default();
+        let row = LabelRow {
+            case: case.case.clone(),
+            unit: facet(check.unit),
+            label: facet(check.facet),
+            judge: name.clone(),
+            rubric: rubric.clone(),
+            ..LabelRow::default()
+        };
+        let what = format!("{} {}", row.case, row.unit);
+        Some(Question { case: case.clone(), probe: probe.clone(), what, row })
+    };
+    let count = all.len();
+    let mut wanted: Vec<Question<LabelRow>> = all.into_iter().filter_map(question).collect();
+    wanted.retain(|question| !clean.contains(&key(&question.row)));
+    summary.skipped = count - wanted.len();
+    let asked = (instructions, &conduct, stop);
+    ask(judge, asked, ("labels", &wanted), &mut summary, &mut |row, verdict| {
+        let mut row = row.clone();
+        match verdict {
+            Ok(verdict) => {
+                if let Said::Choice(choice) = verdict.said {
+                    row.said = Some(choice);
+                }
+                row.probability = verdict.probability;
+                row.reason = verdict.reason;
+            }
+            Err(error) => row.error = Some(error),
+        }
+        log.append(row)
+    })?;
+    Ok(summary)
 }

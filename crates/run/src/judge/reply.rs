@@ -19,10 +19,9 @@
 //! **Verdicts.** A verdict stands under the requested key, or under the first of the usual alternatives that holds one. An invalid value of
 //! the requested key (a score of another scale, `"partly"`) is reported as such. An object's own verdict outranks those of its parts.
 
-use super::loose_json::{self, Node};
-use super::verdict::Verdict;
-use palimpsest_data::benchmarks::Said;
-use palimpsest_data::benchmarks::VerdictKind;
+use super::Verdict;
+use crate::chat::loose_json::{self, Node};
+use palimpsest_data::benchmarks::{Said, VerdictKind};
 
 /// Maximum bytes of a reply, and of brackets that start no value. Longer replies are not parsed, since the verdict may stand beyond.
 const LONGEST: usize = 1 << 18;
@@ -362,7 +361,8 @@ fn text(value: &Node) -> Option<&str> {
     }
 }
 
-fn tidy(text: &str) -> String {
+/// On one line, with single spaces.
+pub(super) fn tidy(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -1,4 +1,5 @@
-//! Turns memories into the history a probe is shown: one segment per memory, by rank, with the role of the evidence behind it.
+//! What a probe is shown of its case. Turns memories into a history: one segment per memory, by rank, with the role of the evidence behind
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,7 @@ use jiff::civil::DateTime;
 use super::system::protocol::{ContextPiece, Memory};
 use super::system::rows::SearchRow;
 use super::system::{MemoryContext, Show};
-use super::view::{View, part};
-use palimpsest_data::case::{Case, Evidence, History, Keep, Probe, Segment, Turn};
+use palimpsest_data::case::{Case, Evidence, History, JudgeOnly, Keep, Probe, Segment, Turn};
 
 /// Segment kind of a memory. Its span is named `memory[RANK]`.
 pub const MEMORY: &str = "memory";
@@ -19,12 +19,42 @@ pub const MIXED: &str = "mixed";
 
 const NATIVE: &str = "native";
 
-#[derive(Default)]
-struct Contents {
-    segments: Vec<Segment>,
-    evidence: Vec<Evidence>,
-    ids: Vec<String>,
-    answered: Option<String>,
+/// A case restricted to one context and the probes that share it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct View {
+    /// Contains only the shown history, its evidence, and these probes.
+    pub case: Case,
+    /// Original indices of the shown segments, in order; `None` for the whole history.
+    pub segments: Option<Vec<usize>>,
+    /// Ids of the shown memories by rank, with a memory system.
+    pub memories: Option<Vec<String>>,
+    /// The memory system's own answer; the model is not asked.
+    pub answered: Option<String>,
+    /// Why no context is available.
+    pub refused: Option<String>,
+}
+
+/// A case with another history and some of its probes.
+pub(super) fn part(arranged: &Case, history: History, probes: Vec<Probe>, keep: Keep) -> Case {
+    // Drop judge data of other probes: with one view per probe it would grow quadratically.
+    let of_probe = |probe: &Probe| Some((probe.id.clone(), arranged.judge.of_probes.get(&probe.id)?.clone()));
+    let judge = JudgeOnly {
+        notes: arranged.judge.notes.clone(),
+        of_probes: probes.iter().filter_map(of_probe).collect(),
+    };
+    let mut case = Case {
+        id: arranged.id.clone(),
+        labels: arranged.labels.clone(),
+        history,
+        evidence: arranged.evidence.clone(),
+        stretches: arranged.stretches.clone(),
+        probes,
+        judge,
+        keep,
+        flags: Vec::new(),
+    };
+    case.forget_hidden_evidence();
+    case
 }
 
 pub(super) fn view(
@@ -33,21 +63,20 @@ pub(super) fn view(
     shown: &MemoryContext,
     found: Result<SearchRow, String>,
 ) -> View {
-    let (contents, refused) = match found.and_then(|row| contents(case, probe, shown, row)) {
-        Ok(contents) => (contents, None),
-        Err(why) => (Contents::default(), Some(why)),
-    };
-    let Contents { segments, evidence, ids, answered } = contents;
-    let keep = Keep::Ranked(segments.iter().map(|segment| segment.index).collect());
-    let history = History { segments, query_time: case.history.query_time };
-    let mut case = part(case, history, vec![probe.clone()], keep);
-    case.evidence = evidence;
-    case.stretches.clear();
-    case.probes.iter_mut().for_each(|probe| probe.evidence.clear());
-    View { case, segments: Some(Vec::new()), memories: Some(ids), answered, refused }
+    let view = found.and_then(|row| of_row(case, probe, shown, row));
+    view.unwrap_or_else(|why| View { refused: Some(why), ..of_memories(case, probe, &[]) })
 }
 
-fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -> Result<Contents, String> {
+/// A view without context.
+fn of_memories(case: &Case, probe: &Probe, memories: &[Memory]) -> View {
+    let history = History { segments: Vec::new(), query_time: case.history.query_time };
+    let mut case = part(case, history, vec![probe.clone()], Keep::Ranked(Vec::new()));
+    case.stretches.clear();
+    let memories = memories.iter().map(|memory| memory.id.clone()).collect();
+    View { case, segments: Some(Vec::new()), memories: Some(memories), ..View::default() }
+}
+
+fn of_row(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -> Result<View, String> {
     let system = &shown.system;
     let SearchRow { mut memories, parts, readback, readback_failed, answer, answer_failed, failed, .. } = row;
     if let Some(failed) = failed {
@@ -59,7 +88,7 @@ fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -
                 format!("the memory system {system} gives no answers of its own; drop --memory-show answer")
             };
             let answer = answer.ok_or_else(|| answer_failed.map_or_else(none, |failed| failed.message))?;
-            return Ok(Contents { ids: ids(&memories), answered: Some(answer), ..Contents::default() });
+            return Ok(View { answered: Some(answer), ..of_memories(case, probe, &memories) });
         }
         Show::Perfect => {
             memories = readback.ok_or_else(|| match readback_failed {
@@ -75,7 +104,7 @@ fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -
     let roles = roles(case, probe);
     let with_role = |(rank, memory)| Some(Evidence::segment(role(memory, &roles)?, rank));
     let mut evidence: Vec<Evidence> = memories.iter().enumerate().filter_map(with_role).collect();
-    let ids = ids(&memories);
+    let mut view = of_memories(case, probe, &memories);
     let segments: Vec<Segment> = match (shown.show, parts) {
         (Show::Native, Some(parts)) => native(parts, &memories),
         (Show::Native, None) => {
@@ -86,11 +115,10 @@ fn contents(case: &Case, probe: &Probe, shown: &MemoryContext, row: SearchRow) -
         _ => memories.into_iter().enumerate().map(|(rank, memory)| worded(rank, memory)).collect(),
     };
     evidence.retain(|one| segments.iter().any(|segment| segment.index == one.place.segment));
-    Ok(Contents { segments, evidence, ids, answered: None })
-}
-
-fn ids(memories: &[Memory]) -> Vec<String> {
-    memories.iter().map(|memory| memory.id.clone()).collect()
+    view.case.keep = Keep::Ranked(segments.iter().map(|segment| segment.index).collect());
+    view.case.history.segments = segments;
+    view.case.evidence = evidence;
+    Ok(view)
 }
 
 /// Roles of the evidence in each session, by session label.

@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::json::parsed;
 use super::{Endpoint, Failure};
 use crate::chat::ChatError;
+use crate::chat::loose_json::parsed;
 
 #[derive(Deserialize)]
 struct Embeddings {

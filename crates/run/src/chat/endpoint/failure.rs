@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::json::parsed;
 use super::parameters::Parameter;
+use crate::chat::loose_json::parsed;
 
 /// Lower-case phrases for an exceeded context: OpenAI and vLLM, SGLang, llama.cpp.
 const TOO_LONG: [&str; 5] = [
@@ -266,27 +266,14 @@ mod tests {
         }
     }
 
-    /// Lines of: status, or `passing`, `lasting` or `cut` without a status, or `-` for no error; then the body of a 200 reply.
+    /// Lines of: status, or `passing` or `lasting` without a status, or `-` for no error; then the body of a 200 reply. More are in
+    /// tests/endpoint/replies.rs.
     const BODIES: &str = r#"
-429 {"error": {"message": "Rate limit exceeded", "code": 429}, "user_id": "u"}
-429 {"error": {"message": "x", "code": 429.0}}
-503 {"error": {"message": "x", "code": "503"}}
 408 {"error": {"message": "x", "status": 408}}
-503 {"error": "model is loading", "status": 503}
 502 {"error": true, "message": "x", "statusCode": 502}
-429 [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED"}}]
-400 {"object": "error", "message": "\"error\"", "code": 400}
-401 {"error": {"code": 401}, "choices": [{"message": {"content": "x"}}]}
-502 {"choices": [{"error": {"code": 502, "message": "x"}, "message": {"content": "x"}}]}
-cut {"choices": [{"error": {"message": "x"}, "message": {"content": "x"}}]}
-passing {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 passing {"error": {"code": "rate_limit_exceeded"}}
-passing {"error": "upstream timed out"}
 lasting {"error": {"code": "1302", "message": "slow down"}}
-lasting {"error": "Unexpected endpoint or method."}
 lasting {"error": {"message": "internal: maximum context length is 5"}}
-- {"error": null, "choices": []}
-- {"error": {}, "choices": []}
 - {"error": "", "choices": []}
 - {"error": false, "choices": []}
 - {"choices": [{"message": {"content": "an \"error\" in it"}}]}
@@ -303,7 +290,6 @@ lasting {"error": {"message": "internal: maximum context length is 5"}}
                     Some(Failure::Status { status, .. }) => status.to_string(),
                     Some(told @ Failure::Told { .. }) if told.is_passing() => "passing".to_owned(),
                     Some(Failure::Told { .. }) => "lasting".to_owned(),
-                    Some(Failure::Cut { .. }) => "cut".to_owned(),
                     Some(_) => "?".to_owned(),
                     None => "-".to_owned(),
                 };

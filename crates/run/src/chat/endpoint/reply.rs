@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::failure::Failure;
-use super::json::{is_blank, parsed};
+use crate::chat::loose_json::{is_cut, parsed};
 use crate::chat::{Reply, StopReason};
 use palimpsest_core::text::Split;
 
@@ -18,35 +18,26 @@ enum Finish {
     Call,
 }
 
+const LIMIT: &str = "length max_tokens model_length max_output_tokens model_context_window_exceeded";
+/// OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
+const FILTER: &str = "content_filter refusal safety sensitive guardrail_intervened content_filtered";
+/// OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
+const BROKEN: &str =
+    "error abort aborted cancelled canceled insufficient_system_resource network_error timeout failed";
+const CALL: &str = "tool_calls function_call tool_use";
+
 impl Finish {
     /// Maps `finish_reason`; unknown or missing values mean end of turn.
     fn of(reason: &str) -> Self {
-        match reason.to_ascii_lowercase().as_str() {
-            "length"
-            | "max_tokens"
-            | "model_length"
-            | "max_output_tokens"
-            | "model_context_window_exceeded" => Finish::Limit,
-            // OpenAI, Anthropic, Gemini, Zhipu, Bedrock.
-            "content_filter"
-            | "refusal"
-            | "safety"
-            | "sensitive"
-            | "guardrail_intervened"
-            | "content_filtered" => Finish::Filter,
-            // OpenRouter, vLLM and SGLang, mistral.rs, DeepSeek, Zhipu.
-            "error"
-            | "abort"
-            | "aborted"
-            | "cancelled"
-            | "canceled"
-            | "insufficient_system_resource"
-            | "network_error"
-            | "timeout"
-            | "failed" => Finish::Broken,
-            "tool_calls" | "function_call" | "tool_use" => Finish::Call,
-            _ => Finish::Turn,
-        }
+        let reason = reason.to_ascii_lowercase();
+        let known = |(words, _): &(&str, Finish)| words.split(' ').any(|word| word == reason);
+        let all = [
+            (LIMIT, Finish::Limit),
+            (FILTER, Finish::Filter),
+            (BROKEN, Finish::Broken),
+            (CALL, Finish::Call),
+        ];
+        all.into_iter().find(known).map_or(Finish::Turn, |(_, finish)| finish)
     }
 }
 
@@ -54,17 +45,12 @@ impl Finish {
 pub(super) fn read(bytes: &[u8], in_thought: bool) -> Result<Reply, Failure> {
     let body = String::from_utf8_lossy(bytes);
     let unreadable = |reason: String| Failure::Unreadable { reason, body: body.to_string() };
-    let completion = parsed(&body).map_err(|error| match error.is_eof() {
-        // Bodies without a length may end early. Blank lines are keep-alives.
-        true if body.trim_start_matches(is_blank).starts_with('{')
-            || (!body.is_empty() && body.trim().is_empty()) =>
-        {
-            Failure::Cut {
-                how: "the connection broke in the middle of the reply".to_owned(),
-                body: body.to_string(),
-            }
-        }
-        _ => unreadable(format!("it is no chat completion: {error}")),
+    let completion = parsed(&body).map_err(|error| match is_cut(&body) {
+        true => Failure::Cut {
+            how: "the connection broke in the middle of the reply".to_owned(),
+            body: body.to_string(),
+        },
+        false => unreadable(format!("it is no chat completion: {error}")),
     })?;
     let Some(choice) = completion["choices"].get(0) else {
         return Err(unreadable("it has no choices".to_owned()));
@@ -152,27 +138,4 @@ fn is_something(value: &Value) -> bool {
 fn count(value: &Value) -> Option<usize> {
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     (number.fract() == 0.0 && (1.0..1e15).contains(&number)).then_some(number as usize)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_told_or_not() {
-        for (value, expected) in [
-            ("10", Some(10)),
-            ("10.0", Some(10)),
-            ("\"10\"", Some(10)),
-            ("0", None),
-            ("-1", None),
-            ("10.5", None),
-            ("1e30", None),
-            ("null", None),
-            ("true", None),
-            ("[10]", None),
-        ] {
-            assert_eq!(count(&serde_json::from_str(value).unwrap()), expected, "{value}");
-        }
-    }
 }

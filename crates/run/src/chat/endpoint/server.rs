@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::{Array2, Array3, Array4, ArrayD, Axis, Dimension, IxDyn};
+use ndarray::{Array2, ArrayD, Axis, Dimension, IxDyn};
 use palimpsest_core::attention::{Hole, LayerHoles, LayerKind, Masses, Uniform};
 use palimpsest_core::engine::{
     self, Backend, Branch, Chosen, EngineError, Event, Generate, Generated, Measured, Measurement, Observe,
@@ -21,7 +21,7 @@ use palimpsest_core::engine::{
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{BorderRule, ChatTemplate, TextError, Tokenizer};
 use safetensors::SafeTensors;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Endpoint, Failure, says_too_long};
@@ -101,11 +101,12 @@ impl Endpoint {
         file.map_err(|failure| self.failed(&failure))
     }
 
-    fn completion(&self, body: &impl Serialize) -> Result<Completion, RequestError> {
-        let unwritten = |error: serde_json::Error| RequestError::Refused(error.to_string());
-        let body = serde_json::to_vec(body).map_err(unwritten)?;
+    fn completion(&self, prompt: &[u32], fields: Map<String, Value>) -> Result<Completion, RequestError> {
+        let mut body = named([("model", json!(self.model)), ("prompt", json!(prompt))]);
+        body.extend(fields);
+        let (url, body) = (format!("{}/completions", self.base), Value::Object(body).to_string());
         let reply = self.retrying(|| {
-            let bytes = self.exchange(&format!("{}/completions", self.base), Some(&body))?;
+            let bytes = self.exchange(&url, Some(body.as_bytes()))?;
             serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))
         });
         reply.map_err(|failure| {
@@ -141,14 +142,6 @@ struct Call {
 enum Wire {
     Measure { fields: Map<String, Value>, rows: Vec<Span>, keys: usize },
     Score(Vec<Vec<u32>>),
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    model: &'a str,
-    prompt: &'a [u32],
-    #[serde(flatten)]
-    fields: &'a Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -208,22 +201,17 @@ impl ServerModel {
         observe: &Observe,
         (knockouts, task): (&LayerHoles, Task),
     ) -> Result<Wire, &'static str> {
-        let mut fields = Map::new();
-        match task {
+        let mut fields = match task {
             Task::Force(_) => return Err("the logits of a given answer"),
             Task::Score(_) if !knockouts.is_empty() => return Err("likelihoods with something blocked"),
             Task::Score(texts) => return Ok(Wire::Score(texts)),
-            Task::Read => drop(fields.insert("max_tokens".to_owned(), 0.into())),
-            Task::Generate(generate) => {
-                if generate.thinker.is_some() {
-                    return Err("thoughts before the answer");
-                }
-                if !generate.rules.is_empty() || generate.likeliest.is_some() || generate.tell_rows {
-                    return Err("penalties, formats and likelihoods of the answer");
-                }
-                fields = generated(&generate);
+            Task::Read => named([("max_tokens", json!(0))]),
+            Task::Generate(of) if of.thinker.is_some() => return Err("thoughts before the answer"),
+            Task::Generate(of) if !of.rules.is_empty() || of.likeliest.is_some() || of.tell_rows => {
+                return Err("penalties, formats and likelihoods of the answer");
             }
-        }
+            Task::Generate(generate) => generated(&generate),
+        };
         let rows = &observe.rows;
         match observe {
             Observe { norms: true, .. } => return Err("norms"),
@@ -310,16 +298,13 @@ impl ServerModel {
 
     fn ask(&self, call: &Call) -> Result<Measured, RequestError> {
         let begun = Instant::now();
-        let model = self.endpoint.model();
         let measured = match &call.wire {
             Err(what) => return Err(RequestError::NotServed { what }),
             Ok(Wire::Score(texts)) => {
-                let fields = json!({"max_tokens": 0, "echo": true, "logprobs": 0});
-                let fields = fields.as_object().cloned().unwrap_or_default();
+                let fields = [("max_tokens", json!(0)), ("echo", json!(true)), ("logprobs", json!(0))];
                 let score = |text: &Vec<u32>| {
                     let prompt = [&*call.prompt, text].concat();
-                    let reply =
-                        self.endpoint.completion(&Body { model, prompt: &prompt, fields: &fields })?;
+                    let reply = self.endpoint.completion(&prompt, named(fields.clone()))?;
                     let logprobs = reply.choices.into_iter().next().and_then(|choice| choice.logprobs);
                     let logprobs = logprobs.map(|logprobs| logprobs.token_logprobs).unwrap_or_default();
                     let own = logprobs.get(call.prompt.len()..prompt.len());
@@ -330,7 +315,7 @@ impl ServerModel {
                 Measured { scores, ..unmeasured(call.prompt.len()) }
             }
             Ok(Wire::Measure { fields, rows, keys }) => {
-                let reply = self.endpoint.completion(&Body { model, prompt: &call.prompt, fields })?;
+                let reply = self.endpoint.completion(&call.prompt, fields.clone())?;
                 self.measured(call.prompt.len(), (rows, *keys), reply)?
             }
         };
@@ -422,10 +407,9 @@ impl ServerModel {
             mass: self.shaped(mass)?,
             uniform: Uniform { windows, share: self.shaped(share)? },
             sink: sink.map(|sink| self.shaped(sink)).transpose()?,
-            delta: None,
-            each: None,
             layers,
             rows,
+            ..Masses::default()
         })
     }
 
@@ -438,16 +422,20 @@ fn name(span: usize) -> String {
     format!("span {span}")
 }
 
+fn named<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// The server knows its own end tokens.
 fn generated(generate: &Generate) -> Map<String, Value> {
     let engine::Sampling { temperature, top_p, seed, .. } = generate.sampling;
-    let fields = json!({
-        "max_tokens": generate.room(), "temperature": temperature, "top_p": top_p, "seed": seed,
-    });
-    let mut fields = fields.as_object().cloned().unwrap_or_default();
-    if let Some(watch) = &generate.watch {
-        fields.insert("stop".to_owned(), json!(watch.strings()));
-    }
+    let mut fields = named([
+        ("max_tokens", json!(generate.room())),
+        ("temperature", json!(temperature)),
+        ("top_p", json!(top_p)),
+        ("seed", json!(seed)),
+    ]);
+    fields.extend(generate.watch.iter().map(|watch| ("stop".to_owned(), json!(watch.strings()))));
     fields
 }
 
@@ -455,15 +443,7 @@ fn unmeasured(prompt: usize) -> Measured {
     Measured {
         logits: Array2::zeros((0, 0)),
         generated: Generated { tokens: Vec::new(), thought: 0, stop: StopReason::MaxNewTokens },
-        masses: Masses {
-            layers: Vec::new(),
-            rows: Vec::new(),
-            mass: Array4::zeros((0, 0, 0, 0)),
-            uniform: Uniform { windows: Vec::new(), share: Array3::zeros((0, 0, 0)) },
-            sink: None,
-            delta: None,
-            each: None,
-        },
+        masses: Masses::default(),
         measurement: Measurement::nothing(prompt),
         top_keys: None,
         norms: None,

@@ -6,14 +6,46 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::model::{Step, StepModel};
-use super::prompts;
-use super::settings::Settings;
-use super::shapes::{self, shape};
-use super::similar::Similarity;
-use crate::chat::{Message, MessageRole, Sampling};
+use super::prompts::{self, shape};
+use super::settings::{Settings, Step};
+use crate::chat::endpoint::Endpoint;
+use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling};
+use crate::memory::similar::Similarity;
 
-pub const RETRIES: usize = 3;
+pub trait StepModel: Send {
+    fn name(&self) -> String;
+
+    /// Replies to `messages` with a JSON object of `schema`; `None` leaves the reply unconstrained.
+    fn complete(
+        &mut self,
+        step: Step,
+        messages: &[Message],
+        schema: Option<&Value>,
+        sampling: &Sampling,
+    ) -> Result<String, ChatError>;
+}
+
+/// The schema is sent as `response_format`, named after the step.
+impl StepModel for Endpoint {
+    /// Excludes the address, which may change between runs.
+    fn name(&self) -> String {
+        self.model().to_owned()
+    }
+
+    fn complete(
+        &mut self,
+        step: Step,
+        messages: &[Message],
+        schema: Option<&Value>,
+        sampling: &Sampling,
+    ) -> Result<String, ChatError> {
+        let name = step.to_string();
+        self.hold_to(schema.map(|schema| (name.as_str(), schema)));
+        self.reply(messages, sampling).map(|reply| reply.text)
+    }
+}
+
+const RETRIES: usize = 3;
 
 /// Maximum characters of a reply quoted in a retry or an error.
 const SHOWN: usize = 2000;
@@ -79,7 +111,7 @@ impl Asker<'_> {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let scores = self.similarity.scores(&texts, query).map_err(Stop::Unreachable)?;
         let mut ranked: Vec<(T, f64)> = entries.into_iter().zip(scores).collect();
-        // Entries come in writing order; with a stable sort, ties go to the later.
+        // Entries come in writing order. With a stable sort ties go to the later, which is the likelier default.
         ranked.reverse();
         ranked.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         ranked.truncate(most);
@@ -93,8 +125,32 @@ fn read<T: DeserializeOwned>(reply: &str, shape: &Value) -> Result<T, String> {
     let end = reply.rfind('}').filter(|end| *end > start).ok_or("its JSON object does not end")?;
     let object = reply.get(start..=end).unwrap_or_default();
     let value: Value = serde_json::from_str(object).map_err(|error| error.to_string())?;
-    shapes::check(&value, shape)?;
+    check(&value, shape)?;
     serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// Checks enum values, for servers that enforce no schema. Types are checked by serde.
+fn check(reply: &Value, shape: &Value) -> Result<(), String> {
+    match (reply, shape.get("enum"), shape.get("properties"), shape.get("items")) {
+        (Value::String(word), Some(Value::Array(words)), ..) => match words.contains(reply) {
+            true => Ok(()),
+            false => Err(format!("`{word}` is none of {}", Value::from(words.clone()))),
+        },
+        (Value::Null, ..) if shape["type"] == "string" => {
+            Err("invalid type: null, expected a string".to_owned())
+        }
+        (Value::Object(fields), _, Some(shapes), _) => fields
+            .iter()
+            .filter_map(|(name, field)| Some((field, shapes.get(name)?)))
+            .try_for_each(|(field, shape)| check(field, shape)),
+        (Value::Array(elements), .., Some(shape)) => elements.iter().try_for_each(|e| check(e, shape)),
+        _ => Ok(()),
+    }
+}
+
+/// Clamps a number of a reply to [0, 1].
+pub fn clamped(number: f64) -> f64 {
+    if number.is_finite() { number.clamp(0.0, 1.0) } else { 0.0 }
 }
 
 /// Adds the remedy for servers without schema support.

@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::model::Step;
-use super::prompts;
-use super::settings::{Settings, Switch};
-use super::shapes::shape;
+use super::prompts::{self, shape};
+use super::settings::{Settings, Step, Switch};
 use super::writing::SHOWN;
 
 /// Characters per token of English prose.

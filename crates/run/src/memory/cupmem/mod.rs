@@ -8,7 +8,7 @@
 //! - [`store`]: items, markers, links and session records; nothing is deleted. An item ends only by later evidence; the code's variant
 //!   makes rare exceptions.
 //! - [`settings`]: the variants `paper` and `code`, and ablation switches. [`cost`]: estimates. [`show`]: prints a store. [`system`]: the
-//!   protocol. [`open()`]: command line.
+//!   protocol and the command line.
 //!
 //! The variant `code` follows the public code; docs/memory.md lists the differences. The prompt wording is ours. Where the paper is silent,
 //! the file header states our choice. Choices across files: replies are JSON, schema-constrained if the server supports it; temperature 0,
@@ -16,23 +16,18 @@
 //! item's first-seen date is its creation date. Prompts of the paper's variant state session dates, start dates of states and question
 //! times; the code's do not.
 
-mod asking;
+pub mod asking;
 pub mod cost;
-pub mod model;
-mod open;
 mod prompts;
 mod reading;
 pub mod schema;
 pub mod settings;
-mod shapes;
 mod show;
-pub mod similar;
 pub mod store;
 pub mod system;
 mod writing;
 
-pub use open::{open, words};
 pub use settings::{Settings, Switch, Variant};
 pub use show::show;
 pub use store::Store;
-pub use system::CupMem;
+pub use system::{CupMem, open, words};

@@ -1,4 +1,4 @@
-//! CUPMem's variants and ablation switches.
+//! CUPMem's variants, steps and ablation switches.
 //!
 //! [`Variant::Paper`] follows the paper, [`Variant::Code`] the public code. Numbers the paper omits are taken from the code (affected
 //! domains, global lane) or left unlimited (confidence cuts, kept proposals).
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use clap::ValueEnum;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -17,6 +17,49 @@ pub enum Variant {
     /// Adds weak items, links, recovery and action grounding.
     #[default]
     Code,
+}
+
+/// W7 and W8 ask no model; R2 is not a separate step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Step {
+    #[serde(rename = "W1")]
+    Spans,
+    #[serde(rename = "W2")]
+    Candidates,
+    #[serde(rename = "W3")]
+    LocalUpdate,
+    #[serde(rename = "W4")]
+    Affected,
+    #[serde(rename = "W5")]
+    Proposals,
+    #[serde(rename = "W6")]
+    Adjudicate,
+    #[serde(rename = "W7")]
+    Arbitrate,
+    #[serde(rename = "W8")]
+    Apply,
+    #[serde(rename = "W9")]
+    Links,
+    #[serde(rename = "R1")]
+    Parse,
+    #[serde(rename = "R3")]
+    Verify,
+    #[serde(rename = "R4")]
+    Recover,
+    #[serde(rename = "R5")]
+    VerifyAgain,
+    #[serde(rename = "R6")]
+    Ground,
+    #[serde(rename = "R7")]
+    Constraints,
+    #[serde(rename = "R8")]
+    Answer,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// A part that can be taken away, by the name that users type.

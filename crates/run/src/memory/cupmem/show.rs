@@ -3,12 +3,25 @@
 use std::fmt::Write;
 
 use super::schema::Slot;
-use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store, Strength};
+use super::store::{Change, ChangeKind, Evidence, Item, Marker, Moment, Relation, Store};
 
 pub fn show(store: &Store) -> String {
     let mut out = String::new();
     for slot in Slot::all() {
-        show_slot(&mut out, store, &slot);
+        let mut items = store.items.iter().filter(|item| item.slot == slot).peekable();
+        let mut markers = store.markers.iter().filter(|marker| marker.slot == slot).peekable();
+        if items.peek().is_none() && markers.peek().is_none() {
+            continue;
+        }
+        let single = if slot.is_single() { " (one state at a time)" } else { "" };
+        let _ = writeln!(out, "{slot}{single}");
+        items.for_each(|item| show_item(&mut out, store, item));
+        for Marker { reason, by, at, cleared, .. } in markers {
+            let _ = writeln!(out, "  unknown since {}, by {}: {reason}", moment(at), by.join(", "));
+            if let Some(cleared) = cleared {
+                let _ = writeln!(out, "    until {}", moment(cleared));
+            }
+        }
     }
     if out.is_empty() {
         out.push_str("The store holds no states.\n");
@@ -27,28 +40,9 @@ pub fn show(store: &Store) -> String {
     out
 }
 
-fn show_slot(out: &mut String, store: &Store, slot: &Slot) {
-    let items: Vec<&Item> = store.items.iter().filter(|item| item.slot == *slot).collect();
-    let markers: Vec<&Marker> = store.markers.iter().filter(|marker| marker.slot == *slot).collect();
-    if items.is_empty() && markers.is_empty() {
-        return;
-    }
-    let single = if slot.is_single() { " (one state at a time)" } else { "" };
-    let _ = writeln!(out, "{slot}{single}");
-    for item in items {
-        show_item(out, store, item);
-    }
-    for Marker { reason, by, at, cleared, .. } in markers {
-        let _ = writeln!(out, "  unknown since {}, by {}: {reason}", moment(at), by.join(", "));
-        if let Some(cleared) = cleared {
-            let _ = writeln!(out, "    until {}", moment(cleared));
-        }
-    }
-}
-
 fn show_item(out: &mut String, store: &Store, item: &Item) {
     let status = if item.is_active() { "active" } else { "stale" };
-    let weak = if item.strength == Strength::Weak { ", weak" } else { "" };
+    let weak = if item.is_strong() { "" } else { ", weak" };
     let _ = writeln!(out, "  {} ({status}{weak}, {:.2}): {}", item.id, item.confidence, item.value);
     for change in &item.history {
         show_change(out, store, change);

@@ -9,8 +9,8 @@ use palimpsest_core::digest::sha256;
 use palimpsest_core::files::{io_remedy, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use super::model::Step;
 use super::schema::Slot;
+use super::settings::Step;
 use crate::memory::system::protocol::{Source, Status};
 use palimpsest_data::ground::order::{entry, sorted_unique};
 
@@ -81,14 +81,14 @@ impl Item {
         self.status == Status::Active
     }
 
+    pub fn is_strong(&self) -> bool {
+        self.strength == Strength::Strong
+    }
+
     /// Search text: the proposition; in the code's variant also slot and status.
     pub fn searched(&self, is_code: bool) -> String {
         let status = if self.is_active() { "active" } else { "stale" };
-        if is_code { searched(&self.slot, &self.value, status) } else { self.value.clone() }
-    }
-
-    pub fn sources(&self) -> Vec<Source> {
-        sources(&self.evidence)
+        searched(is_code, &self.slot, &self.value, status)
     }
 
     pub fn archived(&self) -> Option<&Change> {
@@ -98,9 +98,11 @@ impl Item {
     }
 }
 
-/// Search text of the code's variant: domain and slot names, text, status.
-fn searched(slot: &Slot, text: &str, status: &str) -> String {
-    format!("{} {}\n{text}\n{status}", slot.domain(), slot.name())
+fn searched(is_code: bool, slot: &Slot, text: &str, status: &str) -> String {
+    match is_code {
+        true => format!("{} {}\n{text}\n{status}", slot.domain(), slot.name()),
+        false => text.to_owned(),
+    }
 }
 
 pub fn sources(evidence: &[Evidence]) -> Vec<Source> {
@@ -136,7 +138,7 @@ pub struct Update {
 
 impl Update {
     pub fn searched(&self, is_code: bool) -> String {
-        if is_code { searched(&self.slot, &self.value, "") } else { self.value.clone() }
+        searched(is_code, &self.slot, &self.value, "")
     }
 }
 
@@ -155,7 +157,7 @@ pub struct Marker {
 impl Marker {
     /// Search text: the reason; in the code's variant also the slot.
     pub fn searched(&self, is_code: bool) -> String {
-        if is_code { searched(&self.slot, &self.reason, "unknown") } else { self.reason.clone() }
+        searched(is_code, &self.slot, &self.reason, "unknown")
     }
 
     pub fn id(&self) -> String {
@@ -234,10 +236,6 @@ impl Store {
         self.standing().find(|marker| marker.slot == *slot)
     }
 
-    pub fn next_moment(&self, session: &str, time: Option<&str>) -> Moment {
-        Moment { session: session.to_owned(), index: self.sessions.len(), time: time.map(str::to_owned) }
-    }
-
     /// Adds an item and clears the slot's marker. Returns its id.
     pub fn add(&mut self, slot: &Slot, value: &str, update: &Update, change: Change) -> String {
         let id = format!("item-{}", self.items.len());
@@ -287,9 +285,8 @@ impl Store {
 
     /// Archives an active item of any age. Only the code's variant ends items of the same session.
     pub fn end(&mut self, id: &str, change: Change) -> Result<(), String> {
-        let Some(item) = self.items.iter_mut().find(|item| item.id == id) else {
-            return Err(format!("there is no {id}"));
-        };
+        let item = self.items.iter_mut().find(|item| item.id == id);
+        let item = item.ok_or_else(|| format!("there is no {id}"))?;
         if item.status == Status::Stale {
             return Err(format!("{id} is stale already"));
         }
@@ -303,23 +300,19 @@ impl Store {
         let older = |item: &&mut Item| item.is_active() && item.created.index < change.at.index;
         let item = self.items.iter_mut().find(|item| item.id == id).filter(older);
         let item = item.ok_or_else(|| format!("{id} is not active, or not older than the session"))?;
-        if item.strength == Strength::Weak {
-            return Ok(());
+        if item.is_strong() {
+            item.strength = Strength::Weak;
+            item.last_updated = change.at.clone();
+            item.history.push(change);
         }
-        item.strength = Strength::Weak;
-        item.last_updated = change.at.clone();
-        item.history.push(change);
         Ok(())
     }
 
-    /// Marks a slot unknown, replacing an active marker.
-    pub fn mark_anew(&mut self, slot: &Slot, change: &Change) {
-        self.clear_marker(slot, &change.at);
-        self.mark(slot, change);
-    }
-
-    /// Marks a slot unknown; keeps an active marker.
-    pub fn mark(&mut self, slot: &Slot, change: &Change) {
+    /// Marks a slot unknown. `anew` replaces an active marker, which is kept otherwise.
+    pub fn mark(&mut self, slot: &Slot, change: &Change, anew: bool) {
+        if anew {
+            self.clear_marker(slot, &change.at);
+        }
         if self.marker(slot).is_none() {
             let Change { at, updates, reason, .. } = change.clone();
             self.markers.push(Marker { slot: slot.clone(), reason, by: updates, at, cleared: None });
@@ -333,8 +326,8 @@ impl Store {
         }
     }
 
-    pub fn fingerprint(&self) -> Result<String, String> {
-        serde_json::to_vec(self).map(sha256).map_err(|error| error.to_string())
+    pub fn fingerprint(&self) -> String {
+        sha256(serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub fn save(&self, folder: &Path) -> Result<(), String> {

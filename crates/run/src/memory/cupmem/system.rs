@@ -1,28 +1,75 @@
-//! CUPMem as an implementation of the memory-system protocol.
+//! CUPMem as an implementation of the memory-system protocol, opened from a command line: `cupmem`, or `cupmem:paper,no-links`.
+//!
+//! CUPMem is built in but reaches its models by address, like every system. Similarity uses the given embedder; the built-in
+//! all-MiniLM-L6-v2 with `"embedder": "built-in"` in its configuration; otherwise BM25. The system's identity says which.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use palimpsest_core::digest::sha256;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::asking::{Asker, Stop};
-use super::model::StepModel;
+use super::asking::{Asker, StepModel, Stop};
 use super::prompts;
 use super::reading::{self, Query, Readout};
 use super::settings::{Settings, Switch};
-use super::similar::{ByWords, Similarity};
 use super::store::Store;
 use super::writing;
+use crate::chat::endpoint::{Endpoint, Key, Patience};
+use crate::memory::similar::{ByEmbedding, ByWords, Similarity};
 use crate::memory::system::protocol::{
-    Capability, FailureKind, Found, Hello, Memory, MemorySystem, ProvenanceClaim, SessionInput, SystemAnswer,
-    SystemError, SystemResult, Unit, WriteEvent,
+    Capability, FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, ModelAddress, ProvenanceClaim,
+    SessionInput, SystemAnswer, SystemError, SystemResult, Unit, WriteEvent,
 };
 
 pub const NAME: &str = "cupmem";
 /// Raise when behaviour changes outside settings and prompts. 2: the code's variant follows the order and rules of the public code.
 fn version(settings: &Settings) -> u32 {
     if settings.is_code() { 2 } else { 1 }
+}
+
+/// The settings part of a CUPMem command line; `None` for another system.
+pub fn words(command: &str) -> Option<&str> {
+    let words = command.trim().strip_prefix(NAME)?;
+    if words.is_empty() { Some(words) } else { words.strip_prefix(':') }
+}
+
+pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, String> {
+    let mut settings = Settings::parse(words)?;
+    settings.seed = request.seed;
+    let mut built_in = false;
+    for (key, value) in &request.config {
+        let most = value.as_u64().and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0);
+        match (key.as_str(), most, value) {
+            ("max_new_tokens", Some(most), _) => settings.max_new_tokens = most,
+            ("embedder", _, Value::String(which)) if which == "built-in" => built_in = true,
+            _ => {
+                return Err(format!(
+                    "cupmem has no setting \"{key}\": {value}; there is \"max_new_tokens\", a number, and \"embedder\": \
+                     \"built-in\""
+                ));
+            }
+        }
+    }
+    let model = request.llm.as_ref().ok_or("cupmem needs a language model; give --memory-model")?;
+    let similarity: Option<Box<dyn Similarity>> = match &request.embedder {
+        Some(address) => {
+            let endpoint = endpoint(address)?;
+            let embed = move |texts: &[&str]| endpoint.embeddings(texts).map_err(|error| error.to_string());
+            Some(Box::new(ByEmbedding::new(&address.model, Box::new(embed))))
+        }
+        None if built_in => Some(Box::new(ByEmbedding::built_in(false).map_err(|error| error.to_string())?)),
+        None => None,
+    };
+    Ok(CupMem::new(settings, Box::new(endpoint(model)?), similarity).called(name))
+}
+
+fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
+    // The history driver retries transient errors.
+    let patience = Patience { retries: 0, ..Patience::default() };
+    let key = Key::new("the key of the memory system", key).map_err(|error| error.to_string())?;
+    let endpoint = Endpoint::new(&format!("{base_url}#{model}"), Some(key), patience);
+    endpoint.map_err(|error| error.to_string())
 }
 
 pub struct CupMem {
@@ -185,9 +232,7 @@ impl MemorySystem for CupMem {
     }
 
     fn fingerprint(&mut self, scope: &str) -> SystemResult<String> {
-        const OP: &str = "fingerprint";
-        let digest = self.known(scope, OP)?.store.fingerprint();
-        digest.map_err(|why| self.error(OP, FailureKind::Fatal, why))
+        Ok(self.known(scope, "fingerprint")?.store.fingerprint())
     }
 
     fn answer(&mut self, scope: &str, query: &str, as_of: Option<&str>) -> SystemResult<SystemAnswer> {

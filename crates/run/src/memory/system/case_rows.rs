@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::calls::CALLS;
 use super::protocol::{FailureKind, Memory, Op};
+use super::proxy::CALLS;
 use super::record::{DUMP, EVENTS, FINISH, SEARCHES, case_folder};
 use super::rows::{CallRow, EventRow, HistoryRow, SearchRow, SessionRow, StatedRow};
 use palimpsest_data::ground::jsonl::{JsonlError, read_rows};

@@ -45,7 +45,7 @@ pub(super) struct Driver {
     /// Restart error; no further restarts are tried.
     broken: Option<SystemError>,
     /// Scopes whose complete history the running system holds, oldest first.
-    live: Vec<String>,
+    pub(super) live: Vec<String>,
     pub(super) operation: Operation,
     serial: u64,
 }
@@ -82,10 +82,7 @@ impl Driver {
             self.under_way(Some(InFlight { folder, phase, about: about.clone(), attempt, serial }));
             let done = operation(self.system.as_mut());
             self.under_way(None);
-            let error = match done {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
+            let Err(error) = done else { return done };
             if error.kind != FailureKind::Transient || attempt >= self.retries.most {
                 if error.kind.is_lost() {
                     self.running = false;
@@ -130,10 +127,6 @@ impl Driver {
 
     pub(super) fn holds(&self, scope: &str) -> bool {
         self.running && self.live.iter().any(|live| live == scope)
-    }
-
-    pub(super) fn now_holds(&mut self, scope: &str) {
-        self.live.push(scope.to_owned());
     }
 
     pub(super) fn make_room(&mut self) {

@@ -4,23 +4,23 @@
 //! resumes from the last saved state if the system supports saving, otherwise from an empty store. A failed session is recorded, and the
 //! next one proceeds. Only `readback` tells the system which sessions hold evidence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::driver::Driver;
 pub use super::driver::Retries;
-use super::driver::{Driver, Operation};
 use super::protocol::{
     Capability, Failure, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError,
     SystemResult, WriteEvent,
 };
-use super::record::{CaseRecord, FINISH, case_folder};
+use super::proxy::Proxy;
+use super::record::{CaseRecord, FINISH, case_folder, digest, last_save, remove_folder, session_of};
 use super::rows::{EventRow, Provenance, SearchRow};
-use super::sent::{digest, evidence_sessions, sessions_of};
 use super::sources::Sources;
-use palimpsest_data::case::{Case, Probe};
+use palimpsest_data::case::{Case, Probe, Segment};
 use palimpsest_data::ground::file_stem::file_stem;
 use palimpsest_data::ground::jsonl::JsonlError;
 
@@ -53,6 +53,8 @@ pub struct SystemRun {
     case: Option<OpenCase>,
     progress: Option<OnProgress>,
     stop: Arc<AtomicBool>,
+    /// Serves the calls of the system, and is dropped after it.
+    _proxy: Option<Proxy>,
 }
 
 struct OpenCase {
@@ -86,35 +88,27 @@ pub enum HistoryError {
     Other { folder: PathBuf, there: String, wanted: String },
     #[error("stopped; the same command goes on from here")]
     Stopped,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Halt {
-    #[error(transparent)]
-    Run(#[from] HistoryError),
+    /// Recorded by [`SystemRun::searched`] and [`SystemRun::prepare`], which never return it.
     #[error(transparent)]
     System(#[from] SystemError),
 }
 
-impl From<JsonlError> for Halt {
-    fn from(error: JsonlError) -> Self {
-        Halt::Run(error.into())
+impl HistoryError {
+    /// The failure of the system; other errors are returned.
+    fn of_system(self) -> Result<Failure, Self> {
+        match self {
+            HistoryError::System(error) => Ok((&error).into()),
+            error => Err(error),
+        }
     }
 }
 
 struct Writing {
     /// Sessions not retried, by index.
     failed: BTreeMap<usize, Failure>,
-    deaths: BTreeMap<usize, usize>,
+    /// Sessions at which the system died.
+    died: BTreeSet<usize>,
     saves: bool,
-}
-
-impl Writing {
-    fn first_death(&mut self, at: usize) -> bool {
-        let deaths = self.deaths.entry(at).or_default();
-        *deaths += 1;
-        *deaths == 1
-    }
 }
 
 impl SystemRun {
@@ -126,6 +120,7 @@ impl SystemRun {
             case: None,
             progress: None,
             stop: Arc::default(),
+            _proxy: None,
         })
     }
 
@@ -135,11 +130,11 @@ impl SystemRun {
         self
     }
 
-    /// Publishes the current operation.
+    /// Publishes the current operation to the proxy of its models, and keeps that.
     #[must_use]
-    pub fn watched(mut self, operation: Operation) -> Self {
-        self.driver.operation = operation;
-        self
+    pub fn watched(mut self, proxy: Option<Proxy>) -> Self {
+        self.driver.operation = proxy.as_ref().map(Proxy::operation).unwrap_or_default();
+        SystemRun { _proxy: proxy, ..self }
     }
 
     #[must_use]
@@ -175,12 +170,11 @@ impl SystemRun {
             }
             let row = match run.search(open, case, probe, wanted) {
                 Ok(row) => row,
-                Err(Halt::Run(error)) => return Err(error),
-                Err(Halt::System(error)) => SearchRow {
+                Err(error) => SearchRow {
                     probe: probe.id.clone(),
                     query: probe.query.clone(),
                     k: wanted.k,
-                    failed: Some((&error).into()),
+                    failed: Some(error.of_system()?),
                     ..SearchRow::default()
                 },
             };
@@ -190,12 +184,13 @@ impl SystemRun {
     }
 
     pub fn prepare(&mut self, case: &Case) -> Result<(), HistoryError> {
-        self.with_open(case, |run, open| match open.record.is_complete() {
-            true => Ok(()),
-            false => match run.ready(open) {
-                Err(Halt::Run(error)) => Err(error),
-                Ok(()) | Err(Halt::System(_)) => Ok(()),
-            },
+        self.with_open(case, |run, open| {
+            if !open.record.is_complete()
+                && let Err(error) = run.ready(open)
+            {
+                error.of_system()?;
+            }
+            Ok(())
         })
     }
 
@@ -213,10 +208,9 @@ impl SystemRun {
             Some(open) => open,
             None => {
                 let record = CaseRecord::open(case_folder(&self.run, &self.driver.name, &case.id))?;
-                let sessions = sessions_of(case);
+                let sessions: Vec<SessionInput> = case.history.segments.iter().map(session_of).collect();
                 check_same(&record, &sessions)?;
-                let sources = Sources::default();
-                let (id, scope) = (case.id.clone(), file_stem(&case.id));
+                let (id, scope, sources) = (case.id.clone(), file_stem(&case.id), Sources::default());
                 let mut open = OpenCase { id, scope, sessions, record, sources, fingerprint: None };
                 open.follow_events(&self.driver.hello);
                 open
@@ -238,7 +232,7 @@ impl SystemRun {
     }
 
     /// Ensures that the running system holds the case's complete history.
-    fn ready(&mut self, open: &mut OpenCase) -> Result<(), Halt> {
+    fn ready(&mut self, open: &mut OpenCase) -> Result<(), HistoryError> {
         if self.driver.holds(&open.scope) {
             return Ok(());
         }
@@ -247,27 +241,27 @@ impl SystemRun {
         }
         let failed = open.record.failed().collect();
         let saves = self.driver.hello.can(Capability::Save);
-        let mut writing = Writing { failed, deaths: BTreeMap::new(), saves };
+        let mut writing = Writing { failed, died: BTreeSet::new(), saves };
         loop {
             self.driver.revive()?;
             self.driver.make_room();
             match self.attempt(open, &mut writing) {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.driver.now_holds(&open.scope);
+                    self.driver.live.push(open.scope.clone());
                     return Ok(());
                 }
-                Err(Halt::System(error)) => {
+                Err(HistoryError::System(error)) => {
                     self.given_up.insert(open.scope.clone(), error.clone());
                     return Err(error.into());
                 }
-                Err(files) => return Err(files),
+                Err(error) => return Err(error),
             }
         }
     }
 
     /// Ingests from the last known state. False if the system was lost; the failure is then noted.
-    fn attempt(&mut self, open: &mut OpenCase, writing: &mut Writing) -> Result<bool, Halt> {
+    fn attempt(&mut self, open: &mut OpenCase, writing: &mut Writing) -> Result<bool, HistoryError> {
         let Some(mut at) = self.restore(open, writing)? else { return Ok(false) };
         open.record.keep(at)?;
         open.fingerprint = None;
@@ -276,17 +270,17 @@ impl SystemRun {
         while at <= open.sessions.len() {
             self.tell(open, at);
             if self.stop.load(Ordering::Relaxed) {
-                return Err(HistoryError::Stopped.into());
+                return Err(HistoryError::Stopped);
             }
             let (rows, failed) = match writing.failed.get(&at) {
                 Some(failure) => (None, Some(failure.clone())),
                 None => match self.write(open, at) {
                     Ok(rows) => (rows, None),
-                    Err(Halt::Run(error)) => return Err(Halt::Run(error)),
-                    Err(Halt::System(error)) => match self.note_failure(open, writing, at, error)? {
+                    Err(HistoryError::System(error)) => match self.note_failure(open, writing, at, error)? {
                         Some(failure) => (None, Some(failure)),
                         None => return Ok(false),
                     },
+                    Err(error) => return Err(error),
                 },
             };
             open.record.end_session(&open.name(at), rows, failed)?;
@@ -313,15 +307,15 @@ impl SystemRun {
     }
 
     /// Restores the last saved state, or resets. Returns the number of sessions in the store; `None` if the system was lost.
-    fn restore(&mut self, open: &OpenCase, writing: &mut Writing) -> Result<Option<usize>, Halt> {
-        let save = open.record.last_save().filter(|_| self.driver.hello.can(Capability::Save));
-        if let Some((sessions, folder)) = save {
+    fn restore(&mut self, open: &OpenCase, writing: &mut Writing) -> Result<Option<usize>, HistoryError> {
+        let save = last_save(open.record.folder(), open.record.sessions().count());
+        if let Some((sessions, folder)) = save.filter(|_| self.driver.hello.can(Capability::Save)) {
             let about = open.name(sessions.saturating_sub(1));
             match self.call(open, "load", &about, |system, scope| system.load(scope, &folder)) {
                 Ok(()) => return Ok(Some(sessions)),
                 Err(error) => {
                     tracing::warn!("{error}; the sessions are written again instead");
-                    open.record.drop_save(&folder)?;
+                    remove_folder(&folder)?;
                     if !self.driver.running {
                         return Ok(None);
                     }
@@ -331,24 +325,23 @@ impl SystemRun {
         match self.call(open, "reset", &open.name(0), |system, scope| system.reset(scope)) {
             Ok(()) => Ok(Some(0)),
             // A crash between sessions is charged to neither.
-            Err(error) if error.kind == FailureKind::Dead && writing.first_death(usize::MAX) => Ok(None),
+            Err(error) if error.kind == FailureKind::Dead && writing.died.insert(usize::MAX) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Ingests session `at`, or finishes, and completes the events. `None` if neither the system nor a dump reports changes.
-    fn write(&mut self, open: &mut OpenCase, at: usize) -> Result<Option<Vec<EventRow>>, Halt> {
+    fn write(&mut self, open: &mut OpenCase, at: usize) -> Result<Option<Vec<EventRow>>, HistoryError> {
         let name = open.name(at);
-        let told = match open.sessions.get(at) {
-            Some(session) => {
-                self.call(open, "ingest", &name, |system, scope| system.ingest(scope, session))?
-            }
-            None => self.call(open, FINISH, &name, |system, scope| system.finish(scope))?,
-        };
-        let dumps = self.driver.hello.can(Capability::Dump) && (told.is_none() || name == FINISH);
+        let session = open.sessions.get(at);
+        let op = session.map_or(FINISH, |_| "ingest");
+        let told = self.call(open, op, &name, |system, scope| match session {
+            Some(session) => system.ingest(scope, session),
+            None => system.finish(scope),
+        })?;
+        let dumps = self.driver.hello.can(Capability::Dump) && (told.is_none() || session.is_none());
         let dump = dumps.then(|| self.call(open, "dump", &name, |system, scope| system.dump(scope)));
         let dump = dump.transpose()?;
-        let op = if name == FINISH { FINISH } else { "ingest" };
         let sources = told.iter().flatten().map(|event| &event.sources);
         self.check(open, op, sources.chain(dump.iter().flatten().map(|memory| &memory.sources)))?;
         let (events, way) = match (told, &dump) {
@@ -388,8 +381,8 @@ impl SystemRun {
         writing: &mut Writing,
         at: usize,
         error: SystemError,
-    ) -> Result<Option<Failure>, Halt> {
-        if error.kind == FailureKind::Dead && writing.first_death(at) {
+    ) -> Result<Option<Failure>, HistoryError> {
+        if error.kind == FailureKind::Dead && writing.died.insert(at) {
             tracing::warn!("{}: {error}; started again", open.name(at));
             return Ok(None);
         }
@@ -417,7 +410,7 @@ impl SystemRun {
         Ok(self.driver.running.then_some(failure))
     }
 
-    fn save(&mut self, open: &OpenCase, sessions: usize) -> Result<bool, Halt> {
+    fn save(&mut self, open: &OpenCase, sessions: usize) -> Result<bool, HistoryError> {
         let folder = open.record.begin_save()?;
         let about = open.name(sessions - 1);
         let saved = self.call(open, "save", &about, |system, scope| system.save(scope, &folder));
@@ -435,7 +428,7 @@ impl SystemRun {
         phase: &'static str,
         about: &str,
         mut operation: impl FnMut(&mut dyn MemorySystem, &str) -> SystemResult<T>,
-    ) -> Result<T, Halt> {
+    ) -> Result<T, HistoryError> {
         self.ready(open)?;
         match self.call(open, phase, about, &mut operation) {
             Err(error) if error.kind == FailureKind::Dead => {
@@ -453,7 +446,7 @@ impl SystemRun {
         case: &Case,
         probe: &Probe,
         wanted: Wanted,
-    ) -> Result<SearchRow, Halt> {
+    ) -> Result<SearchRow, HistoryError> {
         let (about, query, k) = (probe.id.as_str(), probe.query.as_str(), wanted.k);
         let as_of = case.history.query_time.map(|time| time.to_string());
         let as_of = as_of.as_deref();
@@ -496,7 +489,7 @@ impl SystemRun {
     }
 
     /// Fingerprint of the frozen store, or a digest of its dump.
-    fn fingerprint(&mut self, open: &mut OpenCase, about: &str) -> Result<Option<String>, Halt> {
+    fn fingerprint(&mut self, open: &mut OpenCase, about: &str) -> Result<Option<String>, HistoryError> {
         self.ready(open)?;
         if let Some(known) = open.fingerprint.take() {
             return Ok(Some(known));
@@ -514,36 +507,35 @@ impl SystemRun {
     }
 
     /// All memories written from a probe's evidence: by `readback`, otherwise from the dump.
-    fn readback(&mut self, open: &mut OpenCase, case: &Case, probe: &Probe) -> Result<Vec<Memory>, Halt> {
+    fn readback(
+        &mut self,
+        open: &mut OpenCase,
+        case: &Case,
+        probe: &Probe,
+    ) -> Result<Vec<Memory>, HistoryError> {
         const OP: &str = "readback";
-        let refused = |run: &Self, why: &str| {
-            Err(run.driver.error(OP, FailureKind::Unsupported, why.to_owned()).into())
-        };
-        let sessions = evidence_sessions(case, probe);
-        if sessions.is_empty() {
-            let why = "the data names no evidence of this question, so nothing can be read back";
-            return refused(self, why);
-        }
-        if self.driver.hello.can(Capability::Readback) {
+        let segments = case.history.segments.iter();
+        let held = segments.filter(|one| case.evidence_of(probe).any(|e| e.place.segment == one.index));
+        let sessions: Vec<String> = held.map(Segment::label).collect();
+        let is_evidence = |source: &Source| sessions.contains(&source.session);
+        let why = if sessions.is_empty() {
+            "the data names no evidence of this question, so nothing can be read back"
+        } else if self.driver.hello.can(Capability::Readback) {
             let mut memories =
                 self.ask(open, OP, &probe.id, |system, scope| system.readback(scope, &sessions))?;
             self.check(open, OP, memories.iter().map(|memory| &memory.sources))?;
             open.sources.complete(&mut memories);
             return Ok(memories);
-        }
-        let Some(mut memories) = open.record.dump()? else {
-            let why = "it offers neither `readback` nor `dump`, so its memories of a session cannot be told";
-            return refused(self, why);
+        } else if let Some(mut memories) = open.record.dump()? {
+            if memories.is_empty() || memories.iter().any(|memory| memory.sources.is_some()) {
+                memories.retain(|memory| memory.sources.iter().flatten().any(is_evidence));
+                return Ok(memories);
+            }
+            "the sources of its memories are unknown, so those of a session cannot be told"
+        } else {
+            "it offers neither `readback` nor `dump`, so its memories of a session cannot be told"
         };
-        if !memories.is_empty() && memories.iter().all(|memory| memory.sources.is_none()) {
-            return refused(
-                self,
-                "the sources of its memories are unknown, so those of a session cannot be told",
-            );
-        }
-        let is_evidence = |source: &Source| sessions.contains(&source.session);
-        memories.retain(|memory| memory.sources.iter().flatten().any(is_evidence));
-        Ok(memories)
+        Err(self.driver.error(OP, FailureKind::Unsupported, why.to_owned()).into())
     }
 }
 
@@ -570,11 +562,10 @@ fn holds(row: &SearchRow, wanted: Wanted) -> bool {
     row.failed.is_none() && row.k >= wanted.k && readback && answer
 }
 
-fn parted<T>(part: Option<Result<T, Halt>>) -> Result<(Option<T>, Option<Failure>), HistoryError> {
-    match part {
-        None => Ok((None, None)),
-        Some(Ok(part)) => Ok((Some(part), None)),
-        Some(Err(Halt::System(error))) => Ok((None, Some((&error).into()))),
-        Some(Err(Halt::Run(error))) => Err(error),
-    }
+fn parted<T>(part: Option<Result<T, HistoryError>>) -> Result<(Option<T>, Option<Failure>), HistoryError> {
+    Ok(match part {
+        None => (None, None),
+        Some(Ok(part)) => (Some(part), None),
+        Some(Err(error)) => (None, Some(error.of_system()?)),
+    })
 }

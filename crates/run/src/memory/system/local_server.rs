@@ -19,11 +19,8 @@ struct Running {
     served: Served,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
-    pub base: String,
-    pub model: String,
-}
+/// Base URL, and the model's name there.
+type Served = (String, String);
 
 impl LocalServer {
     /// `model` is a name, folder or file; `log` receives stderr.
@@ -78,7 +75,7 @@ impl LocalServer {
 fn served(line: &str) -> Option<Served> {
     let (model, rest) = line.split_once(" is served at ")?;
     let base = rest.split(',').next()?;
-    base.ends_with("/v1").then(|| Served { base: base.to_owned(), model: model.to_owned() })
+    base.ends_with("/v1").then(|| (base.to_owned(), model.to_owned()))
 }
 
 impl Drop for LocalServer {
@@ -99,11 +96,8 @@ mod tests {
     fn the_servers_first_line_holds_its_name_and_address() {
         let line =
             "smollm2-135m is served at http://127.0.0.1:41234/v1, 8192 tokens of context, 4 answers at once";
-        let found = served(line).unwrap();
-        assert_eq!(
-            (found.model.as_str(), found.base.as_str()),
-            ("smollm2-135m", "http://127.0.0.1:41234/v1")
-        );
+        let expected = ("http://127.0.0.1:41234/v1".to_owned(), "smollm2-135m".to_owned());
+        assert_eq!(served(line), Some(expected));
         assert_eq!(served("loading"), None);
     }
 }

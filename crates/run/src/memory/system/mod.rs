@@ -1,33 +1,52 @@
 //! Memory systems: they ingest a history and are searched for memories, behind one protocol.
 //!
-//! [`protocol`] defines the operations, [`wire`] the transport over [`child`] processes or [`http`]; CUPMem (STALE paper) is built in.
+//! [`protocol`] defines the operations, [`wire`] their messages, [`transport`] how they are sent; CUPMem (STALE paper) is built in.
 //! [`history`] drives a system through a run's cases and writes the files of [`rows`], [`case_rows`] reads them; [`sources`] attributes
 //! memories to sessions. Model calls of systems pass through [`proxy`]. [`check`] is the conformance test, on [`scripted_model`].
 
-pub mod calls;
 pub mod case_rows;
 pub mod check;
-pub mod child;
 mod driver;
 pub mod history;
-pub mod http;
 pub mod http_server;
-pub mod lives;
 pub mod local_server;
-pub mod open;
 pub mod protocol;
 pub mod proxy;
 pub mod record;
 pub mod rows;
 pub mod scripted_model;
-mod sent;
 pub mod sources;
+pub mod transport;
 pub mod wire;
+
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use palimpsest_data::case::{Case, Probe};
-use rows::SearchRow;
+use super::cupmem;
+use crate::chat::endpoint::is_address;
+use protocol::{HelloRequest, MemorySystem};
+use transport::{Address, ChildProcess};
+use wire::{Patience, WireSystem};
+
+/// Opens a memory system. `command` is `cupmem`, `cupmem:SETTINGS`, `http://...`, or a shell command whose stderr goes to `log`. Nothing
+/// is started yet.
+pub fn open(
+    name: &str,
+    command: &str,
+    hello: HelloRequest,
+    log: &Path,
+    patience: Patience,
+) -> Result<Box<dyn MemorySystem>, String> {
+    if let Some(words) = cupmem::words(command) {
+        return Ok(Box::new(cupmem::open(name, words, &hello)?));
+    }
+    if is_address(command) {
+        return Ok(Box::new(WireSystem::new(name, Address::new(command), hello, patience)));
+    }
+    let process = ChildProcess::new(command, log)?;
+    Ok(Box::new(WireSystem::new(name, process, hello, patience)))
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,11 +86,4 @@ impl Show {
             Show::Answer => "-answer",
         }
     }
-}
-
-pub trait Searches {
-    fn name(&self) -> &str;
-
-    /// Searches for a probe with the largest k of any condition, ingesting the case's history first.
-    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String>;
 }

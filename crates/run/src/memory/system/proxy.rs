@@ -1,33 +1,40 @@
 //! Proxy between a memory system and its language model and embedder.
 //!
-//! Records every call under the current operation. A recorded call is replayed without asking the model. Replies pass unchanged; invalid
-//! JSON is counted, not repaired.
+//! Records every call under the current operation: one row per call in `calls.jsonl`, and the replies in `responses.jsonl`. A recorded
+//! call is replayed without asking the model. Replies pass unchanged; invalid JSON is counted, not repaired.
+//!
+//! The key of a call is its operation, its request and the number of equal requests before it in that operation. A repeated operation
+//! (after a kill, a crash or in a rerun) therefore gets the same replies. Rows are from the last execution of each operation.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 
-use super::calls::{CallKey, CallLog};
 use super::driver::{InFlight, Operation};
 use super::http_server::{HttpServer, Request, Response};
 use super::local_server::LocalServer;
 use super::protocol::ModelAddress;
 use super::record::system_folder;
 use super::rows::CallRow;
-use crate::chat::endpoint::KEY_VARIABLES;
+use crate::chat::endpoint::{environment_key, is_address};
 use palimpsest_core::digest::sha256;
-use palimpsest_data::ground::jsonl::JsonlError;
+use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
 const CALL: Duration = Duration::from_secs(600);
 
 const LONGEST_REPLY: u64 = 256 << 20;
 
 const BETWEEN: &str = "between";
+
+pub(super) const CALLS: &str = "calls.jsonl";
+const RESPONSES: &str = "responses.jsonl";
 
 /// Address of a model. Clones share a local model's server.
 #[derive(Debug, Clone)]
@@ -45,7 +52,7 @@ type Body<'a> = Option<Cow<'a, [u8]>>;
 impl Upstream {
     /// Parses `URL#MODEL`, or a local model's name, folder or file; the local server logs to `log`.
     pub fn parse(named: &str, log: &Path) -> Result<Self, String> {
-        if !named.starts_with("http://") && !named.starts_with("https://") {
+        if !is_address(named) {
             return Ok(Upstream::Local(Arc::new(LocalServer::new(named, log))));
         }
         match named.split_once('#') {
@@ -72,28 +79,20 @@ impl Upstream {
             Upstream::Endpoint { base, .. } => return Ok((base.clone(), body.map(Cow::Borrowed))),
             Upstream::Local(server) => server,
         };
-        let served = server.served()?;
+        let (base, model) = server.served()?;
         let renamed = body.map(|bytes| match serde_json::from_slice::<Value>(bytes) {
             Ok(mut asked) if asked["model"].as_str() == Some(server.model()) => {
-                asked["model"] = served.model.as_str().into();
+                asked["model"] = model.as_str().into();
                 Cow::Owned(asked.to_string().into_bytes())
             }
             _ => Cow::Borrowed(bytes),
         });
-        Ok((served.base, renamed))
-    }
-
-    fn key(&self) -> Option<String> {
-        let Upstream::Endpoint { .. } = self else { return None };
-        let set = |name: &&str| std::env::var(name).ok().filter(|key| !key.trim().is_empty());
-        KEY_VARIABLES.iter().find_map(set).map(|key| key.trim().to_owned())
+        Ok((base, renamed))
     }
 }
 
 /// The sampling of a system's calls.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Decoding {
     /// As the system asks
@@ -112,8 +111,8 @@ impl Decoding {
 #[derive(Debug, Clone)]
 pub struct Models {
     pub llm: Upstream,
-    /// Embedder and its dimensions; without one, embeddings go to the language model's endpoint.
-    pub embedder: Option<(Upstream, Option<usize>)>,
+    /// Without one, embeddings go to the language model's endpoint.
+    pub embedder: Option<Upstream>,
     pub decoding: Decoding,
 }
 
@@ -158,21 +157,16 @@ impl Proxy {
     }
 
     pub fn llm(&self) -> ModelAddress {
-        self.address(self.shared.models.llm.model(), None)
+        self.address(&self.shared.models.llm)
     }
 
     pub fn embedder(&self) -> Option<ModelAddress> {
-        let (embedder, dimensions) = self.shared.models.embedder.as_ref()?;
-        Some(self.address(embedder.model(), *dimensions))
+        self.shared.models.embedder.as_ref().map(|embedder| self.address(embedder))
     }
 
-    fn address(&self, model: &str, dimensions: Option<usize>) -> ModelAddress {
-        ModelAddress {
-            base_url: format!("{}/v1", self.server.url()),
-            key: self.shared.key.clone(),
-            model: model.to_owned(),
-            dimensions,
-        }
+    fn address(&self, upstream: &Upstream) -> ModelAddress {
+        let (base_url, key) = (format!("{}/v1", self.server.url()), self.shared.key.clone());
+        ModelAddress { base_url, key, model: upstream.model().to_owned(), dimensions: None }
     }
 }
 
@@ -187,7 +181,7 @@ impl Shared {
             return Response::error(404, &message);
         };
         let upstream = match &self.models.embedder {
-            Some((embedder, _)) if rest == "embeddings" => embedder,
+            Some(embedder) if rest == "embeddings" => embedder,
             _ => &self.models.llm,
         };
         match request.method.as_str() {
@@ -214,18 +208,26 @@ impl Shared {
         let flight = self.flight();
         let digest = sha256([rest.as_bytes(), b"\n", &body].concat());
         let (key, kept) = self.log().begin(&flight, &digest)?;
-        let (response, seconds, replayed) = match kept {
-            Some(kept) => {
-                let body = kept.body.into_bytes();
-                (Response { status: kept.status, content_type: kept.content_type, body }, kept.seconds, true)
+        let replayed = kept.is_some();
+        let (response, seconds) = match kept {
+            Some(KeptResponse { status, content_type, body, seconds, .. }) => {
+                (Response { status, content_type, body: body.into_bytes() }, seconds)
             }
             None => {
                 let begun = Instant::now();
-                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64(), false)
+                (self.forward(upstream, rest, Some(&body)), begun.elapsed().as_secs_f64())
             }
         };
-        let row = row(&key, &request.path, &response, asked.as_ref());
-        let row = CallRow { seconds, replayed, temperature, ..row };
+        let row = CallRow {
+            phase: key.phase.clone(),
+            about: key.about.clone(),
+            path: request.path.clone(),
+            request: digest,
+            seconds,
+            temperature,
+            replayed,
+            ..of_reply(&response, asked.as_ref())
+        };
         self.log().end(&flight.folder, key, row, (!replayed).then_some(&response))?;
         Ok(response)
     }
@@ -251,7 +253,8 @@ impl Shared {
             Err(why) => return Response::error(502, &why),
         };
         let url = format!("{base}/{rest}");
-        let bearer = upstream.key().map(|key| format!("Bearer {key}"));
+        let key = environment_key().filter(|_| matches!(upstream, Upstream::Endpoint { .. }));
+        let bearer = key.map(|(_, key)| format!("Bearer {key}"));
         let sent = match body {
             Some(body) => {
                 let request = self.agent.post(&url).header(CONTENT_TYPE, "application/json");
@@ -275,8 +278,8 @@ impl Shared {
     }
 }
 
-/// The row of a call, except for duration and sampling. The reply may be streamed.
-fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) -> CallRow {
+/// What the row of a call says of its reply, which may be streamed.
+fn of_reply(response: &Response, asked: Option<&Value>) -> CallRow {
     let streamed = response.content_type.starts_with("text/event-stream");
     let part = if streamed { "delta" } else { "message" };
     let chunks: Vec<Value> = match streamed {
@@ -288,32 +291,131 @@ fn row(key: &CallKey, path: &str, response: &Response, asked: Option<&Value>) ->
         false => serde_json::from_slice(&response.body).into_iter().collect(),
     };
     let choices = || chunks.iter().map(|chunk| &chunk["choices"][0]);
-    let said =
-        |choice: &Value| choice[part]["content"].as_str().or(choice["text"].as_str()).map(str::to_owned);
     let finish = choices().rev().find_map(|choice| choice["finish_reason"].as_str());
     let usage = chunks.iter().rev().map(|chunk| &chunk["usage"]).find(|usage| usage.is_object());
-    let tokens = |name: &str| usage?[name].as_u64();
-    let wants_json = asked.is_some_and(|body| {
-        matches!(body["response_format"]["type"].as_str(), Some("json_object" | "json_schema"))
-    });
-    let ok = (200..300).contains(&response.status);
+    let usage = usage.unwrap_or(&Value::Null);
+    let format = asked.and_then(|body| body["response_format"]["type"].as_str());
+    let wants_json = matches!(format, Some("json_object" | "json_schema"));
     let parses = || {
-        let text: String = choices().filter_map(said).collect();
+        let said =
+            choices().filter_map(|choice| choice[part]["content"].as_str().or(choice["text"].as_str()));
+        let text: String = said.collect();
         serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok()
     };
     CallRow {
-        phase: key.phase.clone(),
-        about: key.about.clone(),
-        path: path.to_owned(),
-        request: key.request.clone(),
         status: response.status,
-        prompt_tokens: tokens("prompt_tokens"),
-        cached_tokens: usage.and_then(|usage| usage["prompt_tokens_details"]["cached_tokens"].as_u64()),
-        completion_tokens: tokens("completion_tokens"),
-        seconds: 0.0,
+        prompt_tokens: usage["prompt_tokens"].as_u64(),
+        cached_tokens: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        completion_tokens: usage["completion_tokens"].as_u64(),
         finish_reason: finish.map(str::to_owned),
-        temperature: None,
-        json: (wants_json && ok).then(parses),
-        replayed: false,
+        json: (wants_json && (200..300).contains(&response.status)).then(parses),
+        ..CallRow::default()
+    }
+}
+
+/// Identifies a call within a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct CallKey {
+    phase: String,
+    about: String,
+    attempt: u32,
+    request: String,
+    /// Number of equal requests before it in this attempt.
+    nth: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct KeptResponse {
+    #[serde(flatten)]
+    key: CallKey,
+    status: u16,
+    content_type: String,
+    body: String,
+    seconds: f64,
+}
+
+#[derive(Debug, Default)]
+struct CallLog {
+    open: Option<Folder>,
+    /// Counts of equal requests in the current operation, by digest.
+    counts: HashMap<String, usize>,
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    calls: RowLog<CallRow>,
+    responses: RowLog<KeptResponse>,
+}
+
+impl CallLog {
+    /// Returns the key of the next call, and its recorded reply if there is one.
+    fn begin(
+        &mut self,
+        flight: &InFlight,
+        request: &str,
+    ) -> Result<(CallKey, Option<KeptResponse>), JsonlError> {
+        if self.serial != flight.serial {
+            self.serial = flight.serial;
+            self.counts.clear();
+            let calls = &mut self.folder(&flight.folder)?.calls;
+            // Rows are from the last execution of an operation.
+            let is_other = |row: &&CallRow| row.phase != flight.phase || row.about != flight.about;
+            if flight.attempt == 0 {
+                calls.rewrite(calls.rows.iter().filter(is_other).cloned().collect())?;
+            }
+        }
+        let nth = self.counts.entry(request.to_owned()).or_default();
+        let key = CallKey {
+            phase: flight.phase.to_owned(),
+            about: flight.about.clone(),
+            attempt: flight.attempt,
+            request: request.to_owned(),
+            nth: *nth,
+        };
+        *nth += 1;
+        let folder = self.folder(&flight.folder)?;
+        let kept = folder.responses.rows.iter().rfind(|kept| kept.key == key).cloned();
+        Ok((key, kept))
+    }
+
+    /// Records a call. Replies that are errors, which may be transient, or no text are not replayed.
+    fn end(
+        &mut self,
+        folder: &Path,
+        key: CallKey,
+        row: CallRow,
+        response: Option<&Response>,
+    ) -> Result<(), JsonlError> {
+        if let Some(Response { status, content_type, body }) = response {
+            match String::from_utf8(body.clone()).ok().filter(|_| (200..300).contains(status)) {
+                Some(body) => self.folder(folder)?.responses.append(KeptResponse {
+                    key,
+                    status: *status,
+                    content_type: content_type.clone(),
+                    body,
+                    seconds: row.seconds,
+                })?,
+                None => {
+                    if let Some(nth) = self.counts.get_mut(&key.request) {
+                        *nth = key.nth;
+                    }
+                }
+            }
+        }
+        self.folder(folder)?.calls.append(row)
+    }
+
+    fn folder(&mut self, path: &Path) -> Result<&mut Folder, JsonlError> {
+        let open = match self.open.take().filter(|open| open.path == path) {
+            Some(open) => open,
+            None => {
+                std::fs::create_dir_all(path).map_err(JsonlError::io("create", path))?;
+                let responses = RowLog::open(path.join(RESPONSES))?;
+                Folder { path: path.to_owned(), calls: RowLog::open(path.join(CALLS))?, responses }
+            }
+        };
+        Ok(self.open.insert(open))
     }
 }

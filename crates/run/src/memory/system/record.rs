@@ -5,8 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::protocol::{Failure, FailureKind, Memory};
+use super::protocol::{Failure, FailureKind, Memory, SessionInput, TurnInput};
 use super::rows::{EventRow, HistoryRow, SearchRow, SessionRow};
+use palimpsest_core::digest::sha256;
+use palimpsest_data::case::{Segment, Turn};
 use palimpsest_data::ground::file_stem::file_stem;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 
@@ -24,6 +26,23 @@ pub fn system_folder(run: &Path, system: &str) -> PathBuf {
 
 pub fn case_folder(run: &Path, system: &str, case: &str) -> PathBuf {
     system_folder(run, system).join(file_stem(case))
+}
+
+/// A session as the system gets it.
+pub(super) fn session_of(segment: &Segment) -> SessionInput {
+    let turns = segment.turns.iter().enumerate();
+    let turn =
+        |(id, turn): (usize, &Turn)| TurnInput { id, role: turn.role.clone(), content: turn.content.clone() };
+    let time = segment.time.map(|time| time.to_string());
+    SessionInput { id: segment.label(), time, turns: turns.map(turn).collect() }
+}
+
+/// Digest of a dump, independent of its order.
+pub(super) fn digest(memories: &[Memory]) -> String {
+    let lines = memories.iter().map(|memory| serde_json::to_string(memory).unwrap_or_default());
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort_unstable();
+    sha256(lines.join("\n"))
 }
 
 #[derive(Debug)]
@@ -118,10 +137,6 @@ impl CaseRecord {
         self.searches.rewrite(rows)
     }
 
-    pub fn last_save(&self) -> Option<(usize, PathBuf)> {
-        last_save(&self.folder, self.sessions().count())
-    }
-
     pub fn begin_save(&self) -> Result<PathBuf, JsonlError> {
         let saving = self.folder.join(SAVING);
         remove_folder(&saving)?;
@@ -139,10 +154,6 @@ impl CaseRecord {
         }
         Ok(())
     }
-
-    pub fn drop_save(&self, folder: &Path) -> Result<(), JsonlError> {
-        remove_folder(folder)
-    }
 }
 
 /// The saved state in a case's folder and its number of sessions, at most `most`.
@@ -156,7 +167,7 @@ fn saves(folder: &Path) -> Vec<(usize, PathBuf)> {
     entries.filter_map(|entry| Some((number(&entry.path())?, entry.path()))).collect()
 }
 
-fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
+pub(super) fn remove_folder(folder: &Path) -> Result<(), JsonlError> {
     gone(std::fs::remove_dir_all(folder), folder)
 }
 

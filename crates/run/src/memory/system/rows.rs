@@ -1,9 +1,12 @@
 //! Row types of a memory system in `memory/NAME/CASE/`: `events.jsonl`, `dump.jsonl` ([`Memory`] rows), `searches.jsonl`, `calls.jsonl`,
 //! and `stated.jsonl` if a judge graded what memories say. Rows hold no time except call durations.
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{ContextPiece, Failure, LookedAt, Memory, WriteEvent};
+use super::protocol::{ContextPiece, Failure, LookedAt, Memory, Op, Source, WriteEvent};
 
 /// Method that found a memory's sources, best first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -99,7 +102,7 @@ pub struct SearchRow {
 }
 
 /// A line of `calls.jsonl`: one call to the language model or embedder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallRow {
     /// Current operation (`ingest`, `finish`, `search`, ...).
     pub phase: String,
@@ -139,4 +142,75 @@ pub struct StatedRow {
     pub session: String,
     pub states: bool,
     pub judge: String,
+}
+
+/// The history of each memory in words: when and why it was written, considered, changed and ended.
+pub fn lives(rows: &[HistoryRow]) -> String {
+    let events: Vec<&EventRow> = rows.iter().filter_map(HistoryRow::event).collect();
+    let mut order: Vec<&str> = Vec::new();
+    let mut told: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for row in &events {
+        let id = row.event.memory.as_deref().unwrap_or("(no memory)");
+        if !order.contains(&id) {
+            order.push(id);
+        }
+        told.entry(id).or_default().push(line(row));
+        for older in row.event.looked_at.iter().flatten() {
+            let gate = match older.gated {
+                Some(true) => ", and passed the gate",
+                Some(false) => ", and did not pass the gate",
+                None => "",
+            };
+            let line = format!("{}: considered for {id}{gate}", row.session);
+            told.entry(&older.memory).or_default().push(line);
+        }
+    }
+    let mut out = String::new();
+    for id in &order {
+        let _ = writeln!(out, "{id}");
+        for line in told.get(id).into_iter().flatten() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
+    if order.is_empty() {
+        out.push_str("The system told of no memories, or wrote none.\n");
+    }
+    for SessionRow { session, failed, .. } in rows.iter().filter_map(HistoryRow::session) {
+        if let Some(failed) = failed {
+            let _ = writeln!(out, "{session} could not be written: {}", failed.message);
+        }
+    }
+    out
+}
+
+fn line(row: &EventRow) -> String {
+    let event = &row.event;
+    let done = match event.op {
+        Op::Add => "added",
+        Op::Update => "changed",
+        Op::Delete => "deleted",
+        Op::Stale => "marked out of date",
+        Op::Unknown => "its slot is no longer known",
+        Op::Weak => "weakened",
+        Op::None => "left as it was",
+    };
+    let mut line = format!("{}: {done}", row.session);
+    if let Some(text) = &event.text {
+        let _ = write!(line, ": \"{}\"", text.replace('\n', " "));
+    }
+    if let Some(previous) = &event.previous {
+        let _ = write!(line, " (before: \"{}\")", previous.replace('\n', " "));
+    }
+    match event.sources.as_deref() {
+        None => line.push_str(" (sources unknown)"),
+        Some([Source { session, .. }]) if *session == row.session => {}
+        Some(sources) => {
+            let sessions: Vec<&str> = sources.iter().map(|source| source.session.as_str()).collect();
+            let _ = write!(line, " (from {})", sessions.join(", "));
+        }
+    }
+    if let Some(reason) = &event.reason {
+        let _ = write!(line, ", because: {reason}");
+    }
+    line
 }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::http_server::{Handler, HttpServer, Request, Response};
 use super::protocol::ModelAddress;
+use crate::chat::loose_json::{self, Node};
 
 const LANGUAGE_MODEL: &str = "scripted";
 const EMBEDDER: &str = "scripted-embedder";
@@ -125,40 +126,18 @@ fn messages(asked: &Value) -> Vec<String> {
 
 /// Statements of the last message: the strings of its last list, otherwise its lines, with speakers removed.
 fn statements(text: &str) -> Vec<String> {
-    let lists = text.rmatch_indices('[').filter_map(|(at, _)| list(&text[at + 1..]));
-    let mut found = lists.take(1).next().unwrap_or_else(|| lines(text));
+    let last = text.rmatch_indices('[').find_map(|(at, _)| list(&text[at..]));
+    let mut found = last.unwrap_or_else(|| lines(text));
     // The conversation is at the end of a long prompt.
-    if found.len() > STATEMENTS {
-        found.drain(..found.len() - STATEMENTS);
-    }
-    found
+    found.split_off(found.len().saturating_sub(STATEMENTS))
 }
 
-/// Parses a list of strings after its opening bracket, in JSON or Python syntax. `None` if it holds anything else.
+/// A list of quoted strings, in JSON or Python syntax. `None` for anything else.
 fn list(text: &str) -> Option<Vec<String>> {
-    let mut strings = Vec::new();
-    let mut rest = text.trim_start();
-    loop {
-        let quote = rest.chars().next().filter(|c| ['"', '\''].contains(c))?;
-        let mut string = String::new();
-        let mut characters = rest[1..].char_indices();
-        let end = loop {
-            match characters.next()? {
-                (at, c) if c == quote => break at,
-                (_, '\\') => string.push(match characters.next()?.1 {
-                    'n' => '\n',
-                    other => other,
-                }),
-                (_, c) => string.push(c),
-            }
-        };
-        strings.push(string);
-        rest = rest[end + 2..].trim_start();
-        match rest.strip_prefix(',') {
-            Some(more) => rest = more.trim_start(),
-            None => return rest.starts_with(']').then_some(strings),
-        }
-    }
+    text[1..].trim_start().starts_with(['"', '\'']).then_some(())?;
+    let read = loose_json::read(text).filter(|read| read.finished)?;
+    let string = |item| if let Node::Text(text) = item { Some(text) } else { None };
+    if let Node::Array(items) = read.value { items.into_iter().map(string).collect() } else { None }
 }
 
 /// Conversation lines if there are any, otherwise lines that look like sentences.

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::civil::DateTime;
+use jiff::civil::{Date, DateTime};
 
 use super::protocol::{Memory, Op, ProvenanceClaim, SessionInput, Source, Status, WriteEvent};
 use super::record::FINISH;
 use super::rows::{EventRow, Provenance};
+use palimpsest_data::ground::order::entry;
 
 #[derive(Debug, Default)]
 pub struct Sources {
@@ -65,10 +66,11 @@ impl Sources {
             let kept = known.and_then(|known| known.way).unwrap_or(way);
             // Additions at `finish` cannot be attributed to a session.
             let written = matches!(event.op, Op::Add | Op::Update) && session != FINISH;
-            event.sources = match (before, written) {
-                (before, true) => Some(joined(before.unwrap_or_default(), session)),
-                (before, false) => before,
-            };
+            event.sources = before;
+            if written {
+                let new = || Source { session: session.to_owned(), turns: Vec::new() };
+                entry(event.sources.get_or_insert_default(), |source| source.session == session, new);
+            }
             match (&event.sources, written) {
                 (None, _) => Provenance::Unknown,
                 (Some(_), true) => way.max(kept),
@@ -173,27 +175,10 @@ impl Sources {
     /// The only session at a time, or on a day if `time` is a date.
     fn at(&self, time: &str) -> Option<String> {
         let time = time.trim();
-        let mut found: Vec<&String> = Vec::new();
-        if let Ok(moment) = time.parse::<DateTime>()
-            && time.contains([':', 'T'])
-        {
-            found.extend(self.times.get(&moment).into_iter().flatten());
-        } else {
-            let day: jiff::civil::Date = time.parse().ok()?;
-            found.extend(
-                self.times.iter().filter(|(moment, _)| moment.date() == day).flat_map(|(_, all)| all),
-            );
-        }
-        match found[..] {
-            [one] => Some(one.clone()),
-            _ => None,
-        }
+        let moment = time.parse::<DateTime>().ok().filter(|_| time.contains([':', 'T']));
+        let day: Option<Date> = if moment.is_none() { Some(time.parse().ok()?) } else { None };
+        let is_it = |at: &DateTime| moment == Some(*at) || day == Some(at.date());
+        let mut found = self.times.iter().filter(|(at, _)| is_it(at)).flat_map(|(_, all)| all);
+        found.next().filter(|_| found.next().is_none()).cloned()
     }
-}
-
-fn joined(mut sources: Vec<Source>, session: &str) -> Vec<Source> {
-    if !sources.iter().any(|source| source.session == session) {
-        sources.push(Source { session: session.to_owned(), turns: Vec::new() });
-    }
-    sources
 }

@@ -6,14 +6,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::protocol::{
     Failure, FailureKind, Found, Hello, HelloRequest, Memory, MemorySystem, SessionInput, SystemAnswer,
     SystemError, SystemResult, WriteEvent,
 };
+use super::transport::Transport;
 
 /// Characters of a reply quoted in an error.
 const QUOTED: usize = 200;
@@ -85,15 +86,6 @@ impl Default for Patience {
     }
 }
 
-/// Exchanges messages with a system, one at a time. Fails with [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
-/// [`FailureKind::Nonsense`].
-pub trait Transport: Send {
-    fn start(&mut self) -> Result<(), Failure>;
-    /// `message` is one line of JSON without newline.
-    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure>;
-    fn stop(&mut self);
-}
-
 pub struct WireSystem<T: Transport> {
     name: String,
     transport: T,
@@ -101,14 +93,6 @@ pub struct WireSystem<T: Transport> {
     patience: Patience,
     id: u64,
     running: bool,
-}
-
-#[derive(Serialize)]
-struct Message<F> {
-    id: u64,
-    op: &'static str,
-    #[serde(flatten)]
-    fields: F,
 }
 
 #[derive(Deserialize)]
@@ -166,46 +150,48 @@ impl<T: Transport> WireSystem<T> {
         self.error(op, fault.kind, message)
     }
 
-    fn call<R: DeserializeOwned>(&mut self, op: &'static str, fields: impl Serialize) -> SystemResult<R> {
+    fn call<R: DeserializeOwned>(&mut self, op: &'static str, fields: Value) -> SystemResult<R> {
         if !self.running {
             let message = "it does not run; it has to be started first".to_owned();
             return Err(self.error(op, FailureKind::Dead, message));
         }
         self.id += 1;
-        let message = match serde_json::to_vec(&Message { id: self.id, op, fields }) {
-            Ok(message) => message,
-            Err(error) => {
-                let message = format!("the message cannot be written: {error}");
-                return Err(self.error(op, FailureKind::Input, message));
-            }
-        };
+        let mut message = json!({ "id": self.id, "op": op });
+        if let (Value::Object(message), Value::Object(fields)) = (&mut message, fields) {
+            message.extend(fields);
+        }
         let limit = if op == CLOSE { CLOSING } else { self.patience.of(op).1 };
-        let bytes = match self.transport.exchange(&message, limit) {
-            Ok(bytes) => bytes,
-            Err(fault) => return Err(self.give_up(op, fault)),
-        };
-        match read(&bytes, self.id) {
-            Ok(Ok(fields)) => match serde_json::from_value(Value::Object(fields)) {
-                Ok(reply) => Ok(reply),
-                Err(error) => Err(self.give_up(op, nonsense(&bytes, &format!("is none to `{op}`: {error}")))),
-            },
+        let bytes = self.transport.exchange(message.to_string().as_bytes(), limit);
+        match bytes.and_then(|bytes| read(&bytes, self.id, op)) {
+            Ok(Ok(reply)) => Ok(reply),
             Ok(Err(refused)) => Err(self.error(op, kind(&refused.kind), refused.message)),
-            Err(why) => Err(self.give_up(op, nonsense(&bytes, &why))),
+            Err(fault) => Err(self.give_up(op, fault)),
         }
     }
 }
 
-/// Parses the reply to message `id`: its fields, the system's error, or why it is malformed.
-fn read(bytes: &[u8], id: u64) -> Result<Result<Map<String, Value>, WireError>, String> {
+/// The reply to message `id`, or the system's error. Fails if it is malformed.
+fn read<R: DeserializeOwned>(bytes: &[u8], id: u64, op: &str) -> Result<Result<R, WireError>, Failure> {
+    let nonsense = |why: String| {
+        let quoted = beginning(&String::from_utf8_lossy(bytes), QUOTED);
+        let message = format!(
+            "the reply `{quoted}` {why}; an adapter writes one JSON object a message to stdout and everything else to stderr"
+        );
+        Failure { kind: FailureKind::Nonsense, message }
+    };
     let reply: Reply =
-        serde_json::from_slice(bytes).map_err(|e| format!("is no reply of the protocol: {e}"))?;
+        serde_json::from_slice(bytes).map_err(|e| nonsense(format!("is no reply of the protocol: {e}")))?;
     if reply.id.as_u64() != Some(id) {
-        return Err(format!("has id {}, and the message had {id}; a reply repeats it", reply.id));
+        let why = format!("has id {}, and the message had {id}; a reply repeats it", reply.id);
+        return Err(nonsense(why));
     }
     match (reply.ok, reply.error) {
-        (true, _) => Ok(Ok(reply.fields)),
+        (true, _) => match serde_json::from_value(Value::Object(reply.fields)) {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(error) => Err(nonsense(format!("is none to `{op}`: {error}"))),
+        },
         (false, Some(error)) => Ok(Err(error)),
-        (false, None) => Err("is not ok and has no `error`".to_owned()),
+        (false, None) => Err(nonsense("is not ok and has no `error`".to_owned())),
     }
 }
 
@@ -227,14 +213,6 @@ pub(super) fn beginning(text: &str, most: usize) -> String {
     shown
 }
 
-fn nonsense(bytes: &[u8], why: &str) -> Failure {
-    let quoted = beginning(&String::from_utf8_lossy(bytes), QUOTED);
-    let message = format!(
-        "the reply `{quoted}` {why}; an adapter writes one JSON object a message to stdout and everything else to stderr"
-    );
-    Failure { kind: FailureKind::Nonsense, message }
-}
-
 impl<T: Transport> MemorySystem for WireSystem<T> {
     fn hello(&mut self) -> SystemResult<Hello> {
         const OP: &str = "hello";
@@ -243,7 +221,7 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
             return Err(self.give_up(OP, fault));
         }
         self.running = true;
-        self.call(OP, self.hello.clone()).inspect_err(|_| {
+        self.call(OP, json!(self.hello)).inspect_err(|_| {
             self.transport.stop();
             self.running = false;
         })
@@ -302,9 +280,3 @@ impl<T: Transport> MemorySystem for WireSystem<T> {
 
 const CLOSE: &str = "close";
 const CLOSING: Duration = Duration::from_secs(5);
-
-impl<T: Transport> Drop for WireSystem<T> {
-    fn drop(&mut self) {
-        self.transport.stop();
-    }
-}

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{MemoryArgs, WrongUsage, sound_cases};
 use crate::memory::Memory;
-use crate::memory::dense::DenseRanker;
-use crate::models::ModelStore;
+use crate::memory::similar::ByEmbedding;
 use crate::runs::condition::Condition;
 use crate::runs::plan::PlannedCase;
 use palimpsest_core::attention::{Knockout, LayerKind};
@@ -107,7 +106,7 @@ pub fn retrievers(
     if !conditions.iter().any(is_dense) {
         return Ok(memory);
     }
-    Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))
+    Ok(memory.with_embedding(ByEmbedding::built_in(show)?))
 }
 
 /// True if the longest history with its longest question has at most `budget` tokens.

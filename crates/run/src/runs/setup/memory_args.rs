@@ -11,13 +11,11 @@ use serde_json::{Map, Value};
 use super::usage::{WrongUsage, WrongValue, positive};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
-use crate::memory::system::open::open;
 use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
 use crate::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
 use crate::memory::system::record::system_folder;
-use crate::memory::system::rows::SearchRow;
 use crate::memory::system::wire::Patience;
-use crate::memory::system::{MemoryContext, Searches, Show};
+use crate::memory::system::{MemoryContext, Show, open};
 use crate::progress::note;
 use crate::runs::condition::Condition;
 use crate::runs::error::RunError;
@@ -25,7 +23,6 @@ use crate::runs::header::{MemoryIdentity, NameAndDigest};
 use crate::runs::store::{OWN_FOLDER, RunStore};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::benchmarks::Benchmark;
-use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::ground::text_file;
 
 const QUIET: Duration = Duration::from_secs(15);
@@ -156,7 +153,6 @@ impl MemoryArgs {
             (None, Some(embedder)) => embedder.clone(),
             (None, None) => return Ok(None),
         };
-        let embedder = embedder.map(|embedder| (embedder, None));
         Ok(Some(Models { llm, embedder, decoding: self.memory_decoding }))
     }
 }
@@ -165,7 +161,7 @@ impl MemoryArgs {
 #[derive(Default)]
 pub struct MemorySystems {
     pub identities: Vec<MemoryIdentity>,
-    pub searches: Vec<Box<dyn Searches>>,
+    pub searches: Vec<(SystemRun, Wanted)>,
 }
 
 impl MemoryArgs {
@@ -189,13 +185,13 @@ impl MemoryArgs {
         let models = self.models(folder).map_err(|error| gave_up("--memory-model", error))?;
         let told = telling();
         for (NamedSystem { name, value: command }, config) in self.memory.iter().zip(configs) {
-            let (identity, system) =
+            let (identity, run, wanted) =
                 self.start_system(seed, name, command, config, models.clone(), (folder, conditions))?;
             let named = name.clone();
             let told = told.clone();
-            let run = system.run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
+            let run = run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
             started.identities.push(identity);
-            started.searches.push(Box::new(StartedSystem { run, ..system }));
+            started.searches.push((run, wanted));
         }
         Ok(started)
     }
@@ -208,7 +204,7 @@ impl MemoryArgs {
         config: Map<String, Value>,
         models: Option<Models>,
         (out, conditions): (&Path, &[Condition]),
-    ) -> Result<(MemoryIdentity, StartedSystem), RunError> {
+    ) -> Result<(MemoryIdentity, SystemRun, Wanted), RunError> {
         let MemoryArgs { memory_model, memory_embedder, memory_decoding, memory_timeout, .. } = self;
         let failed = |error: String| gave_up(&format!("--memory {name}"), error);
         let folder = system_folder(out, name);
@@ -229,10 +225,8 @@ impl MemoryArgs {
         };
         let patience = memory_timeout.unwrap_or_default();
         let system = open(name, command, hello, &folder.join("log.txt"), patience).map_err(failed)?;
-        let mut run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
-        if let Some(proxy) = &proxy {
-            run = run.watched(proxy.operation());
-        }
+        let run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
+        let run = run.watched(proxy);
         let wanted = wanted(name, conditions);
         if wanted.answer && !run.identity().can(Capability::Answer) {
             return Err(failed(
@@ -248,7 +242,7 @@ impl MemoryArgs {
             embedder: memory_embedder.as_ref().map(named),
             decoding: *memory_decoding,
         };
-        Ok((identity, StartedSystem { wanted, run, _proxy: proxy }))
+        Ok((identity, run, wanted))
     }
 }
 
@@ -258,10 +252,12 @@ fn gave_up(flag: &str, error: String) -> RunError {
 
 /// Notes an unreachable model address. No error: cached calls still work.
 fn tell_unreachable(model: &str) {
-    let is_address = model.starts_with("http://") || model.starts_with("https://");
     // Invalid addresses fail at first use.
     let patience = endpoint::Patience { retries: 0, ..endpoint::Patience::default() };
-    let Some(Ok(endpoint)) = is_address.then(|| Endpoint::from_address(model, patience)) else { return };
+    let Some(Ok(endpoint)) = endpoint::is_address(model).then(|| Endpoint::from_address(model, patience))
+    else {
+        return;
+    };
     if let Err(error) = endpoint.check_reachable() {
         note(format_args!(
             "note: {error}; memory systems get the calls that the run keeps, and sessions that need others end as errors"
@@ -279,23 +275,6 @@ fn wanted(name: &str, conditions: &[Condition]) -> Wanted {
         wanted.answer |= shown.show == Show::Answer;
     }
     wanted
-}
-
-struct StartedSystem {
-    run: SystemRun,
-    wanted: Wanted,
-    /// Serves the system's calls; stopped on drop.
-    _proxy: Option<Proxy>,
-}
-
-impl Searches for StartedSystem {
-    fn name(&self) -> &str {
-        self.run.name()
-    }
-
-    fn searched(&mut self, case: &Case, probe: &Probe) -> Result<SearchRow, String> {
-        self.run.searched(case, probe, self.wanted).map_err(|error| error.to_string())
-    }
 }
 
 /// Progress lines during ingestion, which takes minutes with a model.

@@ -17,14 +17,12 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::probe::{Reading, lines};
-use super::retrieve::{Entry, Hit, add, among, bundles, entries, entry, not_current, primary};
+use super::retrieve::{Entry, Hit, Reading, add, among, bundles, entries, lines, not_current, primary};
 use super::verify::{Fact, Premise, Verdict};
 use super::{Readout, context, memories};
 use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::settings::Switch;
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::Item;
 use palimpsest_data::ground::order::unique;
 
@@ -45,18 +43,26 @@ const TAKEN: usize = 5;
 const DECISIVE: usize = 5;
 const OTHERS: usize = 3;
 
-struct Evidence {
-    hits: Vec<Hit>,
-    primary: Vec<Hit>,
+struct Evidence<'s> {
+    hits: Vec<Hit<'s>>,
+    primary: Vec<Hit<'s>>,
     slots: Vec<Slot>,
     /// Retrieved entries and all entries of the full slots.
-    shown: Vec<Hit>,
+    shown: Vec<Hit<'s>>,
 }
 
-impl Reading<'_, '_> {
+impl Evidence<'_> {
+    /// True if a verdict may name the id.
+    fn allows(&self, id: &str) -> bool {
+        let whole = |hit: &Hit<'_>| self.slots.contains(hit.entry.slot());
+        among(&self.primary, id) || self.shown.iter().any(|hit| whole(hit) && hit.entry.id() == id)
+    }
+}
+
+impl<'a> Reading<'a, '_> {
     pub fn read_as_code(mut self) -> Result<Readout, Stop> {
         let (store, settings) = (self.store, self.asker.settings);
-        self.parsed = std::mem::take(&mut self.parsed).completed(self.query.text);
+        self.parsed.complete(self.query.text);
         let evidence = self.evidence()?;
         let verifies = !settings.lacks(Switch::NoVerifier);
         let mut verdict = match verifies {
@@ -77,8 +83,8 @@ impl Reading<'_, '_> {
         let grounds = plans || (!self.parsed.options.is_empty() && unsettled);
         let grounding = grounds.then(|| self.ground(&verdict, &recovered)).transpose()?;
         let constraints = plans.then(|| self.constrain(&verdict, grounding.as_ref())).transpose()?;
-        for entry in recovered.iter().filter_map(|hit| entry(store, &hit.id)) {
-            let (list, name) = match entry {
+        for hit in &recovered {
+            let (list, name) = match hit.entry {
                 Entry::Marker(marker) => (&mut verdict.unknown_slots, marker.slot.to_string()),
                 Entry::Item(item) if !item.is_active() => (&mut verdict.historical, item.id.clone()),
                 Entry::Item(_) => continue,
@@ -88,31 +94,28 @@ impl Reading<'_, '_> {
             }
         }
         let mut hits = evidence.shown;
-        recovered.retain(|hit| !among(&hits, &hit.id));
-        hits.extend(recovered);
+        add(&mut hits, recovered);
         Ok(Readout {
-            memories: memories(store, &hits, &verdict),
+            memories: memories(&hits, &verdict),
             pieces: context(store, &verdict, grounding.as_ref(), constraints.as_ref()),
             premise_safe: verdict.premise_safe,
         })
     }
 
-    fn evidence(&mut self) -> Result<Evidence, Stop> {
+    fn evidence(&mut self) -> Result<Evidence<'a>, Stop> {
         let store = self.store;
         let sought = self.parsed.search_text(self.query.text, true);
         let hits = self.nearest(entries(store), &sought, self.asker.settings.retrieved(), true)?;
-        let primary = primary(store, &hits);
-        let named: Vec<Slot> = self.named_slots();
+        let primary = primary(&hits);
+        let named = self.named_slots();
         let near = self.near_slots(&named)?;
-        let unsettled = primary.iter().filter_map(|hit| entry(store, &hit.id));
-        let unsettled = unsettled.filter(|entry| entry.standing() < 4).take(UNSETTLED);
-        let unsettled = unsettled.map(|entry| entry.slot().clone());
+        let unsettled = primary.iter().map(|hit| hit.entry).filter(|entry| entry.standing() < 4);
+        let unsettled = unsettled.take(UNSETTLED).map(|entry| entry.slot().clone());
         let mut slots = unique(named.into_iter().chain(near).chain(unsettled));
         slots.truncate(WHOLE);
         let mut shown = hits.clone();
-        for whole in entries(store).into_iter().filter(|entry| slots.contains(entry.slot())) {
-            add(&mut shown, whole);
-        }
+        let whole = entries(store).into_iter().filter(|entry| slots.contains(entry.slot()));
+        add(&mut shown, whole.map(|entry| Hit { entry, score: None }));
         Ok(Evidence { hits, primary, slots, shown })
     }
 
@@ -140,20 +143,20 @@ impl Reading<'_, '_> {
         Ok(near.into_iter().map(|(slot, _)| slot).collect())
     }
 
-    fn allows(&self, evidence: &Evidence, id: &str) -> bool {
-        let whole = || entry(self.store, id).is_some_and(|entry| evidence.slots.contains(entry.slot()));
-        among(&evidence.primary, id) || whole()
-    }
-
-    fn verify_as_code(&mut self, step: Step, evidence: &Evidence, more: &[Hit]) -> Result<Verdict, Stop> {
+    fn verify_as_code(
+        &mut self,
+        step: Step,
+        evidence: &Evidence<'_>,
+        more: &[Hit<'_>],
+    ) -> Result<Verdict, Stop> {
         let verdict = self.verify(step, &evidence.shown, more)?;
-        Ok(verdict.settled_as_code(self.store, |id| self.allows(evidence, id)))
+        Ok(verdict.settled_as_code(self.store, |id| evidence.allows(id)))
     }
 
-    fn lacks_basis(&self, evidence: &Evidence, verdict: &Verdict) -> bool {
+    fn lacks_basis(&self, evidence: &Evidence<'_>, verdict: &Verdict) -> bool {
         let strong = |id: &String| {
-            let named = self.allows(evidence, id) && !verdict.blocked.contains(id);
-            named && entry(self.store, id).is_some_and(|entry| entry.standing() == 4)
+            let item = self.store.item(id).filter(|item| item.is_active() && item.is_strong());
+            item.is_some() && evidence.allows(id) && !verdict.blocked.contains(id)
         };
         verdict.status == Premise::Outdated
             || !verdict.premise_safe
@@ -162,41 +165,35 @@ impl Reading<'_, '_> {
     }
 
     /// Extra entries for R5; empty if R5 is skipped.
-    fn more(&mut self, evidence: &Evidence, verdict: &Verdict) -> Result<Vec<Hit>, Stop> {
-        let (store, query) = (self.store, self.query.text);
-        let primary: Vec<Entry<'_>> =
-            evidence.primary.iter().filter_map(|hit| entry(store, &hit.id)).collect();
-        let former = primary.iter().any(|entry| !entry.is_active());
-        let strong = primary.iter().any(|entry| entry.standing() == 4);
+    fn more(&mut self, evidence: &Evidence<'_>, verdict: &Verdict) -> Result<Vec<Hit<'a>>, Stop> {
+        let (store, query, primary) = (self.store, self.query.text, &evidence.primary);
+        let former = primary.iter().any(|hit| !hit.entry.is_active());
+        let strong = primary.iter().any(|hit| hit.entry.standing() == 4);
         let unsettled = verdict.status != Premise::Supported || !verdict.premise_safe;
         let conflict = former && (strong || unsettled);
         let doubt = primary.is_empty() || verdict.confidence < SURE || verdict.status == Premise::Unresolved;
         let mut rest = not_current(store);
-        rest.retain(|entry| !among(&evidence.primary, &entry.id()));
+        rest.retain(|entry| !among(primary, &entry.id()));
         let mut all = if conflict {
             let said = [query, &self.parsed.proposition, &self.parsed.old_premise].map(str::to_owned);
-            let unsettled = primary.iter().filter(|entry| entry.standing() < 4).flat_map(Entry::ended);
-            let centred: Vec<String> = said.into_iter().chain(unsettled).collect();
+            let unsettled = primary.iter().filter(|hit| hit.entry.standing() < 4);
+            let centred = said.into_iter().chain(unsettled.flat_map(|hit| hit.entry.ended()));
+            let centred: Vec<String> = centred.collect();
             self.nearest(rest.clone(), &lines(centred.iter().map(String::as_str)), AGAIN, true)?
         } else if doubt {
             self.nearest(not_current(store), query, AGAIN, true)?
         } else {
             return Ok(Vec::new());
         };
-        if all.is_empty() {
-            return Ok(all);
-        }
-        let sought = self.parsed.search_text(query, true);
-        for hit in self.nearest(rest, &sought, AGAIN, true)? {
-            if !among(&all, &hit.id) {
-                all.push(hit);
-            }
+        if !all.is_empty() {
+            let sought = self.parsed.search_text(query, true);
+            add(&mut all, self.nearest(rest, &sought, AGAIN, true)?);
         }
         Ok(all)
     }
 
     /// R4, if the verdict lacks a basis. Extends the usable items; returns the recovered hits, best first.
-    fn recover_where(&mut self, lacks: bool, verdict: &mut Verdict) -> Result<Vec<Hit>, Stop> {
+    fn recover_where(&mut self, lacks: bool, verdict: &mut Verdict) -> Result<Vec<Hit<'a>>, Stop> {
         #[derive(Deserialize)]
         struct Reply {
             keep: Vec<String>,
@@ -206,7 +203,7 @@ impl Reading<'_, '_> {
             return Ok(Vec::new());
         }
         let sought = lines([self.query.text, &self.parsed.proposition]);
-        let mut kept: Vec<Hit> = Vec::new();
+        let mut kept: Vec<Hit<'_>> = Vec::new();
         for (pool, most, named) in
             [(not_current(store), RECOVERED_FORMER, true), (entries(store), RECOVERED, false)]
         {
@@ -219,29 +216,29 @@ impl Reading<'_, '_> {
                 "basis": self.parsed.basis,
                 "premise_safe": verdict.premise_safe,
                 "bundles": bundles(store, &found, false),
-                "ids": found.iter().map(|hit| &hit.id).collect::<Vec<_>>(),
+                "ids": found.iter().map(|hit| hit.entry.id()).collect::<Vec<_>>(),
             });
             let reply: Reply = self.asker.ask(Step::Recover, &data)?;
-            let known = unique(reply.keep).into_iter().filter_map(|id| found.iter().find(|hit| hit.id == id));
-            let mut of_search = primary(store, &known.cloned().collect::<Vec<_>>());
+            let hit = |id: String| found.iter().find(|hit| hit.entry.id() == id).copied();
+            let mut of_search = primary(&unique(reply.keep).into_iter().filter_map(hit).collect::<Vec<_>>());
             of_search.sort_by(|a, b| {
-                let standing = |hit: &Hit| entry(store, &hit.id).map(|entry| entry.standing());
-                (standing(b).cmp(&standing(a)))
+                (b.entry.standing().cmp(&a.entry.standing()))
                     .then(b.score.unwrap_or_default().total_cmp(&a.score.unwrap_or_default()))
             });
             kept.extend(of_search);
         }
-        let (mut taken, mut slots): (Vec<Hit>, Vec<_>) = (Vec::new(), Vec::new());
+        let mut taken: Vec<Hit<'_>> = Vec::new();
         for hit in kept {
-            let Some(entry) = entry(store, &hit.id) else { continue };
-            if entry.is_active() && verdict.blocked.contains(&hit.id) {
-                continue;
+            let (id, slot) = (hit.entry.id(), hit.entry.slot());
+            if hit.entry.is_active() {
+                if verdict.blocked.contains(&id) {
+                    continue;
+                }
+                if !verdict.usable.contains(&id) {
+                    verdict.usable.push(id);
+                }
             }
-            if entry.is_active() && !verdict.usable.contains(&hit.id) {
-                verdict.usable.push(hit.id.clone());
-            }
-            if !slots.contains(&entry.slot()) {
-                slots.push(entry.slot());
+            if !taken.iter().any(|known| known.entry.slot() == slot) {
                 taken.push(hit);
             }
             if taken.len() == TAKEN {
@@ -252,10 +249,10 @@ impl Reading<'_, '_> {
     }
 
     /// Facts from usable items: the best of each slot, then others.
-    fn facts(&self, verdict: &Verdict, evidence: &Evidence, recovered: &[Hit]) -> Vec<Fact> {
+    fn facts(&self, verdict: &Verdict, evidence: &Evidence<'_>, recovered: &[Hit<'_>]) -> Vec<Fact> {
         let named = self.named_slots();
         let score = |id: &str| {
-            let mut hits = evidence.shown.iter().chain(recovered).filter(|hit| hit.id == id);
+            let mut hits = evidence.shown.iter().chain(recovered).filter(|hit| hit.entry.id() == id);
             hits.find_map(|hit| hit.score).unwrap_or(f64::NEG_INFINITY)
         };
         let mut usable: Vec<&Item> = verdict.usable.iter().filter_map(|id| self.store.item(id)).collect();

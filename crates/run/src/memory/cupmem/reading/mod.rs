@@ -8,8 +8,6 @@
 //! facts, former states, unknowns and constraints in plain words, so that the answer cannot repeat ids, slots or statuses.
 
 mod code;
-mod ground;
-mod probe;
 mod retrieve;
 mod verify;
 
@@ -17,23 +15,20 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::asking::{Asker, Stop};
-use super::model::Step;
 use super::schema::Slot;
-use super::settings::Switch;
-use super::store::{Item, Store};
+use super::settings::{Step, Switch};
+use super::store::{Item, Store, sources};
 use crate::memory::system::protocol::{ContextPiece, Memory, Status};
-use ground::{Constraints, Grounding};
-pub use probe::Query;
-use probe::{Parsed, Reading};
-use retrieve::Hit;
-use verify::{Premise, Verdict};
+pub use retrieve::Query;
+use retrieve::{Entry, Hit, Parsed, Reading};
+use verify::{Constraints, Grounding, Premise, Verdict};
 
 #[derive(Clone)]
 pub struct Readout {
     /// Memories behind the answer: usable ones as active, others as stale.
     pub memories: Vec<Memory>,
     pub pieces: Vec<ContextPiece>,
-    pub premise_safe: bool,
+    premise_safe: bool,
 }
 
 pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>) -> Result<Readout, Stop> {
@@ -53,7 +48,7 @@ pub fn read(asker: &mut Asker<'_>, store: &Store, query: Query<'_>) -> Result<Re
         false => reading.verify(Step::Verify, &hits, &[])?.settled(store, &hits),
     };
     Ok(Readout {
-        memories: memories(store, &hits, &verdict),
+        memories: memories(&hits, &verdict),
         pieces: context(store, &verdict, None, None),
         premise_safe: verdict.premise_safe,
     })
@@ -66,9 +61,9 @@ pub fn plain(
     query: Query<'_>,
     most: usize,
 ) -> Result<Vec<Memory>, Stop> {
-    let active: Vec<&Item> = store.active().collect();
     let is_code = asker.settings.is_code();
-    let nearest = asker.nearest(active, |item| item.searched(is_code), query.text, most)?;
+    let active = store.active().collect();
+    let nearest = asker.nearest(active, |item: &&Item| item.searched(is_code), query.text, most)?;
     Ok(nearest.into_iter().map(|(item, score)| Memory { score: Some(score), ..memory(item) }).collect())
 }
 
@@ -88,15 +83,17 @@ pub fn answer(asker: &mut Asker<'_>, query: Query<'_>, readout: &Readout) -> Res
     Ok(reply.answer.trim().to_owned())
 }
 
-fn memories(store: &Store, hits: &[Hit], verdict: &Verdict) -> Vec<Memory> {
-    let of = |ids: &[String], status: Status| {
-        let shown = hits.iter().filter(|hit| ids.contains(&hit.id));
-        let memory = |hit: &Hit| Some(Memory { status, score: hit.score, ..memory(store.item(&hit.id)?) });
-        shown.filter_map(memory).collect::<Vec<_>>()
+fn memories(hits: &[Hit<'_>], verdict: &Verdict) -> Vec<Memory> {
+    let of = |ids: &[String], status| {
+        let memory = |hit: &Hit<'_>| match hit.entry {
+            Entry::Item(item) if ids.contains(&item.id) => {
+                Some(Memory { status, score: hit.score, ..memory(item) })
+            }
+            _ => None,
+        };
+        hits.iter().filter_map(memory).collect::<Vec<_>>()
     };
-    let mut memories = of(&verdict.usable, Status::Active);
-    memories.extend(of(&verdict.former(), Status::Stale));
-    memories
+    [of(&verdict.usable, Status::Active), of(&verdict.former(), Status::Stale)].concat()
 }
 
 pub fn memory(item: &Item) -> Memory {
@@ -104,7 +101,7 @@ pub fn memory(item: &Item) -> Memory {
         id: item.id.clone(),
         text: item.value.clone(),
         score: None,
-        sources: Some(item.sources()),
+        sources: Some(sources(&item.evidence)),
         time: item.created.time.clone(),
         status: item.status,
     }

@@ -1,4 +1,5 @@
-//! R3 and R5: verify the probe's premise against the current state in the store. Replies are then reconciled with the store:
+//! R3 and R5 verify the probe's premise against the current state in the store. R6 decides whether to proceed with a plan, and R7 constrains
+//! its answer. Verdicts are reconciled with the store:
 //!
 //! - Paper's variant: ids that were not shown are dropped. A stale item supports nothing current and is not usable. OUTDATED without
 //!   grounds becomes UNRESOLVED; UNRESOLVED with outdated items and no support becomes OUTDATED. A fact must rest on a shown, usable item.
@@ -6,28 +7,31 @@
 //!   without grounds becomes UNRESOLVED but stays unsafe; an unsafe UNRESOLVED with outdated items and no support becomes OUTDATED. Items
 //!   that OUTDATED names as outdated are blocked; its support is usable unless blocked. SUPPORTED without usable items may use its support.
 //!   Facts quote the usable items.
+//!
+//! R6 may name items that are usable or were recovered by R4, but not blocked or historical ones. Proceeding without any ground becomes
+//! BLOCK if the premise is unsafe, otherwise a question. If nothing can ground a plan, no model is asked.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::probe::Reading;
-use super::retrieve::{Hit, among, bundles};
-use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
+use super::retrieve::{Entry, Hit, Reading, among, bundles};
+use crate::memory::cupmem::asking::{Stop, clamped};
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::shapes::clamped;
+use crate::memory::cupmem::settings::Step;
 use crate::memory::cupmem::store::{Item, Store};
 use palimpsest_data::ground::order::unique;
+use palimpsest_data::ground::words::folded;
 
 /// Maximum confidence of an ungrounded OUTDATED; minimum confidence of an UNRESOLVED turned OUTDATED.
 const UNGROUNDED: f64 = 0.65;
 const GROUNDED: f64 = 0.75;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Premise {
     Supported,
     Outdated,
+    #[default]
     Unresolved,
 }
 
@@ -43,7 +47,7 @@ impl Fact {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub struct Verdict {
     pub status: Premise,
     /// In [0, 1].
@@ -62,7 +66,7 @@ pub struct Verdict {
 
 impl Reading<'_, '_> {
     /// Asks for a verdict on `hits`. Former states and markers of `evidence` are listed separately.
-    pub fn verify(&mut self, step: Step, hits: &[Hit], evidence: &[Hit]) -> Result<Verdict, Stop> {
+    pub fn verify(&mut self, step: Step, hits: &[Hit<'_>], evidence: &[Hit<'_>]) -> Result<Verdict, Stop> {
         let (is_code, parsed) = (self.asker.settings.is_code(), &self.parsed);
         let data = json!({
             "query": self.query.text,
@@ -79,25 +83,18 @@ impl Reading<'_, '_> {
 
 impl Verdict {
     /// The verdict without a verifier: retrieved active items are usable, retrieved stale ones are history, markers count.
-    pub fn unverified(store: &Store, hits: &[Hit]) -> Self {
-        let ids = |active: bool| {
-            let of = |hit: &&Hit| store.item(&hit.id).is_some_and(|item| item.is_active() == active);
-            hits.iter().filter(of).map(|hit| hit.id.clone()).collect::<Vec<_>>()
-        };
-        let marked = store.standing().filter(|marker| among(hits, &marker.id()));
-        Verdict {
-            status: Premise::Unresolved,
-            confidence: 1.0,
-            supporting: Vec::new(),
-            outdated: Vec::new(),
-            usable: ids(true),
-            blocked: Vec::new(),
-            historical: ids(false),
-            unknown_slots: marked.map(|marker| marker.slot.to_string()).collect(),
-            facts: Vec::new(),
-            premise_safe: true,
+    pub fn unverified(store: &Store, hits: &[Hit<'_>]) -> Self {
+        let mut verdict = Verdict { confidence: 1.0, premise_safe: true, ..Verdict::default() };
+        for hit in hits {
+            match hit.entry {
+                Entry::Item(item) if item.is_active() => verdict.usable.push(item.id.clone()),
+                Entry::Item(item) => verdict.historical.push(item.id.clone()),
+                Entry::Marker(_) => {}
+            }
         }
-        .with_facts(store)
+        let marked = store.standing().filter(|marker| among(hits, &marker.id()));
+        verdict.unknown_slots = marked.map(|marker| marker.slot.to_string()).collect();
+        verdict.with_facts(store)
     }
 
     /// Items not to be taken as current: outdated, blocked or historical.
@@ -125,7 +122,7 @@ impl Verdict {
     }
 
     /// Reconciles with the store, paper's variant.
-    pub fn settled(mut self, store: &Store, hits: &[Hit]) -> Self {
+    pub fn settled(mut self, store: &Store, hits: &[Hit<'_>]) -> Self {
         self.confidence = clamped(self.confidence);
         let shown = |id: &String| among(hits, id) && store.item(id).is_some();
         let Verdict { supporting, outdated, usable, blocked, historical, .. } = &mut self;
@@ -216,5 +213,114 @@ impl Verdict {
         if *status == Premise::Supported && usable.is_empty() {
             usable.clone_from(supporting);
         }
+    }
+}
+
+/// Limits on decisive, blocking and supporting items, and on facts.
+const DECISIVE: usize = 2;
+const BLOCKING: usize = 2;
+const SUPPORTING: usize = 1;
+const FACTS: usize = 4;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Course {
+    Proceed,
+    Adjust,
+    Block,
+    #[default]
+    Ask,
+}
+
+impl Course {
+    pub fn words(self) -> &'static str {
+        match self {
+            Course::Proceed => "go ahead as asked",
+            Course::Adjust => "go ahead with changes",
+            Course::Block => "do not go ahead",
+            Course::Ask => "ask the user first",
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+pub struct Grounding {
+    pub decision: Course,
+    decisive: Vec<String>,
+    blocking: Vec<String>,
+    supporting: Vec<String>,
+    pub facts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+pub struct Constraints {
+    pub must: Vec<String>,
+    pub must_not: Vec<String>,
+    pub open: Vec<String>,
+}
+
+impl Reading<'_, '_> {
+    pub fn ground(&mut self, verdict: &Verdict, recovered: &[Hit<'_>]) -> Result<Grounding, Stop> {
+        let store = self.store;
+        if verdict.usable.is_empty() && recovered.is_empty() && verdict.unknown_slots.is_empty() {
+            return Ok(Grounding::default());
+        }
+        let explains = |hit: &Hit<'_>| match hit.entry {
+            Entry::Item(item) if !verdict.usable.contains(&item.id) => Some(item.id.clone()),
+            _ => None,
+        };
+        let explaining: Vec<String> = recovered.iter().filter_map(explains).collect();
+        let mut data = self.basis(verdict, &explaining);
+        data["goal"] = json!(self.parsed.goal);
+        data["options"] = json!(self.parsed.options);
+        let mut grounding: Grounding = self.asker.ask(Step::Ground, &data)?;
+        let refused = |id: &String| verdict.blocked.contains(id) || verdict.historical.contains(id);
+        let Grounding { decision, decisive, blocking, supporting, facts } = &mut grounding;
+        for (list, most) in
+            [(&mut *decisive, DECISIVE), (&mut *blocking, BLOCKING), (&mut *supporting, SUPPORTING)]
+        {
+            *list = unique(list.drain(..));
+            list.retain(|id| (verdict.usable.contains(id) || explaining.contains(id)) && !refused(id));
+            list.truncate(most);
+        }
+        let refused = verdict.blocked.iter().chain(&verdict.historical).filter_map(|id| store.item(id));
+        let refused: Vec<String> = refused.map(|item| folded(&item.value)).collect();
+        let repeats = |fact: &String| {
+            let fact = folded(fact);
+            refused.iter().any(|old| fact.contains(old) || old.contains(&fact))
+        };
+        facts.retain(|fact| !fact.trim().is_empty() && !repeats(fact));
+        facts.truncate(FACTS);
+        let groundless = [&*decisive, blocking, supporting, facts].iter().all(|list| list.is_empty());
+        if groundless && matches!(decision, Course::Proceed | Course::Adjust) {
+            let unsafe_premise = verdict.status == Premise::Outdated || !verdict.premise_safe;
+            *decision = if unsafe_premise { Course::Block } else { Course::Ask };
+        }
+        Ok(grounding)
+    }
+
+    pub fn constrain(
+        &mut self,
+        verdict: &Verdict,
+        grounding: Option<&Grounding>,
+    ) -> Result<Constraints, Stop> {
+        let mut data = self.basis(verdict, &[]);
+        data["course"] = json!(grounding.map(|grounding| grounding.decision.words()));
+        self.asker.ask(Step::Constraints, &data)
+    }
+
+    fn basis(&self, verdict: &Verdict, explaining: &[String]) -> Value {
+        let items = |lists: &[&[String]]| -> Value {
+            let items = lists.iter().copied().flatten().filter_map(|id| self.store.item(id));
+            items.map(|item| json!({ "id": item.id, "value": item.value })).collect()
+        };
+        json!({
+            "query": self.query.text,
+            "premise_safe": verdict.premise_safe,
+            "usable": items(&[&verdict.usable]),
+            "not_current": items(&[&verdict.outdated, &verdict.blocked, &verdict.historical, explaining]),
+            "facts": verdict.facts.iter().map(|fact| &fact.text).collect::<Vec<_>>(),
+            "unknown": verdict.unknown_slots,
+        })
     }
 }

@@ -11,8 +11,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::memory::cupmem::model::Step;
 use crate::memory::cupmem::schema::Slot;
+use crate::memory::cupmem::settings::Step;
 use crate::memory::cupmem::store::Update;
 use palimpsest_data::ground::order::unique;
 
@@ -61,17 +61,18 @@ pub struct Action {
 }
 
 impl Action {
-    pub fn of_update(act: Act, update: &Update, target: Option<String>, reason: String) -> Self {
+    /// An action of W3 without a target.
+    pub fn of_update(act: Act, update: &Update, reason: &str) -> Self {
         Action {
             act,
             slot: update.slot.clone(),
-            specificity: if target.is_some() { 2 } else { 0 },
-            target,
+            specificity: 0,
+            target: None,
             updates: vec![update.id.clone()],
             value: None,
             confidence: update.confidence,
             step: Step::LocalUpdate,
-            reason,
+            reason: reason.to_owned(),
         }
     }
 
@@ -88,16 +89,9 @@ impl Action {
     }
 }
 
-fn by_act(a: &Action, b: &Action) -> Ordering {
-    a.act.cmp(&b.act)
-}
-
-fn by_specificity(a: &Action, b: &Action) -> Ordering {
-    b.specificity.cmp(&a.specificity)
-}
-
-fn by_confidence(a: &Action, b: &Action) -> Ordering {
-    b.confidence.total_cmp(&a.confidence)
+/// By act, then the more specific, then the more confident.
+fn precedence(a: &Action, b: &Action) -> Ordering {
+    (a.act.cmp(&b.act)).then(b.specificity.cmp(&a.specificity)).then(b.confidence.total_cmp(&a.confidence))
 }
 
 const ANOTHER_ON_ITEM: &str = "another action on the item goes before it";
@@ -107,7 +101,7 @@ const GROUNDED: &str = "the slot has a grounded update";
 pub fn arbitrate(mut actions: Vec<Action>) -> (Vec<Action>, Vec<(Action, &'static str)>) {
     let (mut of_items, mut kept, mut dropped): (Vec<Action>, Vec<Action>, Vec<_>) = Default::default();
     // Best per item; the sort is stable, so ties go to the earlier step.
-    actions.sort_by(|a, b| by_act(a, b).then(by_specificity(a, b)).then(by_confidence(a, b)));
+    actions.sort_by(precedence);
     for action in actions {
         let writes = |action: &Action| matches!(action.act, Act::Replace | Act::Refine);
         let on_item = |winner: &&Action| action.target.is_some() && winner.target == action.target;
@@ -157,10 +151,7 @@ pub fn suppressed(actions: &[Action]) -> BTreeMap<usize, &'static str> {
     for item in unique(actions.iter().filter_map(|action| action.target.as_ref())) {
         let mut of_item = all.clone();
         of_item.retain(|(_, action)| action.target.as_ref() == Some(item));
-        of_item.sort_by(|(_, a), (_, b)| {
-            let verdict_first = b.is_verdict().cmp(&a.is_verdict());
-            by_act(a, b).then(by_specificity(a, b)).then(by_confidence(a, b)).then(verdict_first)
-        });
+        of_item.sort_by(|(_, a), (_, b)| precedence(a, b).then(b.is_verdict().cmp(&a.is_verdict())));
         out.extend(of_item.iter().skip(1).map(|(at, _)| (*at, ANOTHER_ON_ITEM)));
     }
     for slot in unique(actions.iter().map(|action| &action.slot).filter(|slot| slot.is_single())) {
@@ -186,8 +177,8 @@ fn in_slot(mut of_slot: Vec<(usize, &Action)>, out: &mut BTreeMap<usize, &'stati
     };
     let beside = of_slot.iter().any(|(_, a)| sure(a)) && of_slot.iter().any(|(_, a)| on_item(a));
     of_slot.sort_by(|(_, a), (_, b)| {
-        let update_first = a.is_verdict().cmp(&b.is_verdict());
-        by_specificity(a, b).then(by_act(a, b)).then(by_confidence(a, b)).then(update_first)
+        let specific_first = b.specificity.cmp(&a.specificity);
+        specific_first.then(precedence(a, b)).then(a.is_verdict().cmp(&b.is_verdict()))
     });
     for (at, action) in of_slot.into_iter().skip(1) {
         if !(beside && (sure(action) || on_item(action))) {

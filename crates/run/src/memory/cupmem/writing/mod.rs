@@ -7,28 +7,23 @@
 //! where the paper is silent: all accepted candidates count as updates in W4 to W6; directly touched domains are those of candidates and of
 //! slots hinted at by spans; a step with unparsable replies is skipped and recorded as an event.
 
-mod adjudicate;
 mod apply;
 mod arbitrate;
-mod candidates;
-mod links;
-mod local_update;
+mod decide;
+mod extract;
 mod proposals;
-mod spans;
 
-pub use local_update::SHOWN;
+pub use decide::SHOWN;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asking::{Asker, Stop};
-use super::model::Step;
+use super::asking::{Asker, Stop, clamped};
 use super::schema::{Slot, domains};
-use super::settings::Switch;
-use super::shapes::clamped;
-use super::store::{Evidence, Item, Moment, Note, SessionRecord, Store, Strength, Update, sources};
+use super::settings::{Step, Switch};
+use super::store::{Evidence, Item, Moment, Note, SessionRecord, Store, Update, sources};
 use crate::memory::system::protocol::{LookedAt, Op, SessionInput, WriteEvent};
 use arbitrate::{Act, Action};
 use palimpsest_data::ground::order::unique;
@@ -92,7 +87,7 @@ pub fn write(
     let mut writing = Session {
         asker,
         store,
-        at: store.next_moment(&session.id, session.time.as_deref()),
+        at: Moment { session: session.id.clone(), index: store.sessions.len(), time: session.time.clone() },
         notes: Vec::new(),
         faults: Vec::new(),
         spans: Vec::new(),
@@ -110,16 +105,18 @@ pub fn write(
         let updates = writing.find_candidates();
         writing.updates = writing.or_fault(updates)?;
     }
-    if !writing.updates.is_empty() {
-        if writing.asker.settings.adjudicates() {
-            writing.decide()?;
-        } else {
-            let reason = "the store is append-only";
-            let add = |update: &Update| Action::of_update(Act::Add, update, None, reason.to_owned());
-            writing.actions = writing.updates.iter().map(add).collect();
-        }
+    if writing.asker.settings.adjudicates() {
+        writing.decide()?;
+    } else {
+        let add = |update: &Update| Action::of_update(Act::Add, update, "the store is append-only");
+        writing.actions = writing.updates.iter().map(add).collect();
     }
-    writing.finish()
+    let mut after = store.clone();
+    after.updates.extend(writing.updates.iter().cloned());
+    let events = writing.apply(&mut after)?;
+    let events = writing.events(events, &after);
+    after.sessions.push(SessionRecord { at: writing.at, notes: writing.notes });
+    Ok((after, events))
 }
 
 impl Session<'_, '_> {
@@ -219,15 +216,6 @@ impl Session<'_, '_> {
         Ok(kept)
     }
 
-    fn finish(mut self) -> Result<(Store, Vec<WriteEvent>), Stop> {
-        let mut after = self.store.clone();
-        after.updates.extend(self.updates.iter().cloned());
-        let events = self.apply(&mut after)?;
-        let events = self.events(events, &after);
-        after.sessions.push(SessionRecord { at: self.at, notes: self.notes });
-        Ok((after, events))
-    }
-
     /// Session events: updates with the items considered, ends of older items, failed steps.
     fn events(&self, mut events: Vec<WriteEvent>, after: &Store) -> Vec<WriteEvent> {
         for update in &self.updates {
@@ -269,7 +257,7 @@ impl Session<'_, '_> {
 fn listed<'s>(items: impl IntoIterator<Item = &'s Item>) -> Value {
     let listed = |item: &Item| {
         json!({
-            "id": item.id, "slot": item.slot, "value": item.value, "weak": item.strength == Strength::Weak,
+            "id": item.id, "slot": item.slot, "value": item.value, "weak": !item.is_strong(),
         })
     };
     items.into_iter().map(listed).collect()

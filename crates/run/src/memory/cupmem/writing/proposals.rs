@@ -11,15 +11,13 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Session, ids, listed, not_current, spans_listed, updates_listed};
-use crate::memory::cupmem::asking::Stop;
-use crate::memory::cupmem::model::Step;
+use super::{Session, Span, ids, listed, not_current, spans_listed, updates_listed};
+use crate::memory::cupmem::asking::{Stop, clamped};
 use crate::memory::cupmem::schema::Slot;
-use crate::memory::cupmem::settings::Switch;
-use crate::memory::cupmem::shapes::clamped;
-use crate::memory::cupmem::similar::plain;
+use crate::memory::cupmem::settings::{Step, Switch};
 use crate::memory::cupmem::store::{Item, Update};
 use palimpsest_data::ground::order::{sorted_unique, unique};
+use palimpsest_data::ground::words::folded;
 
 /// Seed items of the global lane.
 const GLOBAL: usize = 4;
@@ -76,7 +74,7 @@ pub struct Proposal {
     number: usize,
     reasons: Vec<String>,
     lanes: Vec<(LaneKind, &'static str)>,
-    /// Item named by id; match quality of the value; whether the value is concrete.
+    /// Item named by id; match quality of the value; whether the value is concrete. The code's variant decides them after merging.
     exact: bool,
     matched: usize,
     concrete: bool,
@@ -148,10 +146,7 @@ impl<'a> Session<'a, '_> {
             let most = if is_code { usize::MAX } else { A_LANE };
             for one in self.or_fault(reply)?.into_iter().take(most) {
                 let named = one.item.clone().unwrap_or_else(|| one.slot.clone());
-                let accepted = match is_code {
-                    true => self.accept_of_slot(one, lane, updates, found.len()),
-                    false => self.accept_of_item(one, lane, updates),
-                };
+                let accepted = self.accept(one, lane, updates, found.len());
                 match &accepted {
                     Err(why) => self.note(Step::Proposals, &named, "dropped", why),
                     Ok(one) => {
@@ -222,85 +217,63 @@ impl<'a> Session<'a, '_> {
         Ok(lanes)
     }
 
-    /// Validates a proposal of the paper's variant, or says why it is dropped. Without named updates, those of its spans apply, otherwise
-    /// all.
-    fn accept_of_item(
-        &self,
-        found: Found,
-        lane: &Lane<'_>,
-        updates: &[Update],
-    ) -> Result<Proposal, &'static str> {
-        let named = found.item.unwrap_or_default();
-        let exact = lane.items.iter().find(|item| item.id == named.trim());
-        let matching = lane.items.iter().find(|item| plain(&item.value) == plain(&found.value));
-        let item = exact.or(matching).ok_or("the lane holds no such item")?;
-        let all = || updates.iter().map(|update| update.id.clone());
-        let mut of = found.updates;
-        of.retain(|id| all().any(|known| known == *id));
-        if of.is_empty() {
-            let spans = || self.spans.iter().filter(|span| found.spans.contains(&span.id));
-            let rests = |update: &&Update| {
-                update.evidence.iter().any(|evidence| spans().any(|span| span.evidence == *evidence))
-            };
-            of = updates.iter().filter(rests).map(|update| update.id.clone()).collect();
-        }
-        if of.is_empty() {
-            of = all().collect();
-        }
-        Ok(Proposal {
-            slot: item.slot.clone(),
-            item: Some(item.id.clone()),
-            updates: of,
-            confidence: clamped(found.confidence),
-            number: 0,
-            reasons: vec![found.reason.clone()],
-            reason: found.reason,
-            lanes: vec![(lane.kind, lane.name)],
-            exact: exact.is_some(),
-            matched: usize::from(plain(&item.value) == plain(&found.value)),
-            // Three words or a digit: our reading of "concrete".
-            concrete: found.value.split_whitespace().count() >= 3
-                || found.value.chars().any(|c| c.is_ascii_digit()),
-            value: found.value,
-        })
-    }
-
-    /// Validates a proposal of the code's variant, or says why it is dropped. An item outside the lane is removed; the slot remains.
-    fn accept_of_slot(
+    /// Validates a proposal, or says why it is dropped. In the paper's variant it names an item, and without updates it rests on those of
+    /// its spans, otherwise on all. In the code's it names a slot; an item outside the lane is removed.
+    fn accept(
         &self,
         found: Found,
         lane: &Lane<'_>,
         updates: &[Update],
         number: usize,
     ) -> Result<Proposal, &'static str> {
-        let slot = Slot::parse(&found.slot).ok_or("the schema has no such slot")?;
-        let mut of = unique(found.updates);
+        let Found { slot, item, mut value, updates: mut of, spans, mut reason, confidence } = found;
+        let named = item.unwrap_or_default();
+        let exact = lane.items.iter().copied().find(|item| item.id == named.trim());
+        let spans: Vec<&Span> = self.spans.iter().filter(|span| spans.contains(&span.id)).collect();
         of.retain(|id| updates.iter().any(|update| update.id == *id));
-        if of.is_empty() {
-            return Err("it names no update of the session");
-        }
-        if !found.spans.iter().any(|id| self.spans.iter().any(|span| span.id == *id)) {
-            return Err("it names no span of the session");
-        }
-        let reason = found.reason.trim().to_owned();
-        if reason.is_empty() {
-            return Err("it has no reason");
-        }
-        let named = found.item.as_deref().map(str::trim);
-        let item = lane.items.iter().find(|item| named == Some(item.id.as_str()));
+        let (slot, item) = if self.asker.settings.is_code() {
+            let slot = Slot::parse(&slot).ok_or("the schema has no such slot")?;
+            if of.is_empty() {
+                return Err("it names no update of the session");
+            }
+            if spans.is_empty() {
+                return Err("it names no span of the session");
+            }
+            if reason.trim().is_empty() {
+                return Err("it has no reason");
+            }
+            of = unique(of);
+            (value, reason) = (value.trim().to_owned(), reason.trim().to_owned());
+            (slot, exact)
+        } else {
+            let matching = || lane.items.iter().copied().find(|item| folded(&item.value) == folded(&value));
+            let item = exact.or_else(matching).ok_or("the lane holds no such item")?;
+            let rests = |update: &&Update| {
+                update.evidence.iter().any(|evidence| spans.iter().any(|span| span.evidence == *evidence))
+            };
+            let ids = |update: &Update| update.id.clone();
+            if of.is_empty() {
+                of = updates.iter().filter(rests).map(ids).collect();
+            }
+            if of.is_empty() {
+                of = updates.iter().map(ids).collect();
+            }
+            (item.slot.clone(), Some(item))
+        };
         Ok(Proposal {
             slot,
             item: item.map(|item| item.id.clone()),
-            value: found.value.trim().to_owned(),
             updates: of,
-            confidence: clamped(found.confidence),
+            confidence: clamped(confidence),
             number,
             reasons: vec![reason.clone()],
             reason,
             lanes: vec![(lane.kind, lane.name)],
-            exact: false,
-            matched: 0,
-            concrete: false,
+            exact: exact.is_some(),
+            matched: usize::from(item.is_some_and(|item| folded(&item.value) == folded(&value))),
+            // Three words or a digit: our reading of "concrete".
+            concrete: value.split_whitespace().count() >= 3 || value.chars().any(|c| c.is_ascii_digit()),
+            value,
         })
     }
 
@@ -351,7 +324,7 @@ fn matches(a: &str, b: &str) -> bool {
 }
 
 fn bare(text: &str) -> String {
-    let kept = plain(text)
+    let kept = folded(text)
         .chars()
         .filter(|c| c.is_alphanumeric() || *c == '_' || c.is_whitespace())
         .collect::<String>();
@@ -360,7 +333,7 @@ fn bare(text: &str) -> String {
 
 /// Anything else counts as concrete.
 fn is_placeholder(value: &str) -> bool {
-    ["", "unknown", "n/a", "na", "none", "not available"].contains(&plain(value).as_str())
+    ["", "unknown", "n/a", "na", "none", "not available"].contains(&folded(value).as_str())
 }
 
 #[cfg(test)]

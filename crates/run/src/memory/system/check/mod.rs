@@ -3,7 +3,6 @@
 //! Plants sentences with unique words in short histories and searches for them. A finding is yes, no with a remedy, or not offered. Needs
 //! no benchmark; [`super::scripted_model`] can replace the system's models.
 
-mod finding;
 mod plants;
 mod resume;
 
@@ -11,11 +10,12 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::protocol::{Capability, Hello, Memory, MemorySystem, SessionInput, SystemResult};
-use super::sent::digest;
-pub use finding::{Finding, Outcome};
-use finding::{Seen, finding, no, not_offered, quoted, seen, yes};
-use plants::{BAKERY, BOAT, FILLER, LOCKER, LOCKER_DAY, Plant, UNICODE, holds, said, session, turn, with};
+use super::protocol::{Capability, Hello, Memory, MemorySystem, SystemResult};
+use super::record::{digest, session_of};
+use palimpsest_data::case::{Segment, Turn};
+use plants::{BAKERY, BOAT, FILLER, LOCKER, LOCKER_DAY, Plant, UNICODE, holds, said, session, with};
+pub use plants::{Finding, Outcome};
+use plants::{Seen, finding, no, not_offered, quoted, seen, yes};
 use resume::resume;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -74,13 +74,16 @@ impl Subject {
         done
     }
 
-    fn write(&mut self, scope: &str, sessions: &[SessionInput]) -> SystemResult<()> {
+    /// Writes sessions into an empty scope. Returns the ids of memories in the events of `ingest`.
+    fn write(&mut self, scope: &str, sessions: &[Segment]) -> SystemResult<Vec<String>> {
         self.call(|system| {
             system.reset(scope)?;
+            let mut told = Vec::new();
             for session in sessions {
-                system.ingest(scope, session)?;
+                let events = system.ingest(scope, &session_of(session))?;
+                told.extend(events.into_iter().flatten().filter_map(|event| event.memory));
             }
-            system.finish(scope).map(|_| ())
+            system.finish(scope).map(|_| told)
         })
     }
 
@@ -88,14 +91,20 @@ impl Subject {
         self.call(|system| system.search(scope, query, k, None)).map(|found| found.memories)
     }
 
-    fn dump(&mut self, scope: &str) -> SystemResult<Option<Vec<Memory>>> {
-        self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(scope))).transpose()
+    /// Writes the locker's history and asks its question.
+    fn locker(&mut self) -> SystemResult<Vec<Memory>> {
+        self.write(SCOPE, &with(&LOCKER))?;
+        self.search(SCOPE, LOCKER.query, 5)
+    }
+
+    fn dump(&mut self) -> SystemResult<Option<Vec<Memory>>> {
+        self.hello.can(Capability::Dump).then(|| self.call(|system| system.dump(SCOPE))).transpose()
     }
 
     /// Memories found for the locker's question, and those of a dump.
-    fn found(&mut self, scope: &str) -> SystemResult<Vec<Memory>> {
-        let mut found = self.search(scope, LOCKER.query, 5)?;
-        found.extend(self.dump(scope)?.unwrap_or_default());
+    fn found(&mut self) -> SystemResult<Vec<Memory>> {
+        let mut found = self.search(SCOPE, LOCKER.query, 5)?;
+        found.extend(self.dump()?.unwrap_or_default());
         Ok(found)
     }
 
@@ -104,11 +113,11 @@ impl Subject {
     }
 
     /// `None` without fingerprints.
-    fn fingerprint(&mut self, scope: &str) -> SystemResult<Option<String>> {
+    fn fingerprint(&mut self) -> SystemResult<Option<String>> {
         if self.hello.can(Capability::Fingerprint) {
-            return self.call(|system| system.fingerprint(scope)).map(Some);
+            return self.call(|system| system.fingerprint(SCOPE)).map(Some);
         }
-        Ok(self.dump(scope)?.map(|dump| digest(&dump)))
+        Ok(self.dump()?.map(|dump| digest(&dump)))
     }
 }
 
@@ -193,8 +202,7 @@ fn starts(hello: &Hello) -> Seen {
 }
 
 fn planted(subject: &mut Subject) -> SystemResult<Seen> {
-    subject.write(SCOPE, &with(&LOCKER))?;
-    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    let found = subject.locker()?;
     match found.iter().find(|memory| holds(memory, &LOCKER)) {
         Some(memory) => yes(quoted(&memory.text)),
         None => no(format!(
@@ -207,14 +215,7 @@ fn planted(subject: &mut Subject) -> SystemResult<Seen> {
 }
 
 fn source(subject: &mut Subject) -> SystemResult<Seen> {
-    let mut told = Vec::new();
-    subject.call(|system| {
-        system.reset(SCOPE)?;
-        for session in &with(&LOCKER) {
-            told.extend(system.ingest(SCOPE, session)?.unwrap_or_default());
-        }
-        system.finish(SCOPE).map(|_| ())
-    })?;
+    let told = subject.write(SCOPE, &with(&LOCKER))?;
     let found = subject.search(SCOPE, LOCKER.query, 5)?;
     let Some(memory) = found.iter().find(|memory| holds(memory, &LOCKER)) else {
         return no("the sentence does not come back, so that its source cannot be seen");
@@ -228,7 +229,7 @@ fn source(subject: &mut Subject) -> SystemResult<Seen> {
             ),
         );
     }
-    if told.iter().any(|event| event.memory.as_ref() == Some(&memory.id)) {
+    if told.contains(&memory.id) {
         return yes("by the events of `ingest`");
     }
     if subject.hello.can(Capability::Dump) {
@@ -255,7 +256,7 @@ fn k_is_kept(subject: &mut Subject) -> SystemResult<Seen> {
 /// Fails if a "nothing found" message is returned as a memory.
 fn empty(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
-    let found = subject.found(SCOPE)?;
+    let found = subject.found()?;
     let no = format!(
         "a store was just reset, and {}; let `reset` empty the scope, or, where this says that nothing was found, return no memories: a \
          mapping of adapters/mcp.py describes it by `none`",
@@ -267,10 +268,9 @@ fn empty(subject: &mut Subject) -> SystemResult<Seen> {
 /// Fails if an error message is returned as a memory, which hides a failed write.
 fn stored(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &[])?;
-    let before = subject.found(SCOPE)?;
-    subject.write(SCOPE, &with(&LOCKER))?;
-    let found = subject.search(SCOPE, LOCKER.query, 5)?;
-    let dump = subject.dump(SCOPE)?.unwrap_or_default();
+    let before = subject.found()?;
+    let found = subject.locker()?;
+    let dump = subject.dump()?.unwrap_or_default();
     let is_new = |memory: &Memory| !before.iter().any(|known| known.text == memory.text);
     let no = format!(
         "four sessions were written without an error, and as in an empty store {}; report a write that failed as an error: a mapping of \
@@ -304,12 +304,12 @@ fn scopes(subject: &mut Subject) -> SystemResult<Seen> {
 fn long(subject: &mut Subject) -> SystemResult<Seen> {
     let places = [(0, &LOCKER), (LONG / 2, &BOAT), (LONG - 2, &BAKERY)];
     let turns = (0..LONG).map(|at| match places.iter().find(|(place, _)| *place == at) {
-        Some((_, plant)) => turn("user", plant.sentence),
+        Some((_, plant)) => Turn::new("user", plant.sentence),
         None if at % 2 == 0 => {
             let (number, one, other) = (at / 2 + 1, FILLER[at % 4], FILLER[(at + 1) % 4]);
-            turn("user", &format!("On day {number}, {one} {other}"))
+            Turn::new("user", format!("On day {number}, {one} {other}"))
         }
-        None => turn("assistant", "That sounds like an ordinary day; tell me more whenever you like."),
+        None => Turn::new("assistant", "That sounds like an ordinary day; tell me more whenever you like."),
     });
     subject.write(SCOPE, &[session(0, turns.collect()), said(1, FILLER[3])])?;
     let mut lost = Vec::new();
@@ -337,8 +337,7 @@ fn unicode(subject: &mut Subject) -> SystemResult<Seen> {
 }
 
 fn dates(subject: &mut Subject) -> SystemResult<Seen> {
-    subject.write(SCOPE, &with(&LOCKER))?;
-    let found = subject.search(SCOPE, LOCKER.query, 5)?;
+    let found = subject.locker()?;
     let Some(memory) = found.iter().find(|memory| holds(memory, &LOCKER)) else {
         return no("the sentence does not come back, so that its date cannot be seen");
     };
@@ -355,7 +354,8 @@ fn dates(subject: &mut Subject) -> SystemResult<Seen> {
 }
 
 fn assistant(subject: &mut Subject) -> SystemResult<Seen> {
-    let asked = vec![turn("user", "Can you recommend a bakery?"), turn("assistant", BAKERY.sentence)];
+    let asked =
+        vec![Turn::new("user", "Can you recommend a bakery?"), Turn::new("assistant", BAKERY.sentence)];
     subject.write(SCOPE, &[said(0, FILLER[0]), session(1, asked), said(2, FILLER[1])])?;
     let no = "a sentence that only the assistant said is not found: only the user's turns are kept";
     seen(subject.finds(SCOPE, &BAKERY)?, "a sentence of the assistant is found", no)
@@ -363,7 +363,7 @@ fn assistant(subject: &mut Subject) -> SystemResult<Seen> {
 
 fn frozen(subject: &mut Subject) -> SystemResult<Seen> {
     subject.write(SCOPE, &with(&LOCKER))?;
-    let Some(before) = subject.fingerprint(SCOPE)? else {
+    let Some(before) = subject.fingerprint()? else {
         return not_offered("neither `fingerprint` nor `dump`");
     };
     for plant in [&LOCKER, &BOAT, &BAKERY] {
@@ -371,7 +371,7 @@ fn frozen(subject: &mut Subject) -> SystemResult<Seen> {
     }
     let no =
         "the fingerprint changed while searching: later probes see another store; search without writing";
-    seen(subject.fingerprint(SCOPE)? == Some(before), "equal before and after three searches", no)
+    seen(subject.fingerprint()? == Some(before), "equal before and after three searches", no)
 }
 
 fn dump(subject: &mut Subject) -> SystemResult<Seen> {
@@ -432,7 +432,7 @@ fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Sys
     let seen = match written {
         _ if calls == 0 => not_offered("it asked no language model"),
         Err(error) => yes(format!("{}: {}", error.op, error.message)),
-        Ok(()) => {
+        Ok(_) => {
             let stored = match subject.finds(SCOPE, &LOCKER) {
                 Ok(true) => "the words of the message were stored in the place of a memory",
                 Ok(false) => "nothing was stored",

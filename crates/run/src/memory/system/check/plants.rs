@@ -1,6 +1,67 @@
-//! Planted sentences of the checks, and their sessions.
+//! Planted sentences of the checks and their sessions, and the findings.
 
-use crate::memory::system::protocol::{Memory, SessionInput, TurnInput};
+use serde::Serialize;
+
+use crate::memory::system::protocol::{Memory, SystemResult};
+use crate::memory::system::wire::beginning;
+use palimpsest_data::case::{Segment, Turn};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Yes,
+    No,
+    NotOffered,
+}
+
+impl Outcome {
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Yes => "yes",
+            Outcome::No => "no",
+            Outcome::NotOffered => "not offered",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub outcome: Outcome,
+    /// True if a failure violates the protocol.
+    pub required: bool,
+    pub detail: String,
+}
+
+pub(super) type Seen = (Outcome, String);
+
+pub(super) fn finding(check: &'static str, required: bool, seen: SystemResult<Seen>) -> Finding {
+    let (outcome, detail) = match seen {
+        Ok(seen) => seen,
+        Err(error) => (Outcome::No, format!("{}: {}", error.op, error.message)),
+    };
+    Finding { check, outcome, required, detail }
+}
+
+pub(super) fn yes(detail: impl Into<String>) -> SystemResult<Seen> {
+    Ok((Outcome::Yes, detail.into()))
+}
+
+pub(super) fn no(detail: impl Into<String>) -> SystemResult<Seen> {
+    Ok((Outcome::No, detail.into()))
+}
+
+pub(super) fn seen(holds: bool, yes: impl Into<String>, no: impl Into<String>) -> SystemResult<Seen> {
+    Ok(if holds { (Outcome::Yes, yes.into()) } else { (Outcome::No, no.into()) })
+}
+
+pub(super) fn not_offered(detail: impl Into<String>) -> SystemResult<Seen> {
+    Ok((Outcome::NotOffered, detail.into()))
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    format!("`{}`", beginning(text, 80))
+}
 
 /// A sentence, its question, and the word that answers it.
 pub(super) struct Plant {
@@ -41,28 +102,17 @@ pub(super) fn holds(memory: &Memory, plant: &Plant) -> bool {
     memory.text.to_lowercase().contains(plant.word)
 }
 
-pub(super) fn turn(role: &str, content: &str) -> (String, String) {
-    (role.to_owned(), content.to_owned())
+pub(super) fn session(index: usize, turns: Vec<Turn>) -> Segment {
+    let time = format!("2019-03-{:02}T10:00:00", index + 7).parse().ok();
+    Segment { kind: "session".to_owned(), index, time, turns }
 }
 
-pub(super) fn session(number: usize, turns: Vec<(String, String)>) -> SessionInput {
-    let turn = |(id, (role, content))| TurnInput { id, role, content };
-    SessionInput {
-        id: format!("session[{number}]"),
-        time: Some(format!("2019-03-{:02}T10:00:00", number + 7)),
-        turns: turns.into_iter().enumerate().map(turn).collect(),
-    }
-}
-
-pub(super) fn said(number: usize, sentence: &str) -> SessionInput {
-    session(number, vec![turn("user", sentence), turn("assistant", "Thank you for telling me.")])
+pub(super) fn said(index: usize, sentence: &str) -> Segment {
+    session(index, vec![Turn::new("user", sentence), Turn::new("assistant", "Thank you for telling me.")])
 }
 
 /// Four sessions, the second with a plant.
-pub(super) fn with(plant: &Plant) -> Vec<SessionInput> {
-    [FILLER[0], plant.sentence, FILLER[1], FILLER[2]]
-        .iter()
-        .enumerate()
-        .map(|(number, sentence)| said(number, sentence))
-        .collect()
+pub(super) fn with(plant: &Plant) -> Vec<Segment> {
+    let sentences = [FILLER[0], plant.sentence, FILLER[1], FILLER[2]];
+    sentences.iter().enumerate().map(|(index, sentence)| said(index, sentence)).collect()
 }

@@ -4,23 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::finding::{Seen, no, quoted, yes};
-use super::plants::{BAKERY, BOAT, FILLER, LOCKER, Plant};
+use super::plants::{BAKERY, BOAT, FILLER, LOCKER, Plant, Seen, no, quoted, said, yes};
 use crate::memory::system::history::{HistoryError, SystemRun, Wanted};
 use crate::memory::system::protocol::{Capability, Memory, MemorySystem, SystemResult};
 use crate::memory::system::rows::SearchRow;
-use palimpsest_data::case::{Case, Evidence, History, Probe, Segment, Turn};
+use palimpsest_data::case::{Case, Evidence, History, Probe};
 
 const NAME: &str = "check";
 
 fn case() -> Case {
     let sentences = [FILLER[0], LOCKER.sentence, FILLER[1], BOAT.sentence, FILLER[2], BAKERY.sentence];
-    let segment = |(index, sentence): (usize, &&str)| Segment {
-        kind: "session".to_owned(),
-        index,
-        time: format!("2019-03-{:02}T10:00:00", index + 7).parse().ok(),
-        turns: vec![Turn::new("user", *sentence), Turn::new("assistant", "Thank you for telling me.")],
-    };
+    let segments = sentences.iter().enumerate().map(|(index, sentence)| said(index, sentence)).collect();
     let probe = |id: &str, plant: &Plant, at: usize| Probe {
         id: id.to_owned(),
         query: plant.query.to_owned(),
@@ -29,7 +23,7 @@ fn case() -> Case {
     };
     Case {
         id: NAME.to_owned(),
-        history: History { segments: sentences.iter().enumerate().map(segment).collect(), query_time: None },
+        history: History { segments, query_time: None },
         probes: vec![probe("locker", &LOCKER, 1), probe("bakery", &BAKERY, 5)],
         ..Case::default()
     }
@@ -53,19 +47,16 @@ pub(super) fn resume(
     of_killed: &Path,
 ) -> Result<SystemResult<Seen>, String> {
     let in_words = |error: HistoryError| error.to_string();
-    let started = |system: Box<dyn MemorySystem>, run: &Path| SystemRun::start(NAME, system, run);
-    let expected = match started(whole, of_whole) {
+    let expected = match SystemRun::start(NAME, whole, of_whole) {
         Ok(system) => rows(system).map_err(in_words)?,
         Err(error) => return Ok(Err(error)),
     };
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = Arc::clone(&stop);
-    match started(open()?, of_killed) {
+    match SystemRun::start(NAME, open()?, of_killed) {
         Ok(system) => {
             let mut system = system.stopped_by(stop).told(move |progress| {
-                if progress.done == KILLED_AFTER {
-                    stopping.store(true, Ordering::Relaxed);
-                }
+                stopping.fetch_or(progress.done == KILLED_AFTER, Ordering::Relaxed);
             });
             match system.prepare(&case()) {
                 Ok(()) | Err(HistoryError::Stopped) => {}
@@ -75,14 +66,13 @@ pub(super) fn resume(
         }
         Err(error) => return Ok(Err(error)),
     }
-    let got = match started(open()?, of_killed) {
+    Ok(match SystemRun::start(NAME, open()?, of_killed) {
         Ok(system) => {
             let way = if system.identity().can(Capability::Save) { "load" } else { "writing again" };
-            (rows(system).map_err(in_words)?, way)
+            compared(&expected, &rows(system).map_err(in_words)?, way)
         }
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(compared(&expected, &got.0, got.1))
+        Err(error) => Err(error),
+    })
 }
 
 fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> SystemResult<Seen> {

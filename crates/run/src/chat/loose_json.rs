@@ -1,10 +1,12 @@
-//! A lenient JSON parser for model output: both quotes, unescaped quotes, bare words and keys, trailing commas, raw newlines, truncation.
-//! Duplicate keys are kept, because two verdicts under one key contradict each other. `reply` interprets the values.
+//! A lenient JSON parser for the output of models and servers: both quotes, unescaped quotes, bare words and keys, trailing commas, raw
+//! control characters, unpaired surrogates, truncation. Duplicate keys are kept, because two verdicts under one key contradict each other.
+
+use serde_json::Value;
 
 const DEEPEST: usize = 16;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Number(f64),
@@ -13,16 +15,57 @@ pub(super) enum Node {
     Object(Vec<(String, Node)>),
 }
 
+impl From<Node> for Value {
+    fn from(node: Node) -> Self {
+        match node {
+            Node::Null => Value::Null,
+            Node::Bool(is) => is.into(),
+            Node::Number(number) if number == (number as i64) as f64 => (number as i64).into(),
+            Node::Number(number) => number.into(),
+            Node::Text(text) => text.into(),
+            Node::Array(items) => items.into_iter().map(Value::from).collect(),
+            Node::Object(entries) => {
+                entries.into_iter().map(|(key, node)| (key, Value::from(node))).collect()
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Read {
+pub(crate) struct Read {
     pub value: Node,
     pub length: usize,
     /// False if truncated; then only complete parts are kept.
     pub finished: bool,
 }
 
+fn start(body: &str) -> &str {
+    body.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
+}
+
+/// Parses a server's body, leniently if it is malformed. Unwraps a single-element list (Gemini's errors).
+pub(crate) fn parsed(body: &str) -> serde_json::Result<Value> {
+    let text = start(body);
+    let lenient = || {
+        let read = read(text).filter(|read| read.finished && text.starts_with(['{', '[']))?;
+        text[read.length..].trim().is_empty().then(|| Value::from(read.value))
+    };
+    let value = serde_json::from_str(text).or_else(|error| lenient().ok_or(error))?;
+    Ok(match value {
+        Value::Array(mut list) if list.len() == 1 => list.remove(0),
+        value => value,
+    })
+}
+
+/// True if a body that does not parse ended early, as bodies without a length may. Blank lines are keep-alives.
+pub(crate) fn is_cut(body: &str) -> bool {
+    let text = start(body);
+    let is_open = text.starts_with('{') && read(text).is_some_and(|read| !read.finished);
+    is_open || (!body.is_empty() && body.trim().is_empty())
+}
+
 /// Parses a value at the start of `text`, ignoring the rest.
-pub(super) fn read(text: &str) -> Option<Read> {
+pub(crate) fn read(text: &str) -> Option<Read> {
     let mut reader = Reader { text, at: 0, finished: true };
     let value = reader.value(0)?;
     Some(Read { value, length: reader.at, finished: reader.finished })
@@ -133,10 +176,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The character after a backslash; controls become spaces.
+    /// The character that is written after a backslash.
     fn escaped(&mut self) -> Option<char> {
         Some(match self.next()? {
-            'n' | 't' | 'r' | 'b' | 'f' => ' ',
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
             'u' => match self.unit() {
                 Some(high @ 0xd800..0xdc00) if self.rest().starts_with("\\u") => {
                     let mark = self.at;
@@ -192,7 +239,7 @@ fn scalar(word: &str) -> Node {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -201,14 +248,13 @@ mod tests {
             Value::Null => Node::Null,
             Value::Bool(b) => Node::Bool(*b),
             Value::Number(n) => Node::Number(n.as_f64().unwrap()),
-            Value::String(s) => Node::Text(s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()),
+            Value::String(s) => Node::Text(s.clone()),
             Value::Array(items) => Node::Array(items.iter().map(node).collect()),
             Value::Object(map) => Node::Object(map.iter().map(|(k, v)| (k.clone(), node(v))).collect()),
         }
     }
 
-    /// Arbitrary JSON. Excludes quotes before closing characters, where the parsers differ on purpose, and controls without a letter
-    /// escape.
+    /// Arbitrary JSON. Excludes quotes before closing characters, where the parsers differ on purpose.
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -263,7 +309,7 @@ mod tests {
     fn escapes_are_read_and_keys_that_occur_twice_are_kept() {
         let text = r#"{"a": "\u00e9\ud83e\udd80\ud83e!\n\u12", "a": false}"#;
         let expected = [
-            ("a".to_owned(), Node::Text("é🦀\u{fffd}! u12".to_owned())),
+            ("a".to_owned(), Node::Text("é🦀\u{fffd}!\nu12".to_owned())),
             ("a".to_owned(), Node::Bool(false)),
         ];
         assert_eq!(read(text).unwrap().value, Node::Object(expected.to_vec()));

@@ -1,7 +1,4 @@
-//! Runs a memory system as a child process: JSON lines on stdin and stdout, stderr to a file.
-//!
-//! Kills the whole process group on hang, stop or drop, so that the adapter's own children end too. Reads and writes run on two threads, so
-//! that a stuck process cannot block the caller.
+//! How messages of the wire format reach a memory system: [`ChildProcess`] or [`Address`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -11,11 +8,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ureq::Agent;
+use ureq::http::header::CONTENT_TYPE;
+
 use super::protocol::{Failure, FailureKind};
-use super::wire::Transport;
 
 /// Maximum reply size, bytes; dumps of large stores take a few million.
 const LONGEST_REPLY: u64 = 256 << 20;
+
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Bytes of the log's tail quoted in errors.
 const LOG_TAIL: u64 = 400;
@@ -23,6 +24,17 @@ const LOG_TAIL: u64 = 400;
 /// Grace period between end of output and exit.
 const EXIT: Duration = Duration::from_millis(500);
 
+/// Exchanges messages with a system, one at a time. Fails with [`FailureKind::Dead`], [`FailureKind::TimedOut`] or
+/// [`FailureKind::Nonsense`].
+pub trait Transport: Send {
+    fn start(&mut self) -> Result<(), Failure>;
+    /// `message` is one line of JSON without newline.
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure>;
+    fn stop(&mut self);
+}
+
+/// A child process: JSON lines on stdin and stdout, stderr to a file. Reads and writes run on two threads, so that a stuck process cannot
+/// block the caller. Kills the whole process group on hang, stop or drop, so that the adapter's own children end too.
 pub struct ChildProcess {
     program: String,
     arguments: Vec<String>,
@@ -39,12 +51,12 @@ struct Running {
 impl ChildProcess {
     /// Splits `command` like a shell, without expansion. `log` receives stderr.
     pub fn new(command: &str, log: &Path) -> Result<Self, String> {
-        let mut words = shlex::split(command)
-            .ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?
-            .into_iter();
-        let program = words
-            .next()
-            .ok_or_else(|| "the command is empty; give the program that is the memory system".to_owned())?;
+        let words = shlex::split(command);
+        let words =
+            words.ok_or_else(|| format!("the command `{command}` ends within a quotation; close it"))?;
+        let mut words = words.into_iter();
+        let program =
+            words.next().ok_or("the command is empty; give the program that is the memory system")?;
         Ok(ChildProcess { program, arguments: words.collect(), log: log.to_owned(), running: None })
     }
 
@@ -175,4 +187,52 @@ fn read_lines(stdout: ChildStdout, replies: Sender<Vec<u8>>) {
             return;
         }
     }
+}
+
+/// A URL. Its server is started and stopped by its owner.
+pub struct Address {
+    url: String,
+    agent: Agent,
+}
+
+impl Address {
+    pub fn new(url: &str) -> Self {
+        let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
+        Address { url: url.to_owned(), agent: config.build().into() }
+    }
+}
+
+impl Transport for Address {
+    fn start(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn exchange(&mut self, message: &[u8], limit: Duration) -> Result<Vec<u8>, Failure> {
+        let request = self.agent.post(&self.url).header(CONTENT_TYPE, "application/json");
+        let request = request.config().timeout_global(Some(limit)).build();
+        let fault = |error: ureq::Error| match error {
+            ureq::Error::Timeout(_) => Failure {
+                kind: FailureKind::TimedOut,
+                message: format!("{}: no reply within {} s", self.url, limit.as_secs_f64()),
+            },
+            error => Failure {
+                kind: FailureKind::Dead,
+                message: format!("{}: {error}; is the memory system running there?", self.url),
+            },
+        };
+        let mut response = request.send(message).map_err(fault)?;
+        let status = response.status();
+        let body = response.body_mut().with_config().limit(LONGEST_REPLY).read_to_vec().map_err(fault)?;
+        // A system's error may have any HTTP status; a non-JSON error page comes from a gateway.
+        if !status.is_success() && !body.trim_ascii_start().starts_with(b"{") {
+            let text = String::from_utf8_lossy(&body);
+            let quoted: String = text.chars().take(200).collect();
+            let message =
+                format!("{} answers {status}: {quoted}; is it the address of a memory system?", self.url);
+            return Err(Failure { kind: FailureKind::Nonsense, message });
+        }
+        Ok(body)
+    }
+
+    fn stop(&mut self) {}
 }
