@@ -5,14 +5,14 @@
 
 use super::rank::{Rank, texts};
 use crate::embedder::{EmbedError, Embedder};
-use crate::models::{ModelStore, ModelsError};
+use crate::models::ModelStore;
 use crate::progress;
 use palimpsest_data::case::Case;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DenseError {
     #[error(transparent)]
-    Fetch(#[from] Box<ModelsError>),
+    Fetch(#[from] anyhow::Error),
     #[error(transparent)]
     Embed(#[from] EmbedError),
 }
@@ -34,7 +34,7 @@ impl DenseRanker {
     /// Uses the built-in embedding model and downloads it if missing. `show` prints embedding progress.
     pub fn open(store: &ModelStore, show: bool) -> Result<Self, DenseError> {
         Embedder::built_in()?;
-        let embedder = Embedder::open(&store.embedder().map_err(Box::new)?)?;
+        let embedder = Embedder::open(&store.embedder()?)?;
         Ok(DenseRanker { embedder, show, index: None })
     }
 

