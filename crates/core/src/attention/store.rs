@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use ndarray::{Array3, Array4};
+use ndarray::{Array, Array3, Array4, Dimension};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::{DeltaMasses, Uniform};
@@ -93,7 +93,7 @@ pub enum Values {
 }
 
 /// Name, row-major elements, shape.
-type NamedTensor = (&'static str, Values, Vec<usize>);
+pub type NamedTensor = (&'static str, Values, Vec<usize>);
 
 /// Atomically writes named row-major tensors with shapes and metadata as one safetensors file.
 pub fn write_tensors(
@@ -124,6 +124,11 @@ pub fn write_tensors(
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
 }
 
+/// A named array for [`write_tensors`].
+pub fn named_tensor<D: Dimension>(name: &'static str, values: &Array<f32, D>) -> NamedTensor {
+    (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
+}
+
 /// Sorts the metadata of a safetensors file, which the crate writes in random hash-map order, so that equal runs give equal files.
 fn sort_metadata(file: &mut [u8]) {
     let Some((length, rest)) = file.split_first_chunk_mut::<8>() else { return };
@@ -147,8 +152,7 @@ fn sort_metadata(file: &mut [u8]) {
 impl DeltaMasses {
     /// Named tensors for the file.
     pub fn tensors(&self) -> [NamedTensor; 2] {
-        [("delta_signed", &self.signed), ("delta_share", &self.share)]
-            .map(|(name, x)| (name, Values::F32(x.iter().copied().collect()), x.shape().to_vec()))
+        [named_tensor("delta_signed", &self.signed), named_tensor("delta_share", &self.share)]
     }
 
     /// Metadata entry for the file.
@@ -160,7 +164,7 @@ impl DeltaMasses {
 impl Uniform {
     /// Named tensor for the file.
     pub fn tensor(&self) -> NamedTensor {
-        ("share", Values::F32(self.share.iter().copied().collect()), self.share.shape().to_vec())
+        named_tensor("share", &self.share)
     }
 
     /// Metadata entry: windows per layer, null for full causal attention.
@@ -174,11 +178,11 @@ impl AttentionStore {
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
         let json = |value: serde_json::Value| value.to_string();
         let mut tensors = vec![
-            ("mass", Values::F32(self.mass.iter().copied().collect()), self.mass.shape().to_vec()),
+            named_tensor("mass", &self.mass),
             ("tokens", Values::U32(self.tokens.clone()), vec![self.tokens.len()]),
         ];
         if let Some(sink) = &self.sink {
-            tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+            tensors.push(named_tensor("sink", sink));
         }
         if !self.generated.is_empty() {
             let generated = Values::U32(self.generated.clone());

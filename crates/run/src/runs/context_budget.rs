@@ -44,7 +44,7 @@ impl Cut {
     }
 
     /// Tokens reserved for an endpoint's chat template, less those that the truncation reserves anyway.
-    fn template_reserve(self) -> usize {
+    pub fn template_reserve(self) -> usize {
         TEMPLATE_RESERVE.saturating_sub(self.by.reserved())
     }
 }

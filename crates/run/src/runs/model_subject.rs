@@ -14,7 +14,7 @@ use super::context_budget::{BudgetedCase, Cut, cut_to_budget};
 use super::error::RunError;
 use super::prefetch::{Prefetch, Prepare};
 use super::probe_output::Outputs;
-use super::probe_request::{Asking, PendingProbe};
+use super::probe_request::{Asking, PendingProbe, no_answer};
 use super::rows::NoAnswer;
 use super::runner::{Sink, Subject};
 use crate::progress::Status;
@@ -113,7 +113,7 @@ impl<'a> ModelSubject<'a> {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             match self.asking.pending(question, &part.prompts[at], || self.model.layer_kinds()) {
                 Ok(one) => pending.push(one),
-                Err(error) => sink(question, Err(error.into()))?,
+                Err(error) => sink(question, Err(no_answer(&error)))?,
             }
         }
         let shared = self.asking.shared_tokens(&part.prompts, |shared| self.model.border(shared));

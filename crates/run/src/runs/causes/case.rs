@@ -9,13 +9,14 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
+use anyhow::Context;
 use palimpsest_core::ablate::{EffectRow, History, Measure, Metric, Prompt, Said, Target, ValuePair};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{ModelText, Session};
 use palimpsest_core::span::{PREFIX, Span};
 
 use super::session_measures::sessions;
-use super::{CauseError, Task, asked, unless_stopped, unusable};
+use super::{Task, all_read, asked, unless_stopped, unusable};
 use crate::progress::{grouped, note};
 use crate::runs::contrast::ContrastTokens;
 use crate::runs::rows::{AnswerRow, Contrast, ValueLogP};
@@ -31,8 +32,7 @@ pub(super) struct CaseAnswers<'a> {
     values: Option<Vec<ValuePair>>,
     shared: usize,
     kinds: &'a [LayerKind],
-    /// Replacement tokens for removed sessions, if any.
-    neutral: Option<Arc<[u32]>>,
+    neutral: Option<&'a Arc<[u32]>>,
 }
 
 /// The sessions of an answer that are left out, each by itself.
@@ -60,7 +60,7 @@ pub(super) struct Ablated {
 }
 
 /// Receives an ablated answer, its unchanged metric and the effect; returns false to stop.
-pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
+pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> anyhow::Result<bool>;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ReadingCost {
@@ -73,7 +73,7 @@ pub(super) struct ReadingCost {
 
 impl ReadingCost {
     /// Logs the cost, unless nothing is to be computed.
-    pub fn announce(&self, what: &str) {
+    fn announce(&self, what: &str) {
         let &ReadingCost { readings, prefill, answers, histories } = self;
         if readings > 0 {
             let number = |n: usize| grouped(n as u64);
@@ -103,8 +103,8 @@ pub(super) fn goes_back(kinds: &[LayerKind]) -> bool {
 }
 
 /// Tokens of a contrast. The row stores only the differing tokens; their shared prefix is recovered by tokenising the values.
-pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
-    let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
+pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> anyhow::Result<ValuePair> {
+    let of_case = || format!("case {}", store.case);
     let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
     let mut values = Contrasted {
         current: contrast.current.text.clone(),
@@ -115,8 +115,8 @@ pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Re
     values.absent.extend(texts(&contrast.others));
     let prefix = store.keys.iter().find(|span| span.label == PREFIX);
     let prefix = prefix.and_then(|span| store.tokens.get(span.range())).unwrap_or_default();
-    let prefix = text.tokenizer.decode(prefix, true).map_err(|error| failed(error.into()))?;
-    let tokens = ContrastTokens::new(&values, &prefix, text).map_err(|error| failed(error.into()))?;
+    let prefix = text.tokenizer.decode(prefix, true).with_context(of_case)?;
+    let tokens = ContrastTokens::new(&values, &prefix, text).with_context(of_case)?;
     let pair = tokens.as_ref().and_then(ContrastTokens::pair);
     let against = contrast.against().map(|value| value.token);
     pair.filter(|pair| pair.current() == contrast.current.token && Some(pair.against) == against)
@@ -138,15 +138,29 @@ pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
 }
 
 impl Task<'_> {
+    /// The cost of all cases, of which the user is told.
+    pub(super) fn announced(
+        &self,
+        what: &str,
+        cost: impl Fn(&CaseAnswers<'_>) -> ReadingCost,
+    ) -> anyhow::Result<ReadingCost> {
+        let mut all = ReadingCost::default();
+        for case in self.cases() {
+            all += cost(&case?);
+        }
+        all.announce(what);
+        Ok(all)
+    }
+
     /// Cases with answers that can be scored again, in row order, loaded lazily.
-    pub(super) fn cases(&self) -> impl Iterator<Item = Result<CaseAnswers<'_>, CauseError>> {
+    pub(super) fn cases(&self) -> impl Iterator<Item = anyhow::Result<CaseAnswers<'_>>> {
         let rows = asked(self.folder, self.of);
         let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
         groups.into_iter().map(|rows| self.case(&rows))
     }
 
     /// Loads attention files. Answers that are empty after the thought are skipped when answers are scored.
-    fn case(&self, rows: &[&AnswerRow]) -> Result<CaseAnswers<'_>, CauseError> {
+    fn case(&self, rows: &[&AnswerRow]) -> anyhow::Result<CaseAnswers<'_>> {
         let (mut answers, mut values) = (Vec::new(), Vec::new());
         for row in rows {
             let Some(store) = self.folder.attention(row)? else { continue };
@@ -163,7 +177,8 @@ impl Task<'_> {
             answers.push(store);
         }
         let values = (self.of == Measure::Contrast).then_some(values);
-        Ok(CaseAnswers { shared: shared(&answers), answers, values, kinds: &self.kinds, neutral: None })
+        let (shared, kinds, neutral) = (shared(&answers), &self.kinds, self.neutral.as_ref());
+        Ok(CaseAnswers { answers, values, shared, kinds, neutral })
     }
 }
 
@@ -174,11 +189,6 @@ impl CaseAnswers<'_> {
             Some(values) => Target::Values(&values[answer]),
             None => Target::Answer(Said { tokens: &store.generated, thought: store.thought() }),
         }
-    }
-
-    /// Replaces removed sessions by these tokens; `None` removes them.
-    pub fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
-        CaseAnswers { neutral, ..self }
     }
 
     pub fn id(&self) -> &str {
@@ -229,7 +239,7 @@ impl CaseAnswers<'_> {
 
     fn history(&self, one: &Ablated) -> History<'_> {
         let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
-        match &self.neutral {
+        match self.neutral {
             Some(neutral) => prompt.replaced(&out, neutral),
             None => prompt.without(&out),
         }
@@ -272,7 +282,7 @@ impl CaseAnswers<'_> {
         ablated: &[Ablated],
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: AblatedSink<'_>,
-    ) -> Result<bool, CauseError> {
+    ) -> anyhow::Result<bool> {
         session.forget();
         let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
         for Ablated { answer, .. } in self.wholes(ablated) {
@@ -282,18 +292,11 @@ impl CaseAnswers<'_> {
         }
         for one in sorted(ablated) {
             let Some(metric) = &plain[one.answer] else { continue };
-            let mut found = None;
-            let nothing = [LayerHoles::default()];
-            let read = metric.effects(session, &self.history(one), &nothing, go_on, &mut |_, row| {
-                found = Some(row);
-                true
-            });
-            if unless_stopped(self.id(), read)?.is_none() {
-                return Ok(false);
-            }
-            if let Some(row) = found
-                && !sink(one, metric, row)?
-            {
+            let (history, nothing) = (self.history(one), [LayerHoles::default()]);
+            let whole = all_read(self.id(), &mut |_, row| sink(one, metric, row), |sink| {
+                metric.effects(session, &history, &nothing, go_on, sink)
+            })?;
+            if !whole {
                 return Ok(false);
             }
         }

@@ -188,12 +188,11 @@ impl MemoryArgs {
         given.into_iter().flatten().for_each(|model| tell_unreachable(model));
         let models = self.models(folder).map_err(|error| gave_up("--memory-model", error))?;
         let told = telling();
-        for (NamedSystem { name, value: command }, config) in self.memory.iter().zip(configs) {
+        for (system, config) in self.memory.iter().zip(configs) {
             let (identity, system) =
-                self.start_system(seed, name, command, config, models.clone(), (folder, conditions))?;
-            let named = name.clone();
-            let told = told.clone();
-            let run = system.run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
+                self.start_system(seed, system, config, models.clone(), (folder, conditions))?;
+            let (name, told) = (identity.name.clone(), told.clone());
+            let run = system.run.stopped_by(Arc::clone(stop)).told(move |progress| told(&name, progress));
             started.identities.push(identity);
             started.searches.push(Box::new(StartedSystem { run, ..system }));
         }
@@ -203,8 +202,7 @@ impl MemoryArgs {
     fn start_system(
         &self,
         seed: u64,
-        name: &str,
-        command: &str,
+        NamedSystem { name, value: command }: &NamedSystem,
         config: Map<String, Value>,
         models: Option<Models>,
         (out, conditions): (&Path, &[Condition]),

@@ -27,15 +27,15 @@ use crate::runs::plan::{PlannedCase, Selection};
 use crate::runs::runner::{self, Subject, Summary};
 use crate::runs::store::RunStore;
 use memory_args::MemorySystems;
+use palimpsest_core::text::ChatTemplate;
 use palimpsest_core::timing::{self, Recorder};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::reading::ReadError;
 use palimpsest_data::benchmarks::{self, Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
-use palimpsest_data::prompt::{JUDGE_FILE, Templates};
+use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates};
 
-pub use conditions::{choose, fits, retrievers};
-pub use endpoint::Counter;
+pub use conditions::retrievers;
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
@@ -163,6 +163,10 @@ impl RunSpec {
         }
         let templates = Templates::load(benchmark, folder)?.with_query_time(self.query_time);
         Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
+    }
+
+    pub fn builder(&self, templates: Templates, template: ChatTemplate) -> PromptBuilder {
+        PromptBuilder::new(templates, template).numbering(self.session_numbers).reading(self.special_tokens)
     }
 
     /// Identity fields common to local models and endpoints.
