@@ -46,7 +46,6 @@ impl EmbedderCard {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
-    pub name: String,
     /// `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
     /// Maximum tokens of a text, special tokens included.
@@ -61,7 +60,7 @@ impl ModelStore {
         self.fetched("embedders", &manifest.name, here, |partial| {
             self.fetch_embedder(&manifest, &folder, partial)
         })?;
-        Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
+        Ok(EmbedderFiles { folder, max_tokens: manifest.max_tokens })
     }
 
     fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> anyhow::Result<bool> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::usage::{WrongUsage, WrongValue, positive};
+use super::{WrongUsage, WrongValue, positive};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::open::open;

@@ -7,16 +7,16 @@ mod left_out;
 mod local;
 mod memory_args;
 mod spec;
-mod special;
 mod thinking;
-mod usage;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 
+use crate::models::ModelStore;
 use crate::progress::note;
 use crate::runs::condition::Condition;
 use crate::runs::context_budget::TEMPLATE_RESERVE;
@@ -27,21 +27,33 @@ use crate::runs::plan::{PlannedCase, Selection};
 use crate::runs::runner::{self, Subject, Summary};
 use crate::runs::store::RunStore;
 use memory_args::MemorySystems;
-use palimpsest_core::text::ChatTemplate;
+use palimpsest_core::engine::TextSide;
+use palimpsest_core::text::{ChatTemplate, known_special_tokens};
 use palimpsest_core::timing::{self, Recorder};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::reading::ReadError;
 use palimpsest_data::benchmarks::{self, Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
-use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates};
+use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
 pub use conditions::retrievers;
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
-pub use special::special_tokens;
 pub use thinking::Thinking;
-pub use usage::{WrongUsage, WrongValue, positive};
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongUsage(pub String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongValue(pub String);
+
+pub fn positive(text: &str) -> Result<usize, WrongValue> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
+}
 
 /// Streams the cases of a dataset; errors include a remedy.
 pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
@@ -223,4 +235,28 @@ impl RunSpec {
 
 fn machine(device: &str) -> Machine {
     Machine::here(device, rayon::current_num_threads())
+}
+
+/// Texts of each case that spell special tokens, known ones and the model's.
+pub fn special_tokens(
+    dataset: &Dataset,
+    model: Option<&str>,
+) -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
+    let tokenizer = match model {
+        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
+        None => None,
+    };
+    let mut cases = Vec::new();
+    for case in sound_cases(dataset)? {
+        let case = case?;
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        for text in contents(&case) {
+            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
+            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
+        }
+        if !found.is_empty() {
+            cases.push((case.id, found));
+        }
+    }
+    Ok(cases)
 }
