@@ -7,15 +7,14 @@ use super::sample::{
 use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
-use crate::runs::condition::Condition;
 use crate::runs::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::runs::setup::{OpenedData, RunSpec, WrongUsage, observed};
+use crate::runs::setup::{OpenedData, RunSpec, observed, wrong};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::text::{CharSpan, ChatTemplate, CountTokens, Prompt, ThinkingMode};
-use palimpsest_data::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
+use palimpsest_data::benchmarks::{PAPER_ENCODING, QUERY, Retriever, row_roles};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
 
@@ -94,8 +93,7 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
 
 pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
-        let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
-        return Err(WrongUsage(why).into());
+        return wrong(format!("--card is for local models, and {} is an endpoint; drop it", job.model));
     }
     let (name, description, _) = description(&job.model)?;
     let spec = &description.spec;
@@ -131,14 +129,12 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let cut = Cut { budget: by.budget(context, most_new), by, seed: job.seed };
     let builder = job.builder(job.templates(benchmark)?, template);
     let conditions = at_least_plain(job.choose(&dataset, &builder, Some((reader.counter(), cut.budget)))?);
-    let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
-    if let Some(dense) = conditions.iter().find(is_dense) {
-        let why = format!(
+    if let Some(dense) = conditions.iter().find(|one| one.retrieves_by(Retriever::Dense)) {
+        return wrong(format!(
             "the condition {} retrieves by embeddings, whose model an estimate for a card neither fetches nor runs; name others with \
              --conditions",
             dense.name
-        );
-        return Err(WrongUsage(why).into());
+        ));
     }
     let mut contexts: Vec<SampledContext> = Vec::new();
     let cases = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {

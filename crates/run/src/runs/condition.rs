@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::system::{MemoryContext, Show};
 use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
-use palimpsest_data::benchmarks::{Benchmark, Context, Setting};
+use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
 use palimpsest_data::case::{Case, Probe};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +84,10 @@ impl Condition {
 
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
+    }
+
+    pub fn retrieves_by(&self, retriever: Retriever) -> bool {
+        matches!(self.context, Context::Retrieved { by, .. } if by == retriever)
     }
 
     pub fn segment(&self, benchmark: &Benchmark) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{RunSpec, WrongUsage, sound_cases};
+use super::{RunSpec, WrongUsage, sound_cases, wrong};
 use crate::memory::Memory;
 use crate::memory::dense::DenseRanker;
 use crate::models::ModelStore;
@@ -13,7 +13,7 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::{CountTokens, Prompt};
 use palimpsest_core::timing;
 use palimpsest_data::benchmarks::dataset::Dataset;
-use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
+use palimpsest_data::benchmarks::{Benchmark, Retriever, Setting};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::PromptBuilder;
 
@@ -40,15 +40,14 @@ impl RunSpec {
             let Some(setting) = benchmark.all_settings().find(|setting| setting.name == name) else {
                 let known: Vec<String> =
                     benchmark.all_settings().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
-                let why = format!(
+                return wrong(format!(
                     "--conditions names `{name}`, which {} does not have; it has{}",
                     benchmark.title,
                     known.concat()
-                );
-                return Err(WrongUsage(why).into());
+                ));
             };
             if chosen.contains(setting) {
-                return Err(WrongUsage(format!("--conditions names `{name}` twice; name it once")).into());
+                return wrong(format!("--conditions names `{name}` twice; name it once"));
             }
             chosen.push(*setting);
         }
@@ -59,11 +58,10 @@ impl RunSpec {
         let all = Condition::beside(&all, &self.knockouts, self.repeat);
         let mut names = BTreeSet::new();
         if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
-            let why = format!(
+            return wrong(format!(
                 "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
                 double.name
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
     }
@@ -86,11 +84,10 @@ pub(super) fn check_knockouts(
         let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
         if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let why = format!(
+            return wrong(format!(
                 "--knockout '{knockout}': no case has a span called `{name}`, or one with that role; there are {}",
                 known.join(", ")
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
     }
@@ -105,8 +102,7 @@ pub fn retrievers(
     show: bool,
 ) -> anyhow::Result<Memory> {
     let memory = Memory::new(benchmark, seed);
-    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
-    if !conditions.iter().any(is_dense) {
+    if !conditions.iter().any(|one| one.retrieves_by(Retriever::Dense)) {
         return Ok(memory);
     }
     Ok(memory.with_dense(Box::new(DenseRanker::open(&ModelStore::open()?, show)?)))

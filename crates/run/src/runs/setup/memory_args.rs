@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::{WrongUsage, WrongValue, positive};
+use super::{WrongValue, positive, wrong};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::open::open;
@@ -93,16 +93,14 @@ impl MemoryArgs {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
         if let Some(at) = (0..names.len()).find(|&at| twice(at)) {
-            let why = format!("--memory names `{}` twice; give each a name of its own", names[at]);
-            return Err(WrongUsage(why).into());
+            return wrong(format!("--memory names `{}` twice; give each a name of its own", names[at]));
         }
         if let Some(other) = self.memory_config.iter().find(|config| !names.contains(&&*config.name)) {
-            let why = format!(
+            return wrong(format!(
                 "--memory-config is of `{}`, which no --memory names; there is {}",
                 other.name,
                 names.join(", ")
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         let ks = if self.memory_k.is_empty() { vec![DEFAULT_K] } else { self.memory_k.clone() };
         let shows = if self.memory_show.is_empty() { vec![Show::Ranked] } else { self.memory_show.clone() };

@@ -32,7 +32,7 @@ use palimpsest_core::text::{ChatTemplate, known_special_tokens};
 use palimpsest_core::timing::{self, Recorder};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::reading::ReadError;
-use palimpsest_data::benchmarks::{self, Benchmark, Retriever, SampleSpec};
+use palimpsest_data::benchmarks::{Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
@@ -45,6 +45,10 @@ pub use thinking::Thinking;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUsage(pub String);
+
+pub fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
+    Err(WrongUsage(why.into()).into())
+}
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -167,11 +171,10 @@ impl RunSpec {
     pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
         let folder = self.prompts.as_deref();
         if self.query_time && !benchmark.query_time_if_asked {
-            let why = format!(
+            return wrong(format!(
                 "--query-time has no effect: prompts of {} tell the time of the question wherever the data does; drop it",
                 benchmark.title
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         let templates = Templates::load(benchmark, folder)?.with_query_time(self.query_time);
         Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
@@ -183,11 +186,9 @@ impl RunSpec {
 
     /// Identity fields common to local models and endpoints.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
-        let by_words = |one: &Condition| {
-            matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
-        };
+        let by_words = conditions.iter().any(|one| one.retrieves_by(Retriever::Bm25));
         Identity {
-            words: conditions.iter().any(by_words).then_some(palimpsest_data::ground::words::VERSION),
+            words: by_words.then_some(palimpsest_data::ground::words::VERSION),
             benchmark: data.dataset.benchmark().name.to_owned(),
             dataset: data.named.clone(),
             sampling: Some(self.sampling(data.limits)),
