@@ -12,6 +12,7 @@ use palimpsest_core::model::{ModelFiles, ModelKind};
 
 use super::cannot;
 use crate::progress::grouped;
+use palimpsest_data::ground::order::entry;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
@@ -151,13 +152,9 @@ fn read_json(path: &Path) -> anyhow::Result<Json> {
 }
 
 fn count(dtypes: &mut Vec<(String, usize, u64)>, name: &str, elements: u64) {
-    match dtypes.iter_mut().find(|(known, _, _)| known == name) {
-        Some((_, tensors, sum)) => {
-            *tensors += 1;
-            *sum = sum.saturating_add(elements);
-        }
-        None => dtypes.push((name.to_string(), 1, elements)),
-    }
+    let (_, tensors, sum) = entry(dtypes, |(known, ..)| known == name, || (name.to_string(), 0, 0));
+    *tensors += 1;
+    *sum = sum.saturating_add(elements);
 }
 
 fn most_first(mut dtypes: Vec<(String, usize, u64)>) -> Vec<(String, usize, u64)> {

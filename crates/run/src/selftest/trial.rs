@@ -20,6 +20,7 @@ use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, avai
 use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
 use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use palimpsest_core::span::Span;
+use palimpsest_data::ground::order::entry;
 
 /// True if a callback asked to stop.
 pub fn is_interrupted(error: &anyhow::Error) -> bool {
@@ -233,14 +234,10 @@ impl Subject {
         let peaks = self.gauge.peaks();
         let mut memory: Vec<Memory> = Vec::new();
         for share in &plan.shares {
-            let (device, planned) = (share.device.to_string(), share.total());
-            match memory.iter_mut().find(|m| m.device == device) {
-                Some(same) => same.planned += planned,
-                None => {
-                    let peak = peaks.iter().find(|peak| peak.device == device).cloned();
-                    memory.push(Memory { device, planned, peak });
-                }
-            }
+            let device = share.device.to_string();
+            let peak = || peaks.iter().find(|peak| peak.device == device).cloned();
+            let new = || Memory { device: device.clone(), planned: 0, peak: peak() };
+            entry(&mut memory, |memory| memory.device == device, new).planned += share.total();
         }
         memory
     }
