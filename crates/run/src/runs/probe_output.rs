@@ -70,7 +70,7 @@ impl Outputs<'_> {
     fn outcome(
         &self,
         one: &PendingProbe<'_>,
-        (measured, scores): (Measured, Scores),
+        (measured, (scores, contrast)): (Measured, Scores),
         decode_seconds: f64,
     ) -> anyhow::Result<ProbeOutcome> {
         let Measured { generated, reused, call_seconds, .. } = &measured;
@@ -95,8 +95,8 @@ impl Outputs<'_> {
         };
         let max_thinking = Some(self.asking.text.max_thinking).filter(|&most| most > 0);
         let row = AnswerRow {
-            scores: scores.options,
-            contrast: scores.contrast,
+            scores,
+            contrast,
             ..AnswerRow::of_reply(reply, max_thinking).without(self.dropped.clone())
         };
         let cost = match *call_seconds {

@@ -51,11 +51,8 @@ pub(super) struct PendingProbe<'p> {
     pub outcome: Option<Result<Box<Measured>, RequestError>>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Scores {
-    pub options: BTreeMap<String, f64>,
-    pub contrast: Option<Contrast>,
-}
+/// Log-probabilities of options, and of contrasted values.
+pub(super) type Scores = (BTreeMap<String, f64>, Option<Contrast>);
 
 /// The error row of a probe.
 pub(super) fn no_answer(error: &anyhow::Error) -> NoAnswer {
@@ -69,10 +66,8 @@ impl PendingProbe<'_> {
         let (options, values) = scored.split_at(self.options.len().min(scored.len()));
         let named = self.question.probe.options.iter().cloned().zip(options);
         let named = named.map(|(option, score)| Some((option, (*score)?)));
-        self.scores = Ok(Scores {
-            options: named.collect::<Option<_>>().unwrap_or_default(),
-            contrast: self.values.as_ref().and_then(|tokens| tokens.of_scores(values)),
-        });
+        let contrast = self.values.as_ref().and_then(|tokens| tokens.of_scores(values));
+        self.scores = Ok((named.collect::<Option<_>>().unwrap_or_default(), contrast));
     }
 }
 
