@@ -6,6 +6,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::runs::contrast::ContrastTokens;
 use crate::runs::rows::{AnswerRow, Contrast, ValueLogP};
 use palimpsest_data::benchmarks::QUERY;
 use palimpsest_data::case::Contrasted;
+use palimpsest_data::ground::order::sorted_unique;
 
 const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
 const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
@@ -62,39 +64,13 @@ pub(super) struct Ablated {
 /// Receives an ablated answer, its unchanged metric and the effect; returns false to stop.
 pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> anyhow::Result<bool>;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct ReadingCost {
     pub readings: usize,
     pub prefill: usize,
     pub answers: usize,
     /// Tokens of the full histories, counted once per case.
     pub histories: usize,
-}
-
-impl ReadingCost {
-    /// Logs the cost, unless nothing is to be computed.
-    fn announce(&self, what: &str) {
-        let &ReadingCost { readings, prefill, answers, histories } = self;
-        if readings > 0 {
-            let number = |n: usize| grouped(n as u64);
-            note(format_args!(
-                "{} {what}: {} tokens of histories to read, {:.1} times the cases' whole histories, and {} of questions and answers",
-                number(readings),
-                number(prefill),
-                prefill as f64 / histories.max(1) as f64,
-                number(answers)
-            ));
-        }
-    }
-}
-
-impl std::ops::AddAssign for ReadingCost {
-    fn add_assign(&mut self, other: Self) {
-        self.readings += other.readings;
-        self.prefill += other.prefill;
-        self.answers += other.answers;
-        self.histories += other.histories;
-    }
 }
 
 /// True if the KV cache can be truncated at any token.
@@ -138,7 +114,7 @@ pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
 }
 
 impl Task<'_> {
-    /// The cost of all cases, of which the user is told.
+    /// The cost of all cases, of which the user is told unless nothing is to be computed.
     pub(super) fn announced(
         &self,
         what: &str,
@@ -146,9 +122,21 @@ impl Task<'_> {
     ) -> anyhow::Result<ReadingCost> {
         let mut all = ReadingCost::default();
         for case in self.cases() {
-            all += cost(&case?);
+            let ReadingCost { readings, prefill, answers, histories } = cost(&case?);
+            all.readings += readings;
+            all.prefill += prefill;
+            all.answers += answers;
+            all.histories += histories;
         }
-        all.announce(what);
+        if all.readings > 0 {
+            let [readings, prefill, answers] =
+                [all.readings, all.prefill, all.answers].map(|n| grouped(n as u64));
+            let times = all.prefill as f64 / all.histories.max(1) as f64;
+            note(format_args!(
+                "{readings} {what}: {prefill} tokens of histories to read, {times:.1} times the cases' whole histories, and {answers} \
+                 of questions and answers"
+            ));
+        }
         Ok(all)
     }
 
@@ -255,23 +243,18 @@ impl CaseAnswers<'_> {
         let goes_back = goes_back(self.kinds);
         let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
         let mut held: Arc<[u32]> = Arc::default();
-        let wholes = self.wholes(ablated);
-        cost.histories = wholes.iter().map(|whole| self.prompt(whole.answer).cut).max().unwrap_or(0);
-        for one in wholes.iter().chain(sorted(ablated)) {
-            let wanted = self.history(one).tokens;
-            let same = alike(&held, &wanted);
+        let answers = answers(ablated);
+        cost.histories = answers.iter().map(|&answer| self.prompt(answer).cut).max().unwrap_or(0);
+        let wholes = answers.into_iter().map(|answer| (answer, self.prompt(answer).history()));
+        let parts = sorted(ablated).into_iter().map(|one| (one.answer, self.history(one)));
+        for (answer, History { tokens, .. }) in wholes.chain(parts) {
+            let same = alike(&held, &tokens);
             let kept = if goes_back || same == held.len() { same } else { 0 };
-            cost.prefill += wanted.len() - kept;
-            cost.answers += self.own_tokens(one.answer);
-            held = wanted;
+            cost.prefill += tokens.len() - kept;
+            cost.answers += self.own_tokens(answer);
+            held = tokens;
         }
         cost
-    }
-
-    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
-        let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
-        let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
-        (0..self.answers.len()).filter(among).map(whole).collect()
     }
 
     /// Scores the answers after their full histories, then after each ablated one. `sink` and `go_on` (called with prefilled tokens) return
@@ -284,14 +267,14 @@ impl CaseAnswers<'_> {
         sink: AblatedSink<'_>,
     ) -> anyhow::Result<bool> {
         session.forget();
-        let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
-        for Ablated { answer, .. } in self.wholes(ablated) {
+        let mut plain: BTreeMap<usize, Metric> = BTreeMap::new();
+        for answer in answers(ablated) {
             let read = Metric::read(session, &self.prompt(answer).history(), self.target(answer), go_on);
             let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
-            plain[answer] = Some(read);
+            plain.insert(answer, read);
         }
         for one in sorted(ablated) {
-            let Some(metric) = &plain[one.answer] else { continue };
+            let Some(metric) = plain.get(&one.answer) else { continue };
             let (history, nothing) = (self.history(one), [LayerHoles::default()]);
             let whole = all_read(self.id(), &mut |_, row| sink(one, metric, row), |sink| {
                 metric.effects(session, &history, &nothing, go_on, sink)
@@ -302,6 +285,10 @@ impl CaseAnswers<'_> {
         }
         Ok(true)
     }
+}
+
+fn answers(ablated: &[Ablated]) -> Vec<usize> {
+    sorted_unique(ablated.iter().map(|one| one.answer))
 }
 
 /// Sorted so that neighbours share long prefixes.
