@@ -176,16 +176,12 @@ impl ModelStore {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
         let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        let is_whole = |record: &Record| record.paths(&dir).iter().all(|path| path.is_file());
         // An edited manifest may name another source.
-        let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
-            return self.at_path_source(manifest);
-        };
-        let paths = record.paths(&dir);
-        if paths.iter().any(|path| !path.is_file()) {
-            return self.at_path_source(manifest);
-        }
-        for (file, path) in record.files.iter().zip(&paths) {
-            let found = self.sha256(path)?;
+        let record = record.filter(|record| manifest.sources.contains(&record.source) && is_whole(record));
+        let Some(record) = record else { return self.at_path_source(manifest) };
+        for (file, path) in record.files.iter().zip(record.paths(&dir)) {
+            let found = self.sha256(&path)?;
             if found != file.sha256 {
                 bail!(
                     "{} has changed since it was fetched: SHA-256 is {found}, was {}; fetch it again with `palimpsest model pull {} --force`",

@@ -100,16 +100,12 @@ pub enum BudgetError {
 
 impl BudgetError {
     pub fn is_too_long(&self) -> bool {
-        match self {
-            BudgetError::Truncate(error) => matches!(
-                error,
-                TruncateError::DoesNotFit { .. }
-                    | TruncateError::NothingFits { .. }
-                    | TruncateError::StillTooLong { .. }
-            ),
-            BudgetError::NothingLeft { .. } => true,
-            BudgetError::Prompt(_) | BudgetError::Text(_) => false,
-        }
+        use TruncateError::{DoesNotFit, NothingFits, StillTooLong};
+        matches!(
+            self,
+            BudgetError::NothingLeft { .. }
+                | BudgetError::Truncate(DoesNotFit { .. } | NothingFits { .. } | StillTooLong { .. })
+        )
     }
 }
 
