@@ -10,7 +10,8 @@ use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
 use palimpsest_core::text::{CountTokens, GgufTokenizer, Tokenizer};
 use sha2::{Digest, Sha256};
 
-use super::{ModelStore, cannot};
+use super::ModelStore;
+use super::error::cannot;
 use palimpsest_data::prompt::{BytePairEncoding, ENCODINGS};
 
 pub struct TokenCounter {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::cannot;
+use super::error::cannot;
 use palimpsest_core::model::ModelDescription;
 
 /// Written `yarn:4:32768`: factor and trained context.

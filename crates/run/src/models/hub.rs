@@ -13,7 +13,7 @@ use hf_hub::{Cache, Repo, RepoType};
 use indicatif::ProgressBar;
 use serde::Deserialize;
 
-use super::cannot;
+use super::error::cannot;
 use crate::models::manifest::HubSource;
 use crate::progress;
 

@@ -10,7 +10,7 @@ use palimpsest_core::model::weights::gguf::FromValue;
 use palimpsest_core::model::weights::{GgufFile, SafetensorsFolder};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 
-use super::cannot;
+use super::error::cannot;
 use crate::progress::grouped;
 use palimpsest_data::ground::order::entry;
 

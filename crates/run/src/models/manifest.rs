@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::cannot;
+use super::error::cannot;
 use palimpsest_data::ground::text_file;
 
 /// The default of `--model`.

@@ -19,7 +19,7 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use etcetera::BaseStrategy;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,7 @@ mod args;
 mod counter;
 mod digest;
 mod embedder;
+mod error;
 pub mod extend;
 mod hub;
 pub mod info;
@@ -42,6 +43,7 @@ pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
 pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
+use error::{cannot, check_sha256};
 
 const RECORD_FILE: &str = ".ok.json";
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
@@ -388,11 +390,6 @@ fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
     ModelFiles { name: manifest.name.clone(), kind }
 }
 
-/// Context of an I/O error.
-fn cannot(doing: &str, path: &Path) -> impl Fn() -> String {
-    move || format!("cannot {doing} {}", path.display())
-}
-
 /// Context of an I/O error in the model home.
 fn not_created(path: &Path) -> impl Fn() -> String {
     move || {
@@ -401,14 +398,6 @@ fn not_created(path: &Path) -> impl Fn() -> String {
             path.display()
         )
     }
-}
-
-fn check_sha256(file: &str, from: &str, expected: &str, found: &str) -> anyhow::Result<()> {
-    ensure!(
-        found == expected,
-        "{file} from {from} has the wrong checksum: SHA-256 is {found}, the manifest says {expected}; nothing was kept"
-    );
-    Ok(())
 }
 
 fn create_dir(path: &Path) -> anyhow::Result<()> {

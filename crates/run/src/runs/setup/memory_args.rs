@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::{WrongValue, positive, wrong};
+use super::usage::{WrongValue, positive, wrong};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::open::open;

@@ -8,6 +8,7 @@ mod local;
 mod memory_args;
 mod spec;
 mod thinking;
+mod usage;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,23 +42,7 @@ pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
 pub use thinking::Thinking;
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongUsage(pub String);
-
-pub fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
-    Err(WrongUsage(why.into()).into())
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongValue(pub String);
-
-pub fn positive(text: &str) -> Result<usize, WrongValue> {
-    let number = text.parse().ok().filter(|n| *n > 0);
-    number.ok_or_else(|| WrongValue("give a whole number above 0".to_owned()))
-}
+pub use usage::{WrongUsage, WrongValue, positive, wrong};
 
 /// Streams the cases of a dataset; errors include a remedy.
 pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {

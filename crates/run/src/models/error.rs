@@ -1,0 +1,18 @@
+//! Messages of errors that several files give.
+
+use std::path::Path;
+
+use anyhow::ensure;
+
+/// Context of an I/O error.
+pub(super) fn cannot(doing: &str, path: &Path) -> impl Fn() -> String {
+    move || format!("cannot {doing} {}", path.display())
+}
+
+pub(super) fn check_sha256(file: &str, from: &str, expected: &str, found: &str) -> anyhow::Result<()> {
+    ensure!(
+        found == expected,
+        "{file} from {from} has the wrong checksum: SHA-256 is {found}, the manifest says {expected}; nothing was kept"
+    );
+    Ok(())
+}
