@@ -23,11 +23,11 @@ use palimpsest::runs::condition::{Condition, Question};
 use palimpsest::runs::context_budget::Dropped;
 use palimpsest::runs::cost::{Cost, MeanCost};
 use palimpsest::runs::error::RunError;
-use palimpsest::runs::exchange::{ExchangeError, Import, Imported, export, import};
+use palimpsest::runs::exchange::{Import, Imported, export, import};
 use palimpsest::runs::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
-use palimpsest::runs::merge::{MergeError, merge};
-use palimpsest::runs::plan::{PlanError, Selection, Shard, attention_file};
-use palimpsest::runs::rows::VerdictRow;
+use palimpsest::runs::merge::merge;
+use palimpsest::runs::plan::{Selection, Shard, attention_file};
+use palimpsest::runs::rows::{AnswerRow, VerdictRow};
 use palimpsest::runs::runner::{ProbeOutcome, Sink, Subject, Summary, run};
 use palimpsest::runs::store::{RunFolder, RunStore};
 use palimpsest_core::attention::AttentionStore;
@@ -134,20 +134,9 @@ fn attention(case: &str, probe: &str) -> AttentionStore {
 
 /// An outcome with only an answer.
 pub fn outcome(answer: String) -> ProbeOutcome {
-    ProbeOutcome {
-        answer,
-        stop: StopReason::EndOfTurn,
-        thought: None,
-        max_thinking: None,
-        prompt_tokens: None,
-        completion_tokens: None,
-        dropped: Dropped::default(),
-        scores: BTreeMap::new(),
-        contrast: None,
-        attention: None,
-        cost: None,
-        refused_parameters: Vec::new(),
-    }
+    let stop = Some(StopReason::EndOfTurn);
+    let row = AnswerRow { answer: Some(answer), stop, ..AnswerRow::default() };
+    ProbeOutcome { row, ..ProbeOutcome::default() }
 }
 
 impl Subject for Fake<'_> {
@@ -168,17 +157,17 @@ impl Subject for Fake<'_> {
             let outcome = if self.failing.contains(&key.as_str()) {
                 Err("the model fell over".to_owned().into())
             } else {
+                let row = outcome(format!("answer to {key}: \"é\"\nsecond line")).row;
+                let (prompt_tokens, completion_tokens) = (Some(100), Some(7));
+                let dropped = Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 };
                 Ok(ProbeOutcome {
-                    prompt_tokens: Some(100),
-                    completion_tokens: Some(7),
-                    dropped: Dropped { segments: vec![2], neighbours: vec![2], tokens: 30, of: 120 },
+                    row: AnswerRow { prompt_tokens, completion_tokens, ..row }.without(dropped),
                     attention: Some(attention(&case.id, &question.probe.id)),
                     cost: Some(Cost {
                         tokens_computed: Some(100),
                         tokens_generated: Some(7),
                         ..Cost::default()
                     }),
-                    ..outcome(format!("answer to {key}: \"é\"\nsecond line"))
                 })
             };
             sink(question, outcome)?;
@@ -406,7 +395,8 @@ fn a_subject_that_forgets_a_probe_or_answers_twice_leaves_one_row_each() {
             sink: &mut Sink<'_>,
         ) -> Result<(), RunError> {
             for text in ["first", "second"] {
-                let outcome = ProbeOutcome { stop: StopReason::MaxNewTokens, ..outcome(text.to_owned()) };
+                let mut outcome = outcome(text.to_owned());
+                outcome.row.stop = Some(StopReason::MaxNewTokens);
                 sink(questions[0], Ok(outcome))?;
             }
             Ok(())
@@ -457,7 +447,7 @@ fn one_folder_holds_several_conditions_with_files_and_rows_of_their_own() {
     assert_eq!((plain.answers.len(), second.answers.len()), (6, 6));
     assert!(second.answers.iter().all(|row| row.answer.as_ref().unwrap().contains("repeat-2")));
     let error = folder.condition("swapped").unwrap_err().to_string();
-    assert!(error.contains("`swapped`") && error.contains("the plain one, repeat-2"), "{error}");
+    assert!(error.contains("`swapped`") && error.contains("plain, repeat-2"), "{error}");
     // Rows of a run without conditions lack the field.
     assert!(!std::fs::read_to_string(dir.join("answers.jsonl")).unwrap().contains("\"condition\":\"\""));
 }
@@ -590,7 +580,8 @@ fn hostile_case_ids_stay_inside_the_folder() {
     assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
     cases[1].id = "Same".to_owned();
     cases[2].id = "same".to_owned();
-    assert!(matches!(Selection::of_all(&STALE).plan(&cases), Err(PlanError::Double { .. })));
+    let error = Selection::of_all(&STALE).plan(&cases).unwrap_err().to_string();
+    assert!(error.contains("occurs twice"), "{error}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use palimpsest::case::{Case, Probe};
 use palimpsest::chat::{Message, MessageRole, Sampling};
 use palimpsest::judge::{Exchange, Instructions, Said, judge_by_scoring};
 use palimpsest::prompt::{PromptBuilder, Templates};
-use palimpsest::runs::context_budget::{Cut, Dropped, cut_to_budget};
+use palimpsest::runs::context_budget::{Cut, cut_to_budget};
 use palimpsest::runs::model_subject::{ModelSubject, SubjectOptions};
 use palimpsest::runs::plan::{PlannedCase, PlannedProbe};
 use palimpsest::runs::rows::ValueLogP;
@@ -217,8 +217,8 @@ fn ask(
     outcomes
 }
 
-fn said(outcomes: &[ProbeOutcome]) -> Vec<(&str, Option<usize>)> {
-    outcomes.iter().map(|o| (o.answer.as_str(), o.completion_tokens)).collect()
+fn said(outcomes: &[ProbeOutcome]) -> Vec<(Option<&str>, Option<usize>)> {
+    outcomes.iter().map(|o| (o.row.answer.as_deref(), o.row.completion_tokens)).collect()
 }
 
 fn store(outcome: &ProbeOutcome) -> &AttentionStore {
@@ -233,9 +233,9 @@ fn answers_do_not_depend_on_the_observer_on_sharing_or_on_what_else_is_asked_and
         let all: Vec<&Probe> = case.probes.iter().collect();
         let observed = ask(&mut model, case, &all, |_| {});
         for outcome in &observed {
-            let length = outcome.prompt_tokens.unwrap();
+            let length = outcome.row.prompt_tokens.unwrap();
             assert!((CONTEXT - NEW_TOKENS - 400..=CONTEXT - NEW_TOKENS).contains(&length), "{length} tokens");
-            assert!(!outcome.dropped.segments.is_empty());
+            assert!(!outcome.row.dropped_sessions.is_empty());
             check_store(store(outcome), length);
         }
         // 1. Without the observer, all probes on one prefix.
@@ -281,7 +281,7 @@ fn a_probe_asked_alone_is_answered_as_in_company_and_another_seed_answers_otherw
     let all: Vec<&Probe> = case.probes.iter().collect();
     let hot = |options: &mut SubjectOptions| options.sampling.temperature = 1.3;
     let together = ask(&mut model, case, &all, hot);
-    assert_eq!(together[0].dropped, Dropped::default());
+    assert!(!together[0].row.was_cut_to_fit());
     for nth in [2, 0] {
         let alone = ask(&mut model, case, &all[nth..=nth], hot);
         assert_eq!(said(&alone), said(&together[nth..=nth]));
@@ -396,7 +396,7 @@ fn contrasts_of_the_sample_are_those_of_transformers() {
             .unwrap();
         let found = found.unwrap();
         assert_eq!((&case.id, &store(&found).tokens), (&expected.case, &expected.tokens));
-        let contrast = found.contrast.unwrap();
+        let contrast = found.row.contrast.unwrap();
         assert_eq!(contrast.values().count(), expected.values.len());
         for (value, expected) in contrast.values().zip(&expected.values) {
             assert_eq!((&value.text, value.token), (&expected.text, expected.token));

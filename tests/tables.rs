@@ -11,7 +11,7 @@ use palimpsest::results::metrics::{AccuracyTable, repeats};
 use palimpsest::results::outcomes::Outcomes;
 use palimpsest::runs::condition::Condition;
 use palimpsest::runs::header::{Machine, NameAndDigest, RunHeader};
-use palimpsest::runs::plan::{CaseSample, PlanError, PlannedCase, PlannedProbe, Selection, Shard};
+use palimpsest::runs::plan::{CaseSample, PlannedCase, PlannedProbe, Selection, Shard};
 use palimpsest::runs::rows::{AnswerRow, VerdictRow};
 use serde_json::{Value, json};
 
@@ -764,7 +764,6 @@ fn a_sample_is_the_same_for_every_order_filter_and_shard_and_moves_with_its_seed
     assert_eq!(shards.iter().collect::<std::collections::BTreeSet<_>>().len(), 40);
     // More than exist.
     let error = sample(201, 0).of(plan).unwrap_err();
-    assert!(matches!(&error, PlanError::Sample { found: 200, .. }), "{error}");
     assert_eq!(error.to_string(), "--sample 201: type T1 has 200 cases in this dataset; give at most 200");
     assert_eq!(STALE.split, "type");
 }

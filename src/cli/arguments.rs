@@ -1,10 +1,6 @@
 //! Flag values and usage errors.
 
-pub(super) use crate::runs::setup::{WrongUsage, WrongValue, positive};
-
-pub(super) fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
-    Err(WrongUsage(why.into()).into())
-}
+pub(super) use crate::runs::setup::{WrongUsage, WrongValue, positive, wrong};
 
 /// Refuses a context above the model's limit, unless allowed.
 pub(super) fn check_context(tokens: usize, model_limit: usize, allow_longer: bool) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::{WrongUsage, wrong};
 use crate::benchmarks::{Benchmark, LabelCheck, Rubric, rubric_named};
 use crate::chat::endpoint::Patience;
+use crate::ground::jsonl::RowLog;
 use crate::ground::text_file;
 use crate::judge::{
     Conduct, Instructions, Judge, JudgeOptions, JudgeSource, OpenJudge, REPLY_TOKENS, ReadSummary, Reasons,
@@ -17,7 +18,7 @@ use crate::judge::{
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::prompt::JUDGE_FILE;
 use crate::runs::error::RunError;
-use crate::runs::labels::LabelLog;
+use crate::runs::labels::LABELS;
 use crate::runs::runner::Summary;
 use crate::runs::setup::Thinking;
 use crate::runs::store::{RunFolder, RunStore};
@@ -281,7 +282,7 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
         |_| Ok(label_instructions(check, Reasons::Last)),
         |store, judge, instructions, stop| {
             let plan = store.plan().to_vec();
-            let mut log = LabelLog::open(dir)?;
+            let mut log = RowLog::open(dir.join(LABELS))?;
             check_labels(&mut log, &plan, check, judge, &instructions, stop, settings.conduct())
         },
     )

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::interrupt;
 use crate::models::DeviceArgs;
-use crate::selftest::{self, SelfTestError};
+use crate::selftest;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = interrupt::flag("step")?;
     let going = || !stop.load(Ordering::Relaxed);
     let report = match selftest::run(&devices, args.on.attention_kernel, args.quick, &going) {
-        Err(SelfTestError::Interrupted) => interrupt::end("stopped"),
+        Err(error) if selftest::is_interrupted(&error) => interrupt::end("stopped"),
         other => other?,
     };
     super::write_out(report.text().as_bytes())?;

@@ -47,8 +47,8 @@ impl Tracer {
             job.holes(&kinds).with_context(|| job.place.clone())?;
         }
         // Generation samples one token beyond the requested ones.
-        let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generates())));
-        let hides = jobs.iter().any(|job| !job.knockouts().is_empty());
+        let room = room.saturating_add(usize::from(jobs.iter().any(|job| job.generate > 0)));
+        let hides = jobs.iter().any(|job| !job.request.knockouts.is_empty());
         let request = MemoryRequest {
             context: room,
             chunk,

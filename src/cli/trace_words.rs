@@ -69,7 +69,7 @@ pub(super) fn told(
     prompt: &NamedPrompt,
     tokenizer: &Tokenizer,
 ) -> anyhow::Result<String> {
-    let (masses, keys) = (&traced.masses, job.keys());
+    let (masses, keys) = (&traced.masses, &job.observe.keys);
     let (layers, heads, _, _) = masses.mass.dim();
     let mut text = String::new();
     for (r, row) in masses.rows.iter().enumerate() {
@@ -119,7 +119,7 @@ pub(super) fn told(
         text.push_str(&told_keys(largest, job, prompt, tokenizer)?);
     }
     if let Some(found) = &traced.measured.attributions {
-        for (t, target) in job.targets().iter().enumerate() {
+        for (t, target) in job.observe.targets.iter().enumerate() {
             let against = target.against.map(|id| format!(" less that of {:?}", shown(tokenizer, id)));
             let of_heads: Vec<f64> = (0..=keys.len())
                 .map(|k| found.heads.slice(ndarray::s![t, .., .., k]).iter().map(|x| f64::from(*x)).sum())
@@ -145,7 +145,7 @@ pub(super) fn told(
     let next = next(traced, tokenizer);
     let next: Vec<String> = next.iter().map(|(token, _, p)| format!("{token:?} {:.1}%", 100.0 * p)).collect();
     writeln!(text, "next token: {}", next.join(", "))?;
-    if job.generates() {
+    if job.generate > 0 {
         writeln!(text, "answer: {}", tokenizer.decode(&traced.generated, true)?.trim())?;
     }
     Ok(text)
@@ -170,7 +170,7 @@ fn told_keys(
     let mut lines = vec![["token", "position", "weight", "span"].map(str::to_owned)];
     for (key, weight) in ranked.into_iter().take(TOLD) {
         let position = key as usize;
-        let within = job.keys().iter().filter(|span| span.range().contains(&position));
+        let within = job.observe.keys.iter().filter(|span| span.range().contains(&position));
         let spans: Vec<&str> = within.map(|span| span.label.as_str()).collect();
         let id = prompt.encoded.ids.get(position).copied().unwrap_or_default();
         lines.push([
@@ -187,7 +187,7 @@ fn told_keys(
 }
 
 pub(super) fn row(job: &TraceJob, traced: &Traced, tokenizer: &Tokenizer) -> Map<String, Value> {
-    let (masses, keys) = (&traced.masses, job.keys());
+    let (masses, keys) = (&traced.masses, &job.observe.keys);
     let (mut mass, mut share) = (Map::new(), Map::new());
     for (r, row) in masses.rows.iter().enumerate() {
         let paid = paid(masses, keys, r);
@@ -210,7 +210,7 @@ pub(super) fn row(job: &TraceJob, traced: &Traced, tokenizer: &Tokenizer) -> Map
     let next: Vec<Value> =
         next.into_iter().map(|(token, id, p)| json!({"token": token, "id": id, "p": p})).collect();
     fields.insert("next".to_owned(), next.into());
-    if job.generates() {
+    if job.generate > 0 {
         fields.insert("generated".to_owned(), json!(traced.generated));
         fields.insert("answer".to_owned(), json!(tokenizer.decode(&traced.generated, true).ok()));
     }

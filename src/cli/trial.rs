@@ -10,7 +10,7 @@ use crate::ground::table::columns;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::progress::{grouped, note};
-use crate::selftest::SelfTestError;
+use crate::selftest::is_interrupted;
 use crate::selftest::trial::{Memory, Peak, Setting, Subject, Trial};
 use palimpsest_core::engine::{self, memory_plan::gigabytes};
 use palimpsest_core::model::Fill;
@@ -78,22 +78,24 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
     }
     let stop = interrupt::flag("step")?;
     let (on, tokens) = ((&devices[..], args.on.attention_kernel), args.context - args.generate);
-    let mut setting =
-        Setting { cache, chunk: args.chunk, generate: args.generate, ..Setting::new(on, dtype, tokens) };
-    if args.zeros {
-        setting.fill = Fill::Zeros;
-    }
-    let measured = || -> Result<(Trial, u128), SelfTestError> {
+    let usual = Setting::new(on, dtype, tokens);
+    let setting = Setting {
+        cache,
+        chunk: args.chunk,
+        generate: args.generate,
+        recording: Recording { rows: args.rows, spans: args.rows },
+        fill: if args.zeros { Fill::Zeros } else { usual.fill },
+        ..usual
+    };
+    let measured = || -> anyhow::Result<(Trial, u128)> {
         let making = crate::progress::spinner("making weights");
         let subject = Subject::load(&name, description.spec.clone(), setting)?;
         making.finish_and_clear();
         let going = || !stop.load(Ordering::Relaxed);
         // Warm-up: loads kernels and maps memory before timing.
-        let few = Recording { rows: 4, spans: 2 };
-        subject.measure(&[tokens.min(args.chunk).min(64)], 1, few, &mut |_| going())?;
+        subject.measure(&[tokens.min(args.chunk).min(64)], 1, &mut |_| going())?;
         let bar = crate::progress::tokens(tokens as u64, "prefill");
-        let recording = Recording { rows: args.rows, spans: args.rows };
-        let trial = subject.measure(&[tokens], 1, recording, &mut |done| {
+        let trial = subject.measure(&[tokens], 1, &mut |done| {
             bar.set_position(done as u64);
             going()
         });
@@ -101,7 +103,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         Ok((trial?.trial, subject.spec().parameters()))
     };
     let (trial, parameters) = match measured() {
-        Err(SelfTestError::Interrupted) => interrupt::end("stopped"),
+        Err(error) if is_interrupted(&error) => interrupt::end("stopped"),
         other => other?,
     };
     if args.json {

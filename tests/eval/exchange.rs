@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn exported(folder: &RunFolder, partial: bool) -> Result<Vec<StaleAnswers>, ExchangeError> {
+fn exported(folder: &RunFolder, partial: bool) -> anyhow::Result<Vec<StaleAnswers>> {
     export(folder, partial).map(format)
 }
 

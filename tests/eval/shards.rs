@@ -62,7 +62,8 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     let error = merge(&out, &[dirs[0].clone(), copy.clone(), dirs[1].clone()]).unwrap_err().to_string();
     assert!(error.contains("0/2 is given twice"), "{error}");
     let (_whole_root, whole) = finished(4);
-    assert!(matches!(merge(&out, &[whole, dirs[0].clone()]), Err(MergeError::NotAShard(_))));
+    let error = merge(&out, &[whole, dirs[0].clone()]).unwrap_err().to_string();
+    assert!(error.contains("is not one shard of several"), "{error}");
 
     // Another limit gives another identity; the same identity over another file gives other positions.
     let answers = std::fs::read(dirs[1].join("answers.jsonl")).unwrap();
@@ -86,5 +87,5 @@ fn merging_refuses_gaps_doubles_strangers_and_unfinished_shards() {
     let error = merge(&out, &dirs).unwrap_err().to_string();
     assert!(error.contains("position 3 is missing"), "{error}");
     assert!(!out.exists());
-    assert!(matches!(merge(&copy, &dirs), Err(MergeError::Occupied(_))));
+    assert!(merge(&copy, &dirs).unwrap_err().to_string().contains("exists already"));
 }

@@ -98,27 +98,27 @@ fn scores_are_those_of_one_pass_and_the_same_bits_however_the_prompt_was_read() 
     for name in ["llama-tiny", "gemma3-tiny", "qwen35-text-tiny"] {
         let mut alone = model(name, Branches::default());
         let first = outcome(&mut alone, &case, true, None);
-        assert_eq!(first.scores.keys().map(String::as_str).collect::<Vec<_>>(), OPTIONS, "{name}");
+        assert_eq!(first.row.scores.keys().map(String::as_str).collect::<Vec<_>>(), OPTIONS, "{name}");
         let again = outcome(&mut alone, &case, true, None);
         let unshared = outcome(&mut alone, &case, false, None);
         let mut together = model(name, Branches::for_answers(4, 8));
         let branched = outcome(&mut together, &case, true, None);
         for other in [&again, &unshared, &branched] {
-            assert_eq!(other.scores, first.scores, "{name}");
-            assert_eq!(other.answer, first.answer, "{name}");
+            assert_eq!(other.row.scores, first.row.scores, "{name}");
+            assert_eq!(other.row.answer, first.row.answer, "{name}");
         }
         // Scoring changes nothing else.
         let plain = outcome(&mut alone, &without, true, None);
-        assert!(plain.scores.is_empty());
-        assert_eq!((&plain.answer, &plain.attention), (&first.answer, &first.attention), "{name}");
+        assert!(plain.row.scores.is_empty());
+        assert_eq!((&plain.row.answer, &plain.attention), (&first.row.answer, &first.attention), "{name}");
 
         let tokens = first.attention.unwrap().tokens;
         for option in OPTIONS {
             let ids = option_tokens(&alone, option);
             assert!(ids.len() > 1, "{name}: {ids:?}");
             let expected = in_one_pass(&alone, &tokens, &ids);
-            let apart = (first.scores[option] - expected).abs();
-            assert!(apart < 1e-4, "{name}, {option}: {} is {apart:e} off one pass", first.scores[option]);
+            let apart = (first.row.scores[option] - expected).abs();
+            assert!(apart < 1e-4, "{name}, {option}: {} is {apart:e} off one pass", first.row.scores[option]);
         }
     }
 }
@@ -149,7 +149,7 @@ fn scores_are_those_of_transformers() {
         assert_eq!(found.attention.unwrap().tokens, tokens, "{checkpoint}");
         for option in OPTIONS {
             assert_eq!(option_tokens(&model, option), options[option].tokens, "{checkpoint}");
-            let (found, expected) = (found.scores[option], options[option].log_probability);
+            let (found, expected) = (found.row.scores[option], options[option].log_probability);
             assert!((found - expected).abs() < 1e-3, "{checkpoint}, {option}: {found} for {expected}");
         }
     }
@@ -179,7 +179,7 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
         let mut model = model(name, Branches::default());
         let plain = outcome(&mut model, &case, true, None);
         let found = outcome(&mut model, &case, true, Some(&MIDDLE));
-        assert_eq!(found.answer, plain.answer, "{name}");
+        assert_eq!(found.row.answer, plain.row.answer, "{name}");
         let store: AttentionStore = found.attention.unwrap();
         let plain = plain.attention.unwrap();
         let labels: Vec<&str> = store.rows.iter().map(|row| &*row.label).collect();
@@ -200,8 +200,8 @@ fn the_row_of_the_verdict_is_the_position_that_predicted_the_token_that_decides(
         let at = store.rows[others].start;
         let token = at + 1 - store.tokens.len();
         let text = |n: usize| model.tokenizer().decode(&store.generated[..n], true).unwrap();
-        let begins = text(store.generated.len()).find(&found.answer).unwrap();
-        let letter = begins + middle(&found.answer);
+        let answer = found.row.answer.unwrap();
+        let letter = text(store.generated.len()).find(&answer).unwrap() + middle(&answer);
         assert!(text(token).trim_end_matches('\u{fffd}').len() <= letter, "{name}");
         assert!(text(token + 1).len() > letter, "{name}");
 

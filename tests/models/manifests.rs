@@ -22,8 +22,7 @@ path = "mine.gguf"
 fn refusal(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from));
     let error = Manifest::parse(&GOOD.replace(from, to), Path::new("mine.toml")).unwrap_err();
-    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-    format!("{error} {cause}")
+    format!("{error:#}")
 }
 
 #[test]

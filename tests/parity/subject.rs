@@ -100,16 +100,16 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
         let alone = answers(&all[2..], (true, true));
         for (i, outcome) in observed.iter().enumerate() {
             // Some of the tiny models end their turn early.
-            assert!(outcome.completion_tokens.unwrap() <= 16);
-            assert_eq!(unobserved[i].completion_tokens, outcome.completion_tokens);
-            assert_eq!(unobserved[i].answer, outcome.answer);
-            assert_eq!(unshared[i].answer, outcome.answer);
+            assert!(outcome.row.completion_tokens.unwrap() <= 16);
+            assert_eq!(unobserved[i].row.completion_tokens, outcome.row.completion_tokens);
+            assert_eq!(unobserved[i].row.answer, outcome.row.answer);
+            assert_eq!(unshared[i].row.answer, outcome.row.answer);
             let (a, b) = (outcome.attention.as_ref().unwrap(), unshared[i].attention.as_ref().unwrap());
             assert_eq!(a.keys, b.keys);
             assert!(apart(a.mass.as_slice().unwrap(), b.mass.as_slice().unwrap()) < 1e-5);
             // `new`, `query`, `last`, and `answer` if there is one, which also has mass on earlier generated tokens.
             let labels: Vec<&str> = a.rows.iter().map(|row| row.label.as_str()).collect();
-            let said = outcome.completion_tokens.unwrap();
+            let said = outcome.row.completion_tokens.unwrap();
             let more = if said > 0 { &["last", "answer"][..] } else { &["last"] };
             assert_eq!(labels[2..], *more);
             assert_eq!(a.generated.len(), said);
@@ -128,7 +128,7 @@ fn nothing_changes_an_answer(model: &mut LocalModel, case: &Case, all: &[&Probe]
                 assert!(all_of_it(&a.share).slice(of_prompt).iter().all(|sum| (sum - 1.0).abs() < 1e-4));
             }
         }
-        assert_eq!(alone[0].answer, observed[2].answer);
+        assert_eq!(alone[0].row.answer, observed[2].row.answer);
         assert_eq!(alone[0].attention.as_ref().unwrap().mass, observed[2].attention.as_ref().unwrap().mass);
     }
 }
@@ -159,6 +159,7 @@ fn probes_answered_together_get_the_answers_and_masses_that_they_get_alone_also_
         assert_eq!(answers(Branches::USUAL, &all[1..], (true, true), false), alone[1..], "{name}");
         let unshared = answers(Branches::USUAL, &all, (false, false), false);
         for (unshared, alone) in unshared.iter().zip(&alone) {
+            let (unshared, alone) = (&unshared.row, &alone.row);
             assert_eq!((&unshared.answer, unshared.stop), (&alone.answer, alone.stop), "{name}");
         }
     }
@@ -254,39 +255,39 @@ fn a_stop_string_ends_an_answer_in_a_batch_and_by_itself_and_a_stop_keeps_what_h
     let whole: Vec<ProbeOutcome> = whole.into_iter().map(Result::unwrap).collect();
     assert!(ended && lost == 0);
     // Two characters of the first answer that the others lack.
-    let first: Vec<char> = whole[0].answer.chars().collect();
+    let said = |outcome: &ProbeOutcome| outcome.row.answer.clone().unwrap();
+    let first: Vec<char> = said(&whole[0]).chars().collect();
     let end = (4..first.len() - 2)
         .map(|at| first[at..at + 2].iter().collect::<String>())
         .find(|text| {
             text.trim() == text
                 && text.is_ascii()
-                && !whole[1..].iter().any(|other| other.answer.contains(text))
+                && !whole[1..].iter().any(|other| said(other).contains(text))
         })
         .unwrap();
     let stops = [end.clone()];
-    let cut = whole[0].answer[..whole[0].answer.find(&end).unwrap()].trim_end();
+    let whole_answer = said(&whole[0]);
+    let cut = whole_answer[..whole_answer.find(&end).unwrap()].trim_end();
     for model in [&mut batched, &mut alone] {
         let (outcomes, ended, lost, shown) = stopped(model, case, &stops, None);
         assert!(ended && lost == 0);
         let outcomes: Vec<ProbeOutcome> = outcomes.into_iter().map(Result::unwrap).collect();
-        let (answer, tokens) = (&outcomes[0].answer, outcomes[0].completion_tokens.unwrap());
-        assert_eq!(answer, cut);
-        assert_eq!(outcomes[0].stop, palimpsest::chat::StopReason::EndOfTurn);
-        assert!(tokens < whole[0].completion_tokens.unwrap());
+        let tokens = outcomes[0].row.completion_tokens.unwrap();
+        assert_eq!(said(&outcomes[0]), cut);
+        assert_eq!(outcomes[0].row.stop, Some(palimpsest::chat::StopReason::EndOfTurn));
+        assert!(tokens < whole[0].row.completion_tokens.unwrap());
         assert_eq!(outcomes[0].attention.as_ref().unwrap().generated.len(), tokens);
-        let said = |all: &[ProbeOutcome]| -> Vec<_> {
-            all.iter().map(|one| (one.answer.clone(), one.completion_tokens, one.stop)).collect()
-        };
-        assert_eq!(said(&outcomes[1..]), said(&whole[1..]));
+        let rows = |all: &[ProbeOutcome]| -> Vec<_> { all.iter().map(|one| one.row.clone()).collect() };
+        assert_eq!(rows(&outcomes[1..]), rows(&whole[1..]));
         assert_eq!(shown.split('|').next().unwrap().trim(), cut);
     }
     // Cancelled when the first has ended: it is kept, the two in progress are lost.
     let (kept, ended, lost, _) = stopped(&mut batched, case, &stops, Some(1));
     assert!(!ended);
     assert_eq!((kept.len(), lost), (1, 2));
-    assert_eq!(kept[0].as_ref().unwrap().answer, cut);
+    assert_eq!(said(kept[0].as_ref().unwrap()), cut);
     // All end at the same token: all are kept.
-    assert!(whole.iter().all(|one| one.completion_tokens == Some(24)));
+    assert!(whole.iter().all(|one| one.row.completion_tokens == Some(24)));
     let (kept, _, lost, _) = stopped(&mut batched, case, &[], Some(1));
     assert_eq!((kept.len(), lost), (3, 0));
 }

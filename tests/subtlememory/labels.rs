@@ -4,9 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use palimpsest::benchmarks::subtlememory::SUBTLEMEMORY;
 use palimpsest::chat::{ChatError, ChatModel, Message, Reply, Sampling};
+use palimpsest::ground::jsonl::RowLog;
 use palimpsest::judge::{Judge, Reasons, check_labels, label_instructions};
 use palimpsest::results::labels::{label_agreement, label_table};
-use palimpsest::runs::labels::{LabelLog, LabelRow, label_rows, units};
+use palimpsest::runs::labels::{LABELS, LabelRow, label_rows, units};
 use palimpsest::runs::plan::PlannedCase;
 
 use super::sample_case;
@@ -37,7 +38,7 @@ impl ChatModel for Judging {
     }
 }
 
-fn check(log: &mut LabelLog, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) {
+fn check(log: &mut RowLog<LabelRow>, plan: &[PlannedCase]) -> (Vec<String>, [usize; 4]) {
     let check = SUBTLEMEMORY.label_check.unwrap();
     let mut model = Judging(Vec::new());
     let mut judge = Judge::Reply { models: vec![&mut model], sampling: SAMPLING };
@@ -53,7 +54,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
     let all = units(&SUBTLEMEMORY.label_check.unwrap(), &plan);
     assert_eq!(all.len(), 11, "15 questions on 11 sets");
     let root = tempfile::tempdir().unwrap();
-    let mut log = LabelLog::open(root.path()).unwrap();
+    let mut log = RowLog::open(root.path().join(LABELS)).unwrap();
     let (prompts, summary) = check(&mut log, &plan);
     // The set without a word is retried once, as for judges.
     assert_eq!((prompts.len(), summary), (12, [11, 10, 1, 0]));
@@ -84,10 +85,10 @@ fn each_set_is_asked_about_once_and_without_its_label() {
 fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
     let plan = [PlannedCase::of(&sample_case())];
     let root = tempfile::tempdir().unwrap();
-    let mut log = LabelLog::open(root.path()).unwrap();
+    let mut log = RowLog::open(root.path().join(LABELS)).unwrap();
     check(&mut log, &plan);
     let check = SUBTLEMEMORY.label_check.unwrap();
-    let agreements = label_agreement(&check, &plan, log.rows());
+    let agreements = label_agreement(&check, &plan, &log.rows);
     let one = &agreements[0];
     assert_eq!((agreements.len(), one.units, one.said, one.agreed), (1, 11, 10, 5));
     assert_eq!(one.table, [[4, 0, 0], [4, 0, 0], [1, 0, 1]]);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Minimum interval of status lines without a terminal.
 const QUIET: Duration = Duration::from_secs(15);
@@ -18,16 +18,9 @@ pub fn note(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }
 
+/// With separators of thousands: `12,345`.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// A bar over bytes. Bars and spinners draw nothing if stderr is not a terminal.

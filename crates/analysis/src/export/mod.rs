@@ -15,7 +15,7 @@ use crate::records::{self, Record};
 use palimpsest_data::benchmarks::Exchanged;
 use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::error::RunError;
-use palimpsest_run::runs::exchange::{ExchangeError, export, shorten, unanswered};
+use palimpsest_run::runs::exchange::{export, shorten, unanswered};
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::{WhyRow, last_rows, read_why};
@@ -23,7 +23,7 @@ use palimpsest_run::runs::why_rows::{WhyRow, last_rows, read_why};
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error(transparent)]
-    Exchange(#[from] ExchangeError),
+    Exchange(#[from] anyhow::Error),
     #[error(
         "the id `{0}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
     )]

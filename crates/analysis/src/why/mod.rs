@@ -18,7 +18,6 @@ use palimpsest_data::benchmarks::{Benchmark, Side, VerdictKind};
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::progress::Steps;
-use palimpsest_run::runs::causes::CauseError;
 use palimpsest_run::runs::causes::case::{pair, shared};
 use palimpsest_run::runs::condition::named;
 use palimpsest_run::runs::error::RunError;
@@ -50,7 +49,7 @@ pub enum WhyError {
     #[error(transparent)]
     Rows(#[from] JsonlError),
     #[error(transparent)]
-    Cause(#[from] CauseError),
+    Cause(#[from] anyhow::Error),
     #[error(transparent)]
     Losses(#[from] LossError),
     #[error(transparent)]

@@ -84,7 +84,7 @@ pub enum Values {
 }
 
 /// Name, row-major elements, shape.
-type NamedTensor = (&'static str, Values, Vec<usize>);
+pub type NamedTensor = (&'static str, Values, Vec<usize>);
 
 /// Atomically writes named row-major tensors with shapes and metadata as one safetensors file.
 pub fn write_tensors(
@@ -129,7 +129,8 @@ fn sort_metadata(file: &mut [u8]) {
     }
 }
 
-fn floats<D: Dimension>(name: &'static str, values: &Array<f32, D>) -> NamedTensor {
+/// A named array for [`write_tensors`].
+pub fn named_tensor<D: Dimension>(name: &'static str, values: &Array<f32, D>) -> NamedTensor {
     (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
 }
 
@@ -149,7 +150,7 @@ fn ids(name: &'static str, tokens: &[u32]) -> NamedTensor {
 impl DeltaMasses {
     /// Named tensors for the file.
     pub fn tensors(&self) -> [NamedTensor; 2] {
-        [floats("delta_signed", &self.signed), floats("delta_share", &self.share)]
+        [named_tensor("delta_signed", &self.signed), named_tensor("delta_share", &self.share)]
     }
 
     /// Metadata entry for the file.
@@ -161,7 +162,7 @@ impl DeltaMasses {
 impl Uniform {
     /// Named tensor for the file.
     pub fn tensor(&self) -> NamedTensor {
-        floats("share", &self.share)
+        named_tensor("share", &self.share)
     }
 
     /// Metadata entry: windows per layer, null for full causal attention.
@@ -173,8 +174,8 @@ impl Uniform {
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let mut tensors = vec![floats("mass", &self.mass), ids("tokens", &self.tokens)];
-        tensors.extend(self.sink.as_ref().map(|sink| floats("sink", sink)));
+        let mut tensors = vec![named_tensor("mass", &self.mass), ids("tokens", &self.tokens)];
+        tensors.extend(self.sink.as_ref().map(|sink| named_tensor("sink", sink)));
         if !self.generated.is_empty() {
             tensors.push(ids("generated", &self.generated));
         }

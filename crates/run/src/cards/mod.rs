@@ -73,15 +73,14 @@ impl NamedCard {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the rates of `{0}` are not known; there are {known}", known = NAMED.map(|card| card.name).join(", "))]
-pub struct UnknownCard(String);
-
 impl FromStr for NamedCard {
-    type Err = UnknownCard;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, UnknownCard> {
-        let found = NAMED.iter().find(|card| card.name.eq_ignore_ascii_case(name));
-        found.copied().ok_or_else(|| UnknownCard(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = NAMED.into_iter().find(|card| card.name.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| {
+            let known = NAMED.map(|card| card.name).join(", ");
+            format!("the rates of `{name}` are not known; there are {known}")
+        })
     }
 }

@@ -60,7 +60,7 @@ impl Sum for Work {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recording {
     /// Rows at the end of the prompt, each attending to all of it.
     pub rows: usize,

@@ -1,5 +1,5 @@
 use crate::cards::NamedCard;
-use crate::runs::setup::WrongUsage;
+use crate::runs::setup::wrong;
 use palimpsest_data::benchmarks::PAPER_ENCODING;
 
 /// Flags of the estimate.
@@ -29,16 +29,16 @@ pub struct EstimateArgs {
 }
 
 impl EstimateArgs {
-    pub(super) fn check(&self) -> Result<(), WrongUsage> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         let prices = [("--price-in", self.price_in), ("--price-out", self.price_out)];
         let seconds = ("--estimate-seconds", Some(self.estimate_seconds));
         for (flag, value) in prices.into_iter().chain([seconds]) {
             if let Some(value) = value.filter(|value| !value.is_finite() || *value < 0.0) {
-                return Err(WrongUsage(format!("{flag} {value} is not 0 or more")));
+                return wrong(format!("{flag} {value} is not 0 or more"));
             }
         }
         if self.price_in.is_some() != self.price_out.is_some() {
-            return Err(WrongUsage("give both --price-in and --price-out, or neither".to_owned()));
+            return wrong("give both --price-in and --price-out, or neither");
         }
         Ok(())
     }

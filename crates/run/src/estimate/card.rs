@@ -2,22 +2,20 @@
 //! card's published rates ([`crate::cards`]). Fetches, loads and measures nothing. Without the model's tokenizer, counts o200k_base tokens.
 
 use super::sample::{
-    Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
+    Sampled, SampledContext, Sizes, asked_of, at_least_plain, contexts_of, each_sampled, has_own_prompts,
 };
 use crate::cards::{CaseShape, Hours, NamedCard, Recording, fewest_cards};
 use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
-use crate::runs::condition::Condition;
 use crate::runs::context_budget::{Cut, cut_prompts, cut_to_budget};
-use crate::runs::model_subject::{row_spans, shared_tokens};
-use crate::runs::setup::{OpenedData, RunSpec, WrongUsage, choose, fits, observed};
+use crate::runs::setup::{OpenedData, RunSpec, observed, wrong};
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::memory_plan::{Branches, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{DeviceName, TextSide};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{ChatTemplate, CountTokens, Prompt, ThinkingMode};
-use palimpsest_data::benchmarks::{Context, PAPER_ENCODING, QUERY, Retriever, row_roles};
+use palimpsest_data::benchmarks::{PAPER_ENCODING, QUERY, Retriever, row_roles};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
 
@@ -45,51 +43,44 @@ impl Reader {
         }
     }
 
-    fn lengths(
+    /// Contexts of a case with asked prompts.
+    fn contexts(
         &self,
         builder: &PromptBuilder,
         case: &Case,
         cut: Cut,
         (asked, roles): (&[&str], &[&str]),
-    ) -> anyhow::Result<Vec<Lengths>> {
-        let mut all = Vec::new();
-        match self {
+        sizes: Sizes<'_>,
+    ) -> anyhow::Result<Vec<SampledContext>> {
+        let encoding = match self {
             Reader::Model(side) => {
-                for part in cut_to_budget(builder, &side.tokenizer, case, cut)? {
-                    let mut lengths = Lengths::after(shared_tokens(&part.prompts, roles));
-                    for prompt in asked_of(case, &part, asked) {
-                        let rows = row_spans(prompt, roles);
-                        let tokens = rows.iter().map(Span::len).sum();
-                        let spans = prompt.spans.len() + prompt.overlays.len();
-                        lengths.push(prompt.tokens.len() - lengths.shared, tokens, rows.len(), spans);
-                    }
-                    all.push(lengths);
-                }
+                let parts = cut_to_budget(builder, &side.tokenizer, case, cut)?;
+                return Ok(contexts_of(case, &parts, (asked, roles), sizes));
             }
-            Reader::Encoding(encoding) => {
-                let is_row = |span: &&Span| {
-                    span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
-                };
-                for part in cut_prompts(builder, &**encoding, case, cut)? {
-                    let common = common_bytes(&part.prompts);
-                    let shared = part.prompts.first().and_then(|prompt| prompt.text.get(..common));
-                    let mut lengths = Lengths::after(encoding.count(shared.unwrap_or_default())?);
-                    for prompt in asked_of(case, &part, asked) {
-                        let count = |range| encoding.count(prompt.text.get(range).unwrap_or_default());
-                        let own = count(common..prompt.text.len())?;
-                        let spans = || prompt.spans.iter().chain(&prompt.overlays);
-                        let (mut tokens, mut rows) = (0, 0);
-                        for span in spans().filter(is_row) {
-                            tokens += count(span.start..span.end)?;
-                            rows += 1;
-                        }
-                        lengths.push(own, tokens, rows, spans().count());
-                    }
-                    all.push(lengths);
+            Reader::Encoding(encoding) => encoding,
+        };
+        let is_row = |span: &&Span| {
+            span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
+        };
+        let mut all = Vec::new();
+        for part in cut_prompts(builder, &**encoding, case, cut)? {
+            let common = common_bytes(&part.prompts);
+            let shared = part.prompts.first().and_then(|prompt| prompt.text.get(..common));
+            let shared = encoding.count(shared.unwrap_or_default())?;
+            let mut context = SampledContext { shared, ..SampledContext::default() };
+            for prompt in asked_of(case, &part, asked) {
+                let count = |range| encoding.count(prompt.text.get(range).unwrap_or_default());
+                let own = count(common..prompt.text.len())?;
+                let spans = || prompt.spans.iter().chain(&prompt.overlays);
+                let mut rows = (0, 0);
+                for span in spans().filter(is_row) {
+                    rows = (rows.0 + 1, rows.1 + count(span.start..span.end)?);
                 }
+                context.push(own, rows, spans().count(), sizes);
             }
+            all.push(context);
         }
-        all.retain(|lengths| !lengths.own.is_empty());
+        all.retain(|context| !context.own.is_empty());
         Ok(all)
     }
 }
@@ -101,31 +92,9 @@ fn has_tokenizer(files: &ModelFiles) -> bool {
     }
 }
 
-/// Token counts of a context and its questions. Evidence rows are shared by all prompts and recorded once; the maximum counts.
-struct Lengths {
-    shared: usize,
-    own: Vec<usize>,
-    recording: Recording,
-    row_spans: usize,
-}
-
-impl Lengths {
-    fn after(shared: usize) -> Self {
-        Lengths { shared, own: Vec::new(), recording: Recording { rows: 0, spans: 0 }, row_spans: 0 }
-    }
-
-    fn push(&mut self, own: usize, rows: usize, row_spans: usize, spans: usize) {
-        self.own.push(own);
-        self.recording.rows = self.recording.rows.max(rows);
-        self.recording.spans = self.recording.spans.max(spans);
-        self.row_spans = self.row_spans.max(row_spans);
-    }
-}
-
 pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     if job.is_endpoint() {
-        let why = format!("--card is for local models, and {} is an endpoint; drop it", job.model);
-        return Err(WrongUsage(why).into());
+        return wrong(format!("--card is for local models, and {} is an endpoint; drop it", job.model));
     }
     let (name, description, _) = description(&job.model)?;
     let spec = &description.spec;
@@ -159,28 +128,18 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     asked.check_room(context, thought, 0)?;
     let by = asked.truncation;
     let cut = Cut { budget: by.budget(context, most_new), by, seed: job.seed };
-    let builder = PromptBuilder::new(job.templates(benchmark)?, template)
-        .numbering(job.session_numbers)
-        .reading(job.special_tokens);
-    let conditions = at_least_plain(choose(
-        benchmark,
-        &job.conditions,
-        (&job.knockouts, job.repeat),
-        &job.memory,
-        || fits(&dataset, &builder, reader.counter(), cut.budget),
-    )?);
-    let is_dense = |one: &&Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
-    if let Some(dense) = conditions.iter().find(is_dense) {
-        let why = format!(
+    let builder = job.builder(job.templates(benchmark)?, template);
+    let conditions = at_least_plain(job.choose(&dataset, &builder, Some((reader.counter(), cut.budget)))?);
+    if let Some(dense) = conditions.iter().find(|one| one.retrieves_by(Retriever::Dense)) {
+        return wrong(format!(
             "the condition {} retrieves by embeddings, whose model an estimate for a card neither fetches nor runs; name others with \
              --conditions",
             dense.name
-        );
-        return Err(WrongUsage(why).into());
+        ));
     }
-    let mut lengths: Vec<Lengths> = Vec::new();
+    let mut contexts: Vec<SampledContext> = Vec::new();
     let cases = each_sampled(job, &dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
-        lengths.extend(reader.lengths(&builder, case, cut, (asked, &roles))?);
+        contexts.extend(reader.contexts(&builder, case, cut, (asked, &roles), Sizes { spec, most_new })?);
         Ok(())
     })?;
 
@@ -199,15 +158,12 @@ pub(super) fn text(job: &RunSpec, card: NamedCard) -> anyhow::Result<String> {
     let (cards, memory_plan) = fewest_cards(&description, &mut request, card.usable());
     request.check_formats()?;
 
-    let (mut contexts, mut shapes) = (Vec::new(), Vec::new());
-    for Lengths { shared, own, recording, row_spans } in lengths {
-        let of = |own: &usize| store_bytes(spec, (row_spans + 2, recording.spans), shared + own + most_new);
-        let bytes = own.iter().map(of).sum();
-        let asked = own.repeat(repeat);
-        let recording = if job.no_attention { Recording { rows: 0, spans: 0 } } else { recording };
-        shapes.push((CaseShape { shared, own: asked, answer: most_new, recording }, sampled.scale));
-        contexts.push(SampledContext { shared, own, bytes });
-    }
+    let shape = |context: &SampledContext| {
+        let recording = if job.no_attention { Recording::default() } else { context.recording };
+        let own = context.own.repeat(repeat);
+        (CaseShape { shared: context.shared, own, answer: most_new, recording }, sampled.scale)
+    };
+    let shapes: Vec<_> = contexts.iter().map(shape).collect();
     let hours = Hours::new(spec, &request, card, &shapes);
     let counted = match reader {
         Reader::Model(_) => String::new(),

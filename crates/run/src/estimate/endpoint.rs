@@ -4,37 +4,26 @@ use super::args::EstimateArgs;
 use super::sample::{answers, at_least_plain, count_of_cases, each_sampled};
 use crate::progress::grouped;
 use crate::runs::condition::Condition;
-use crate::runs::context_budget::{cut_messages, part_of};
 use crate::runs::setup::{OpenedData, RunSpec, WrongUsage};
 use palimpsest_core::engine::memory_plan::gigabytes;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
-use palimpsest_data::prompt::{BytePairEncoding, PromptBuilder};
+use palimpsest_data::prompt::BytePairEncoding;
 
 pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String> {
     let encoding =
         BytePairEncoding::named(&args.estimate_tokenizer).map_err(|e| WrongUsage(e.to_string()))?;
     let OpenedData { dataset, all, limits: asked, .. } = &job.open()?;
     let plan = job.plan(dataset, all.clone())?;
-    let templates = job.templates(dataset.benchmark())?;
-    let s = job;
-    let builder = PromptBuilder::new(templates, ChatTemplate::plain(None)?).numbering(s.session_numbers);
-    let (counter, cut) = (job.counter()?, job.cut_of_endpoint(*asked));
+    let layout = (job.templates(dataset.benchmark())?, ChatTemplate::plain(None)?);
+    let shown = job.endpoint_prompts(layout, job.counter()?, *asked);
     let (mut tokens, mut bytes, mut prompts) = (0, 0, 0);
-    let conditions =
-        at_least_plain(job.endpoint_conditions(dataset, &builder, (counter.as_ref(), *asked))?);
+    let conditions = at_least_plain(job.endpoint_conditions(dataset, &shown)?);
     let read = (&conditions[..], |condition: &&Condition| condition.repetition == 0);
     let cases = each_sampled(job, dataset, &plan, read, |case, asked| {
         // Histories are truncated as in the run; all counts use one encoding.
-        let parts = match &counter {
-            Some(counter) => Some(cut_messages(&builder, &*counter.tokens, case, cut)?),
-            None => None,
-        };
-        for (at, probe) in case.probes.iter().enumerate().filter(|(_, probe)| asked.contains(&&*probe.id)) {
-            let messages = match parts.as_deref().and_then(|parts| part_of(parts, at)) {
-                Some((_, messages)) => messages.clone(),
-                None => builder.build(&case.history, &case.evidence, probe)?.messages,
-            };
-            for message in &messages {
+        let parts = shown.parts(case)?;
+        for probe in case.probes.iter().filter(|probe| asked.contains(&&*probe.id)) {
+            for message in shown.prompt(&parts, case, probe)?.messages {
                 tokens += encoding.count(&message.content)?;
                 bytes += message.content.len();
             }

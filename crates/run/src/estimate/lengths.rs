@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 
 use crate::models::ModelStore;
-use crate::runs::setup::{WrongUsage, sound_cases};
+use crate::runs::setup::{WrongUsage, sound_cases, wrong};
 use palimpsest_core::engine::TextSide;
 use palimpsest_core::text::{ChatTemplate, CountTokens};
 use palimpsest_data::benchmarks::Benchmark;
@@ -33,7 +33,7 @@ pub fn group_by<'a>(dataset: &Dataset, by: Option<&'a str>) -> anyhow::Result<Gr
     }
     let known: Vec<String> = std::iter::once(BY_CASE.to_owned()).chain(known).collect();
     let known = known.join(", ");
-    Err(WrongUsage(format!("--by {label}: cases have no such label; there are {known}")).into())
+    wrong(format!("--by {label}: cases have no such label; there are {known}"))
 }
 
 pub struct LengthCounter {

@@ -9,14 +9,14 @@ use anyhow::Context;
 
 use super::args::EstimateArgs;
 use super::sample::{
-    Sampled, SampledContext, asked_of, at_least_plain, each_sampled, has_own_prompts, store_bytes,
+    Sampled, SampledContext, Sizes, asked_of, at_least_plain, contexts_of, each_sampled, has_own_prompts,
 };
 use crate::cards::duration;
 use crate::models::{ModelStore, description};
 use crate::progress::{grouped, note};
 use crate::runs::context_budget::{Cut, cut_to_budget};
 use crate::runs::forecast::{PrefillFit, rising};
-use crate::runs::model_subject::{row_spans, shared_tokens};
+use crate::runs::model_subject::row_spans;
 use crate::runs::setup::{OpenedModel, RunSpec};
 use palimpsest_core::engine::memory_plan::{MemoryPlan, MemoryRequest, gigabytes};
 use palimpsest_core::engine::{
@@ -24,9 +24,8 @@ use palimpsest_core::engine::{
     Reuse, Rows, Sampling, Task,
 };
 use palimpsest_core::span::Span;
-use palimpsest_core::text::TokenizedPrompt;
+use palimpsest_core::text::{CountTokens, TokenizedPrompt};
 use palimpsest_data::benchmarks::row_roles;
-use palimpsest_data::prompt::PromptBuilder;
 
 const STEPS: usize = 9;
 /// Timed prefill chunk, tokens; the engine's default, since shorter chunks are slower.
@@ -52,36 +51,23 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         );
     }
     let OpenedModel { data: opened, templates, options, mut model, .. } = job.open_local(None)?;
-    let s = job;
     let (dataset, asked) = (&opened.dataset, opened.limits);
     let roles = row_roles(dataset.benchmark());
     let plan = job.plan(dataset, opened.all)?;
-    let builder = PromptBuilder::new(templates, model.template().clone())
-        .numbering(s.session_numbers)
-        .reading(s.special_tokens);
+    let builder = job.builder(templates, model.template().clone());
     // Thinking has its own budget and is decoded like the answer.
     let most_new = asked.max_new_tokens.saturating_add(model.max_thinking());
-    let by = asked.truncation;
-    let cut = Cut { budget: by.budget(model.context(), most_new), by, seed: s.seed };
-    let conditions = at_least_plain(job.local_conditions(dataset, &builder, (&model, asked))?);
+    let cut = Cut::of_model(asked.truncation, job.seed, model.text(), asked.max_new_tokens);
+    let counted = (model.tokenizer().as_ref() as &dyn CountTokens, cut.budget);
+    let conditions = at_least_plain(job.choose(dataset, &builder, Some(counted))?);
+    let spec = model.engine().decoder().spec();
     let (mut contexts, mut longest): (Vec<SampledContext>, Option<TokenizedPrompt>) = (Vec::new(), None);
     let cases = each_sampled(job, dataset, &plan, (&conditions, has_own_prompts), |case, asked| {
-        for part in cut_to_budget(&builder, model.tokenizer(), case, cut)? {
-            let shared = shared_tokens(&part.prompts, &roles);
-            let prompts = asked_of(case, &part, asked);
-            let own = prompts.iter().map(|prompt| prompt.tokens.len() - shared).collect();
-            let spec = model.engine().decoder().spec();
-            let of = |prompt: &&TokenizedPrompt| {
-                // The rows `last` and `answer` are recorded too.
-                let rows = row_spans(prompt, &roles).len() + 2;
-                let keys = prompt.spans.len() + prompt.overlays.len();
-                store_bytes(spec, (rows, keys), prompt.tokens.len() + most_new)
-            };
-            contexts.push(SampledContext { shared, own, bytes: prompts.iter().map(of).sum() });
-            for prompt in prompts {
-                if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
-                    longest = Some(prompt.clone());
-                }
+        let parts = cut_to_budget(&builder, model.tokenizer(), case, cut)?;
+        contexts.extend(contexts_of(case, &parts, (asked, &roles), Sizes { spec, most_new }));
+        for prompt in parts.iter().flat_map(|part| asked_of(case, part, asked)) {
+            if longest.as_ref().is_none_or(|other| other.tokens.len() < prompt.tokens.len()) {
+                longest = Some(prompt.clone());
             }
         }
         Ok(())
@@ -90,7 +76,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     let sampled = Sampled::of(job, &plan, &conditions, cases);
     let Sampled { repeat, batch, .. } = sampled;
     note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));
-    let rows = if s.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
+    let rows = if job.no_attention { Vec::new() } else { row_spans(&prompt, &roles) };
     let measured = measure(&mut model, &prompt, &rows, batch, args.estimate_seconds)?;
 
     let (mut prefill, mut error, mut decode) = (0.0, 0.0, 0.0);
@@ -120,7 +106,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         "{} by {} ({}, {}): an estimate, nothing was run\n{}",
         sampled.asked(),
         model.model_name(),
-        s.loaded.on.device,
+        job.loaded.on.device,
         model.engine().decoder().formats(),
         sampled.text(&contexts, most_new, "", &time),
     );
@@ -146,17 +132,14 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
 /// Planned peak memory, bytes; `None` without a description of the model.
 fn peak(job: &RunSpec, options: &engine::LocalOptions, model: &LocalModel) -> anyhow::Result<Option<u64>> {
     let Ok((_, description, _)) = description(&job.model) else { return Ok(None) };
-    let dtype = options.dtype.unwrap_or_else(|| engine::default_dtype(&options.devices));
+    let usual = engine::default_dtype(&options.devices);
     let devices = options.devices.iter().map(DeviceName::of).collect();
     let request = MemoryRequest {
-        chunk: options.chunk,
-        cache: options.cache_dtype,
         kernel: options.planned_kernel(),
         // Includes thinking, which the options lack.
         branches: model.branches(),
         observed: model.observed(),
-        kept: options.kept,
-        ..MemoryRequest::new(model.context(), dtype, devices)
+        ..job.loaded.request(model.context(), usual, devices)?
     };
     let free: Vec<Option<u64>> = options.devices.iter().map(|_| None).collect();
     Ok(Some(MemoryPlan::new(&description, &request, &free).peak_resident()))

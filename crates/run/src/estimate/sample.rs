@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use crate::cards::Recording;
 use crate::memory::View;
 use crate::progress::{grouped, note};
 use crate::runs::condition::Condition;
 use crate::runs::context_budget::BudgetedCase;
+use crate::runs::model_subject::{row_spans, shared_tokens};
 use crate::runs::plan::PlannedCase;
 use crate::runs::setup::{RunSpec, retrievers, sound_cases};
 use palimpsest_core::engine::memory_plan::gigabytes;
 use palimpsest_core::model::{DecoderSpec, LayerSpec};
+use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::case::Case;
 
@@ -71,18 +74,65 @@ pub(super) fn has_own_prompts(condition: &&Condition) -> bool {
     condition.repetition == 0 && condition.knockout.is_none()
 }
 
+/// Token counts of a context and its asked prompts.
+#[derive(Default)]
 pub(super) struct SampledContext {
     /// Tokens of the common prefix.
     pub shared: usize,
     /// Further tokens of each asked prompt.
     pub own: Vec<usize>,
+    /// Size of the attention files.
     pub bytes: usize,
+    /// Of the prompt with the most: evidence rows are shared by all prompts and recorded once.
+    pub recording: Recording,
 }
 
 impl SampledContext {
     pub fn longest(&self) -> usize {
         self.shared + self.own.iter().max().unwrap_or(&0)
     }
+
+    /// Adds a prompt with `own` tokens after the shared ones. `rows`: number and tokens of its row spans.
+    pub fn push(&mut self, own: usize, rows: (usize, usize), spans: usize, sizes: Sizes<'_>) {
+        // The rows `last` and `answer` are recorded too.
+        let tokens = self.shared + own + sizes.most_new;
+        self.bytes += store_bytes(sizes.spec, (rows.0 + 2, spans), tokens);
+        self.own.push(own);
+        self.recording.rows = self.recording.rows.max(rows.1);
+        self.recording.spans = self.recording.spans.max(spans);
+    }
+}
+
+/// Size of attention files: of the model, and the maximum tokens of an answer.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes<'a> {
+    pub spec: &'a DecoderSpec,
+    pub most_new: usize,
+}
+
+/// Contexts with asked prompts, in the model's own tokens.
+pub(super) fn contexts_of(
+    case: &Case,
+    parts: &[BudgetedCase],
+    (asked, roles): (&[&str], &[&str]),
+    sizes: Sizes<'_>,
+) -> Vec<SampledContext> {
+    let of_part = |part: &BudgetedCase| {
+        let shared = shared_tokens(&part.prompts, roles);
+        let mut context = SampledContext { shared, ..SampledContext::default() };
+        for prompt in asked_of(case, part, asked) {
+            let rows = row_spans(prompt, roles);
+            let rows = (rows.len(), rows.iter().map(Span::len).sum());
+            context.push(
+                prompt.tokens.len() - shared,
+                rows,
+                prompt.spans.len() + prompt.overlays.len(),
+                sizes,
+            );
+        }
+        context
+    };
+    parts.iter().map(of_part).filter(|context| !context.own.is_empty()).collect()
 }
 
 pub(super) struct Sampled<'a> {
@@ -154,7 +204,7 @@ pub(super) fn at_least_plain(conditions: Vec<Condition>) -> Vec<Condition> {
 }
 
 /// Size of a prompt's attention file without header: masses and shares of every layer, and the tokens.
-pub(super) fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
+fn store_bytes(spec: &DecoderSpec, (rows, keys): (usize, usize), tokens: usize) -> usize {
     let of_layer = |layer: &LayerSpec| match (layer.attention(), layer.delta_net()) {
         (Some(attention), _) => rows * keys * (attention.heads + 1),
         (_, Some(delta)) => 2 * rows * keys * delta.value_heads,

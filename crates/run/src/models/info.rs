@@ -3,14 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde_json::Value as Json;
 
 use palimpsest_core::model::weights::gguf::FromValue;
 use palimpsest_core::model::weights::{GgufFile, SafetensorsFolder};
 use palimpsest_core::model::{ModelFiles, ModelKind};
 
-use super::ModelsError;
+use super::error::cannot;
 use crate::progress::grouped;
+use palimpsest_data::ground::order::entry;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelInfo {
@@ -40,14 +42,14 @@ pub struct ModelInfo {
     pub licence: Option<String>,
 }
 
-pub fn describe(files: &ModelFiles) -> Result<ModelInfo, ModelsError> {
+pub fn describe(files: &ModelFiles) -> anyhow::Result<ModelInfo> {
     match &files.kind {
         ModelKind::Gguf(parts) => describe_gguf(parts),
         ModelKind::Folder(dir) => describe_folder(dir),
     }
 }
 
-fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, ModelsError> {
+fn describe_gguf(parts: &[PathBuf]) -> anyhow::Result<ModelInfo> {
     let file = GgufFile::open(parts)?;
     let architecture = file.get::<&str>("general.architecture")?.map(str::to_string);
     let prefix = architecture.clone().unwrap_or_default();
@@ -88,7 +90,7 @@ fn describe_gguf(parts: &[PathBuf]) -> Result<ModelInfo, ModelsError> {
     })
 }
 
-fn describe_folder(dir: &Path) -> Result<ModelInfo, ModelsError> {
+fn describe_folder(dir: &Path) -> anyhow::Result<ModelInfo> {
     let config = read_json(&dir.join("config.json"))?;
     // Multimodal checkpoints nest the language model's config.
     let text = config.get("text_config").filter(|inner| inner.is_object()).unwrap_or(&config);
@@ -143,19 +145,16 @@ fn describe_folder(dir: &Path) -> Result<ModelInfo, ModelsError> {
     })
 }
 
-fn read_json(path: &Path) -> Result<Json, ModelsError> {
-    let bytes = std::fs::read(path).map_err(ModelsError::io("read", path))?;
-    serde_json::from_slice(&bytes).map_err(|source| ModelsError::Json { file: path.to_path_buf(), source })
+fn read_json(path: &Path) -> anyhow::Result<Json> {
+    let bytes = std::fs::read(path).with_context(cannot("read", path))?;
+    let invalid = || format!("{} is not valid JSON; fetch it again", path.display());
+    serde_json::from_slice(&bytes).with_context(invalid)
 }
 
 fn count(dtypes: &mut Vec<(String, usize, u64)>, name: &str, elements: u64) {
-    match dtypes.iter_mut().find(|(known, _, _)| known == name) {
-        Some((_, tensors, sum)) => {
-            *tensors += 1;
-            *sum = sum.saturating_add(elements);
-        }
-        None => dtypes.push((name.to_string(), 1, elements)),
-    }
+    let (_, tensors, sum) = entry(dtypes, |(known, ..)| known == name, || (name.to_string(), 0, 0));
+    *tensors += 1;
+    *sum = sum.saturating_add(elements);
 }
 
 fn most_first(mut dtypes: Vec<(String, usize, u64)>) -> Vec<(String, usize, u64)> {

@@ -6,9 +6,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::ModelsError;
+use super::error::cannot;
 use palimpsest_data::ground::text_file;
 
 /// The default of `--model`.
@@ -138,14 +139,12 @@ impl Source {
 
 impl Manifest {
     /// `file` is for messages and relative `path` sources.
-    pub fn parse(text: &str, file: &Path) -> Result<Self, ModelsError> {
-        let mut manifest: Self = toml::from_str(text)
-            .map_err(|source| ModelsError::Syntax { file: file.to_path_buf(), source: Box::new(source) })?;
-        let check = |good: bool, field: &'static str, value: &str, remedy: &'static str| {
-            if good {
-                return Ok(());
-            }
-            Err(ModelsError::Field { file: file.to_path_buf(), field, value: value.to_string(), remedy })
+    pub fn parse(text: &str, file: &Path) -> anyhow::Result<Self> {
+        let wrong = || format!("the manifest {} is wrong", file.display());
+        let mut manifest: Self = toml::from_str(text).with_context(wrong)?;
+        let check = |good: bool, field: &str, value: &str, remedy: &str| {
+            ensure!(good, "{}: {field} is {value:?}; {remedy}", wrong());
+            Ok(())
         };
         let sha256 = |field, sha256: &str| {
             check(is_sha256(sha256), field, sha256, "give 64 lower-case hexadecimal digits")
@@ -199,13 +198,18 @@ impl Manifest {
 }
 
 /// The user's manifests from `models_d` (may be missing), then built-in ones not replaced; default model first, then by name.
-pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
+pub fn known(models_d: &Path) -> anyhow::Result<Vec<Manifest>> {
     let mut found: Vec<(Manifest, PathBuf)> = Vec::new();
     for file in toml_files(models_d)? {
-        let text = text_file::read(&file).map_err(ModelsError::io("read the manifest", &file))?;
+        let text = text_file::read(&file).with_context(cannot("read the manifest", &file))?;
         let manifest = Manifest::parse(&text, &file)?;
         if let Some((_, first)) = found.iter().find(|(other, _)| other.name == manifest.name) {
-            return Err(ModelsError::Duplicate { name: manifest.name, first: first.clone(), second: file });
+            bail!(
+                "the manifests {} and {} both describe {:?}; rename or remove one",
+                first.display(),
+                file.display(),
+                manifest.name
+            );
         }
         found.push((manifest, file));
     }
@@ -219,17 +223,17 @@ pub fn known(models_d: &Path) -> Result<Vec<Manifest>, ModelsError> {
     Ok(manifests)
 }
 
-pub fn built_in() -> Result<Vec<Manifest>, ModelsError> {
+pub fn built_in() -> anyhow::Result<Vec<Manifest>> {
     BUILT_IN.iter().map(|(file, text)| Manifest::parse(text, Path::new(file))).collect()
 }
 
-fn toml_files(folder: &Path) -> Result<Vec<PathBuf>, ModelsError> {
+fn toml_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !folder.exists() {
         return Ok(Vec::new());
     }
     let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
     let paths =
-        entries.map_err(ModelsError::io("read the manifest", folder))?.into_iter().map(|entry| entry.path());
+        entries.with_context(cannot("read the manifest", folder))?.into_iter().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
     files.sort();

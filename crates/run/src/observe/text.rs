@@ -38,27 +38,27 @@ impl<'a> From<&'a ModelText> for TextTools<'a> {
 pub enum Source {
     Text(String),
     /// Rendered with the model's chat template.
-    Messages(Vec<SentMessage>),
+    Messages(Vec<(Speaker, Content)>),
 }
 
-/// A message in the server's format: content is a string, or parts with optional names.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SentMessage {
+struct SentMessage {
     role: String,
     content: Content,
 }
 
+/// Of a message in the server's format: a string, or parts with optional names.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Content {
+pub enum Content {
     Text(String),
     Parts(Vec<ContentPart>),
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ContentPart {
+pub struct ContentPart {
     #[serde(rename = "type")]
     kind: String,
     text: String,
@@ -66,9 +66,9 @@ struct ContentPart {
     span: Option<String>,
 }
 
-impl SentMessage {
+impl Content {
     fn text(&self) -> String {
-        match &self.content {
+        match self {
             Content::Text(text) => text.clone(),
             Content::Parts(parts) => parts.iter().map(|part| part.text.as_str()).collect(),
         }
@@ -81,36 +81,30 @@ impl Source {
             bail!("the messages are no JSON list; give [{{\"role\": \"user\", \"content\": \"...\"}}, ...]");
         };
         ensure!(!list.is_empty(), "there is no message; give at least one");
-        let message = |(i, value): (usize, Value)| -> anyhow::Result<SentMessage> {
+        let message = |(i, value): (usize, Value)| -> anyhow::Result<(Speaker, Content)> {
             let wrong = || {
                 format!(
                     "messages[{i}] is no message: it has a `role` and a `content`, a text or a list of {{\"type\": \"text\", \"text\", \"span\"}}"
                 )
             };
-            let message: SentMessage = serde_json::from_value(value).with_context(wrong)?;
-            speaker(&message.role, i)?;
-            if let Content::Parts(parts) = &message.content
+            let SentMessage { role, content } = serde_json::from_value(value).with_context(wrong)?;
+            let speaker = match role.as_str() {
+                "system" | "developer" => Speaker::System,
+                "user" => Speaker::User,
+                "assistant" => Speaker::Assistant,
+                other => bail!(
+                    "messages[{i}].role is `{other}`; `trace` takes system, user and assistant (`serve` takes tools)"
+                ),
+            };
+            if let Content::Parts(parts) = &content
                 && let Some(part) = parts.iter().find(|part| part.kind != "text")
             {
                 bail!("messages[{i}] has a part of type `{}`; the model reads `text` alone", part.kind);
             }
-            Ok(message)
+            Ok((speaker, content))
         };
         Ok(Source::Messages(list.into_iter().enumerate().map(message).collect::<Result<_, _>>()?))
     }
-}
-
-fn speaker(role: &str, i: usize) -> anyhow::Result<Speaker> {
-    Ok(match role {
-        "system" | "developer" => Speaker::System,
-        "user" => Speaker::User,
-        "assistant" => Speaker::Assistant,
-        other => {
-            bail!(
-                "messages[{i}].role is `{other}`; `trace` takes system, user and assistant (`serve` takes tools)"
-            )
-        }
-    })
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,15 +205,13 @@ pub fn prompt(
             (text.clone(), vec![whole])
         }
         Source::Messages(messages) => {
-            let turn = |(i, message): (usize, &SentMessage)| -> anyhow::Result<ChatTurn> {
-                Ok(ChatTurn::new(speaker(&message.role, i)?, message.text()))
-            };
-            let turns = messages.iter().enumerate().map(turn).collect::<Result<Vec<_>, _>>()?;
+            let turns: Vec<ChatTurn> =
+                messages.iter().map(|(speaker, content)| ChatTurn::new(*speaker, content.text())).collect();
             let (template, _) = side.template.with_thinking(ThinkingMode::Auto, None)?;
             let Placed { text, contents, .. } = template.place(&turns, &[], &[])?;
-            for (i, message) in messages.iter().enumerate() {
-                parts.push((format!("messages[{i}]"), i, 0..message.text().len()));
-                let Content::Parts(own) = &message.content else { continue };
+            for (i, (turn, (_, content))) in turns.iter().zip(messages).enumerate() {
+                parts.push((format!("messages[{i}]"), i, 0..turn.content.len()));
+                let Content::Parts(own) = content else { continue };
                 let mut at = 0;
                 for (j, part) in own.iter().enumerate() {
                     user_named.extend(part.span.as_deref());

@@ -57,33 +57,3 @@ impl<'a> AnswerStreams<'a> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_that_grow_together_are_shown_whole_and_in_order() {
-        let tokenizer = Tokenizer::from_file(
-            &std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("../../tests/fixtures/tokenizers/smollm/tokenizer.json"),
-        );
-        let Ok(tokenizer) = tokenizer else { panic!("the fixture's tokeniser is read") };
-        let words: Vec<Vec<u32>> = ["one two three", "four", "five six"]
-            .iter()
-            .map(|text| tokenizer.encode(text).unwrap_or_default())
-            .collect();
-        assert!(words[0].len() > words[2].len() && words[2].len() > words[1].len() && !words[1].is_empty());
-        let mut shown = Vec::new();
-        let mut show = |piece: &str| shown.push(piece.to_owned());
-        let mut texts = AnswerStreams::new(3, &tokenizer, &["four more".to_owned()], &mut show);
-        for step in 0..=words[0].len() {
-            for (nth, tokens) in words.iter().enumerate().filter(|(_, tokens)| step <= tokens.len()) {
-                texts.take(nth, tokens.get(step).copied());
-            }
-        }
-        // The first answer streams; later ones had ended and come in one piece each.
-        assert_eq!(shown[..words[0].len()].concat(), "one two three");
-        assert_eq!(shown[words[0].len()..], ["", "four", "", "five six", ""]);
-    }
-}

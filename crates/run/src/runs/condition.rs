@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::system::{MemoryContext, Show};
 use crate::memory::{Memory, View};
 use palimpsest_core::attention::Knockout;
-use palimpsest_data::benchmarks::{Benchmark, Context, Setting};
+use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
 use palimpsest_data::case::{Case, Probe};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,32 +59,35 @@ impl Condition {
         let beside = |one: &Condition, end: String| {
             if one.name.is_empty() { end } else { format!("{}-{end}", one.name) }
         };
-        let by_itself =
-            |one: &Condition| one.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
-        let blocked = |one: &Condition| {
+        let mut crossed = Vec::new();
+        for open in all {
             // No local model answers here, so nothing can be blocked.
-            let knockouts = if by_itself(one) { &[] } else { knockouts };
-            let of = |knockout: &Knockout| Condition {
-                name: beside(one, knockout.name()),
+            let by_itself = open.memory.as_ref().is_some_and(|memory| memory.show == Show::Answer);
+            let knockouts = if by_itself { &[] } else { knockouts };
+            let blocked = |knockout: &Knockout| Condition {
+                name: beside(open, knockout.name()),
                 knockout: Some(knockout.clone()),
-                ..one.clone()
+                ..open.clone()
             };
-            std::iter::once(one.clone()).chain(knockouts.iter().map(of)).collect::<Vec<_>>()
-        };
-        let all: Vec<Condition> = all.iter().flat_map(blocked).collect();
-        let repeated = |one: &Condition, repetition: u32| {
-            let name = beside(one, format!("repeat-{}", repetition + 1));
-            Condition { name, repetition, ..one.clone() }
-        };
-        let repetitions = |one: &Condition| {
-            let again: Vec<Condition> = (1..count).map(|repetition| repeated(one, repetition)).collect();
-            std::iter::once(one.clone()).chain(again).collect::<Vec<_>>()
-        };
-        all.iter().flat_map(repetitions).collect()
+            for one in std::iter::once(open.clone()).chain(knockouts.iter().map(blocked)) {
+                let repeated = |repetition: u32| {
+                    let name = beside(&one, format!("repeat-{}", repetition + 1));
+                    Condition { name, repetition, ..one.clone() }
+                };
+                let again: Vec<Condition> = (1..count).map(repeated).collect();
+                crossed.push(one);
+                crossed.extend(again);
+            }
+        }
+        crossed
     }
 
     pub fn views(&self, memory: &mut Memory, case: &Case) -> Vec<View> {
         memory.views(case, self.setting.as_deref(), self.context, self.memory.as_ref())
+    }
+
+    pub fn retrieves_by(&self, retriever: Retriever) -> bool {
+        matches!(self.context, Context::Retrieved { by, .. } if by == retriever)
     }
 
     pub fn segment(&self, benchmark: &Benchmark) -> &'static str {

@@ -44,7 +44,7 @@ impl Cut {
     }
 
     /// Tokens reserved for an endpoint's chat template, less those that the truncation reserves anyway.
-    fn template_reserve(self) -> usize {
+    pub fn template_reserve(self) -> usize {
         TEMPLATE_RESERVE.saturating_sub(self.by.reserved())
     }
 }
@@ -100,16 +100,12 @@ pub enum BudgetError {
 
 impl BudgetError {
     pub fn is_too_long(&self) -> bool {
-        match self {
-            BudgetError::Truncate(error) => matches!(
-                error,
-                TruncateError::DoesNotFit { .. }
-                    | TruncateError::NothingFits { .. }
-                    | TruncateError::StillTooLong { .. }
-            ),
-            BudgetError::NothingLeft { .. } => true,
-            BudgetError::Prompt(_) | BudgetError::Text(_) => false,
-        }
+        use TruncateError::{DoesNotFit, NothingFits, StillTooLong};
+        matches!(
+            self,
+            BudgetError::NothingLeft { .. }
+                | BudgetError::Truncate(DoesNotFit { .. } | NothingFits { .. } | StillTooLong { .. })
+        )
     }
 }
 

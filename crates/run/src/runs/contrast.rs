@@ -2,24 +2,13 @@
 //!
 //! Each other value is read at its first token that differs from the current value's, given the shared tokens before it.
 
+use anyhow::bail;
 use palimpsest_core::ablate::ValuePair;
 use palimpsest_core::engine::ModelText;
-use palimpsest_core::text::TextError;
 
 use super::rows::{Contrast, ValueLogP};
 use palimpsest_data::case::Contrasted;
 use palimpsest_data::ground::order::sorted_unique;
-
-#[derive(Debug, thiserror::Error)]
-pub enum ContrastError {
-    #[error(
-        "the values {first:?} and {second:?} cannot be held against each other: the tokens of one are the beginning of the other's; give \
-         values that differ in a token"
-    )]
-    Beginning { first: String, second: String },
-    #[error(transparent)]
-    Text(#[from] TextError),
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContrastTokens {
@@ -40,7 +29,7 @@ struct ValueToken {
 
 impl ContrastTokens {
     /// Tokens of values after `prefix`; `None` if there is nothing to compare the current value with.
-    pub fn new(values: &Contrasted, prefix: &str, text: &ModelText) -> Result<Option<Self>, ContrastError> {
+    pub fn new(values: &Contrasted, prefix: &str, text: &ModelText) -> anyhow::Result<Option<Self>> {
         let Contrasted { current, stale, absent } = values;
         let all: Vec<String> = [current].into_iter().chain(stale).chain(absent).cloned().collect();
         match text.option_tokens(prefix, &all)? {
@@ -50,15 +39,19 @@ impl ContrastTokens {
     }
 
     /// From tokenised values in the order current, stale, absent.
-    pub fn of(values: &Contrasted, tokens: &[Vec<u32>]) -> Result<Option<Self>, ContrastError> {
+    pub fn of(values: &Contrasted, tokens: &[Vec<u32>]) -> anyhow::Result<Option<Self>> {
         let Contrasted { current, stale, absent } = values;
         let texts: Vec<&String> = [current].into_iter().chain(stale).chain(absent).collect();
         for (nth, one) in tokens.iter().enumerate() {
             if let Some(other) =
                 (0..nth).find(|&other| one.starts_with(&tokens[other]) || tokens[other].starts_with(one))
             {
-                let (first, second) = (texts[other].clone(), texts[nth].clone());
-                return Err(ContrastError::Beginning { first, second });
+                bail!(
+                    "the values {:?} and {:?} cannot be held against each other: the tokens of one are the beginning of the other's; \
+                     give values that differ in a token",
+                    texts[other],
+                    texts[nth]
+                );
             }
         }
         let Some((own, others)) = tokens.split_first() else { return Ok(None) };

@@ -18,21 +18,12 @@ pub enum RunError {
     NotARun { dir: PathBuf, reason: String },
     #[error("{dir} holds a different run; use another --out. It differs in {}", list(differences))]
     DifferentRun { dir: PathBuf, differences: Vec<Difference> },
-    #[error("{path}: {reason}; delete it and measure the causes again, which makes it anew")]
-    Measures { path: PathBuf, reason: String },
-    #[error(
-        "{path} line {line} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought counts as \
-         answer; move the file away and measure the causes again"
-    )]
-    OlderCauses { path: PathBuf, line: usize },
     #[error("{path}: {reason}; restore the file from a copy, or start again in another --out")]
     Broken { path: PathBuf, reason: String },
     #[error(transparent)]
     Rows(#[from] JsonlError),
     #[error("{dir} has no condition `{name}`; its conditions are: {known}")]
     UnknownCondition { dir: PathBuf, name: String, known: String },
-    #[error("{dir} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
-    UnknownBenchmark { dir: PathBuf, name: String, known: String },
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error(transparent)]
@@ -49,6 +40,14 @@ impl RunError {
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
         let path = path.to_owned();
         move |source| RunError::Io { action, path, source }
+    }
+}
+
+/// `None` for a file that is not there.
+pub(super) fn if_there<T>(read: std::io::Result<T>) -> std::io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
     }
 }
 

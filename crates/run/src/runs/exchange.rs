@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use super::error::RunError;
+use anyhow::ensure;
+
 use super::header::{ContextPolicy, Identity, Machine, NameAndDigest, RunHeader};
 use super::plan::Selection;
 use super::rows::AnswerRow;
@@ -15,27 +16,6 @@ use palimpsest_data::case::Case;
 
 const LISTED: usize = 10;
 
-#[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
-    #[error(
-        "{count} answers are missing ({list}); complete the file, or import them as errors with --partial"
-    )]
-    Missing { count: usize, list: String },
-    #[error(
-        "{} ({list}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
-        unanswered(*missing, *failed)
-    )]
-    Unanswered { missing: usize, failed: usize, list: String },
-    #[error("{count} uids are not in the dataset ({list}); give the dataset that the answers were made from")]
-    UnknownUids { count: usize, list: String },
-    #[error("uid `{0}` occurs twice; keep one of its entries")]
-    DoubleUid(String),
-    #[error("{0} holds a run already; import into a new folder")]
-    Occupied(std::path::PathBuf),
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
-
 pub fn unanswered(missing: usize, failed: usize) -> String {
     let parts = [(missing, "were not asked yet"), (failed, "ended in an error")];
     let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -43,7 +23,7 @@ pub fn unanswered(missing: usize, failed: usize) -> String {
 }
 
 /// Answers in dataset order. Fails if some are missing, unless `partial`.
-pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, ExchangeError> {
+pub fn export(folder: &RunFolder, partial: bool) -> anyhow::Result<Vec<Exchanged>> {
     let rows: HashMap<(&str, &str), &AnswerRow> =
         folder.answers.iter().map(|row| ((row.case.as_str(), row.probe.as_str()), row)).collect();
     let (mut lacking, mut missing) = (Vec::new(), 0);
@@ -61,11 +41,13 @@ pub fn export(folder: &RunFolder, partial: bool) -> Result<Vec<Exchanged>, Excha
         }
         out.push(exchanged);
     }
-    if lacking.is_empty() || partial {
-        return Ok(out);
-    }
-    let list = shorten(&lacking);
-    Err(ExchangeError::Unanswered { missing, failed: lacking.len() - missing, list })
+    ensure!(
+        lacking.is_empty() || partial,
+        "{} ({}); finish the run with the same `palimpsest run` command, or write them as empty strings with --partial",
+        unanswered(missing, lacking.len() - missing),
+        shorten(&lacking)
+    );
+    Ok(out)
 }
 
 #[derive(Debug, Clone)]
@@ -93,20 +75,22 @@ pub fn import(
     text: &[u8],
     entries: &[Exchanged],
     import: &Import<'_>,
-) -> Result<Imported, ExchangeError> {
+) -> anyhow::Result<Imported> {
     let mut by_case: BTreeMap<&str, &Exchanged> = BTreeMap::new();
     for entry in entries {
-        if by_case.insert(&entry.case, entry).is_some() {
-            return Err(ExchangeError::DoubleUid(entry.case.clone()));
-        }
+        let double = by_case.insert(&entry.case, entry);
+        ensure!(double.is_none(), "uid `{}` occurs twice; keep one of its entries", entry.case);
     }
     let is_known = |id: &&String| import.cases.iter().any(|case| case.id == **id);
     let unknown: Vec<String> =
         entries.iter().map(|entry| &entry.case).filter(|id| !is_known(id)).cloned().collect();
-    if !unknown.is_empty() {
-        return Err(ExchangeError::UnknownUids { count: unknown.len(), list: shorten(&unknown) });
-    }
-    let plan = Selection::of_all(import.benchmark).plan(import.cases).map_err(RunError::from)?;
+    ensure!(
+        unknown.is_empty(),
+        "{} uids are not in the dataset ({}); give the dataset that the answers were made from",
+        unknown.len(),
+        shorten(&unknown)
+    );
+    let plan = Selection::of_all(import.benchmark).plan(import.cases)?;
     let mut rows = Vec::new();
     let mut missing = Vec::new();
     for case in &plan {
@@ -132,12 +116,14 @@ pub fn import(
             });
         }
     }
-    if !missing.is_empty() && !import.partial {
-        return Err(ExchangeError::Missing { count: missing.len(), list: shorten(&missing) });
-    }
-    if dir.join(super::store::HEADER).exists() {
-        return Err(ExchangeError::Occupied(dir.to_owned()));
-    }
+    ensure!(
+        missing.is_empty() || import.partial,
+        "{} answers are missing ({}); complete the file, or import them as errors with --partial",
+        missing.len(),
+        shorten(&missing)
+    );
+    let is_run = dir.join(super::store::HEADER).exists();
+    ensure!(!is_run, "{} holds a run already; import into a new folder", dir.display());
     let identity = Identity {
         benchmark: import.benchmark.name.to_owned(),
         dataset: import.dataset.clone(),

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::error::RunError;
 use super::plan::PlannedCase;
 use palimpsest_data::benchmarks::LabelCheck;
-use palimpsest_data::ground::jsonl::{RowLog, read_rows};
+use palimpsest_data::ground::jsonl::read_rows;
 
-pub(super) const LABELS: &str = "labels.jsonl";
+/// Appended to under the run's [`RunStore`](super::store::RunStore).
+pub const LABELS: &str = "labels.jsonl";
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabelRow {
@@ -29,24 +30,6 @@ pub struct LabelRow {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// Appends to the file. Callers must hold the run's [`RunStore`](super::store::RunStore).
-#[derive(Debug)]
-pub struct LabelLog(RowLog<LabelRow>);
-
-impl LabelLog {
-    pub fn open(dir: &Path) -> Result<Self, RunError> {
-        Ok(LabelLog(RowLog::open(dir.join(LABELS))?))
-    }
-
-    pub fn rows(&self) -> &[LabelRow] {
-        &self.0.rows
-    }
-
-    pub fn append(&mut self, row: LabelRow) -> Result<(), RunError> {
-        Ok(self.0.append(row)?)
-    }
 }
 
 /// All rows, including superseded ones; empty without a file.

@@ -6,50 +6,25 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use anyhow::{Context, anyhow, ensure};
+use serde_json::Value;
 
 use super::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes};
 use super::causes::rows::{CAUSES, CauseLine, read_lines};
 use super::causes::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::condition::Condition;
-use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
 use super::header::RunHeader;
-use super::labels::{LABELS, label_rows};
+use super::labels::LABELS;
 use super::plan::PlannedCase;
-use super::rows::{AnswerRow, ReplyRow, VerdictRow};
 use super::store::{
-    ANSWERS, COSTS, FOLDERS, MEMORY, OWN_FOLDER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore, VERDICTS,
-    write_header,
+    ANSWERS, ATTENTION, CASES, COSTS, MEMORY, OWN_FOLDER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore,
+    VERDICTS, write_header,
 };
-use super::why_rows::{WHY, read_why};
-use palimpsest_data::ground::jsonl::{JsonlError, read_rows, write_rows};
+use super::why_rows::WHY;
+use palimpsest_data::ground::jsonl::{read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
-
-#[derive(Debug, thiserror::Error)]
-pub enum MergeError {
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    #[error("{0} exists already; merge into a new folder")]
-    Occupied(PathBuf),
-    #[error("{0} is not one shard of several (it was run without --shard); it needs no merging")]
-    NotAShard(PathBuf),
-    #[error("{first} and {other} are not shards of one run: they differ in {difference}")]
-    Different { first: PathBuf, other: PathBuf, difference: String },
-    #[error("shard {shard} is {what}; give every shard's folder once")]
-    Shards { shard: String, what: &'static str },
-    #[error(
-        "the shards do not tile the cases: position {position} is {what}; were they run on the same dataset?"
-    )]
-    Positions { position: usize, what: &'static str },
-    #[error(
-        "{dir} lacks {missing} of its answers ({list}); start its command again until it ends, then merge"
-    )]
-    Unfinished { dir: PathBuf, missing: usize, list: String },
-    #[error(transparent)]
-    Run(#[from] RunError),
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
@@ -64,11 +39,31 @@ pub struct Merged {
     pub uneven: Vec<PathBuf>,
 }
 
+/// Order of the rows of all shards in the merged file.
+#[derive(Clone, Copy)]
+enum Order {
+    Shards,
+    Cases,
+    /// As [`Order::Shards`], each row once.
+    Distinct,
+}
+
+/// Files of rows, besides the plan. Answers, verdicts and replies are then sorted by [`RunStore::finish`].
+const ROWS: [(&str, Order); 9] = [
+    (ANSWERS, Order::Shards),
+    (VERDICTS, Order::Shards),
+    (REPLIES, Order::Shards),
+    (RUBRICS, Order::Distinct),
+    (CAUSES, Order::Cases),
+    (CONTRAST_CAUSES, Order::Cases),
+    (WHY, Order::Cases),
+    (LABELS, Order::Shards),
+    (COSTS, Order::Shards),
+];
+
 /// Merges `dirs` into the new folder `out`. Error rows are kept, and retried on resume.
-pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
-    if out.exists() {
-        return Err(MergeError::Occupied(out.to_owned()));
-    }
+pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
+    ensure!(!out.exists(), "{} exists already; merge into a new folder", out.display());
     // Locks the shards, so that none is being written.
     let mut locks = Vec::with_capacity(dirs.len());
     let mut shards = Vec::with_capacity(dirs.len());
@@ -80,29 +75,18 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     let plan = check_positions(&shards)?;
     for shard in &shards {
         let missing = shard.missing(&shard.chosen_conditions(&[])?);
-        if !missing.is_empty() {
-            let (dir, list) = (shard.dir.clone(), shorten(&missing));
-            return Err(MergeError::Unfinished { dir, missing: missing.len(), list });
-        }
+        ensure!(
+            missing.is_empty(),
+            "{} lacks {} of its answers ({}); start its command again until it ends, then merge",
+            shard.dir.display(),
+            missing.len(),
+            shorten(&missing)
+        );
     }
-    let answers: Vec<AnswerRow> = shards.iter().flat_map(|shard| shard.answers.clone()).collect();
-    let verdicts: Vec<VerdictRow> = shards.iter().flat_map(|shard| shard.verdicts.clone()).collect();
-    let costs: Vec<CostRow> = shards.iter().flat_map(|shard| shard.costs.clone()).collect();
-    let replies: Vec<Vec<ReplyRow>> = of_each(&shards, |dir| read_rows(&dir.join(REPLIES)))?;
-    let rubrics = unique(shards.iter().flat_map(|shard| shard.rubrics.iter().cloned()));
-
-    let place = |case: &str| plan.iter().position(|planned| planned.case == case);
-    let causes = of_each(&shards, read_lines)?;
-    let contrast_causes = of_each(&shards, read_contrast_causes)?;
+    let (causes, contrasts) = (of_each(&shards, read_lines)?, of_each(&shards, read_contrast_causes)?);
     let mut lack = lacking(&shards, &causes, CauseLine::way);
-    lack.extend(lacking(&shards, &contrast_causes, ContrastCauseRow::way));
+    lack.extend(lacking(&shards, &contrasts, ContrastCauseRow::way));
     let uneven = dirs.iter().filter(|dir| lack.contains(dir)).cloned().collect();
-    let (mut causes, mut contrast_causes) = (causes.concat(), contrast_causes.concat());
-    causes.sort_by_cached_key(|line| place(&line.answer().case));
-    contrast_causes.sort_by_cached_key(|row| place(&row.answer.case));
-    let mut why = of_each(&shards, read_why)?.concat();
-    why.sort_by_cached_key(|row| place(&row.case));
-    let labels = of_each(&shards, label_rows)?.concat();
 
     let parent = out.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(RunError::io("create", parent))?;
@@ -111,33 +95,28 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
     let building = builder.tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
-    for folder in FOLDERS {
-        let to = building.path().join(folder);
-        std::fs::create_dir(&to).map_err(RunError::io("create", &to))?;
-        for shard in &shards {
-            copy_files(&shard.dir.join(folder), &to)?;
-        }
-    }
-    for folder in [MEASURES, CONTRAST_MEASURES] {
-        let measures = building.path().join(folder);
-        for from in shards.iter().map(|shard| shard.dir.join(folder)).filter(|from| from.is_dir()) {
-            std::fs::create_dir_all(&measures).map_err(RunError::io("create", &measures))?;
-            copy_files(&from, &measures)?;
-        }
-    }
     for shard in &shards {
+        for folder in [ATTENTION, CASES, MEASURES, CONTRAST_MEASURES] {
+            let from = shard.dir.join(folder);
+            if from.is_dir() {
+                copy_tree(&from, &building.path().join(folder), true)?;
+            }
+        }
         copy_systems(&shard.dir.join(MEMORY), &building.path().join(MEMORY))?;
     }
     write_rows(&building.path().join(PLAN), &plan)?;
-    write_rows(&building.path().join(ANSWERS), &answers)?;
-    write_rows(&building.path().join(VERDICTS), &verdicts)?;
-    write_any(&building.path().join(REPLIES), &replies.concat())?;
-    write_any(&building.path().join(CAUSES), &causes)?;
-    write_any(&building.path().join(CONTRAST_CAUSES), &contrast_causes)?;
-    write_any(&building.path().join(WHY), &why)?;
-    write_any(&building.path().join(LABELS), &labels)?;
-    write_any(&building.path().join(RUBRICS), &rubrics)?;
-    write_any(&building.path().join(COSTS), &costs)?;
+    let position = |row: &Value| plan.iter().position(|planned| planned.case == row["case"]);
+    for (file, order) in ROWS {
+        let mut rows: Vec<Value> = of_each(&shards, |dir| read_rows(&dir.join(file)))?.concat();
+        match order {
+            Order::Shards => {}
+            Order::Cases => rows.sort_by_cached_key(&position),
+            Order::Distinct => rows = unique(rows),
+        }
+        if !rows.is_empty() {
+            write_rows(&building.path().join(file), &rows)?;
+        }
+    }
     write_header(building.path(), &header)?;
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
@@ -145,12 +124,13 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> Result<Merged, MergeError> {
         let _ = std::fs::remove_dir_all(&building);
         return Err(RunError::io("create", out)(source).into());
     }
+    let answers = || shards.iter().flat_map(|shard| &shard.answers);
     Ok(Merged {
         cases: plan.len(),
-        answers: answers.len(),
-        errors: answers.iter().filter(|row| row.error.is_some()).count(),
-        verdicts: verdicts.len(),
-        causes: causes.len() + contrast_causes.len(),
+        answers: answers().count(),
+        errors: answers().filter(|row| row.error.is_some()).count(),
+        verdicts: shards.iter().map(|shard| shard.verdicts.len()).sum(),
+        causes: causes.concat().len() + contrasts.concat().len(),
         other_machines: (shards.iter().filter(|shard| shard.header.machine != header.machine))
             .map(|shard| shard.dir.clone())
             .collect(),
@@ -164,21 +144,22 @@ fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
         for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {
             let to = to.join(&system).join(&case);
             let from = from.join(&system).join(&case);
-            copy_tree(&from, &to)?;
+            copy_tree(&from, &to, false)?;
         }
     }
     Ok(())
 }
 
-/// Copies, since rows may be appended to these files.
-fn copy_tree(from: &Path, to: &Path) -> Result<(), RunError> {
+/// Copies a folder. `link`: as hard links, which are safe for files that are replaced and never overwritten in place.
+fn copy_tree(from: &Path, to: &Path, link: bool) -> Result<(), RunError> {
     std::fs::create_dir_all(to).map_err(RunError::io("create", to))?;
     for entry in std::fs::read_dir(from).map_err(RunError::io("read", from))? {
-        let source = entry.map_err(RunError::io("read", from))?;
-        let target = to.join(source.file_name());
-        match source.path().is_dir() {
-            true => copy_tree(&source.path(), &target)?,
-            false => drop(std::fs::copy(source.path(), &target).map_err(RunError::io("copy to", &target))?),
+        let entry = entry.map_err(RunError::io("read", from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy_tree(&source, &target, link)?;
+        } else if !link || std::fs::hard_link(&source, &target).is_err() {
+            std::fs::copy(&source, &target).map_err(RunError::io("copy to", &target))?;
         }
     }
     Ok(())
@@ -192,10 +173,6 @@ fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
     let entries: std::io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
     let is_folder = |entry: &std::fs::DirEntry| entry.path().is_dir();
     Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
-}
-
-fn write_any<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), JsonlError> {
-    if rows.is_empty() { Ok(()) } else { write_rows(path, rows) }
 }
 
 fn of_each<T, E>(shards: &[RunFolder], read: impl Fn(&Path) -> Result<Vec<T>, E>) -> Result<Vec<Vec<T>>, E> {
@@ -229,13 +206,22 @@ fn conditions_apart(first: &RunFolder, other: &RunFolder) -> Option<String> {
     })
 }
 
-fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {
-    let missing = |shard: String| MergeError::Shards { shard, what: "missing" };
-    let first = shards.first().ok_or_else(|| missing("0/n".to_owned()))?;
-    let split = first.header.shard.ok_or_else(|| MergeError::NotAShard(first.dir.clone()))?;
-    let mut seen = vec![false; split.count];
+fn check_shards(shards: &[RunFolder]) -> anyhow::Result<RunHeader> {
+    let wrong =
+        |shard: String, what: &str| anyhow!("shard {shard} is {what}; give every shard's folder once");
+    let split = |shard: &RunFolder| {
+        shard.header.shard.with_context(|| {
+            format!(
+                "{} is not one shard of several (it was run without --shard); it needs no merging",
+                shard.dir.display()
+            )
+        })
+    };
+    let first = shards.first().ok_or_else(|| wrong("0/n".to_owned(), "missing"))?;
+    let count = split(first)?.count;
+    let mut seen = vec![false; count];
     for shard in shards {
-        let own = shard.header.shard.ok_or_else(|| MergeError::NotAShard(shard.dir.clone()))?;
+        let own = split(shard)?;
         let mut difference: Vec<String> = first
             .header
             .identity
@@ -245,47 +231,37 @@ fn check_shards(shards: &[RunFolder]) -> Result<RunHeader, MergeError> {
             .map(|d| format!("{} ({} and {})", d.field, d.stored, d.asked))
             .collect();
         difference.extend(conditions_apart(first, shard));
-        if own.count != split.count {
-            difference.push(format!("number of shards ({} and {})", split.count, own.count));
+        if own.count != count {
+            difference.push(format!("number of shards ({count} and {})", own.count));
         }
-        if !difference.is_empty() {
-            let (first, other) = (first.dir.clone(), shard.dir.clone());
-            return Err(MergeError::Different { first, other, difference: difference.join(", ") });
-        }
+        ensure!(
+            difference.is_empty(),
+            "{} and {} are not shards of one run: they differ in {}",
+            first.dir.display(),
+            shard.dir.display(),
+            difference.join(", ")
+        );
         match seen.get_mut(own.index) {
             Some(seen) if !*seen => *seen = true,
-            _ => return Err(MergeError::Shards { shard: own.to_string(), what: "given twice" }),
+            _ => return Err(wrong(own.to_string(), "given twice")),
         }
     }
     if let Some(index) = seen.iter().position(|seen| !seen) {
-        return Err(missing(format!("{index}/{}", split.count)));
+        return Err(wrong(format!("{index}/{count}"), "missing"));
     }
     Ok(RunHeader::new(first.header.identity.clone(), None, first.header.machine.clone()))
 }
 
-fn check_positions(shards: &[RunFolder]) -> Result<Vec<PlannedCase>, MergeError> {
+fn check_positions(shards: &[RunFolder]) -> anyhow::Result<Vec<PlannedCase>> {
     let mut plan: Vec<PlannedCase> = shards.iter().flat_map(|shard| shard.plan.iter().cloned()).collect();
     plan.sort_by_key(|case| case.position);
     for (position, case) in plan.iter().enumerate() {
-        if case.position > position {
-            return Err(MergeError::Positions { position, what: "missing" });
-        }
-        if case.position < position {
-            return Err(MergeError::Positions { position: case.position, what: "in two shards" });
-        }
+        let what = if case.position > position { "missing" } else { "in two shards" };
+        ensure!(
+            case.position == position,
+            "the shards do not tile the cases: position {} is {what}; were they run on the same dataset?",
+            position.min(case.position)
+        );
     }
     Ok(plan)
-}
-
-fn copy_files(from: &Path, to: &Path) -> Result<(), RunError> {
-    for entry in std::fs::read_dir(from).map_err(RunError::io("read", from))? {
-        let source = entry.map_err(RunError::io("read", from))?.path();
-        let Some(name) = source.file_name() else { continue };
-        let target = to.join(name);
-        // Hard links are safe: run folders replace files and never overwrite in place.
-        if std::fs::hard_link(&source, &target).is_err() {
-            std::fs::copy(&source, &target).map_err(RunError::io("copy to", &target))?;
-        }
-    }
-    Ok(())
 }

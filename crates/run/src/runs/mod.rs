@@ -21,7 +21,6 @@ pub mod labels;
 pub mod merge;
 pub mod model_subject;
 pub mod plan;
-mod prefetch;
 mod probe_output;
 mod probe_request;
 pub mod reread;

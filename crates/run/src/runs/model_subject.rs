@@ -4,17 +4,17 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use palimpsest_core::engine::{Backend, Event, LocalModel, ModelText, Request, Reuse};
 
 use super::answer_streams::AnswerStreams;
 use super::condition::Question;
-use super::context_budget::{BudgetedCase, Cut, cut_to_budget};
+use super::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
 use super::error::RunError;
-use super::prefetch::{Prefetch, Prepare};
 use super::probe_output::Outputs;
-use super::probe_request::{Asking, PendingProbe};
+use super::probe_request::{Asking, PendingProbe, no_answer};
 use super::rows::NoAnswer;
 use super::runner::{Sink, Subject};
 use crate::progress::Status;
@@ -113,7 +113,7 @@ impl<'a> ModelSubject<'a> {
             let Some(at) = probes.iter().position(|p| p.id == question.probe.id) else { continue };
             match self.asking.pending(question, &part.prompts[at], || self.model.layer_kinds()) {
                 Ok(one) => pending.push(one),
-                Err(error) => sink(question, Err(error.into()))?,
+                Err(error) => sink(question, Err(no_answer(&error)))?,
             }
         }
         let shared = self.asking.shared_tokens(&part.prompts, |shared| self.model.border(shared));
@@ -237,5 +237,38 @@ impl Subject for ModelSubject<'_> {
             }
         };
         parts.iter().try_for_each(|part| self.answer_part(case, part, questions, status, sink))
+    }
+}
+
+pub type Prepare = dyn Fn(&Case) -> Prepared + Send + Sync;
+
+pub type Prepared = Result<Vec<BudgetedCase>, BudgetError>;
+
+/// Cuts and tokenises the next case on a worker thread while the model answers the current one. Holds the workers of the next case and, until
+/// it starts, of the current one.
+struct Prefetch {
+    prepare: Arc<Prepare>,
+    workers: Vec<(Arc<Case>, JoinHandle<Prepared>)>,
+}
+
+impl Prefetch {
+    fn new(prepare: Arc<Prepare>) -> Self {
+        Prefetch { prepare, workers: Vec::new() }
+    }
+
+    fn begin(&mut self, next: &Arc<Case>) {
+        let (prepare, case) = (Arc::clone(&self.prepare), Arc::clone(next));
+        let worker = thread::Builder::new().name("prepare".to_owned());
+        if let Ok(worker) = worker.spawn(move || prepare(&case)) {
+            self.workers.truncate(1);
+            self.workers.push((Arc::clone(next), worker));
+        }
+    }
+
+    /// Waits for the case's worker; prepares it here if there is none.
+    fn take(&mut self, case: &Case) -> Prepared {
+        let at = self.workers.iter().position(|(other, _)| std::ptr::eq(Arc::as_ptr(other), case));
+        let prepared = at.and_then(|at| self.workers.remove(at).1.join().ok());
+        prepared.unwrap_or_else(|| (self.prepare)(case))
     }
 }

@@ -3,7 +3,7 @@
 //! `plan.jsonl` (one line per case) is the source of every denominator and carries what judges and exchange formats need, so that later
 //! steps do not read the benchmark file.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -88,11 +88,15 @@ impl FromStr for Shard {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let wrong = || PlanError::Shard { given: text.to_owned() };
-        let (index, count) = text.split_once('/').ok_or_else(wrong)?;
-        let index: usize = index.trim().parse().map_err(|_| wrong())?;
-        let count: usize = count.trim().parse().map_err(|_| wrong())?;
-        if index < count { Ok(Shard { index, count }) } else { Err(wrong()) }
+        let parsed = || {
+            let (index, count) = text.split_once('/')?;
+            Some(Shard { index: index.trim().parse().ok()?, count: count.trim().parse().ok()? })
+        };
+        parsed().filter(|shard| shard.index < shard.count).ok_or_else(|| {
+            PlanError(format!(
+                "shard `{text}`: give i/n with 0 <= i < n, for example 0/4 for the first of four"
+            ))
+        })
     }
 }
 
@@ -107,23 +111,9 @@ pub struct CaseSample {
     pub seed: u64,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    #[error("shard `{given}`: give i/n with 0 <= i < n, for example 0/4 for the first of four")]
-    Shard { given: String },
-    #[error(
-        "filter `{given}` names nothing in this dataset; valid are a {split} ({values}), a probe ({probes}), or both as {example}"
-    )]
-    Filter { given: String, split: &'static str, values: String, probes: String, example: String },
-    #[error("--sample {asked}: {split} {value} has {found} cases in this dataset; give at most {found}")]
-    Sample { asked: usize, split: &'static str, value: String, found: usize },
-    #[error("nothing to run: {reason}")]
-    Empty { reason: String },
-    #[error(
-        "case `{case}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct"
-    )]
-    Double { case: String, probe: String },
-}
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
@@ -239,7 +229,7 @@ impl Selection {
                 }
                 _ => "no case has a probe".to_owned(),
             };
-            return Err(PlanError::Empty { reason });
+            return Err(PlanError(format!("nothing to run: {reason}")));
         }
         check_distinct(&plan)?;
         Ok(plan)
@@ -248,30 +238,24 @@ impl Selection {
 
 /// Keeps `most` probes round-robin over groups, and drops cases without probes.
 fn limit_probes(cases: &mut Vec<PlannedCase>, dimension: Dimension, most: usize) {
-    let mut groups: Vec<(String, VecDeque<(usize, String)>)> = Vec::new();
+    let mut groups: Vec<(String, usize)> = Vec::new();
+    let mut turns = Vec::new();
     for (at, case) in cases.iter().enumerate() {
-        for probe in &case.probes {
-            let (group, entry) = (group_of(dimension, probe), (at, probe.id.clone()));
-            match groups.iter_mut().find(|(other, _)| *other == group) {
-                Some((_, members)) => members.push_back(entry),
-                None => groups.push((group, VecDeque::from([entry]))),
-            }
+        for (nth, probe) in case.probes.iter().enumerate() {
+            let name = group_of(dimension, probe);
+            let group = groups.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
+                groups.push((name, 0));
+                groups.len() - 1
+            });
+            turns.push((groups[group].1, group, at, nth));
+            groups[group].1 += 1;
         }
     }
-    let mut kept = BTreeSet::new();
-    while kept.len() < most {
-        let before = kept.len();
-        for (_, members) in &mut groups {
-            if kept.len() < most {
-                kept.extend(members.pop_front());
-            }
-        }
-        if kept.len() == before {
-            break;
-        }
-    }
+    turns.sort_unstable();
+    let kept: BTreeSet<(usize, usize)> = turns.iter().take(most).map(|&(.., at, nth)| (at, nth)).collect();
     for (at, case) in cases.iter_mut().enumerate() {
-        case.probes.retain(|probe| kept.contains(&(at, probe.id.clone())));
+        let mut places = 0..;
+        case.probes.retain(|_| places.next().is_some_and(|nth| kept.contains(&(at, nth))));
     }
     cases.retain(|case| !case.probes.is_empty());
 }
@@ -286,8 +270,11 @@ impl CaseSample {
         let mut drawn = BTreeSet::new();
         for (value, mut ids) in by_value {
             if ids.len() < self.cases {
-                let (asked, found, value) = (self.cases, ids.len(), value.to_owned());
-                return Err(PlanError::Sample { asked, split, value, found });
+                return Err(PlanError(format!(
+                    "--sample {}: {split} {value} has {found} cases in this dataset; give at most {found}",
+                    self.cases,
+                    found = ids.len()
+                )));
             }
             ids.sort_unstable();
             Draws::new("sample of cases", self.seed, value).shuffle(&mut ids);
@@ -318,17 +305,13 @@ fn parse_only(
             .or_else(|| known_probe(text).map(|probe| (None, Some(probe)))),
     };
     let Some((value, probe)) = found else {
-        return Err(PlanError::Filter {
-            given: text.to_owned(),
-            split,
-            values: values.iter().copied().collect::<Vec<_>>().join(", "),
-            probes: some(&probes),
-            example: format!(
-                "{}/{}",
-                values.first().copied().unwrap_or("VALUE"),
-                probes.first().copied().unwrap_or("PROBE")
-            ),
-        });
+        return Err(PlanError(format!(
+            "filter `{text}` names nothing in this dataset; valid are a {split} ({}), a probe ({}), or both as {}/{}",
+            values.iter().copied().collect::<Vec<_>>().join(", "),
+            some(&probes),
+            values.first().unwrap_or(&"VALUE"),
+            probes.first().unwrap_or(&"PROBE")
+        )));
     };
     Ok((value.map(str::to_owned), probe.map(str::to_owned)))
 }
@@ -357,7 +340,12 @@ fn group_of(dimension: Dimension, probe: &PlannedProbe) -> String {
 pub(super) fn check_distinct(plan: &[PlannedCase]) -> Result<(), PlanError> {
     let mut files = BTreeSet::new();
     for case in plan {
-        let double = |probe: &str| PlanError::Double { case: case.case.clone(), probe: probe.to_owned() };
+        let double = |probe: &str| {
+            PlanError(format!(
+                "case `{}` probe `{probe}` occurs twice, or its file name equals another's; make the ids distinct",
+                case.case
+            ))
+        };
         if !files.insert(case_file(&case.case).to_lowercase()) {
             return Err(double(case.probes.first().map_or("", |p| p.id.as_str())));
         }

@@ -7,10 +7,11 @@ use palimpsest_core::text::{Split, TextError};
 use super::context_budget::Dropped;
 use super::cost::Cost;
 use super::error::RunError;
-use super::probe_request::{Asking, PendingProbe, ProbeError, Scores, all_spans};
-use super::rows::NoAnswer;
+use super::probe_request::{Asking, PendingProbe, Scores, all_spans, no_answer};
+use super::rows::{AnswerRow, NoAnswer};
 use super::runner::{ProbeOutcome, Sink};
 use super::subject::count_failure;
+use crate::chat::Reply;
 use palimpsest_data::benchmarks::VERDICT;
 use palimpsest_data::case::Case;
 
@@ -37,32 +38,30 @@ impl Outputs<'_> {
         for one in asked {
             let Some(outcome) = one.outcome.take() else { continue };
             let decode_seconds = seconds * (one.steps as f64 / all.max(1) as f64);
-            let outcome = outcome.map_err(ProbeError::from).and_then(|measured| {
+            let outcome = outcome.map_err(anyhow::Error::from).and_then(|measured| {
                 let scores = std::mem::replace(&mut one.scores, Ok(Scores::default()))?;
                 self.outcome(one, (*measured, scores), decode_seconds)
             });
-            match outcome {
-                // Answers that had ended before the stop are kept.
-                Err(ProbeError::Request(RequestError::Engine(EngineError::Interrupted))) => {
-                    stopped = Err(RunError::Stopped);
-                }
-                outcome => {
-                    *handed += 1;
-                    let unreachable = match &outcome {
-                        Err(ProbeError::Request(RequestError::Unreachable(error))) => Some(error.clone()),
-                        _ => None,
-                    };
-                    if outcome.is_ok() {
-                        *self.failed_in_a_row = 0;
-                    }
-                    match sink(one.question, outcome.map_err(NoAnswer::from)) {
-                        Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
-                        stored => stored?,
-                    }
-                    if let Some(error) = unreachable {
-                        count_failure(self.failed_in_a_row, &NoAnswer::from(error))?;
-                    }
-                }
+            let failed = outcome.as_ref().err().and_then(|error| error.downcast_ref::<RequestError>());
+            // Answers that had ended before the stop are kept.
+            if let Some(RequestError::Engine(EngineError::Interrupted)) = failed {
+                stopped = Err(RunError::Stopped);
+                continue;
+            }
+            let unreachable = match failed {
+                Some(RequestError::Unreachable(error)) => Some(NoAnswer::from(error.clone())),
+                _ => None,
+            };
+            *handed += 1;
+            if outcome.is_ok() {
+                *self.failed_in_a_row = 0;
+            }
+            match sink(one.question, outcome.map_err(|error| no_answer(&error))) {
+                Err(RunError::Stopped) => stopped = Err(RunError::Stopped),
+                stored => stored?,
+            }
+            if let Some(error) = unreachable {
+                count_failure(self.failed_in_a_row, &error)?;
             }
         }
         stopped
@@ -71,9 +70,9 @@ impl Outputs<'_> {
     fn outcome(
         &self,
         one: &PendingProbe<'_>,
-        (measured, scores): (Measured, Scores),
+        (measured, (scores, contrast)): (Measured, Scores),
         decode_seconds: f64,
-    ) -> Result<ProbeOutcome, ProbeError> {
+    ) -> anyhow::Result<ProbeOutcome> {
         let Measured { generated, reused, call_seconds, .. } = &measured;
         let (Split { thought, answer }, stop) = match one.question.probe.prefix.is_empty() {
             true => self.asking.text.split(generated)?,
@@ -87,29 +86,30 @@ impl Outputs<'_> {
             false => None,
         };
         let (prompt, generated) = (one.prompt.tokens.len(), generated.tokens.len());
+        let reply = Reply {
+            text: answer.unwrap_or_default(),
+            thought,
+            stop,
+            prompt_tokens: Some(prompt),
+            completion_tokens: Some(generated),
+        };
+        let max_thinking = Some(self.asking.text.max_thinking).filter(|&most| most > 0);
+        let row = AnswerRow {
+            scores,
+            contrast,
+            ..AnswerRow::of_reply(reply, max_thinking).without(self.dropped.clone())
+        };
         let cost = match *call_seconds {
             None => Cost::of(one.prefill_seconds, decode_seconds),
             Some(seconds) => Cost::of_call(seconds),
         };
-        Ok(ProbeOutcome {
-            answer: answer.unwrap_or_default(),
-            thought,
-            max_thinking: Some(self.asking.text.max_thinking).filter(|&most| most > 0),
-            stop,
-            prompt_tokens: Some(prompt),
-            completion_tokens: Some(generated),
-            dropped: self.dropped.clone(),
-            scores: scores.options,
-            contrast: scores.contrast,
-            attention,
-            refused_parameters: Vec::new(),
-            cost: Some(Cost {
-                tokens_computed: Some(prompt - reused),
-                tokens_reused: Some(*reused),
-                tokens_generated: Some(generated),
-                ..cost
-            }),
-        })
+        let cost = Cost {
+            tokens_computed: Some(prompt - reused),
+            tokens_reused: Some(*reused),
+            tokens_generated: Some(generated),
+            ..cost
+        };
+        Ok(ProbeOutcome { row, attention, cost: Some(cost) })
     }
 
     fn measured(
@@ -117,7 +117,7 @@ impl Outputs<'_> {
         one: &PendingProbe<'_>,
         measured: &Measured,
         text: &str,
-    ) -> Result<AttentionStore, ProbeError> {
+    ) -> anyhow::Result<AttentionStore> {
         let Measured { generated, measurement, masses, .. } = measured;
         let answer = if self.asking.options.answer_rows { generated.tokens.as_slice() } else { &[] };
         let step = self.decisive_token(generated, text)?.filter(|_| self.asking.options.answer_rows);

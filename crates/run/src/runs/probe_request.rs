@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use palimpsest_core::attention::{AnswerRows, KnockoutError, LayerHoles, LayerKind};
+use palimpsest_core::attention::{AnswerRows, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
-    self, Branch, EngineError, Generate, Measured, ModelText, Observe, RequestError, Rows, StopWatch, Task,
+    self, Branch, Generate, Measured, ModelText, Observe, RequestError, Rows, StopWatch, Task,
 };
 use palimpsest_core::span::Span;
-use palimpsest_core::text::{TextError, TokenizedPrompt};
+use palimpsest_core::text::TokenizedPrompt;
 use sha2::{Digest, Sha256};
 
 use super::condition::Question;
-use super::contrast::{ContrastError, ContrastTokens};
+use super::contrast::ContrastTokens;
 use super::rows::{Contrast, NoAnswer};
 use crate::chat::Sampling;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, QUERY};
@@ -51,31 +51,13 @@ pub(super) struct PendingProbe<'p> {
     pub outcome: Option<Result<Box<Measured>, RequestError>>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Scores {
-    pub options: BTreeMap<String, f64>,
-    pub contrast: Option<Contrast>,
-}
+/// Log-probabilities of options, and of contrasted values.
+pub(super) type Scores = (BTreeMap<String, f64>, Option<Contrast>);
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ProbeError {
-    #[error(transparent)]
-    Request(#[from] RequestError),
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Text(#[from] TextError),
-    #[error(transparent)]
-    Knockout(#[from] KnockoutError),
-    #[error(transparent)]
-    Contrast(#[from] ContrastError),
-}
-
-impl From<ProbeError> for NoAnswer {
-    fn from(error: ProbeError) -> Self {
-        let too_long = matches!(error, ProbeError::Request(RequestError::RefusedTooLong(_)));
-        NoAnswer { message: format!("{:#}", anyhow::Error::from(error)), too_long }
-    }
+/// The error row of a probe.
+pub(super) fn no_answer(error: &anyhow::Error) -> NoAnswer {
+    let too_long = matches!(error.downcast_ref(), Some(RequestError::RefusedTooLong(_)));
+    NoAnswer { message: format!("{error:#}"), too_long }
 }
 
 impl PendingProbe<'_> {
@@ -84,10 +66,8 @@ impl PendingProbe<'_> {
         let (options, values) = scored.split_at(self.options.len().min(scored.len()));
         let named = self.question.probe.options.iter().cloned().zip(options);
         let named = named.map(|(option, score)| Some((option, (*score)?)));
-        self.scores = Ok(Scores {
-            options: named.collect::<Option<_>>().unwrap_or_default(),
-            contrast: self.values.as_ref().and_then(|tokens| tokens.of_scores(values)),
-        });
+        let contrast = self.values.as_ref().and_then(|tokens| tokens.of_scores(values));
+        self.scores = Ok((named.collect::<Option<_>>().unwrap_or_default(), contrast));
     }
 }
 
@@ -97,7 +77,7 @@ impl Asking<'_> {
         question: Question<'p>,
         prompt: &'p TokenizedPrompt,
         layers: impl FnOnce() -> Vec<LayerKind>,
-    ) -> Result<PendingProbe<'p>, ProbeError> {
+    ) -> anyhow::Result<PendingProbe<'p>> {
         let holes = match &question.condition.knockout {
             None => LayerHoles::default(),
             Some(knockout) => {

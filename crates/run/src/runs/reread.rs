@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use super::rows::AnswerRow;
 use super::store::{RunFolder, RunStore};
 use crate::models::{self, DeviceArgs, Opened, Weights};
-use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
+use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{self, ContextLength, LocalModel, LocalOptions};
 
 /// Minimum tokens per chunk for a question and its instructions, besides the answer.
@@ -68,7 +68,6 @@ impl Reread {
             allow_longer: true,
             chunk: engine::DEFAULT_CHUNK.max(chunk),
             logits: engine::LOGITS_AT_ONCE,
-            branches: Branches::default(),
             observed: ObservedSpans { rows: 0, keys: 0, generated: 0 },
             kept: (*weights).into(),
             hides_keys: true,

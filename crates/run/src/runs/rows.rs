@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::context_budget::BudgetError;
-use crate::chat::StopReason;
+use super::context_budget::{BudgetError, Dropped};
+use crate::chat::{Reply, StopReason};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::ground::numbers::in_json;
 use palimpsest_data::prompt::PromptError;
@@ -116,6 +116,28 @@ fn is_zero(count: &usize) -> bool {
 impl AnswerRow {
     pub fn key(&self) -> AnswerKey<&str> {
         AnswerKey::of(&self.case, &self.probe, &self.condition)
+    }
+
+    /// Row of a reply, without its question; of an error if generation ended inside the thought (of at most `max_thinking` tokens).
+    pub fn of_reply(reply: Reply, max_thinking: Option<usize>) -> Self {
+        let Reply { text, thought, stop, prompt_tokens, completion_tokens } = reply;
+        let error = stop.without_answer(max_thinking);
+        let row = AnswerRow { thought, prompt_tokens, completion_tokens, ..AnswerRow::default() };
+        match error {
+            Some(_) => AnswerRow { error, cut: true, ..row },
+            None => AnswerRow { answer: Some(text), stop: Some(stop), ..row },
+        }
+    }
+
+    #[must_use]
+    pub fn without(self, Dropped { segments, neighbours, tokens, of }: Dropped) -> Self {
+        AnswerRow {
+            dropped_sessions: segments,
+            dropped_neighbours: neighbours,
+            dropped_tokens: tokens,
+            history_tokens: of,
+            ..self
+        }
     }
 
     pub fn fits(&self) -> bool {

@@ -3,59 +3,29 @@
 //! Models stand behind [`Subject`]. Errors of single probes become rows; only errors that would repeat (full disk, unreachable endpoint)
 //! end the run.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::condition::{Condition, Question};
-use super::context_budget::Dropped;
 use super::cost::{Cost, CostRow};
 use super::error::RunError;
 use super::plan::{PlannedCase, PlannedProbe};
-use super::rows::{AnswerKey, AnswerRow, Contrast, NoAnswer};
+use super::rows::{AnswerKey, AnswerRow, NoAnswer};
 use super::store::{RunStore, ShownCase, ShownSegment};
-use crate::chat::{Reply, StopReason};
+use crate::chat::StopReason;
 use crate::memory::{Memory, View};
 use crate::progress::{Status, StepSeconds, Steps, note};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::case::{Case, Probe};
 use palimpsest_data::prompt::SegmentNumbers;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProbeOutcome {
-    /// Empty if `stop` says that there is no answer.
-    pub answer: String,
-    pub thought: Option<String>,
-    pub max_thinking: Option<usize>,
-    pub stop: StopReason,
-    pub prompt_tokens: Option<usize>,
-    pub completion_tokens: Option<usize>,
-    pub dropped: Dropped,
-    /// Log-probability of each option, in nats.
-    pub scores: BTreeMap<String, f64>,
-    pub contrast: Option<Contrast>,
+    /// Without the question, which the runner fills in.
+    pub row: AnswerRow,
     pub attention: Option<AttentionStore>,
     pub cost: Option<Cost>,
-    pub refused_parameters: Vec<String>,
-}
-
-impl From<Reply> for ProbeOutcome {
-    fn from(Reply { text, thought, stop, prompt_tokens, completion_tokens }: Reply) -> Self {
-        ProbeOutcome {
-            answer: text,
-            thought,
-            max_thinking: None,
-            stop,
-            prompt_tokens,
-            completion_tokens,
-            dropped: Dropped::default(),
-            scores: BTreeMap::new(),
-            contrast: None,
-            attention: None,
-            cost: None,
-            refused_parameters: Vec::new(),
-        }
-    }
 }
 
 /// Receives one outcome or error; it is on disk when the call returns.
@@ -298,16 +268,11 @@ impl RunState<'_> {
                 record(self, question, Err(why.clone().into()))?;
             }
         } else if let Some(answer) = &view.answered {
-            // Not answered by a local model: text only.
-            let reply = Reply {
-                text: answer.clone(),
-                thought: None,
-                stop: StopReason::EndOfTurn,
-                prompt_tokens: None,
-                completion_tokens: None,
-            };
+            let stop = Some(StopReason::EndOfTurn);
+            let row = AnswerRow { answer: Some(answer.clone()), stop, ..AnswerRow::default() };
+            let outcome = ProbeOutcome { row, ..ProbeOutcome::default() };
             for &question in &questions {
-                record(self, question, Ok(reply.clone().into()))?;
+                record(self, question, Ok(outcome.clone()))?;
             }
         } else {
             let status = self.progress.status();
@@ -342,8 +307,18 @@ impl RunState<'_> {
     ) -> Result<(), RunError> {
         let Some(at) = missing.iter().position(|other| *other == question) else { return Ok(()) };
         missing.remove(at);
-        let cost = outcome.as_ref().ok().and_then(|outcome| outcome.cost);
-        let (mut row, attention) = answer_row(planned, question, outcome);
+        let ProbeOutcome { row, attention, cost } = outcome.unwrap_or_else(|error| ProbeOutcome {
+            row: AnswerRow { too_long: error.too_long, error: Some(error.message), ..AnswerRow::default() },
+            ..ProbeOutcome::default()
+        });
+        let mut row = AnswerRow {
+            case: planned.case.clone(),
+            probe: question.probe.id.clone(),
+            condition: question.condition.name.clone(),
+            labels: planned.labels.clone(),
+            query: question.probe.query.clone(),
+            ..row
+        };
         if row.error.is_none() {
             row.context.clone_from(&view.segments);
             let ranks = |ids: &Vec<String>| {
@@ -374,47 +349,6 @@ impl RunState<'_> {
             self.summary.done += 1;
         }
         if self.stop.load(Ordering::Relaxed) { Err(RunError::Stopped) } else { Ok(()) }
-    }
-}
-
-fn answer_row(
-    planned: &PlannedCase,
-    Question { probe, condition }: Question<'_>,
-    outcome: Result<ProbeOutcome, NoAnswer>,
-) -> (AnswerRow, Option<AttentionStore>) {
-    let mut row = AnswerRow {
-        case: planned.case.clone(),
-        probe: probe.id.clone(),
-        condition: condition.name.clone(),
-        labels: planned.labels.clone(),
-        query: probe.query.clone(),
-        ..AnswerRow::default()
-    };
-    match outcome {
-        Ok(outcome) => {
-            row.thought = outcome.thought;
-            row.scores = outcome.scores;
-            row.contrast = outcome.contrast;
-            row.prompt_tokens = outcome.prompt_tokens;
-            row.completion_tokens = outcome.completion_tokens;
-            row.refused_parameters = outcome.refused_parameters;
-            let Dropped { segments, neighbours, tokens, of } = outcome.dropped;
-            (row.dropped_sessions, row.dropped_neighbours) = (segments, neighbours);
-            (row.dropped_tokens, row.history_tokens) = (tokens, of);
-            row.error = outcome.stop.without_answer(outcome.max_thinking);
-            row.cut = row.error.is_some();
-            if row.cut {
-                return (row, None);
-            }
-            row.answer = Some(outcome.answer);
-            row.stop = Some(outcome.stop);
-            (row, outcome.attention)
-        }
-        Err(error) => {
-            row.too_long = error.too_long;
-            row.error = Some(error.to_string());
-            (row, None)
-        }
     }
 }
 

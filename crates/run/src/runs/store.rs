@@ -24,9 +24,9 @@ use jiff::civil::DateTime;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::condition::named;
+use super::condition::{label, named};
 use super::cost::CostRow;
-use super::error::RunError;
+use super::error::{RunError, if_there};
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
@@ -49,7 +49,8 @@ pub const RUBRICS: &str = "rubrics.jsonl";
 pub const TRIALS: &str = "trials.jsonl";
 pub(super) const COSTS: &str = "costs.jsonl";
 const LOCK: &str = "run.lock";
-pub(super) const FOLDERS: [&str; 2] = ["attention", "cases"];
+pub(super) const ATTENTION: &str = "attention";
+pub(super) const CASES: &str = "cases";
 /// Memory systems' folder. Created before the header, which includes their self-description.
 pub(super) const MEMORY: &str = "memory";
 /// A memory system's own subfolder, beside those of the cases.
@@ -133,17 +134,10 @@ impl RunFolder {
     /// Restricts the run to one condition. An empty name is the plain one or, without one, the first.
     pub fn condition(mut self, name: &str) -> Result<Self, RunError> {
         let known = self.header.identity.condition_names();
-        let first = known.first().copied().unwrap_or_default().to_owned();
-        let name = if name.is_empty() && !known.contains(&"") { &first } else { name };
-        if !known.contains(&name) {
-            let known = known.iter().map(|name| if name.is_empty() { "the plain one" } else { name });
-            return Err(RunError::UnknownCondition {
-                dir: self.dir,
-                name: name.to_owned(),
-                known: known.collect::<Vec<_>>().join(", "),
-            });
-        }
-        self.plan = asked_under(&self.plan, name);
+        let first = known.first().filter(|_| name.is_empty() && !known.contains(&""));
+        let name = (*first.unwrap_or(&name)).to_owned();
+        self.chosen_conditions(&[label(&name).to_owned()])?;
+        self.plan = asked_under(&self.plan, &name);
         self.answers.retain(|row| row.condition == name);
         self.verdicts.retain(|row| row.condition == name);
         self.costs.retain(|row| row.condition == name);
@@ -243,7 +237,7 @@ impl RunStore {
     }
 
     fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
-        for folder in FOLDERS {
+        for folder in [ATTENTION, CASES] {
             let folder = dir.join(folder);
             std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
             remove_leftovers(&folder);
@@ -380,10 +374,8 @@ impl RunStore {
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
         let _span = timing::io();
         let path = self.dir.join(case_file(case));
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(RunError::io("remove", &path)(e)),
-            _ => Ok(()),
-        }
+        if_there(std::fs::remove_file(&path)).map_err(RunError::io("remove", &path))?;
+        Ok(())
     }
 
     pub fn has_shown(&self, case: &str) -> bool {
@@ -409,20 +401,20 @@ fn benchmark_of(dir: &Path, header: &RunHeader) -> Result<&'static Benchmark, Ru
     let name = &header.identity.benchmark;
     benchmarks::named(name).ok_or_else(|| {
         let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
-        let (dir, name, known) = (dir.to_owned(), name.clone(), known.join(", "));
-        RunError::UnknownBenchmark { dir, name, known }
+        RunError::GaveUp(format!(
+            "{} is a run of the benchmark `{name}`, which this version does not know; it knows {}",
+            dir.display(),
+            known.join(", ")
+        ))
     })
 }
 
 fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
     let path = dir.join(case_file(case));
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(RunError::io("read", &path)(e)),
-    };
-    serde_json::from_slice(&bytes)
-        .map(Some)
+    let bytes = if_there(std::fs::read(&path)).map_err(RunError::io("read", &path))?;
+    bytes
+        .map(|bytes| serde_json::from_slice(&bytes))
+        .transpose()
         .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
 }
 
@@ -496,17 +488,13 @@ fn append_to<T: Serialize + DeserializeOwned>(
 
 pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let path = dir.join(HEADER);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(RunError::NotARun { dir: dir.to_owned(), reason: format!("it has no {HEADER}") });
-        }
-        Err(e) => return Err(RunError::io("read", &path)(e)),
-    };
+    let text = if_there(std::fs::read_to_string(&path)).map_err(RunError::io("read", &path))?;
+    let not_a_run = || RunError::NotARun { dir: dir.to_owned(), reason: format!("it has no {HEADER}") };
+    let text = text.ok_or_else(not_a_run)?;
     let broken = |reason: String| RunError::Broken { path: path.clone(), reason };
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| broken(format!("it does not parse: {e}")))?;
-    if value.get("format").and_then(serde_json::Value::as_str) != Some(FORMAT) {
+    if value["format"] != FORMAT {
         let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
         return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
     }
@@ -514,26 +502,20 @@ pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let version = value.get("identity_version").map_or(Some(1), serde_json::Value::as_u64);
     let version = version.and_then(|version| u32::try_from(version).ok()).filter(|v| *v <= IDENTITY_VERSION);
     let Some(version) = version else {
-        let reason = "its identity is of a later version of palimpsest, which has to read it".to_owned();
-        return Err(broken(reason));
+        let reason = "its identity is of a later version of palimpsest, which has to read it";
+        return Err(broken(reason.to_owned()));
     };
-    let stored = hash(value.get("identity").unwrap_or(&serde_json::Value::Null), version);
-    if value.get("identity_sha256").and_then(serde_json::Value::as_str) != Some(&stored) {
-        return Err(broken(
-            "its identity was changed after the run began: the hash does not match".to_owned(),
-        ));
+    if value["identity_sha256"] != hash(&value["identity"], version) {
+        let reason = "its identity was changed after the run began: the hash does not match";
+        return Err(broken(reason.to_owned()));
     }
     serde_json::from_value(value).map_err(|e| broken(format!("it does not parse: {e}")))
 }
 
 /// Refuses folders with files other than the leftovers of a killed start.
 fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(RunError::io("open", dir)(e)),
-    };
-    for entry in entries {
+    let entries = if_there(std::fs::read_dir(dir)).map_err(RunError::io("open", dir))?;
+    for entry in entries.into_iter().flatten() {
         let name = entry.map_err(RunError::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
         if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {

@@ -6,7 +6,7 @@ use super::condition::Question;
 use super::context_budget::Dropped;
 use super::cost::Cost;
 use super::error::RunError;
-use super::rows::NoAnswer;
+use super::rows::{AnswerRow, NoAnswer};
 use super::runner::{ProbeOutcome, Sink, Subject};
 use crate::chat::parallel::in_order;
 use crate::chat::{ChatModel, Message, Sampling};
@@ -116,10 +116,7 @@ fn asked(
         tokens_generated: reply.completion_tokens,
         ..Cost::of_call(begun.elapsed().as_secs_f64())
     };
-    Ok(ProbeOutcome {
-        dropped: shown.dropped,
-        cost: Some(cost),
-        refused_parameters: model.refused_parameters(),
-        ..reply.into()
-    })
+    let row = AnswerRow::of_reply(reply, None).without(shown.dropped);
+    let row = AnswerRow { refused_parameters: model.refused_parameters(), ..row };
+    Ok(ProbeOutcome { row, attention: None, cost: Some(cost) })
 }

@@ -242,19 +242,4 @@ mod tests {
             assert_eq!(module_version(text).as_deref(), version);
         }
     }
-
-    #[test]
-    fn the_cpu_is_told_in_the_host_s_lines_and_has_one_peak_however_often_it_is_named() {
-        let (host, cpu) = (Host::here(), DeviceFacts::of(&Device::Cpu));
-        assert!(host.cores > 0 && host.text().contains(env!("CARGO_PKG_VERSION")), "{}", host.text());
-        assert_eq!((cpu.device.as_str(), cpu.card.as_ref(), cpu.text().as_str()), ("cpu", None, ""));
-        if cfg!(target_os = "linux") {
-            let gauge = Gauge::start(&[Device::Cpu, Device::Cpu]);
-            let before = gauge.peaks();
-            assert_eq!((before.len(), before[0].how, before[0].device.as_str()), (1, How::Process, "cpu"));
-            let taken = std::hint::black_box(vec![1u8; 64 << 20]);
-            assert!(gauge.peaks()[0].bytes >= 64 << 20);
-            drop(taken);
-        }
-    }
 }

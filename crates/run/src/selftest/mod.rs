@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use anyhow::Context;
 use candle_core::{DType, Device};
 
 use crate::progress::Steps;
@@ -20,9 +21,10 @@ mod shapes;
 pub mod trial;
 
 use machine::{DeviceFacts, Host};
-use parity::{Parity, Schedule};
+use parity::Parity;
 use report::Report;
-pub use trial::SelfTestError;
+use trial::Setting;
+pub use trial::is_interrupted;
 
 /// The device's default, or f16 on cards without bf16.
 fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
@@ -34,18 +36,18 @@ fn dtype_for_layers(facts: &DeviceFacts, device: &Device) -> DType {
 }
 
 /// Parity splits layers over all devices; single layers run on the first. `kernel` is the attention kernel on CUDA. When `going` returns
-/// false, returns [`SelfTestError::Interrupted`].
+/// false, returns an error that [`is_interrupted`].
 pub fn run(
     devices: &[Device],
     kernel: AttentionKernel,
     quick: bool,
     going: &dyn Fn() -> bool,
-) -> Result<Report, SelfTestError> {
+) -> anyhow::Result<Report> {
     let start = Instant::now();
-    let first = devices.first().ok_or(SelfTestError::NoDevice)?;
+    let first = devices.first().context("no device was named; name at least one, such as cpu or cuda:0")?;
     let facts: Vec<DeviceFacts> = devices.iter().map(DeviceFacts::of).collect();
     let dtype = facts.first().map_or(DType::F32, |facts| dtype_for_layers(facts, first));
-    let schedule = Schedule::of(first, dtype, kernel, quick);
+    let long = Setting::long(first, dtype, kernel, quick);
     let (small, single) = (shapes::small()?, shapes::layers(quick)?);
     let mut steps = Steps::new("selftest", small.len() + single.len(), true);
     let status = steps.status();
@@ -67,7 +69,7 @@ pub fn run(
 
     let mut layers = Vec::new();
     for shape in &single {
-        let found = schedule.try_layer(shape, &status, going)?;
+        let found = long.try_layer(shape, &status, going)?;
         steps.step(&shape.title(), found.error.as_deref());
         layers.push(found);
     }

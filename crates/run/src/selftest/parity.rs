@@ -10,11 +10,12 @@ use serde::Serialize;
 
 use super::rule::{self, Compared, Numbers};
 use super::shapes::{self, Shape, has_experts};
-use super::trial::{Measured, On, SelfTestError, Setting, Subject, Trial};
+use super::trial::{Measured, On, Setting, Subject, Trial, is_interrupted};
 use crate::cards::Recording;
 use crate::progress::Status;
 use palimpsest_core::attention::AttentionKernel;
 use palimpsest_core::engine::DeviceName;
+use palimpsest_core::engine::memory_plan::DoesNotFit;
 use palimpsest_core::model::DecoderSpec;
 
 /// Prompt length; the last positions are compared.
@@ -23,7 +24,7 @@ const POSITIONS: usize = 16;
 const CPU: On<'_> = (&[Device::Cpu], AttentionKernel::Auto);
 const GREEDY: usize = 32;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Parity {
     pub checkpoint: &'static str,
     pub architecture: &'static str,
@@ -39,27 +40,20 @@ pub struct Parity {
 
 impl Parity {
     /// Errors are recorded in the result.
-    pub fn of(
-        shape: &Shape,
-        dtype: DType,
-        on: On<'_>,
-        going: &dyn Fn() -> bool,
-    ) -> Result<Self, SelfTestError> {
-        let (compared, greedy, error) = match compare(&shape.spec, dtype, on, going) {
-            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
-            Err(error) => (Vec::new(), 0, Some(error.to_string())),
-            Ok((compared, greedy)) => (compared, greedy, None),
-        };
-        let parity = Parity {
+    pub fn of(shape: &Shape, dtype: DType, on: On<'_>, going: &dyn Fn() -> bool) -> anyhow::Result<Self> {
+        let (architecture, greedy_of) = (shape.spec.architecture, GREEDY);
+        let mut parity = Parity {
             checkpoint: shape.name,
-            architecture: shape.spec.architecture,
+            architecture,
             dtype: dtype.as_str(),
-            compared,
-            greedy,
-            greedy_of: GREEDY,
-            error,
-            sound: false,
+            greedy_of,
+            ..Parity::default()
         };
+        match compare(&shape.spec, dtype, on, going) {
+            Err(error) if is_interrupted(&error) => return Err(error),
+            Err(error) => parity.error = Some(error.to_string()),
+            Ok((compared, greedy)) => (parity.compared, parity.greedy) = (compared, greedy),
+        }
         Ok(parity.judged())
     }
 
@@ -76,7 +70,7 @@ fn compare(
     dtype: DType,
     on: On<'_>,
     going: &dyn Fn() -> bool,
-) -> Result<(Vec<Compared>, usize), SelfTestError> {
+) -> anyhow::Result<(Vec<Compared>, usize)> {
     let half = dtype != DType::F32;
     let spec = if half { shapes::to_all_experts(spec.clone()) } else { spec.clone() };
     let exact = read(&load(&spec, DType::F32, false, CPU)?, &[TOKENS], going)?;
@@ -117,13 +111,15 @@ fn in_steps() -> Vec<usize> {
 }
 
 /// `rounds` also rounds hidden states to the dtype on the CPU.
-fn load(spec: &DecoderSpec, dtype: DType, rounds: bool, on: On<'_>) -> Result<Subject, SelfTestError> {
-    let setting = Setting { rounds, chunk: TOKENS, generate: GREEDY - 1, ..Setting::new(on, dtype, TOKENS) };
+fn load(spec: &DecoderSpec, dtype: DType, rounds: bool, on: On<'_>) -> anyhow::Result<Subject> {
+    let recording = Recording { rows: 40, spans: 10 };
+    let usual = Setting::new(on, dtype, TOKENS);
+    let setting = Setting { rounds, chunk: TOKENS, generate: GREEDY - 1, recording, ..usual };
     Subject::load("a model of random weights", spec.clone(), setting)
 }
 
-fn read(subject: &Subject, ends: &[usize], going: &dyn Fn() -> bool) -> Result<Measured, SelfTestError> {
-    subject.measure(ends, POSITIONS, Recording { rows: 40, spans: 10 }, &mut |_| going())
+fn read(subject: &Subject, ends: &[usize], going: &dyn Fn() -> bool) -> anyhow::Result<Measured> {
+    subject.measure(ends, POSITIONS, &mut |_| going())
 }
 
 /// Maximum relative RMS of a layer's logits in half precision against f32: dense, and with experts, whose routing rounding can change.
@@ -131,7 +127,7 @@ const OFF: [f64; 2] = [0.045, 0.14];
 /// Maximum deviation of a row's total mass from 1.
 pub const MASSES_OFF: f64 = 1e-3;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LayerResult {
     pub name: &'static str,
     /// The released model with these widths.
@@ -149,29 +145,17 @@ pub struct LayerResult {
     pub sound: bool,
 }
 
-/// The long prompt on the device under test.
-#[derive(Debug, Clone)]
-pub struct Schedule {
-    setting: Setting,
-    recording: Recording,
-}
-
-impl Schedule {
-    pub fn of(device: &Device, dtype: DType, kernel: AttentionKernel, quick: bool) -> Self {
+impl Setting {
+    /// The long prompt on the device under test.
+    pub fn long(device: &Device, dtype: DType, kernel: AttentionKernel, quick: bool) -> Self {
         let tokens = match device {
             _ if quick => 256,
             Device::Cpu => 1024,
             _ => 32_768,
         };
-        let setting = Setting::new((std::slice::from_ref(device), kernel), dtype, tokens);
-        match quick {
-            true => Schedule {
-                setting: Setting { chunk: 64, generate: 8, ..setting },
-                recording: Recording { rows: 40, spans: 16 },
-            },
-            // Rows and spans as in a case of the benchmark.
-            false => Schedule { setting, recording: Recording { rows: 500, spans: 500 } },
-        }
+        let usual = Setting::new((std::slice::from_ref(device), kernel), dtype, tokens);
+        let recording = Recording { rows: 40, spans: 16 };
+        if quick { Setting { chunk: 64, generate: 8, recording, ..usual } } else { usual }
     }
 
     /// Errors and skipped parts are recorded in the result.
@@ -180,8 +164,8 @@ impl Schedule {
         shape: &Shape,
         status: &Status,
         going: &dyn Fn() -> bool,
-    ) -> Result<LayerResult, SelfTestError> {
-        let Setting { devices, dtype, kernel, .. } = &self.setting;
+    ) -> anyhow::Result<LayerResult> {
+        let Setting { devices, dtype, kernel, .. } = self;
         let spec = &shape.spec;
         let mut result = LayerResult {
             name: shape.name,
@@ -189,11 +173,7 @@ impl Schedule {
             parameters: spec.layers.iter().map(|layer| layer.parameters(spec.hidden) as u64).sum(),
             dtype: dtype.as_str(),
             device: devices.first().map(|device| DeviceName::of(device).to_string()).unwrap_or_default(),
-            agreement: Vec::new(),
-            trials: Vec::new(),
-            notes: Vec::new(),
-            error: None,
-            sound: false,
+            ..LayerResult::default()
         };
         status.begin(&shape.title(), "comparing with the CPU in f32");
         let read = |on, dtype, ends: &[usize]| read(&load(spec, dtype, false, on)?, ends, going);
@@ -203,8 +183,8 @@ impl Schedule {
             self.try_kernels(&mut result, shape, status, going)
         });
         match done {
-            Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
-            Err(SelfTestError::DoesNotFit(refusal)) => result.notes.push(refusal.to_string()),
+            Err(error) if is_interrupted(&error) => return Err(error),
+            Err(error) if error.is::<Box<DoesNotFit>>() => result.notes.push(error.to_string()),
             Err(error) => result.error = Some(error.to_string()),
             Ok(()) => {}
         }
@@ -217,20 +197,20 @@ impl Schedule {
         shape: &Shape,
         status: &Status,
         going: &dyn Fn() -> bool,
-    ) -> Result<(), SelfTestError> {
+    ) -> anyhow::Result<()> {
         use AttentionKernel::{Flash, Fused, Products};
-        let trial = self.try_long(self.setting.kernel, shape, status, going)?;
+        let trial = self.try_long(self.kernel, shape, status, going)?;
         let taken = trial.kernel;
         result.trials.push(trial);
         let attention = shape.spec.layers.first().and_then(|layer| layer.attention());
         let (Some(taken), Some(attention)) = (taken, attention) else { return Ok(()) };
         let serves = |kernel: &AttentionKernel| {
             let built = *kernel != Flash || cfg!(feature = "flash-attn");
-            built && *kernel != taken && kernel.of_layer(&attention.shape(self.setting.dtype)) == *kernel
+            built && *kernel != taken && kernel.of_layer(&attention.shape(self.dtype)) == *kernel
         };
         for kernel in [Products, Fused, Flash].into_iter().filter(serves) {
             match self.try_long(kernel, shape, status, going) {
-                Err(SelfTestError::Interrupted) => return Err(SelfTestError::Interrupted),
+                Err(error) if is_interrupted(&error) => return Err(error),
                 Err(error) => result.notes.push(format!("{}, by {kernel}: {error}", shape.title())),
                 Ok(trial) => result.trials.push(trial),
             }
@@ -244,15 +224,15 @@ impl Schedule {
         shape: &Shape,
         status: &Status,
         going: &dyn Fn() -> bool,
-    ) -> Result<Trial, SelfTestError> {
-        let (setting, title) = (Setting { kernel, ..self.setting.clone() }, shape.title());
+    ) -> anyhow::Result<Trial> {
+        let (setting, title) = (Setting { kernel, ..self.clone() }, shape.title());
         let (tokens, chunk) = (setting.tokens, setting.chunk);
         status.begin(&title, "making weights");
         let subject = Subject::load(&title, shape.spec.clone(), setting)?;
         status.begin(&title, "warming up");
         // Warm-up: loads kernels and allocates memory before timing.
-        subject.measure(&[tokens.min(chunk)], 1, self.recording, &mut |_| going())?;
-        let measured = subject.measure(&[tokens], 1, self.recording, &mut |done| {
+        subject.measure(&[tokens.min(chunk)], 1, &mut |_| going())?;
+        let measured = subject.measure(&[tokens], 1, &mut |done| {
             status.prefill(done, tokens);
             going()
         })?;
@@ -286,12 +266,10 @@ mod tests {
     use super::*;
 
     fn planted(dtype: &'static str, greedy: usize, found: &[(&'static str, f64)]) -> Parity {
-        let (checkpoint, architecture, greedy_of, error) = ("planted", "llama", GREEDY, None);
         let compared = |&(what, found)| Compared { what, measure: "largest", found, allowed: 1e-3 };
         let mut worst = Vec::new();
         take_worse(&mut worst, found.iter().map(compared).collect());
-        Parity { checkpoint, architecture, dtype, compared: worst, greedy, greedy_of, error, sound: false }
-            .judged()
+        Parity { dtype, compared: worst, greedy, greedy_of: GREEDY, ..Parity::default() }.judged()
     }
 
     #[test]
@@ -307,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_sound_here_and_another_model_s_numbers_are_not_its_own() -> Result<(), SelfTestError> {
+    fn a_model_is_sound_here_and_another_model_s_numbers_are_not_its_own() -> anyhow::Result<()> {
         let shape = shapes::small()?.remove(1);
         let sound = Parity::of(&shape, DType::F32, CPU, &|| true)?;
         assert!(sound.sound && sound.greedy == GREEDY, "{sound:?}");
@@ -317,17 +295,16 @@ mod tests {
         let compared = rule::in_f32(&numbers(&other)?.numbers, &numbers(&shape.spec)?.numbers);
         assert!(!compared.iter().any(Compared::holds), "{compared:?}");
         let stopped = Parity::of(&shape, DType::F32, CPU, &|| false);
-        assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
+        assert!(stopped.is_err_and(|error| is_interrupted(&error)));
         Ok(())
     }
 
     #[test]
-    fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards()
-    -> Result<(), SelfTestError> {
+    fn every_kind_of_layer_agrees_with_f32_in_half_precision_by_the_kernels_of_cards() -> anyhow::Result<()> {
         for dtype in [DType::BF16, DType::F16] {
-            let schedule = Schedule::of(&Device::Cpu, dtype, AttentionKernel::Auto, true);
+            let setting = Setting::long(&Device::Cpu, dtype, AttentionKernel::Auto, true);
             for shape in shapes::layers(true)? {
-                let result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
+                let result = setting.try_layer(&shape, &Status::silent(), &|| true)?;
                 assert!(result.sound && result.trials.len() == 1, "{result:?}");
             }
         }
@@ -335,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_whose_logits_or_masses_are_off_is_not_sound() -> Result<(), SelfTestError> {
+    fn a_layer_whose_logits_or_masses_are_off_is_not_sound() -> anyhow::Result<()> {
         let numbers = |logit: f32, mass: f32| {
             Numbers::from([("logits", vec![1.0, -2.0, logit]), ("mass", vec![0.5, mass])])
         };
@@ -349,15 +326,15 @@ mod tests {
             assert_eq!(compared.iter().filter(|c| !c.holds()).count(), off, "{logit} {mass} {dtype:?}");
         }
         let shape = shapes::layers(true)?.remove(1);
-        let schedule = Schedule::of(&Device::Cpu, DType::F32, AttentionKernel::Auto, true);
-        let mut result = schedule.try_layer(&shape, &Status::silent(), &|| true)?;
+        let setting = Setting::long(&Device::Cpu, DType::F32, AttentionKernel::Auto, true);
+        let mut result = setting.try_layer(&shape, &Status::silent(), &|| true)?;
         assert!(result.sound && result.notes.is_empty(), "{result:?}");
         let trial = &mut result.trials[0];
         assert_eq!((trial.rows, trial.spans), (40, 16));
         trial.masses_off = 2.0 * MASSES_OFF;
         assert!(!result.judged().sound);
-        let stopped = schedule.try_layer(&shape, &Status::silent(), &|| false);
-        assert!(matches!(stopped, Err(SelfTestError::Interrupted)));
+        let stopped = setting.try_layer(&shape, &Status::silent(), &|| false);
+        assert!(stopped.is_err_and(|error| is_interrupted(&error)));
         Ok(())
     }
 }

@@ -251,60 +251,28 @@ mod tests {
     //! Injected faults: the verdict must name each with its remedy.
 
     use super::*;
-    use crate::cards::Work;
     use crate::selftest::machine::Peak;
     use crate::selftest::trial::Memory;
     use palimpsest_core::attention::AttentionKernel;
 
-    fn compared(what: &'static str, found: f64) -> Compared {
-        Compared { what, measure: "largest", found, allowed: 1e-3 }
-    }
-
-    fn parity(architecture: &'static str, dtype: &'static str) -> Parity {
-        Parity {
-            checkpoint: "a-tiny",
-            architecture,
-            dtype,
-            compared: vec![compared("logits", 1e-5), compared("mass", 1e-6)],
-            greedy: 32,
-            greedy_of: 32,
-            error: None,
-            sound: true,
-        }
+    fn compared(found: f64) -> Vec<Compared> {
+        vec![Compared { what: "logits", measure: "largest", found, allowed: 1e-3 }]
     }
 
     fn layer(name: &'static str) -> LayerResult {
-        let device = "cuda:0".to_owned();
-        let peak = Peak { device: device.clone(), bytes: 950_000_000, how: How::Pool };
+        let peak = Peak { device: "cuda:0".to_owned(), bytes: 950_000_000, how: How::Pool };
+        let memory = Memory { device: "cuda:0".to_owned(), planned: 1_000_000_000, peak: Some(peak) };
         let trial = Trial {
             kernel: Some(AttentionKernel::Fused),
             tokens: 32_768,
-            chunk: 1024,
-            rows: 500,
-            spans: 500,
-            generated: 16,
-            loading_seconds: 0.1,
             prefill_seconds: 0.02,
             recording_seconds: 0.01,
             token_seconds: 0.0004,
-            prefill: Work::default(),
-            recording: Work::default(),
-            token: Work::default(),
-            masses_off: 1e-6,
-            memory: vec![Memory { device: device.clone(), planned: 1_000_000_000, peak: Some(peak) }],
+            memory: vec![memory],
+            ..Trial::default()
         };
-        LayerResult {
-            name,
-            of: "Qwen3.5-9B",
-            parameters: 200_000_000,
-            dtype: "bf16",
-            device,
-            agreement: vec![compared("logits", 1e-4)],
-            trials: vec![trial],
-            notes: Vec::new(),
-            error: None,
-            sound: true,
-        }
+        let (of, agreement, trials) = ("Qwen3.5-9B", compared(1e-4), vec![trial]);
+        LayerResult { name, of, agreement, trials, sound: true, ..LayerResult::default() }
     }
 
     fn fine() -> Report {
@@ -316,14 +284,23 @@ mod tests {
             cuda: Some((12, 4)),
             ..DeviceFacts::default()
         };
-        let parity = ["f32", "bf16"].into_iter().flat_map(|d| ["llama", "qwen3_5"].map(|a| parity(a, d)));
+        let parity = |dtype, architecture| Parity {
+            architecture,
+            dtype,
+            compared: compared(1e-5),
+            sound: true,
+            ..Parity::default()
+        };
         Report {
             selftest: 1,
             host: Host::here(),
             devices: vec![facts],
             quick: false,
             seconds: 60.0,
-            parity: parity.collect(),
+            parity: ["f32", "bf16"]
+                .into_iter()
+                .flat_map(|d| ["llama", "qwen3_5"].map(|a| parity(d, a)))
+                .collect(),
             layers: vec![layer("delta net"), layer("attention")],
             peak_resident: None,
         }
@@ -378,8 +355,8 @@ mod tests {
             ),
             (
                 |report| {
-                    report.layers[0].error = Some("out of memory".to_owned());
-                    report.layers[0].sound = false;
+                    (report.layers[0].sound, report.layers[0].error) =
+                        (false, Some("out of memory".to_owned()));
                 },
                 false,
                 &["could not be tried: out of memory."],

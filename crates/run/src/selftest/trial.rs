@@ -14,38 +14,17 @@ use super::rule::Numbers;
 use super::shapes::FILL;
 use crate::cards::{self, Kernel, LayerWork, Recording, Work};
 use palimpsest_core::attention::{
-    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, SpanError, Wanted,
+    AttentionKernel, Event, MassObserver, Masses, NoObserver, Observer, Point, Wanted,
 };
-use palimpsest_core::engine::memory_plan::{self, DoesNotFit, MemoryPlan, MemoryRequest, available_bytes};
+use palimpsest_core::engine::memory_plan::{self, MemoryPlan, MemoryRequest, available_bytes};
 use palimpsest_core::engine::{self, DeviceName, Engine, EngineError, Sampling};
-use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, ModelError, OpenModel};
+use palimpsest_core::model::{DecoderSpec, Fill, ModelDescription, OpenModel};
 use palimpsest_core::span::Span;
+use palimpsest_data::ground::order::entry;
 
-#[derive(Debug, thiserror::Error)]
-pub enum SelfTestError {
-    #[error("interrupted")]
-    Interrupted,
-    #[error("no device was named; name at least one, such as cpu or cuda:0")]
-    NoDevice,
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    #[error(transparent)]
-    DoesNotFit(#[from] Box<DoesNotFit>),
-    #[error(transparent)]
-    Engine(EngineError),
-    #[error(transparent)]
-    Spans(#[from] SpanError),
-    #[error(transparent)]
-    Tensor(#[from] candle_core::Error),
-}
-
-impl From<EngineError> for SelfTestError {
-    fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Interrupted => SelfTestError::Interrupted,
-            other => SelfTestError::Engine(other),
-        }
-    }
+/// True if a callback asked to stop.
+pub fn is_interrupted(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(EngineError::Interrupted))
 }
 
 #[derive(Debug, Clone)]
@@ -61,6 +40,7 @@ pub struct Setting {
     pub chunk: usize,
     pub tokens: usize,
     pub generate: usize,
+    pub recording: Recording,
     pub fill: Fill,
 }
 
@@ -78,6 +58,8 @@ impl Setting {
             chunk: engine::DEFAULT_CHUNK,
             tokens,
             generate: 16,
+            // As in a case of the benchmark.
+            recording: Recording { rows: 500, spans: 500 },
             fill: FILL,
         }
     }
@@ -97,7 +79,7 @@ pub struct Memory {
 }
 
 /// Times exclude loading and end after synchronisation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Trial {
     /// Absent if there is only one kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +122,7 @@ pub struct Subject {
 
 impl Subject {
     /// Fails if the plan does not fit. `name` is for errors.
-    pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> Result<Self, SelfTestError> {
+    pub fn load(name: &str, spec: DecoderSpec, setting: Setting) -> anyhow::Result<Self> {
         let description = ModelDescription::of(spec);
         let free: Vec<Option<u64>> = setting.devices.iter().map(available_bytes).collect();
         let request = setting.request(setting.tokens + setting.generate);
@@ -181,10 +163,9 @@ impl Subject {
         &self,
         ends: &[usize],
         last: usize,
-        recording: Recording,
         progress: &mut dyn FnMut(usize) -> bool,
-    ) -> Result<Measured, SelfTestError> {
-        let Setting { devices, dtype, generate, chunk, .. } = &self.setting;
+    ) -> anyhow::Result<Measured> {
+        let Setting { devices, dtype, generate, chunk, recording, .. } = &self.setting;
         let tokens = ends.last().copied().unwrap_or(0);
         let (decoder, spec, recording) = (self.engine.decoder(), self.spec(), recording.within(tokens));
         let vocab = spec.vocab.max(1) as u64;
@@ -253,14 +234,10 @@ impl Subject {
         let peaks = self.gauge.peaks();
         let mut memory: Vec<Memory> = Vec::new();
         for share in &plan.shares {
-            let (device, planned) = (share.device.to_string(), share.total());
-            match memory.iter_mut().find(|m| m.device == device) {
-                Some(same) => same.planned += planned,
-                None => {
-                    let peak = peaks.iter().find(|peak| peak.device == device).cloned();
-                    memory.push(Memory { device, planned, peak });
-                }
-            }
+            let device = share.device.to_string();
+            let peak = || peaks.iter().find(|peak| peak.device == device).cloned();
+            let new = || Memory { device: device.clone(), planned: 0, peak: peak() };
+            entry(&mut memory, |memory| memory.device == device, new).planned += share.total();
         }
         memory
     }
@@ -271,7 +248,7 @@ fn synchronize(devices: &[Device]) -> TensorResult<()> {
 }
 
 /// Records the last rows, four fifths as a segment and the rest as a question, over spans that tile the prompt.
-fn observer(tokens: usize, Recording { rows, spans }: Recording) -> Result<MassObserver, SelfTestError> {
+fn observer(tokens: usize, Recording { rows, spans }: Recording) -> anyhow::Result<MassObserver> {
     let question = (rows / 5).max(1);
     let mut row_spans = vec![Span::new("question", tokens - question..tokens)];
     if rows > question {

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use palimpsest_run::embedder::{EmbedError, Embedder};
-use palimpsest_run::models::{EmbedderCard, ModelStore, ModelsError};
+use palimpsest_run::models::{EmbedderCard, ModelStore};
 
 const STACK: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderError {
     #[error(transparent)]
-    Fetch(#[from] Box<ModelsError>),
+    Fetch(#[from] anyhow::Error),
     #[error(transparent)]
     Open(#[from] EmbedError),
     #[error("there are no threads for embeddings: {0}")]
@@ -45,7 +45,7 @@ impl ServedEmbedder {
         let count = (rayon::current_num_threads() / 2).max(1);
         let threads = ThreadPoolBuilder::new().num_threads(count).stack_size(STACK);
         let threads = threads.thread_name(|i| format!("embed-{i}")).build()?;
-        let card = EmbedderCard::built_in().map_err(Box::new)?;
+        let card = EmbedderCard::built_in()?;
         Ok(ServedEmbedder { card, opened: Mutex::default(), threads, turn: Mutex::default() })
     }
 
@@ -81,8 +81,8 @@ impl ServedEmbedder {
             return Ok(Arc::clone(embedder));
         }
         Embedder::built_in()?;
-        let store = ModelStore::open().map_err(Box::new)?;
-        let files = store.embedder().map_err(Box::new)?;
+        let store = ModelStore::open()?;
+        let files = store.embedder()?;
         let embedder = Arc::new(Embedder::open(&files)?);
         *opened = Some(Arc::clone(&embedder));
         Ok(embedder)

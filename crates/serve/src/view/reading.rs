@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use palimpsest_core::ablate::{
-    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, neutral, put, without,
+    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, put, without,
 };
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use super::fields::Fields;
 use palimpsest_data::benchmarks::QUERY;
 use palimpsest_run::chat::endpoint::ServerModel;
-use palimpsest_run::runs::causes::CauseError;
 use palimpsest_run::runs::causes::case::pair;
+use palimpsest_run::runs::causes::neutral;
 use palimpsest_run::runs::rows::{AnswerRow, Contrast, ValueLogP};
 
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum TrialError {
     #[error("{0}")]
     Asked(String),
     #[error(transparent)]
-    Cause(#[from] CauseError),
+    Cause(#[from] anyhow::Error),
     #[error(transparent)]
     Model(#[from] RequestError),
 }
@@ -152,7 +152,7 @@ impl Reading {
         let mut tokens = self.store.tokens.clone();
         let question = self.query()?.start;
         if !asked.replace.is_empty() {
-            let neutral = neutral(text).map_err(CauseError::Neutral)?;
+            let neutral = neutral(text)?;
             for label in &asked.replace {
                 put(&neutral, &self.session(label)?, &mut tokens);
             }

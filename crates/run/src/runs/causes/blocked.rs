@@ -17,7 +17,7 @@ use super::case::taken;
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
 use super::session_measures::{SessionMeasures, measures_path, sessions};
-use super::{CauseError, Measured, Task, asked, unless_stopped, windows};
+use super::{Measured, Task, all_read, asked, unless_stopped, windows};
 use crate::progress::Steps;
 use crate::runs::condition::named;
 use crate::runs::rows::AnswerKey;
@@ -52,7 +52,7 @@ pub(super) fn measure(
     task: &Task<'_>,
     session: &mut Session,
     options: CauseOptions,
-) -> Result<Measured, CauseError> {
+) -> anyhow::Result<Measured> {
     let windows = windows(&task.kinds, (options.windows, options.softmax_only))?;
     let mut log = CauseLog::open(task)?;
     let unit = if task.of == Measure::Contrast { "contrasts" } else { "answers" };
@@ -97,21 +97,20 @@ pub(super) fn measure(
                 |block: &Ablation| prompt.hidden(std::slice::from_ref(&block.tokens), block.layers.as_ref());
             let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
             let begun = Instant::now();
-            let (mut stored, mut blocked) = (Ok(()), 0);
-            let mut take = |nth: usize, row: EffectRow| {
-                if stored.is_ok() {
-                    stored = log.append(store, &missing[nth], &metric, row);
-                }
+            let mut blocked = 0;
+            let mut sink = |nth: usize, row: EffectRow| {
+                log.append(store, &missing[nth], &metric, row)?;
                 blocked += 1;
                 status.prefill(blocked, missing.len());
-                stored.is_ok() && task.goes_on()
+                Ok(task.goes_on())
             };
-            let read = metric.effects(session, &history, &holes, &mut |_| task.goes_on(), &mut take);
+            let whole = all_read(&store.case, &mut sink, |sink| {
+                metric.effects(session, &history, &holes, &mut |_| task.goes_on(), sink)
+            })?;
             measured.readings.0 += begun.elapsed().as_secs_f64();
             measured.readings.1 += session.take_usage().0;
             measured.done += blocked;
-            stored?;
-            if unless_stopped(&store.case, read)?.is_none() || !task.goes_on() {
+            if !whole || !task.goes_on() {
                 return Ok(measured.stopped());
             }
             steps.step(&name, None);

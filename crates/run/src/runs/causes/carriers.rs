@@ -17,7 +17,7 @@ use palimpsest_core::span::Span;
 use super::case::{CaseAnswers, ReadingCost, SessionChoice, goes_back};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
-use super::{CauseError, Measured, Task, unless_stopped, windows};
+use super::{Measured, Task, all_read, unless_stopped, windows};
 use crate::progress::Steps;
 
 /// Carrier name: all positions after the session.
@@ -123,7 +123,7 @@ fn cost_of(missing: &[CarrierPath], case: &CaseAnswers<'_>, goes_back: bool) -> 
     cost
 }
 
-type TakeRow<'a> = &'a mut dyn FnMut(&CarrierPath, EffectRow) -> Result<bool, CauseError>;
+type TakeRow<'a> = &'a mut dyn FnMut(&CarrierPath, EffectRow) -> anyhow::Result<bool>;
 
 /// Reads paths ordered so that answers share recomputed histories and the start of recomputation moves backwards.
 fn read_paths(
@@ -133,7 +133,7 @@ fn read_paths(
     session: &mut Session,
     go_on: &mut dyn FnMut(usize) -> bool,
     take: TakeRow<'_>,
-) -> Result<bool, CauseError> {
+) -> anyhow::Result<bool> {
     let history = |path: &CarrierPath| case.prompt(path.answer).history();
     // Only blocked rows inside the history change it.
     let inside = |path: &CarrierPath| {
@@ -157,16 +157,10 @@ fn read_paths(
             (&metrics[path.answer], history(path).rest, holes)
         };
         let readings: Vec<_> = group.iter().zip(&holes).map(reading).collect();
-        let mut stored = Ok(true);
-        let mut hear = |nth: usize, row: EffectRow| {
-            if matches!(stored, Ok(true)) {
-                stored = take(group[nth], row);
-            }
-            matches!(stored, Ok(true))
-        };
-        let read = Metric::effects_together(session, &history(first).tokens, &readings, go_on, &mut hear);
-        let go_on = stored?;
-        if unless_stopped(case.id(), read)?.is_none() || !go_on {
+        let whole = all_read(case.id(), &mut |nth, row| take(group[nth], row), |sink| {
+            Metric::effects_together(session, &history(first).tokens, &readings, go_on, sink)
+        })?;
+        if !whole {
             return Ok(false);
         }
     }
@@ -177,17 +171,11 @@ pub(super) fn measure(
     task: &Task<'_>,
     session: &mut Session,
     CarrierOptions { softmax_only, least }: CarrierOptions,
-) -> Result<Measured, CauseError> {
+) -> anyhow::Result<Measured> {
     let goes_back = goes_back(&task.kinds);
     let mut log = CauseLog::open(task)?;
-    let mut all = ReadingCost::default();
-    for case in task.cases() {
-        let case = case?;
-        all += cost_of(&missing(&case, &log, least).0, &case, goes_back);
-    }
-    all.announce(
-        "readings of carriers at most, fewer where hiding a session from all of them changes nothing",
-    );
+    let what = "readings of carriers at most, fewer where hiding a session from all of them changes nothing";
+    let all = task.announced(what, |case| cost_of(&missing(case, &log, least).0, case, goes_back))?;
     windows(&task.kinds, (None, softmax_only))?;
     let mut steps = Steps::new("carriers", all.readings, task.show);
     let mut measured = Measured::default();

@@ -6,21 +6,24 @@
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use anyhow::Context;
 use palimpsest_core::ablate::{EffectRow, History, Measure, Metric, Prompt, Said, Target, ValuePair};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{ModelText, Session};
 use palimpsest_core::span::{PREFIX, Span};
 
 use super::session_measures::sessions;
-use super::{CauseError, Task, asked, unless_stopped, unusable};
+use super::{Task, all_read, asked, unless_stopped, unusable};
 use crate::progress::{grouped, note};
 use crate::runs::contrast::ContrastTokens;
 use crate::runs::rows::{AnswerRow, Contrast, ValueLogP};
 use palimpsest_data::benchmarks::QUERY;
 use palimpsest_data::case::Contrasted;
+use palimpsest_data::ground::order::sorted_unique;
 
 const NO_ANSWER: &str = "its attention file has no tokens of the answer; it is of a version that did not record them, so run it again";
 const NO_QUERY: &str = "its attention file has no span `query`, from which on sessions could be blocked";
@@ -31,8 +34,7 @@ pub(super) struct CaseAnswers<'a> {
     values: Option<Vec<ValuePair>>,
     shared: usize,
     kinds: &'a [LayerKind],
-    /// Replacement tokens for removed sessions, if any.
-    neutral: Option<Arc<[u32]>>,
+    neutral: Option<&'a Arc<[u32]>>,
 }
 
 /// The sessions of an answer that are left out, each by itself.
@@ -60,9 +62,9 @@ pub(super) struct Ablated {
 }
 
 /// Receives an ablated answer, its unchanged metric and the effect; returns false to stop.
-pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> Result<bool, CauseError>;
+pub(super) type AblatedSink<'a> = &'a mut dyn FnMut(&Ablated, &Metric, EffectRow) -> anyhow::Result<bool>;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct ReadingCost {
     pub readings: usize,
     pub prefill: usize,
@@ -71,40 +73,14 @@ pub(super) struct ReadingCost {
     pub histories: usize,
 }
 
-impl ReadingCost {
-    /// Logs the cost, unless nothing is to be computed.
-    pub fn announce(&self, what: &str) {
-        let &ReadingCost { readings, prefill, answers, histories } = self;
-        if readings > 0 {
-            let number = |n: usize| grouped(n as u64);
-            note(format_args!(
-                "{} {what}: {} tokens of histories to read, {:.1} times the cases' whole histories, and {} of questions and answers",
-                number(readings),
-                number(prefill),
-                prefill as f64 / histories.max(1) as f64,
-                number(answers)
-            ));
-        }
-    }
-}
-
-impl std::ops::AddAssign for ReadingCost {
-    fn add_assign(&mut self, other: Self) {
-        self.readings += other.readings;
-        self.prefill += other.prefill;
-        self.answers += other.answers;
-        self.histories += other.histories;
-    }
-}
-
 /// True if the KV cache can be truncated at any token.
 pub(super) fn goes_back(kinds: &[LayerKind]) -> bool {
     kinds.iter().all(|kind| matches!(kind, LayerKind::Softmax { window: None, .. }))
 }
 
 /// Tokens of a contrast. The row stores only the differing tokens; their shared prefix is recovered by tokenising the values.
-pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Result<ValuePair, CauseError> {
-    let failed = |source: anyhow::Error| CauseError::Model { case: store.case.clone(), source };
+pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> anyhow::Result<ValuePair> {
+    let of_case = || format!("case {}", store.case);
     let texts = |values: &[ValueLogP]| values.iter().map(|value| value.text.clone()).collect::<Vec<_>>();
     let mut values = Contrasted {
         current: contrast.current.text.clone(),
@@ -115,8 +91,8 @@ pub fn pair(store: &AttentionStore, contrast: &Contrast, text: &ModelText) -> Re
     values.absent.extend(texts(&contrast.others));
     let prefix = store.keys.iter().find(|span| span.label == PREFIX);
     let prefix = prefix.and_then(|span| store.tokens.get(span.range())).unwrap_or_default();
-    let prefix = text.tokenizer.decode(prefix, true).map_err(|error| failed(error.into()))?;
-    let tokens = ContrastTokens::new(&values, &prefix, text).map_err(|error| failed(error.into()))?;
+    let prefix = text.tokenizer.decode(prefix, true).with_context(of_case)?;
+    let tokens = ContrastTokens::new(&values, &prefix, text).with_context(of_case)?;
     let pair = tokens.as_ref().and_then(ContrastTokens::pair);
     let against = contrast.against().map(|value| value.token);
     pair.filter(|pair| pair.current() == contrast.current.token && Some(pair.against) == against)
@@ -138,15 +114,41 @@ pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
 }
 
 impl Task<'_> {
+    /// The cost of all cases, of which the user is told unless nothing is to be computed.
+    pub(super) fn announced(
+        &self,
+        what: &str,
+        cost: impl Fn(&CaseAnswers<'_>) -> ReadingCost,
+    ) -> anyhow::Result<ReadingCost> {
+        let mut all = ReadingCost::default();
+        for case in self.cases() {
+            let ReadingCost { readings, prefill, answers, histories } = cost(&case?);
+            all.readings += readings;
+            all.prefill += prefill;
+            all.answers += answers;
+            all.histories += histories;
+        }
+        if all.readings > 0 {
+            let [readings, prefill, answers] =
+                [all.readings, all.prefill, all.answers].map(|n| grouped(n as u64));
+            let times = all.prefill as f64 / all.histories.max(1) as f64;
+            note(format_args!(
+                "{readings} {what}: {prefill} tokens of histories to read, {times:.1} times the cases' whole histories, and {answers} \
+                 of questions and answers"
+            ));
+        }
+        Ok(all)
+    }
+
     /// Cases with answers that can be scored again, in row order, loaded lazily.
-    pub(super) fn cases(&self) -> impl Iterator<Item = Result<CaseAnswers<'_>, CauseError>> {
+    pub(super) fn cases(&self) -> impl Iterator<Item = anyhow::Result<CaseAnswers<'_>>> {
         let rows = asked(self.folder, self.of);
         let groups: Vec<Vec<_>> = rows.chunk_by(|a, b| a.case == b.case).map(<[_]>::to_vec).collect();
         groups.into_iter().map(|rows| self.case(&rows))
     }
 
     /// Loads attention files. Answers that are empty after the thought are skipped when answers are scored.
-    fn case(&self, rows: &[&AnswerRow]) -> Result<CaseAnswers<'_>, CauseError> {
+    fn case(&self, rows: &[&AnswerRow]) -> anyhow::Result<CaseAnswers<'_>> {
         let (mut answers, mut values) = (Vec::new(), Vec::new());
         for row in rows {
             let Some(store) = self.folder.attention(row)? else { continue };
@@ -163,7 +165,8 @@ impl Task<'_> {
             answers.push(store);
         }
         let values = (self.of == Measure::Contrast).then_some(values);
-        Ok(CaseAnswers { shared: shared(&answers), answers, values, kinds: &self.kinds, neutral: None })
+        let (shared, kinds, neutral) = (shared(&answers), &self.kinds, self.neutral.as_ref());
+        Ok(CaseAnswers { answers, values, shared, kinds, neutral })
     }
 }
 
@@ -174,11 +177,6 @@ impl CaseAnswers<'_> {
             Some(values) => Target::Values(&values[answer]),
             None => Target::Answer(Said { tokens: &store.generated, thought: store.thought() }),
         }
-    }
-
-    /// Replaces removed sessions by these tokens; `None` removes them.
-    pub fn replacing(self, neutral: Option<Arc<[u32]>>) -> Self {
-        CaseAnswers { neutral, ..self }
     }
 
     pub fn id(&self) -> &str {
@@ -229,7 +227,7 @@ impl CaseAnswers<'_> {
 
     fn history(&self, one: &Ablated) -> History<'_> {
         let (prompt, out) = (self.prompt(one.answer), self.left_out(one));
-        match &self.neutral {
+        match self.neutral {
             Some(neutral) => prompt.replaced(&out, neutral),
             None => prompt.without(&out),
         }
@@ -245,23 +243,18 @@ impl CaseAnswers<'_> {
         let goes_back = goes_back(self.kinds);
         let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
         let mut held: Arc<[u32]> = Arc::default();
-        let wholes = self.wholes(ablated);
-        cost.histories = wholes.iter().map(|whole| self.prompt(whole.answer).cut).max().unwrap_or(0);
-        for one in wholes.iter().chain(sorted(ablated)) {
-            let wanted = self.history(one).tokens;
-            let same = alike(&held, &wanted);
+        let answers = answers(ablated);
+        cost.histories = answers.iter().map(|&answer| self.prompt(answer).cut).max().unwrap_or(0);
+        let wholes = answers.into_iter().map(|answer| (answer, self.prompt(answer).history()));
+        let parts = sorted(ablated).into_iter().map(|one| (one.answer, self.history(one)));
+        for (answer, History { tokens, .. }) in wholes.chain(parts) {
+            let same = alike(&held, &tokens);
             let kept = if goes_back || same == held.len() { same } else { 0 };
-            cost.prefill += wanted.len() - kept;
-            cost.answers += self.own_tokens(one.answer);
-            held = wanted;
+            cost.prefill += tokens.len() - kept;
+            cost.answers += self.own_tokens(answer);
+            held = tokens;
         }
         cost
-    }
-
-    fn wholes(&self, ablated: &[Ablated]) -> Vec<Ablated> {
-        let among = |answer: &usize| ablated.iter().any(|one| one.answer == *answer);
-        let whole = |answer| Ablated { answer, included: vec![true; self.sessions(answer).len()], nth: 0 };
-        (0..self.answers.len()).filter(among).map(whole).collect()
     }
 
     /// Scores the answers after their full histories, then after each ablated one. `sink` and `go_on` (called with prefilled tokens) return
@@ -272,33 +265,30 @@ impl CaseAnswers<'_> {
         ablated: &[Ablated],
         go_on: &mut dyn FnMut(usize) -> bool,
         sink: AblatedSink<'_>,
-    ) -> Result<bool, CauseError> {
+    ) -> anyhow::Result<bool> {
         session.forget();
-        let mut plain: Vec<Option<Metric>> = self.answers.iter().map(|_| None).collect();
-        for Ablated { answer, .. } in self.wholes(ablated) {
+        let mut plain: BTreeMap<usize, Metric> = BTreeMap::new();
+        for answer in answers(ablated) {
             let read = Metric::read(session, &self.prompt(answer).history(), self.target(answer), go_on);
             let Some(read) = unless_stopped(self.id(), read)? else { return Ok(false) };
-            plain[answer] = Some(read);
+            plain.insert(answer, read);
         }
         for one in sorted(ablated) {
-            let Some(metric) = &plain[one.answer] else { continue };
-            let mut found = None;
-            let nothing = [LayerHoles::default()];
-            let read = metric.effects(session, &self.history(one), &nothing, go_on, &mut |_, row| {
-                found = Some(row);
-                true
-            });
-            if unless_stopped(self.id(), read)?.is_none() {
-                return Ok(false);
-            }
-            if let Some(row) = found
-                && !sink(one, metric, row)?
-            {
+            let Some(metric) = plain.get(&one.answer) else { continue };
+            let (history, nothing) = (self.history(one), [LayerHoles::default()]);
+            let whole = all_read(self.id(), &mut |_, row| sink(one, metric, row), |sink| {
+                metric.effects(session, &history, &nothing, go_on, sink)
+            })?;
+            if !whole {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+}
+
+fn answers(ablated: &[Ablated]) -> Vec<usize> {
+    sorted_unique(ablated.iter().map(|one| one.answer))
 }
 
 /// Sorted so that neighbours share long prefixes.

@@ -14,7 +14,7 @@ use palimpsest_core::span::Span;
 
 use super::case::{Ablated, AblatedSink, CaseAnswers, ReadingCost};
 use super::rows::{Ablation, CauseLine, SessionWeight, SubsetRow, SurrogateRow, open_log};
-use super::{CauseError, Measured, Task, layers_open, unless_stopped, windows};
+use super::{Measured, Task, all_read, layers_open, unless_stopped, windows};
 use crate::progress::Steps;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::case::draw::Draws;
@@ -83,7 +83,7 @@ pub(super) fn measure(
     task: &Task<'_>,
     session: &mut Session,
     options: SurrogateOptions,
-) -> Result<Measured, CauseError> {
+) -> anyhow::Result<Measured> {
     let mut log = open_log(&task.folder.dir)?;
     let mut there = There::new();
     for line in &log.rows {
@@ -95,16 +95,11 @@ pub(super) fn measure(
         }
     }
     let is_blocked = options.ablation == Ablation::Blocked;
-    let mut all = ReadingCost::default();
-    for case in task.cases() {
-        let case = case?;
-        let mut cost = case.cost(&missing(&case, &there, options));
-        if is_blocked {
-            cost.prefill = cost.histories;
-        }
-        all += cost;
-    }
-    all.announce("subsets");
+    let all = task.announced("subsets", |case| {
+        let cost = case.cost(&missing(case, &there, options));
+        let prefill = if is_blocked { cost.histories } else { cost.prefill };
+        ReadingCost { prefill, ..cost }
+    })?;
     if is_blocked {
         windows(&task.kinds, (None, options.softmax_only))?;
     }
@@ -159,22 +154,18 @@ fn blocked(
     missing: &[Ablated],
     go_on: &mut dyn FnMut(usize) -> bool,
     sink: AblatedSink<'_>,
-) -> Result<bool, CauseError> {
+) -> anyhow::Result<bool> {
     for own in missing.chunk_by(|a, b| a.answer == b.answer) {
         let Some(Ablated { answer, .. }) = own.first() else { continue };
         let prompt = case.prompt(*answer);
         let metric = Metric::read(session, &prompt.history(), case.target(*answer), go_on);
         let Some(metric) = unless_stopped(case.id(), metric)? else { return Ok(false) };
         let holes: Vec<LayerHoles> = own.iter().map(|one| prompt.hidden(&case.left_out(one), None)).collect();
-        let mut stored = Ok(true);
-        let mut take = |nth: usize, row: EffectRow| {
-            if matches!(stored, Ok(true)) {
-                stored = sink(&own[nth], &metric, row);
-            }
-            matches!(stored, Ok(true))
-        };
-        let read = metric.effects(session, &prompt.history(), &holes, go_on, &mut take);
-        if !stored? || unless_stopped(case.id(), read)?.is_none() {
+        let history = prompt.history();
+        let whole = all_read(case.id(), &mut |nth, row| sink(&own[nth], &metric, row), |sink| {
+            metric.effects(session, &history, &holes, go_on, sink)
+        })?;
+        if !whole {
             return Ok(false);
         }
     }

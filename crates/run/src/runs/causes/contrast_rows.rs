@@ -9,26 +9,21 @@ use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
 pub const CONTRAST_CAUSES: &str = "contrast-causes.jsonl";
 
+/// Effect of one ablation on a contrast; fields as in [`CauseRow`](super::rows::CauseRow) where not said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContrastCauseRow {
     #[serde(flatten)]
     pub answer: AnswerKey,
-    /// Blocked or removed span: `session[3]`, ...; empty for a control.
     pub span: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Zero-based index of a control in the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stretch: Option<usize>,
-    /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
-    /// Carrier, if the span was hidden from later rows too: a later session, `all` or `between` ([`super::carriers`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<String>,
-    /// Name of the replacement text, if replaced ([`palimpsest_core::ablate::NEUTRAL`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neutral: Option<String>,
-    /// Half-open range of blocked layers; absent for all layers and for removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<[usize; 2]>,
     /// Seed of the control pool; 0 for removed, replaced or carried spans.
@@ -38,7 +33,6 @@ pub struct ContrastCauseRow {
     pub contrast: f64,
     /// Unchanged minus changed contrast, in nats; positive if the contrast depends on the span.
     pub drop: f64,
-    /// For carriers: drop with the span hidden from the question on only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<f64>,
     pub current: f64,

@@ -9,14 +9,16 @@ use palimpsest_core::span::Span;
 
 use super::contrast_rows::{AblationKey, AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
 use super::rows::{CauseLine, CauseRow, NamedEffect, open_log};
-use super::{CauseError, Task, layers_open, unusable};
+use super::{Task, layers_open, unusable};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::RowLog;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ablation {
     pub kind: AblationKind,
-    pub session: Option<(String, Option<String>)>,
+    /// Session; empty for a control.
+    pub span: String,
+    pub role: Option<String>,
     pub stretch: Option<usize>,
     pub tokens: Range<usize>,
     /// Blocked layers; all if absent.
@@ -34,8 +36,8 @@ fn ends(range: &Range<usize>) -> [usize; 2] {
 
 impl Ablation {
     pub fn of(kind: AblationKind, session: &Span) -> Self {
-        let names = Some((session.label.clone(), session.role.clone()));
-        Ablation { session: names, ..Self::of_tokens(kind, session.range()) }
+        let (span, role) = (session.label.clone(), session.role.clone());
+        Ablation { span, role, ..Self::of_tokens(kind, session.range()) }
     }
 
     pub fn of_stretch(nth: usize, tokens: Range<usize>) -> Self {
@@ -43,8 +45,8 @@ impl Ablation {
     }
 
     fn of_tokens(kind: AblationKind, tokens: Range<usize>) -> Self {
-        let (session, stretch, layers, carrier) = (None, None, None, None);
-        Ablation { kind, session, stretch, tokens, layers, seed: 0, carrier, direct: 0.0 }
+        let (span, role, stretch, layers, carrier) = (String::new(), None, None, None, None);
+        Ablation { kind, span, role, stretch, tokens, layers, seed: 0, carrier, direct: 0.0 }
     }
 
     fn neutral(&self) -> Option<String> {
@@ -68,13 +70,12 @@ impl Ablation {
         use AblationKind::{Blocked, Carried, Control, Removed, Replaced};
         let kind = self.kind;
         let effect = row.effect()?;
-        let (span, role) = self.session.clone().unwrap_or_default();
         let (carrier, carrier_tokens) = self.carrier.clone().map(|(name, rows)| (name, ends(&rows))).unzip();
         let hides = matches!(kind, Blocked | Carried | Control);
         let row = CauseRow {
             answer: AnswerKey::of_store(store).owned(),
-            span,
-            role,
+            span: self.span.clone(),
+            role: self.role.clone(),
             stretch: self.stretch,
             tokens: ends(&self.tokens),
             carrier,
@@ -110,11 +111,10 @@ impl Ablation {
         row: EffectRow,
     ) -> Option<ContrastCauseRow> {
         let changed = row.pair()?;
-        let (span, role) = self.session.clone().unwrap_or_default();
         Some(ContrastCauseRow {
             answer: AnswerKey::of_store(store).owned(),
-            span,
-            role,
+            span: self.span.clone(),
+            role: self.role.clone(),
             stretch: self.stretch,
             tokens: ends(&self.tokens),
             carrier: self.carrier.as_ref().map(|(carrier, _)| carrier.clone()),
@@ -158,7 +158,7 @@ pub(super) struct CauseLog {
 }
 
 impl CauseLog {
-    pub fn open(task: &Task<'_>) -> Result<Self, CauseError> {
+    pub fn open(task: &Task<'_>) -> anyhow::Result<Self> {
         let dir = &task.folder.dir;
         let (file, there) = match task.of {
             Measure::LogP => {
@@ -187,7 +187,7 @@ impl CauseLog {
         ablation: &Ablation,
         metric: &Metric,
         row: EffectRow,
-    ) -> Result<(), CauseError> {
+    ) -> anyhow::Result<()> {
         self.there.insert(ablation.key(store), metric.lost(&row) - ablation.direct);
         let wrong = || unusable(store, "this is a bug: a row of another metric than the log's");
         match &mut self.file {

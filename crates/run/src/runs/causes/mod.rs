@@ -18,38 +18,18 @@ pub mod session_measures;
 pub mod ways;
 
 use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use palimpsest_core::ablate::{self, Measure};
+use anyhow::{Context, anyhow, bail};
+use palimpsest_core::ablate::{self, EffectRow, Measure};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::{EngineError, ModelText, RequestError};
 
-use super::error::RunError;
 use super::rows::AnswerRow;
 use super::store::RunFolder;
-use palimpsest_data::ground::jsonl::JsonlError;
-use std::rc::Rc;
-
 use crate::progress::Status;
-
-#[derive(Debug, thiserror::Error)]
-pub enum CauseError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    #[error(
-        "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
-         --softmax-only"
-    )]
-    Linear { layer: usize },
-    #[error("case {case}, probe {probe}: {why}")]
-    Unusable { case: String, probe: String, why: &'static str },
-    #[error("the neutral text cannot be tokenised for this model: {0}")]
-    Neutral(palimpsest_core::text::TextError),
-    #[error("case {case}: {source}")]
-    Model { case: String, source: anyhow::Error },
-}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
@@ -73,6 +53,8 @@ struct Task<'a> {
     of: Measure,
     text: ModelText,
     kinds: Vec<LayerKind>,
+    /// Replacement tokens for removed sessions, if any.
+    neutral: Option<Arc<[u32]>>,
     stop: &'a AtomicBool,
     show: bool,
 }
@@ -93,28 +75,54 @@ impl Task<'_> {
     }
 }
 
-fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> Result<Option<T>, CauseError> {
+fn unless_stopped<T>(case: &str, read: Result<T, RequestError>) -> anyhow::Result<Option<T>> {
     match read {
         Err(RequestError::Engine(EngineError::Interrupted)) => Ok(None),
-        read => {
-            read.map(Some).map_err(|error| CauseError::Model { case: case.to_owned(), source: error.into() })
-        }
+        read => read.map(Some).with_context(|| format!("case {case}")),
     }
 }
 
-fn unusable(store: &AttentionStore, why: &'static str) -> CauseError {
-    CauseError::Unusable { case: store.case.clone(), probe: store.probe.clone(), why }
+/// Receives the effect of reading `nth`; returns false to stop.
+type Sink<'a> = &'a mut dyn FnMut(usize, EffectRow) -> anyhow::Result<bool>;
+
+/// Passes the effects that `read` measures to `sink`; true if all were read.
+fn all_read(
+    case: &str,
+    sink: Sink<'_>,
+    read: impl FnOnce(&mut dyn FnMut(usize, EffectRow) -> bool) -> Result<(), RequestError>,
+) -> anyhow::Result<bool> {
+    let mut stored = Ok(true);
+    let read = read(&mut |nth, row| {
+        if matches!(stored, Ok(true)) {
+            stored = sink(nth, row);
+        }
+        matches!(stored, Ok(true))
+    });
+    Ok(stored? && unless_stopped(case, read)?.is_some())
+}
+
+fn unusable(store: &AttentionStore, why: &str) -> anyhow::Error {
+    anyhow!("case {}, probe {}: {why}", store.case, store.probe)
+}
+
+/// Tokens of the neutral text.
+pub fn neutral(text: &ModelText) -> anyhow::Result<Arc<[u32]>> {
+    ablate::neutral(text)
+        .map_err(|error| anyhow!("the neutral text cannot be tokenised for this model: {error}"))
 }
 
 /// Layer windows to block; windows without softmax layers are skipped.
 pub fn windows(
     kinds: &[LayerKind],
     (windows, softmax_only): (Option<usize>, bool),
-) -> Result<Vec<Option<Range<usize>>>, CauseError> {
-    match ablate::first_linear(kinds) {
-        Some(layer) if !softmax_only => Err(CauseError::Linear { layer }),
-        _ => Ok(ablate::windows(kinds, windows)),
+) -> anyhow::Result<Vec<Option<Range<usize>>>> {
+    if let Some(layer) = ablate::first_linear(kinds).filter(|_| !softmax_only) {
+        bail!(
+            "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
+             --softmax-only"
+        );
     }
+    Ok(ablate::windows(kinds, windows))
 }
 
 /// Fraction of the layers that are linear-attention layers, which blocking leaves open; `None` if zero.

@@ -3,15 +3,15 @@
 //! Called by `palimpsest causes --total` and `--replace`. Unlike blocking, this includes indirect effects through later sessions. It costs
 //! a prefill of everything after the session.
 
-use palimpsest_core::ablate::{EffectRow, Metric, neutral};
+use palimpsest_core::ablate::{EffectRow, Metric};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 
-use super::case::{Ablated, CaseAnswers, ReadingCost, SessionChoice};
+use super::case::{Ablated, CaseAnswers, SessionChoice};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
-use super::{CauseError, Measured, Task};
+use super::{Measured, Task};
 use crate::progress::Steps;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,27 +25,21 @@ pub(super) fn measure(
     task: &Task<'_>,
     session: &mut Session,
     RemovalOptions { sessions, replace }: RemovalOptions,
-) -> Result<Measured, CauseError> {
-    let kind = if replace { AblationKind::Replaced } else { AblationKind::Removed };
+) -> anyhow::Result<Measured> {
+    let (kind, what, how) = match replace {
+        true => (AblationKind::Replaced, "replacements", "with neutral text for"),
+        false => (AblationKind::Removed, "removals", "without"),
+    };
     let mut log = CauseLog::open(task)?;
-    let text = if replace { Some(neutral(&task.text).map_err(CauseError::Neutral)?) } else { None };
     let missing = |case: &CaseAnswers<'_>, log: &CauseLog| {
         let is_there =
             |store: &AttentionStore, span: &Span| log.drop(store, &Ablation::of(kind, span)).is_some();
         case.missing(sessions, is_there)
     };
-    let cases = || task.cases().map(|case| Ok::<_, CauseError>(case?.replacing(text.clone())));
-    let mut all = ReadingCost::default();
-    for case in cases() {
-        let case = case?;
-        all += case.cost(&missing(&case, &log).0);
-    }
+    let all = task.announced(what, |case| case.cost(&missing(case, &log).0))?;
     let mut measured = Measured::default();
-    let (what, how) =
-        if replace { ("replacements", "with neutral text for") } else { ("removals", "without") };
-    all.announce(what);
     let mut steps = Steps::new(what, all.readings, task.show);
-    for case in cases() {
+    for case in task.cases() {
         let case = case?;
         let (missing, found) = missing(&case, &log);
         measured.skipped += found;

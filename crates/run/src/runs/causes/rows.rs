@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use palimpsest_core::ablate::{Effect, ThoughtEffect};
 
-use crate::runs::error::RunError;
+use crate::runs::error::{RunError, if_there};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::ground::jsonl::{RowLog, read_rows};
 
@@ -125,7 +125,6 @@ pub struct SubsetRow {
     pub subset: usize,
     pub ablation: Ablation,
     pub sessions: Vec<String>,
-    /// True if the model has linear-attention layers, which blocking left open.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub softmax_only: bool,
     pub answer_tokens: usize,
@@ -143,7 +142,6 @@ pub struct SurrogateRow {
     pub seed: u64,
     pub subsets: usize,
     pub ablation: Ablation,
-    /// True if the model has linear-attention layers, which blocking left open.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub softmax_only: bool,
     /// Fraction of the model's layers that are linear-attention layers and were not blocked; absent if zero.
@@ -165,7 +163,6 @@ pub struct SessionWeight {
     pub span: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Half-open token range in the full prompt.
     pub tokens: [usize; 2],
     /// Coefficient: change of the answer's logit if the session is present.
     pub weight: f64,
@@ -245,11 +242,7 @@ impl<'de> Deserialize<'de> for CauseLine {
 /// Refuses files of the older format, where controls had no rows of their own, effects had the opposite sign and thoughts counted as
 /// answer.
 fn check_format(path: &Path) -> Result<(), RunError> {
-    let text = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(RunError::io("read", path)(error)),
-    };
+    let text = if_there(std::fs::read(path)).map_err(RunError::io("read", path))?.unwrap_or_default();
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         // The row reader reports lines that do not parse.
         let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
@@ -257,7 +250,12 @@ fn check_format(path: &Path) -> Result<(), RunError> {
         let of_answers = matches!(row["kind"].as_str(), Some("subset" | "contextcite"));
         let with_thought = of_answers && row.get("thought_tokens").is_none();
         if signed("effect") || signed("total") || row.get("control").is_some() || with_thought {
-            return Err(RunError::OlderCauses { path: path.to_owned(), line: number + 1 });
+            return Err(RunError::GaveUp(format!(
+                "{} line {} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought \
+                 counts as answer; move the file away and measure the causes again",
+                path.display(),
+                number + 1
+            )));
         }
     }
     Ok(())

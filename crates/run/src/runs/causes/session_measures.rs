@@ -6,14 +6,14 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ndarray::{Array3, Array4, ArrayD};
+use ndarray::{Array, Array3, Array4, ArrayD, Dimension};
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use crate::runs::error::RunError;
 use crate::runs::plan::attention_file;
 use crate::runs::rows::AnswerKey;
 use palimpsest_core::ablate::{self, Measure, Said};
-use palimpsest_core::attention::{AttentionStore, Target, Values, write_tensors};
+use palimpsest_core::attention::{AttentionStore, Target, named_tensor, write_tensors};
 use palimpsest_core::engine::{
     Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
 };
@@ -150,22 +150,15 @@ impl SessionMeasures {
             Measure::Contrast => 1,
         };
         if let Some(folder) = path.parent() {
-            let refused = |source| RunError::Io { action: "make", path: folder.to_owned(), source };
-            std::fs::create_dir_all(folder).map_err(refused)?;
+            std::fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;
         }
         let json = |value: serde_json::Value| value.to_string();
-        let four = |name, values: &Array4<f32>| {
-            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
-        };
-        let three = |name, values: &Array3<f32>| {
-            (name, Values::F32(values.iter().copied().collect()), values.shape().to_vec())
-        };
         let tensors = [
-            four("mass", &self.mass),
-            three("share", &self.share),
-            four("value_norm", &self.value_norm),
-            four("output_norm", &self.output_norm),
-            three("attribution", &self.attribution),
+            named_tensor("mass", &self.mass),
+            named_tensor("share", &self.share),
+            named_tensor("value_norm", &self.value_norm),
+            named_tensor("output_norm", &self.output_norm),
+            named_tensor("attribution", &self.attribution),
         ];
         let metadata = [
             ("format", FORMAT.to_owned()),
@@ -195,7 +188,11 @@ impl SessionMeasures {
     }
 
     pub fn open(path: &Path) -> Result<Self, RunError> {
-        let broken = |reason: String| RunError::Measures { path: path.to_owned(), reason };
+        let broken = |reason: String| {
+            let path = path.display();
+            let remedy = "delete it and measure the causes again, which makes it anew";
+            RunError::GaveUp(format!("{path}: {reason}; {remedy}"))
+        };
         let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
         let wrong = |error: safetensors::SafeTensorError| broken(error.to_string());
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
@@ -213,39 +210,15 @@ impl SessionMeasures {
             return Err(broken(list("rows")));
         }
         let file = SafeTensors::deserialize(&bytes).map_err(wrong)?;
-        let shape =
-            |name: &str, found: &[usize]| broken(format!("its tensor `{name}` is of shape {found:?}"));
-        let read = |name: &str| -> Result<ArrayD<f32>, RunError> {
-            let tensor = file.tensor(name).map_err(wrong)?;
-            if tensor.dtype() != Dtype::F32 {
-                return Err(broken(format!("its tensor `{name}` is {:?}, not F32", tensor.dtype())));
-            }
-            let numbers = tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-            let numbers: Vec<f32> = numbers.collect();
-            if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
-                return Err(broken(format!("its tensor `{name}` holds {x}")));
-            }
-            ArrayD::from_shape_vec(tensor.shape(), numbers).map_err(|_| shape(name, tensor.shape()))
-        };
-        let four = |name: &str| {
-            let array = read(name)?;
-            let found = array.shape().to_vec();
-            array.into_dimensionality().map_err(|_| shape(name, &found))
-        };
-        let three = |name: &str| {
-            let array = read(name)?;
-            let found = array.shape().to_vec();
-            array.into_dimensionality().map_err(|_| shape(name, &found))
-        };
         let measures = SessionMeasures {
             layers,
             spans,
             rows,
-            mass: four("mass")?,
-            share: three("share")?,
-            value_norm: four("value_norm")?,
-            output_norm: four("output_norm")?,
-            attribution: three("attribution")?,
+            mass: array(&file, "mass").map_err(broken)?,
+            share: array(&file, "share").map_err(broken)?,
+            value_norm: array(&file, "value_norm").map_err(broken)?,
+            output_norm: array(&file, "output_norm").map_err(broken)?,
+            attribution: array(&file, "attribution").map_err(broken)?,
         };
         let (layers, heads, rows, spans) = measures.mass.dim();
         let fits = layers == measures.layers.len()
@@ -257,4 +230,19 @@ impl SessionMeasures {
             && measures.attribution.dim() == (layers, heads, spans);
         if fits { Ok(measures) } else { Err(broken("its tensors do not fit each other".to_owned())) }
     }
+}
+
+/// A tensor of finite f32 numbers.
+fn array<D: Dimension>(file: &SafeTensors<'_>, name: &str) -> Result<Array<f32, D>, String> {
+    let tensor = file.tensor(name).map_err(|error| error.to_string())?;
+    if tensor.dtype() != Dtype::F32 {
+        return Err(format!("its tensor `{name}` is {:?}, not F32", tensor.dtype()));
+    }
+    let numbers = tensor.data().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+    let numbers: Vec<f32> = numbers.collect();
+    if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
+        return Err(format!("its tensor `{name}` holds {x}"));
+    }
+    let array = ArrayD::from_shape_vec(tensor.shape(), numbers).and_then(ArrayD::into_dimensionality);
+    array.map_err(|_| format!("its tensor `{name}` is of shape {:?}", tensor.shape()))
 }

@@ -10,7 +10,7 @@ use super::blocked::{self, CauseOptions};
 use super::carriers::{self, CarrierOptions};
 use super::context_cite::{self, SurrogateOptions};
 use super::removed::{self, RemovalOptions};
-use super::{Measured, Task};
+use super::{Measured, Task, neutral};
 use crate::runs::store::RunFolder;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,9 @@ pub fn measure(
     show: bool,
 ) -> anyhow::Result<Measured> {
     let kinds = model.engine().decoder().spec().layer_kinds();
-    let task = Task { folder, of, text: model.text().clone(), kinds, stop, show };
+    let replaces = matches!(way, Way::Removed(RemovalOptions { replace: true, .. }));
+    let neutral = if replaces { Some(neutral(model.text())?) } else { None };
+    let task = Task { folder, of, text: model.text().clone(), kinds, neutral, stop, show };
     let session = model.session();
     let measured = match way {
         Way::Blocked(options) => blocked::measure(&task, session, options),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{MemoryArgs, WrongUsage, sound_cases};
+use super::{RunSpec, WrongUsage, sound_cases, wrong};
 use crate::memory::Memory;
 use crate::memory::similar::ByEmbedding;
 use crate::runs::condition::Condition;
@@ -12,58 +12,58 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::{CountTokens, Prompt};
 use palimpsest_core::timing;
 use palimpsest_data::benchmarks::dataset::Dataset;
-use palimpsest_data::benchmarks::{Benchmark, Context, Retriever, Setting};
+use palimpsest_data::benchmarks::{Benchmark, Retriever, Setting};
 use palimpsest_data::case::Case;
 use palimpsest_data::prompt::PromptBuilder;
 
-/// Conditions as stored in the identity: empty for the plain one alone. `fits` (longest history fits the context) is evaluated only if the
-/// benchmark's default depends on it.
-pub fn choose(
-    benchmark: &Benchmark,
-    named: &[String],
-    (knockouts, repeat): (&[Knockout], u32),
-    systems: &MemoryArgs,
-    fits: impl FnOnce() -> anyhow::Result<bool>,
-) -> anyhow::Result<Vec<Condition>> {
-    let systems = systems.conditions(benchmark)?;
-    let mut names: Vec<&str> = named.iter().map(|name| name.trim()).collect();
-    if names.is_empty() && systems.is_empty() {
-        names = match benchmark.default_settings_of_long {
-            Some(of_long) if !fits()? => of_long.to_vec(),
-            _ => benchmark.default_settings.to_vec(),
-        };
-    }
-    let mut chosen: Vec<Setting> = Vec::new();
-    for name in names {
-        let Some(setting) = benchmark.all_settings().find(|setting| setting.name == name) else {
-            let known: Vec<String> =
-                benchmark.all_settings().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
-            let why = format!(
-                "--conditions names `{name}`, which {} does not have; it has{}",
-                benchmark.title,
-                known.concat()
-            );
-            return Err(WrongUsage(why).into());
-        };
-        if chosen.contains(setting) {
-            return Err(WrongUsage(format!("--conditions names `{name}` twice; name it once")).into());
+impl RunSpec {
+    /// Conditions as stored in the identity: empty for the plain one alone. `budget`: most tokens of a prompt, if they are counted; looked at
+    /// only if the benchmark's default depends on whether the longest history fits.
+    pub fn choose(
+        &self,
+        dataset: &Dataset,
+        builder: &PromptBuilder,
+        budget: Option<(&dyn CountTokens, usize)>,
+    ) -> anyhow::Result<Vec<Condition>> {
+        let benchmark = dataset.benchmark();
+        let systems = self.memory.conditions(benchmark)?;
+        let mut names: Vec<&str> = self.conditions.iter().map(|name| name.trim()).collect();
+        if names.is_empty() && systems.is_empty() {
+            names = match (benchmark.default_settings_of_long, budget) {
+                (Some(of_long), Some(budget)) if !fits(dataset, builder, budget)? => of_long.to_vec(),
+                _ => benchmark.default_settings.to_vec(),
+            };
         }
-        chosen.push(*setting);
+        let mut chosen: Vec<Setting> = Vec::new();
+        for name in names {
+            let Some(setting) = benchmark.all_settings().find(|setting| setting.name == name) else {
+                let known: Vec<String> =
+                    benchmark.all_settings().map(|one| format!("\n  {}: {}", one.name, one.about)).collect();
+                return wrong(format!(
+                    "--conditions names `{name}`, which {} does not have; it has{}",
+                    benchmark.title,
+                    known.concat()
+                ));
+            };
+            if chosen.contains(setting) {
+                return wrong(format!("--conditions names `{name}` twice; name it once"));
+            }
+            chosen.push(*setting);
+        }
+        let mut all: Vec<Condition> = chosen.iter().map(Condition::of_setting).chain(systems).collect();
+        if all.is_empty() {
+            all.push(Condition::PLAIN);
+        }
+        let all = Condition::beside(&all, &self.knockouts, self.repeat);
+        let mut names = BTreeSet::new();
+        if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
+            return wrong(format!(
+                "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
+                double.name
+            ));
+        }
+        Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
     }
-    let mut all: Vec<Condition> = chosen.iter().map(Condition::of_setting).chain(systems).collect();
-    if all.is_empty() {
-        all.push(Condition::PLAIN);
-    }
-    let all = Condition::beside(&all, knockouts, repeat);
-    let mut names = BTreeSet::new();
-    if let Some(double) = all.iter().find(|condition| !names.insert(&condition.name)) {
-        let why = format!(
-            "two conditions would be called `{}`; give each --knockout once, and names that differ by more than punctuation",
-            double.name
-        );
-        return Err(WrongUsage(why).into());
-    }
-    Ok(if all == [Condition::PLAIN] { Vec::new() } else { all })
 }
 
 /// Refuses knock-outs whose spans occur in no prompt or whose layers the model lacks. `plan` holds all cases, `first` one case's prompt.
@@ -83,11 +83,10 @@ pub(super) fn check_knockouts(
         let spans = |name: &String| known.contains(name) || Span::new(name.clone(), 0..0).segment().is_some();
         if let Some(name) = [&knockout.rows, &knockout.keys].into_iter().find(|name| !spans(name)) {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let why = format!(
+            return wrong(format!(
                 "--knockout '{knockout}': no case has a span called `{name}`, or one with that role; there are {}",
                 known.join(", ")
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         knockout.check_layers(layers).map_err(|e| WrongUsage(e.to_string()))?;
     }
@@ -102,19 +101,17 @@ pub fn retrievers(
     show: bool,
 ) -> anyhow::Result<Memory> {
     let memory = Memory::new(benchmark, seed);
-    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
-    if !conditions.iter().any(is_dense) {
+    if !conditions.iter().any(|one| one.retrieves_by(Retriever::Dense)) {
         return Ok(memory);
     }
     Ok(memory.with_embedding(ByEmbedding::built_in(show)?))
 }
 
 /// True if the longest history with its longest question has at most `budget` tokens.
-pub fn fits(
+fn fits(
     dataset: &Dataset,
     builder: &PromptBuilder,
-    tokens: &dyn CountTokens,
-    budget: usize,
+    (tokens, budget): (&dyn CountTokens, usize),
 ) -> anyhow::Result<bool> {
     let length = |case: &Case| -> usize {
         case.history.segments.iter().flat_map(|segment| &segment.turns).map(|turn| turn.content.len()).sum()

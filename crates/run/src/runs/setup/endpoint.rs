@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conditions::{check_templates, choose, fits};
+use super::conditions::check_templates;
 use super::{AnswerLimits, Begin, RunSpec, machine};
 use crate::chat::ChatModel;
 use crate::chat::endpoint::{Endpoint, Patience, ServerCard, ServerModel};
 use crate::models::TokenCounter;
 use crate::progress::note;
 use crate::runs::condition::Condition;
-use crate::runs::context_budget::{BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of};
+use crate::runs::context_budget::{
+    BudgetError, BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
+};
 use crate::runs::header::{ContextPolicy, Identity, NameAndDigest};
 use crate::runs::model_subject::{ModelSubject, SubjectOptions};
+use crate::runs::rows::NoAnswer;
 use crate::runs::runner::Summary;
 use crate::runs::subject::{ChatPrompt, ChatSubject};
 use palimpsest_core::digest::sha256;
@@ -23,28 +26,64 @@ use palimpsest_core::text::{
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, row_roles, wants_verdict_row};
 use palimpsest_data::case::{Case, Probe};
-use palimpsest_data::prompt::PromptBuilder;
+use palimpsest_data::prompt::{PromptBuilder, Templates};
 
 pub struct Counter {
     /// Tokeniser; absent for a stated characters-per-token bound.
     named: Option<NameAndDigest>,
-    pub tokens: Box<dyn CountTokens>,
+    tokens: Box<dyn CountTokens>,
+}
+
+/// A case's parts, if it was cut.
+type Parts = Option<Vec<BudgetedCase<Vec<Message>>>>;
+
+/// Builds an endpoint's prompts: cut by counted tokens, or whole without a token counter.
+pub struct EndpointPrompts {
+    builder: PromptBuilder,
+    counter: Option<Counter>,
+    cut: Cut,
+}
+
+impl EndpointPrompts {
+    pub fn parts(&self, case: &Case) -> Result<Parts, BudgetError> {
+        let cut = |counter: &Counter| cut_messages(&self.builder, &*counter.tokens, case, self.cut);
+        self.counter.as_ref().map(cut).transpose()
+    }
+
+    pub fn prompt(&self, parts: &Parts, case: &Case, probe: &Probe) -> Result<ChatPrompt, NoAnswer> {
+        let Some(parts) = parts else {
+            let prompt = self.builder.build(&case.history, &case.evidence, probe)?;
+            return Ok(ChatPrompt { messages: prompt.messages, ..ChatPrompt::default() });
+        };
+        let at = case.probes.iter().position(|other| other.id == probe.id);
+        let (part, messages) = at
+            .and_then(|at| part_of(parts, at))
+            .ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))?;
+        Ok(ChatPrompt { messages: messages.clone(), dropped: part.dropped.clone() })
+    }
 }
 
 impl RunSpec {
+    pub fn endpoint_prompts(
+        &self,
+        (templates, template): (Templates, ChatTemplate),
+        counter: Option<Counter>,
+        limits: AnswerLimits,
+    ) -> EndpointPrompts {
+        let by = limits.truncation;
+        let budget = by.budget(self.context.unwrap_or(usize::MAX), self.generated_by_endpoint(limits));
+        let cut = Cut { budget, by, seed: self.seed };
+        EndpointPrompts { builder: self.builder(templates, template), counter, cut }
+    }
+
     /// Without a token counter, histories are sent whole.
     pub fn endpoint_conditions(
         &self,
         dataset: &Dataset,
-        builder: &PromptBuilder,
-        (counter, limits): (Option<&Counter>, AnswerLimits),
+        EndpointPrompts { builder, counter, cut }: &EndpointPrompts,
     ) -> anyhow::Result<Vec<Condition>> {
-        let reserve = TEMPLATE_RESERVE.saturating_sub(limits.truncation.reserved());
-        let budget = self.cut_of_endpoint(limits).budget.saturating_sub(reserve);
-        choose(dataset.benchmark(), &self.conditions, (&[], self.repeat), &self.memory, || match counter {
-            None => Ok(true),
-            Some(Counter { tokens, .. }) => fits(dataset, builder, &**tokens, budget),
-        })
+        let budget = cut.budget.saturating_sub(cut.template_reserve());
+        self.choose(dataset, builder, counter.as_ref().map(|counter| (&*counter.tokens, budget)))
     }
 
     pub fn counter(&self) -> anyhow::Result<Option<Counter>> {
@@ -59,12 +98,6 @@ impl RunSpec {
     /// Maximum generated tokens per answer, including the thought.
     pub fn generated_by_endpoint(&self, limits: AnswerLimits) -> usize {
         limits.max_new_tokens.saturating_add(self.thinking.endpoint().max_tokens)
-    }
-
-    pub fn cut_of_endpoint(&self, limits: AnswerLimits) -> Cut {
-        let by = limits.truncation;
-        let budget = by.budget(self.context.unwrap_or(usize::MAX), self.generated_by_endpoint(limits));
-        Cut { budget, by, seed: self.seed }
     }
 
     fn context_of_endpoint(&self, counter: Option<&Counter>, limits: AnswerLimits) -> ContextPolicy {
@@ -103,11 +136,11 @@ impl RunSpec {
         };
         // An endpoint that applies its own template knows its stop strings.
         let stops = self.stop_strings(own.as_ref().map(|_| template.stop_strings()).unwrap_or_default());
-        let builder = PromptBuilder::new(templates, template).numbering(self.session_numbers);
-        check_templates(&builder, data.first.as_ref())?;
-        let cut = self.cut_of_endpoint(limits);
-        let conditions = self.endpoint_conditions(dataset, &builder, (counter.as_ref(), limits))?;
-        let counted = match counter.as_ref().is_some_and(|counter| counter.named.is_some()) {
+        let shown = self.endpoint_prompts((templates, template), counter, limits);
+        check_templates(&shown.builder, data.first.as_ref())?;
+        let conditions = self.endpoint_conditions(dataset, &shown)?;
+        let counter = shown.counter.as_ref();
+        let counted = match counter.is_some_and(|counter| counter.named.is_some()) {
             true => BorderRule::FirstCharacter,
             false => BorderRule::default(),
         };
@@ -118,7 +151,7 @@ impl RunSpec {
             dtype: own.as_ref().map(|(server, _)| server.dtype.clone()),
             cache_dtype: own.as_ref().and_then(|(server, _)| server.cache_dtype.clone()),
             prompts: Some(prompts),
-            context: self.context_of_endpoint(counter.as_ref(), limits),
+            context: self.context_of_endpoint(counter, limits),
             attention: own.is_some(),
             memory: systems.identities.clone(),
             thinking: self.thinking.endpoint_policy(),
@@ -138,6 +171,7 @@ impl RunSpec {
                 context: card.context,
             };
             let tokenizer = Arc::clone(&text.tokenizer);
+            let EndpointPrompts { builder, counter, cut } = shown;
             let prepare = move |case: &Case| {
                 let parts = match &counter {
                     Some(Counter { tokens, .. }) => cut_prompts(&builder, &**tokens, case, cut)?,
@@ -162,22 +196,9 @@ impl RunSpec {
         endpoint = endpoint.stopping_at(stops);
         let mut lines = vec![endpoint; calls];
         let lines = lines.iter_mut().map(|line| line as &mut (dyn ChatModel + Send)).collect();
-        let cut_case = |case: &Case| match &counter {
-            Some(Counter { tokens, .. }) => Ok(Some(cut_messages(&builder, &**tokens, case, cut)?)),
-            None => Ok(None),
-        };
-        let shown = |parts: &Option<Vec<BudgetedCase<Vec<Message>>>>, case: &Case, probe: &Probe| {
-            let Some(parts) = parts else {
-                let prompt = builder.build(&case.history, &case.evidence, probe)?;
-                return Ok(ChatPrompt { messages: prompt.messages, ..ChatPrompt::default() });
-            };
-            let at = case.probes.iter().position(|other| other.id == probe.id);
-            let shown = at.and_then(|at| part_of(parts, at));
-            let (part, messages) = shown
-                .ok_or_else(|| format!("This is a bug: case `{}` has no probe `{}`", case.id, probe.id))?;
-            Ok(ChatPrompt { messages: messages.clone(), dropped: part.dropped.clone() })
-        };
-        let mut subject = ChatSubject::new(lines, self.sampling(limits), cut_case, shown);
+        let parts = |case: &Case| Ok(shown.parts(case)?);
+        let prompt = |parts: &Parts, case: &Case, probe: &Probe| shown.prompt(parts, case, probe);
+        let mut subject = ChatSubject::new(lines, self.sampling(limits), parts, prompt);
         self.answer((begin, &stop, machine(&self.model)), identity, (dataset, plan), systems, &mut subject)
     }
 

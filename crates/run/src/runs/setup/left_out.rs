@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{WrongUsage, sound_cases};
+use super::{sound_cases, wrong};
 use crate::memory::Memory;
 use crate::progress::{note, texts};
 use crate::runs::condition::Condition;
@@ -10,8 +10,8 @@ use crate::runs::context_budget::{BudgetError, BudgetedCase};
 use crate::runs::plan::PlannedCase;
 use palimpsest_core::attention::Knockout;
 use palimpsest_core::span::Span;
+use palimpsest_data::benchmarks::Retriever;
 use palimpsest_data::benchmarks::dataset::Dataset;
-use palimpsest_data::benchmarks::{Context, Retriever};
 use palimpsest_data::case::Case;
 
 /// Maximum number of cases listed by name.
@@ -36,9 +36,8 @@ pub(super) fn leave_out(
     (dataset, seed, is_part): (&Dataset, u64, bool),
     prompts: impl Fn(&Case) -> Result<Vec<BudgetedCase>, BudgetError>,
 ) -> anyhow::Result<()> {
-    let is_dense = |one: &Condition| matches!(one.context, Context::Retrieved { by: Retriever::Dense, .. });
     let blocked: Vec<(&Condition, &Knockout)> = (conditions.iter())
-        .filter(|one| !is_dense(one) && one.memory.is_none())
+        .filter(|one| !one.retrieves_by(Retriever::Dense) && one.memory.is_none())
         .filter_map(|one| Some((one, one.knockout.as_ref()?)))
         .collect();
     if blocked.is_empty() {
@@ -97,11 +96,10 @@ fn tell(knockout: &str, all: &Lacking, is_part: bool) -> anyhow::Result<()> {
     };
     let spans = list(names);
     if lacking == looked_at && !is_part {
-        let why = format!(
+        return wrong(format!(
             "--knockout '{knockout}': no prompt has a span called `{spans}`, or one with that role; one has {}",
             known.as_deref().unwrap_or_default()
-        );
-        return Err(WrongUsage(why).into());
+        ));
     }
     let (n, of) = (cases.len(), list(cases));
     let cases = if n == 1 { "case" } else { "cases" };

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{check_knockouts, check_templates, choose, fits};
+use super::conditions::{check_knockouts, check_templates};
 use super::left_out::leave_out;
-use super::{AnswerLimits, Begin, OpenedData, RunSpec, machine};
+use super::{Begin, OpenedData, RunSpec, machine};
 use crate::models::{self, Opened};
 use crate::progress::note;
-use crate::runs::condition::Condition;
 use crate::runs::context_budget::{Cut, cut_to_budget};
 use crate::runs::header::{AttentionBy, ContextPolicy, Identity, NameAndDigest};
 use crate::runs::model_subject::{ModelSubject, SubjectOptions};
@@ -18,9 +17,8 @@ use palimpsest_core::engine::memory_plan::{Branches, ObservedSpans};
 use palimpsest_core::engine::{ContextLength, LocalModel, LocalOptions};
 use palimpsest_core::text::BorderRule;
 use palimpsest_core::timing::Recorder;
-use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::{Benchmark, row_roles, wants_verdict_row};
-use palimpsest_data::prompt::{PromptBuilder, Templates};
+use palimpsest_data::prompt::Templates;
 
 pub struct OpenedModel {
     pub data: OpenedData,
@@ -56,40 +54,23 @@ pub fn observed(all: &[PlannedCase], benchmark: &Benchmark, batch: usize, genera
 }
 
 impl RunSpec {
-    pub fn local_conditions(
-        &self,
-        dataset: &Dataset,
-        builder: &PromptBuilder,
-        (model, limits): (&LocalModel, AnswerLimits),
-    ) -> anyhow::Result<Vec<Condition>> {
-        let budget = limits.truncation.budget(model.context(), limits.max_new_tokens + model.max_thinking());
-        choose(dataset.benchmark(), &self.conditions, (&self.knockouts, self.repeat), &self.memory, || {
-            fits(dataset, builder, model.tokenizer().as_ref(), budget)
-        })
-    }
-
     pub fn open_local(&self, recorder: Option<&Recorder>) -> anyhow::Result<OpenedModel> {
-        let devices = self.loaded.on.open()?;
-        recorder.inspect(|recorder| recorder.wait_for(&devices));
-        let (dtype, cache_dtype) = (self.loaded.in_dtype.dtype()?, self.loaded.in_dtype.cache()?);
+        let options = self.loaded.options()?;
+        recorder.inspect(|recorder| recorder.wait_for(&options.devices));
         let data = self.open()?;
         let OpenedData { dataset, all, limits, .. } = &data;
         let templates = self.templates(dataset.benchmark())?;
         let most = all.iter().map(|case| case.probes.len()).max().unwrap_or(0);
         let most = most.saturating_mul(self.repeat as usize).saturating_mul(1 + self.knockouts.len());
+        let batch = self.batch_size.min(most);
         let options = LocalOptions {
-            kernel: self.loaded.on.attention_kernel,
-            branches: Branches::for_answers(self.batch_size.min(most), limits.max_new_tokens),
-            observed: observed(all, dataset.benchmark(), self.batch_size.min(most), limits.max_new_tokens),
-            devices,
-            dtype,
-            cache_dtype,
+            branches: Branches::for_answers(batch, limits.max_new_tokens),
+            observed: observed(all, dataset.benchmark(), batch, limits.max_new_tokens),
             context: self.context.map_or(ContextLength::Whole, ContextLength::Exactly),
             allow_longer: self.allow_longer,
-            kept: self.loaded.weights.into(),
             hides_keys: !self.knockouts.is_empty(),
             thinking: self.thinking.local(),
-            ..LocalOptions::default()
+            ..options
         };
         let Opened { model, digest } = models::open(&self.model, &options)?;
         limits.check_room(model.context(), model.max_thinking(), 0)?;
@@ -109,9 +90,7 @@ impl RunSpec {
         let dataset = &data.dataset;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
         let formats = model.engine().decoder().formats();
-        let builder = PromptBuilder::new(templates, model.template().clone())
-            .numbering(self.session_numbers)
-            .reading(self.special_tokens);
+        let builder = self.builder(templates, model.template().clone());
         let prompt = check_templates(&builder, data.first.as_ref())?;
         check_knockouts(
             &self.knockouts,
@@ -120,7 +99,8 @@ impl RunSpec {
             &model.engine().decoder().spec().layer_kinds(),
         )?;
         let stops = self.stop_strings(model.template().stop_strings());
-        let conditions = self.local_conditions(dataset, &builder, (&model, limits))?;
+        let cut = Cut::of_model(limits.truncation, self.seed, model.text(), limits.max_new_tokens);
+        let conditions = self.choose(dataset, &builder, Some((model.tokenizer().as_ref(), cut.budget)))?;
         let stop =
             (begin.watch)("stopping: answers that have ended are kept, those under way will be asked again")?;
         let systems = self.memory.start_systems(self.seed, begin.folder, &conditions, &stop)?;
@@ -146,7 +126,6 @@ impl RunSpec {
             ..self.identity(&data, conditions)
         };
         let mut plan = self.plan(dataset, all)?;
-        let cut = Cut::of_model(limits.truncation, self.seed, model.text(), limits.max_new_tokens);
         let part = (dataset, self.seed, self.shard.is_some());
         leave_out(&mut plan, &identity.conditions, part, |case| {
             cut_to_budget(&builder, model.tokenizer(), case, cut)

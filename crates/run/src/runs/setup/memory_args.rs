@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Map, Value};
 
-use super::usage::{WrongUsage, WrongValue, positive};
+use super::usage::{WrongValue, positive, wrong};
 use crate::chat::endpoint::{self, Endpoint};
 use crate::memory::system::history::{Progress, SystemRun, Wanted};
 use crate::memory::system::protocol::{Capability, HelloRequest, PROTOCOL};
@@ -90,16 +90,14 @@ impl MemoryArgs {
         let names: Vec<&str> = self.memory.iter().map(|system| system.name.as_str()).collect();
         let twice = |at: usize| names.get(..at).is_some_and(|before| before.contains(&names[at]));
         if let Some(at) = (0..names.len()).find(|&at| twice(at)) {
-            let why = format!("--memory names `{}` twice; give each a name of its own", names[at]);
-            return Err(WrongUsage(why).into());
+            return wrong(format!("--memory names `{}` twice; give each a name of its own", names[at]));
         }
         if let Some(other) = self.memory_config.iter().find(|config| !names.contains(&&*config.name)) {
-            let why = format!(
+            return wrong(format!(
                 "--memory-config is of `{}`, which no --memory names; there is {}",
                 other.name,
                 names.join(", ")
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         let ks = if self.memory_k.is_empty() { vec![DEFAULT_K] } else { self.memory_k.clone() };
         let shows = if self.memory_show.is_empty() { vec![Show::Ranked] } else { self.memory_show.clone() };
@@ -184,12 +182,11 @@ impl MemoryArgs {
         given.into_iter().flatten().for_each(|model| tell_unreachable(model));
         let models = self.models(folder).map_err(|error| gave_up("--memory-model", error))?;
         let told = telling();
-        for (NamedSystem { name, value: command }, config) in self.memory.iter().zip(configs) {
+        for (system, config) in self.memory.iter().zip(configs) {
             let (identity, run, wanted) =
-                self.start_system(seed, name, command, config, models.clone(), (folder, conditions))?;
-            let named = name.clone();
-            let told = told.clone();
-            let run = run.stopped_by(Arc::clone(stop)).told(move |progress| told(&named, progress));
+                self.start_system(seed, system, config, models.clone(), (folder, conditions))?;
+            let (name, told) = (identity.name.clone(), told.clone());
+            let run = run.stopped_by(Arc::clone(stop)).told(move |progress| told(&name, progress));
             started.identities.push(identity);
             started.searches.push((run, wanted));
         }
@@ -199,8 +196,7 @@ impl MemoryArgs {
     fn start_system(
         &self,
         seed: u64,
-        name: &str,
-        command: &str,
+        NamedSystem { name, value: command }: &NamedSystem,
         config: Map<String, Value>,
         models: Option<Models>,
         (out, conditions): (&Path, &[Condition]),

@@ -7,16 +7,17 @@ mod left_out;
 mod local;
 mod memory_args;
 mod spec;
-mod special;
 mod thinking;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, ensure};
 
+use crate::models::ModelStore;
 use crate::progress::note;
 use crate::runs::condition::Condition;
 use crate::runs::context_budget::TEMPLATE_RESERVE;
@@ -27,21 +28,21 @@ use crate::runs::plan::{PlannedCase, Selection};
 use crate::runs::runner::{self, Subject, Summary};
 use crate::runs::store::RunStore;
 use memory_args::MemorySystems;
+use palimpsest_core::engine::TextSide;
+use palimpsest_core::text::{ChatTemplate, known_special_tokens};
 use palimpsest_core::timing::{self, Recorder};
 use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::reading::ReadError;
-use palimpsest_data::benchmarks::{self, Benchmark, Retriever, SampleSpec};
+use palimpsest_data::benchmarks::{Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
-use palimpsest_data::prompt::{JUDGE_FILE, Templates};
+use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
-pub use conditions::{choose, fits, retrievers};
-pub use endpoint::Counter;
+pub use conditions::retrievers;
 pub use local::{OpenedModel, observed};
 pub use memory_args::{MemoryArgs, NamedSystem};
 pub use spec::{AnswerLimits, DEFAULT_BATCH_SIZE, RunSpec};
-pub use special::special_tokens;
 pub use thinking::Thinking;
-pub use usage::{WrongUsage, WrongValue, positive};
+pub use usage::{WrongUsage, WrongValue, positive, wrong};
 
 /// Streams the cases of a dataset; errors include a remedy.
 pub fn cases(dataset: &Dataset) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Case>>> {
@@ -155,23 +156,24 @@ impl RunSpec {
     pub fn templates(&self, benchmark: &Benchmark) -> anyhow::Result<Templates> {
         let folder = self.prompts.as_deref();
         if self.query_time && !benchmark.query_time_if_asked {
-            let why = format!(
+            return wrong(format!(
                 "--query-time has no effect: prompts of {} tell the time of the question wherever the data does; drop it",
                 benchmark.title
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
         let templates = Templates::load(benchmark, folder)?.with_query_time(self.query_time);
         Ok(if self.memory.memory.is_empty() { templates } else { templates.with_memories(folder)? })
     }
 
+    pub fn builder(&self, templates: Templates, template: ChatTemplate) -> PromptBuilder {
+        PromptBuilder::new(templates, template).numbering(self.session_numbers).reading(self.special_tokens)
+    }
+
     /// Identity fields common to local models and endpoints.
     fn identity(&self, data: &OpenedData, conditions: Vec<Condition>) -> Identity {
-        let by_words = |one: &Condition| {
-            matches!(one.context, benchmarks::Context::Retrieved { by: Retriever::Bm25, .. })
-        };
+        let by_words = conditions.iter().any(|one| one.retrieves_by(Retriever::Bm25));
         Identity {
-            words: conditions.iter().any(by_words).then_some(palimpsest_data::ground::words::VERSION),
+            words: by_words.then_some(palimpsest_data::ground::words::VERSION),
             benchmark: data.dataset.benchmark().name.to_owned(),
             dataset: data.named.clone(),
             sampling: Some(self.sampling(data.limits)),
@@ -219,4 +221,28 @@ impl RunSpec {
 
 fn machine(device: &str) -> Machine {
     Machine::here(device, rayon::current_num_threads())
+}
+
+/// Texts of each case that spell special tokens, known ones and the model's.
+pub fn special_tokens(
+    dataset: &Dataset,
+    model: Option<&str>,
+) -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
+    let tokenizer = match model {
+        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
+        None => None,
+    };
+    let mut cases = Vec::new();
+    for case in sound_cases(dataset)? {
+        let case = case?;
+        let mut found: BTreeSet<String> = BTreeSet::new();
+        for text in contents(&case) {
+            found.extend(known_special_tokens(text).into_iter().map(str::to_owned));
+            found.extend(tokenizer.iter().flat_map(|tokenizer| tokenizer.special_tokens_in(text)));
+        }
+        if !found.is_empty() {
+            cases.push((case.id, found));
+        }
+    }
+    Ok(cases)
 }

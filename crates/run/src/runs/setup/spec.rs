@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
-use super::{MemoryArgs, Thinking, WrongUsage, positive};
+use super::{MemoryArgs, Thinking, positive, wrong};
 use crate::chat::Sampling;
 use crate::models::manifest::DEFAULT_MODEL;
 use crate::models::{ModelArgs, Weights};
@@ -174,12 +174,11 @@ impl RunSpec {
             Some(way) => {
                 let Some(known) = ways.iter().find(|known| known.name() == way) else {
                     let all: Vec<&str> = ways.iter().map(|way| way.name()).collect();
-                    let why = format!(
+                    return wrong(format!(
                         "--truncation {way}: {} is not cut in that way; it has {}",
                         benchmark.title,
                         all.join(", ")
-                    );
-                    return Err(WrongUsage(why).into());
+                    ));
                 };
                 *known
             }
@@ -324,11 +323,10 @@ impl AnswerLimits {
             0 => String::new(),
             kept => format!(" and the {kept} tokens that are kept free"),
         };
-        let why = format!(
+        wrong(format!(
             "a context of {most} tokens leaves no room for a prompt beside --max-new-tokens {}{whose}{thought}{kept}; raise --context or \
              lower --max-new-tokens",
             self.max_new_tokens
-        );
-        Err(WrongUsage(why).into())
+        ))
     }
 }

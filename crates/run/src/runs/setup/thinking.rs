@@ -1,7 +1,5 @@
 //! Thinking flags shared by runs and judges.
 
-use std::str::FromStr;
-
 use anyhow::ensure;
 use serde_json::{Map, Value};
 
@@ -26,25 +24,18 @@ pub struct Thinking {
     #[arg(long, value_enum, value_name = "EFFORT")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Endpoints: variables for the server's chat template, as a JSON object
-    #[arg(long, value_name = "JSON", help_heading = "Endpoint")]
-    pub chat_template_kwargs: Option<Object>,
+    #[arg(long, value_name = "JSON", value_parser = object, help_heading = "Endpoint")]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct Object(Map<String, Value>);
-
-impl FromStr for Object {
-    type Err = WrongValue;
-
-    fn from_str(text: &str) -> Result<Self, WrongValue> {
-        match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => Ok(Object(object)),
-            Ok(_) => {
-                let why = "it is no JSON object; give one, for example {\"enable_thinking\": false}";
-                Err(WrongValue(why.to_owned()))
-            }
-            Err(error) => Err(WrongValue(format!("it is no JSON: {error}"))),
+fn object(text: &str) -> Result<Map<String, Value>, WrongValue> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => {
+            let why = "it is no JSON object; give one, for example {\"enable_thinking\": false}";
+            Err(WrongValue(why.to_owned()))
         }
+        Err(error) => Err(WrongValue(format!("it is no JSON: {error}"))),
     }
 }
 
@@ -62,7 +53,7 @@ impl Thinking {
             !(off && self.reasoning_effort.is_some()),
             "--reasoning-effort is for thoughts, and --thinking off has none; drop one of the two"
         );
-        let Some(Object(kwargs)) = &self.chat_template_kwargs else { return Ok(()) };
+        let Some(kwargs) = &self.chat_template_kwargs else { return Ok(()) };
         ensure!(
             endpoint,
             "--chat-template-kwargs is for endpoints; a local model's template is set by --thinking and --reasoning-effort"
@@ -83,7 +74,7 @@ impl Thinking {
     }
 
     pub fn endpoint(&self) -> EndpointThinking {
-        let mut kwargs = self.chat_template_kwargs.clone().map(|Object(kwargs)| kwargs).unwrap_or_default();
+        let mut kwargs = self.chat_template_kwargs.clone().unwrap_or_default();
         let default = match self.thinking {
             ThinkingMode::Auto | ThinkingMode::Off => 0,
             ThinkingMode::On => DEFAULT_MAX_THINKING,
@@ -119,12 +110,12 @@ impl Thinking {
     /// For the run's identity; `None` if the endpoint is told nothing.
     pub fn endpoint_policy(&self) -> Option<ThinkingPolicy> {
         let EndpointThinking { max_tokens, .. } = self.endpoint();
-        let kwargs = self.chat_template_kwargs.clone().filter(|Object(kwargs)| !kwargs.is_empty());
+        let kwargs = self.chat_template_kwargs.clone().filter(|kwargs| !kwargs.is_empty());
         let policy = ThinkingPolicy {
             mode: Some(self.thinking).filter(|mode| *mode != ThinkingMode::Auto),
             max_tokens: Some(max_tokens).filter(|tokens| *tokens > 0),
             reasoning_effort: self.reasoning_effort,
-            chat_template_kwargs: kwargs.map(|Object(kwargs)| Value::Object(kwargs)),
+            chat_template_kwargs: kwargs.map(Value::Object),
         };
         Some(policy).filter(|policy| *policy != ThinkingPolicy::default())
     }

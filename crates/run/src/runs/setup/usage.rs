@@ -4,6 +4,10 @@
 #[error("{0}")]
 pub struct WrongUsage(pub String);
 
+pub fn wrong<T>(why: impl Into<String>) -> anyhow::Result<T> {
+    Err(WrongUsage(why.into()).into())
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongValue(pub String);
