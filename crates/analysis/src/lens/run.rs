@@ -6,6 +6,7 @@ use super::LensError;
 use palimpsest_data::benchmarks::{ALL, Benchmark};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_run::runs::cost::CostRow;
+use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::header::Identity;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged::Judged;
@@ -49,8 +50,8 @@ impl AnalysedRun {
         let name = &store.header.identity.benchmark;
         let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
             let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
-            let (path, name, known) = (store.dir, name.clone(), known.join(", "));
-            return Err(LensError::UnknownBenchmark { path, name, known });
+            let (dir, name, known) = (store.dir, name.clone(), known.join(", "));
+            return Err(RunError::UnknownBenchmark { dir, name, known }.into());
         };
         // Without a plain condition, the first one replaces it.
         let names = store.header.identity.condition_names();

@@ -5,17 +5,19 @@
 //! ([`LensSpec::groupings`](palimpsest_data::benchmarks::LensSpec::groupings)) by a probe's verdicts under every condition. Units are those
 //! of [`super::group`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ndarray::Array2;
 
 use super::band::Numbers;
-use super::group::{UnitKey, mean_by_layer, unit_of};
+use super::group::{UnitKey, unit_of};
+use super::layers::mean_by_layer;
 use super::measured::LIFT;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
 use crate::records::join;
 use palimpsest_data::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
+use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_run::runs::header::Identity;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged;
@@ -123,14 +125,12 @@ impl Study {
         options: &Options,
     ) -> Result<Self, LensError> {
         let study = Study::read(among, path, conditions, options)?;
-        match study.conditions.iter().all(|condition| condition.lens.is_none()) {
-            false => Ok(study),
-            true => {
-                let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
-                let reason = reasons.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ");
-                Err(LensError::NoAttention { path: path.to_owned(), reason })
-            }
+        if study.measured().next().is_some() {
+            return Ok(study);
         }
+        let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
+        let reason = sorted_unique(reasons).join("; ");
+        Err(LensError::NoAttention { path: path.to_owned(), reason })
     }
 
     /// [`Study::open_among`], also for runs without attention.
@@ -410,9 +410,8 @@ fn verdicts_of<'a>(
 }
 
 fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
-    let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
-    Array2::from_shape_fn(first.dim(), |at| {
-        let present = || maps.iter().filter_map(|map| map.get(at)).filter(|value| value.is_finite());
-        present().sum::<f64>() / present().count() as f64
-    })
+    let shape = maps.first().map_or((0, 0), Array2::dim);
+    let mean =
+        mean_by_layer(maps.iter().map(|map| map.iter().copied().collect::<Vec<_>>()), shape.0 * shape.1);
+    mean.and_then(|mean| Array2::from_shape_vec(shape, mean).ok()).unwrap_or_default()
 }

@@ -38,11 +38,6 @@ impl Block<'_> {
         };
         self.numbers.iter().find(is)
     }
-
-    /// True if the system's own numbers are reported under this condition.
-    pub fn is_of_system(&self) -> bool {
-        self.system.conditions.first().is_some_and(|first| first.name == self.condition.name)
-    }
 }
 
 /// All blocks of some runs in table order: each type and probe, all types, all probes.

@@ -1,7 +1,6 @@
 //! Side-by-side results of runs, and the difference of two: `palimpsest table`. A row is a run, judge and condition, or all repetitions of
 //! a condition.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{bail, ensure};
@@ -11,7 +10,7 @@ pub use super::TableArgs;
 use super::compare::{Comparison, compare};
 use super::metrics::{AccuracyTable, repeats};
 use super::outcomes::{Counts, Outcomes};
-use super::overview::{Entry, overview, overview_records};
+use super::overview::overview;
 use super::own::{of_table, own_tables};
 use super::sheets::{self, ResultRow};
 use crate::lens::AnalysedRun;
@@ -43,19 +42,28 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         let why = format!("--intervals paper: the paper of {benchmark} gives no intervals; leave it out");
         return Err(WrongUsage(why).into());
     }
-    let benchmarks = sources.iter().map(|source| (source.first().path(), source.first().benchmark().title));
-    let several = match one_benchmark(benchmarks) {
+    let benchmarks: Vec<(&Path, &str)> =
+        sources.iter().map(|source| (source.first().path(), source.first().benchmark().title)).collect();
+    let several = match one_benchmark(&benchmarks) {
         Err(refused) if args.compare || args.repeats => return Err(refused),
         refused => refused.is_err(),
     };
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
-    if several {
-        return over_benchmarks(&sources, &outcomes, args);
-    }
-    let names = names(&sources);
+    let names = if several { models(&sources) } else { names(&sources) };
     let rows = sources.iter().zip(&names).zip(&outcomes);
     let rows: Vec<ResultRow> =
         rows.map(|((source, (name, system)), of)| source.row((name, system), of, args)).collect();
+    if several {
+        return Ok(match args.format {
+            Format::Json => {
+                let rows: Vec<_> =
+                    rows.iter().map(|row| json!({ "benchmark": row.benchmark, "row": row })).collect();
+                format!("{:#}\n", json!({ "rows": rows }))
+            }
+            Format::Csv => sheets::accuracy_records(&rows, true).csv()?,
+            format => format.of(&overview(&rows))?,
+        });
+    }
     let comparison = args.compare.then(|| compared(&rows, &outcomes, args)).transpose()?;
     let benchmark = sources.first().map(|source| source.first().benchmark());
     let split = benchmark.map_or("", |benchmark| benchmark.split);
@@ -77,7 +85,7 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         }
         (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
         (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
-        (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
+        (Format::Csv, None) => sheets::accuracy_records(&rows, false).csv()?,
         (format, _) if args.repeats => format.of(&sheets::spreads(&rows, split))?,
         (format, None) => {
             let mut texts = vec![format.of(&sheets::accuracies(&rows))?];
@@ -89,29 +97,6 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         (format, Some(comparison)) => {
             [format.of(&sheets::accuracies(&rows))?, format.of(&sheets::differences(comparison))?].join("\n")
         }
-    })
-}
-
-fn over_benchmarks(
-    sources: &[Source],
-    outcomes: &[Vec<Outcomes<'_>>],
-    args: &TableArgs,
-) -> anyhow::Result<String> {
-    let models: Vec<String> = sources.iter().map(Source::model).collect();
-    let rows = sources.iter().zip(&models).zip(outcomes);
-    let rows: Vec<ResultRow> =
-        rows.map(|((source, model), outcomes)| source.row((model, model), outcomes, args)).collect();
-    let entries = sources.iter().zip(&models).zip(&rows);
-    let entries: Vec<Entry<'_>> = entries
-        .map(|((source, model), row)| Entry { benchmark: source.first().benchmark().title, model, row })
-        .collect();
-    Ok(match args.format {
-        Format::Json => {
-            let rows = entries.iter().map(|entry| json!({ "benchmark": entry.benchmark, "row": entry.row }));
-            format!("{:#}\n", json!({ "rows": rows.collect::<Vec<_>>() }))
-        }
-        Format::Csv => overview_records(&entries).csv()?,
-        format => format.of(&overview(&entries))?,
     })
 }
 
@@ -274,6 +259,7 @@ impl Source {
             _ => None,
         };
         ResultRow {
+            benchmark: run.benchmark().title,
             name: name.to_owned(),
             system: system.to_owned(),
             dir: run.path().display().to_string(),
@@ -304,17 +290,17 @@ impl Source {
 }
 
 /// Rejects runs of several benchmarks: they have no difference and no spread.
-fn one_benchmark<P: AsRef<Path>>(
-    mut runs: impl Iterator<Item = (P, impl Display + PartialEq)>,
-) -> anyhow::Result<()> {
-    let Some((first, benchmark)) = runs.next() else { return Ok(()) };
-    if let Some((other, its)) = runs.find(|(_, its)| *its != benchmark) {
-        let (first, other) = (first.as_ref().display(), other.as_ref().display());
-        bail!(
-            "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
-        );
-    }
-    Ok(())
+fn one_benchmark(runs: &[(&Path, &str)]) -> anyhow::Result<()> {
+    let Some((first, benchmark)) = runs.first() else { return Ok(()) };
+    let Some((other, its)) = runs.iter().find(|(_, its)| its != benchmark) else { return Ok(()) };
+    let (first, other) = (first.display(), other.display());
+    bail!(
+        "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
+    )
+}
+
+fn models(sources: &[Source]) -> Vec<(String, String)> {
+    sources.iter().map(|source| (source.model(), source.model())).collect()
 }
 
 /// Row names with and without the condition: the model, plus fields that distinguish equal models.
@@ -339,12 +325,12 @@ mod tests {
 
     #[test]
     fn runs_of_two_benchmarks_are_refused_by_their_names() {
-        let refused = one_benchmark([("a", "STALE"), ("b", "STALE"), ("c", "Logbook")].into_iter());
+        let runs = [("a", "STALE"), ("b", "STALE"), ("c", "Logbook")];
+        let runs = runs.map(|(path, benchmark)| (Path::new(path), benchmark));
         assert_eq!(
-            refused.unwrap_err().to_string(),
+            one_benchmark(&runs).unwrap_err().to_string(),
             "c is a run of Logbook and a of STALE; a difference and a spread are of one benchmark"
         );
-        assert!(one_benchmark([("a", "STALE"), ("b", "STALE")].into_iter()).is_ok());
-        assert!(one_benchmark(std::iter::empty::<(&str, &str)>()).is_ok());
+        assert!(one_benchmark(&runs[..2]).is_ok() && one_benchmark(&[]).is_ok());
     }
 }

@@ -29,27 +29,21 @@ type Signals = Vec<(&'static str, Option<f64>)>;
 /// heads (decoder layer, head), if known.
 pub fn table(
     folder: &RunFolder,
-    labels: &Labels,
+    labels: &Labels<'_>,
     retrieving: Option<&[(usize, usize)]>,
 ) -> Result<Option<Table>, RunError> {
     let benchmark = folder.benchmark()?;
-    let mut known: Vec<(String, Label, Signals)> = Vec::new();
-    for answer in &labels.answers {
-        let row = &answer.row;
+    let mut known: Vec<(&str, Label, Signals)> = Vec::new();
+    for (record, row) in &labels.answers {
         let Some(plain) = row.plain.filter(|_| row.label != Label::Right && row.newer.is_some()) else {
             continue;
         };
-        let Some(answered) = folder.answers.iter().find(|answered| answered.key() == row.key()) else {
+        let Some(store) = record.row.map(|row| folder.attention(row)).transpose()?.flatten() else {
             continue;
         };
-        let Some(store) = folder.attention(answered)? else { continue };
         let path = measures_path(&folder.dir, plain.measure, row.key());
         let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
-        known.push((
-            row.case.clone(),
-            row.label,
-            signals(benchmark, (&store, retrieving), measures.as_ref()),
-        ));
+        known.push((&row.case, row.label, signals(benchmark, (&store, retrieving), measures.as_ref())));
     }
     let mut rows = Vec::new();
     for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
@@ -60,7 +54,7 @@ pub fn table(
         for (nth, name) in names.into_iter().enumerate() {
             let measured = known.iter().filter_map(|(case, own, signals)| {
                 let value = signals.get(nth)?.1.filter(|value| value.is_finite())?;
-                Some((case.as_str(), *own == label, value))
+                Some((*case, *own == label, value))
             });
             rows.extend(row(label, name, &measured.collect::<Vec<_>>()));
         }

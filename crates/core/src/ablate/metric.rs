@@ -89,7 +89,7 @@ fn log_p(token: u32, logits: &[f32], log_sum: f64) -> f64 {
 }
 
 /// Effect of an ablation on an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// Drop of the answer's natural-log probability, mean per token in nats: plain minus ablated. Positive: the answer depends on the span.
     pub log_p_drop: f64,

@@ -56,7 +56,7 @@ impl CausedSession {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CausedAnswer {
     pub case: String,
     pub probe: String,
@@ -127,11 +127,10 @@ impl CausedAnswer {
             correct,
             sessions,
             layers_open,
-            stretches: 0,
             by_layer,
             overall,
             features,
-            tried: None,
+            ..CausedAnswer::default()
         })
     }
 
