@@ -63,36 +63,28 @@ impl Effects {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn an_effect_is_less_the_control_of_its_own_length() {
-        let row = |ablation, role: Option<&str>, tokens: [usize; 2], drop| ContrastCauseRow {
-            answer: AnswerKey::of("case", "value", "").owned(),
-            span: String::new(),
-            role: role.map(str::to_owned),
-            stretch: None,
-            tokens,
-            carrier: None,
-            neutral: None,
-            layers: None,
-            seed: 0,
-            ablation,
-            contrast: 0.0,
-            drop,
-            direct: None,
-            current: 0.0,
-            stale: 0.0,
+        let row = |ablation: &str, role: Option<&str>, tokens: [usize; 2], drop: f64| -> ContrastCauseRow {
+            let row = json!({
+                "case": "case", "probe": "value", "condition": "", "span": "", "role": role, "tokens": tokens, "seed": 0,
+                "ablation": ablation, "contrast": 0.0, "drop": drop, "current": 0.0, "stale": 0.0,
+            });
+            serde_json::from_value(row).unwrap()
         };
         let mut rows = vec![
-            row(AblationKind::Blocked, Some("new"), [100, 110], 8.0),
-            row(AblationKind::Blocked, Some("old"), [200, 300], 60.0),
-            row(AblationKind::Removed, Some("new"), [100, 110], 9.0),
+            row("blocked", Some("new"), [100, 110], 8.0),
+            row("blocked", Some("old"), [200, 300], 60.0),
+            row("removed", Some("new"), [100, 110], 9.0),
         ];
         for nth in 0..5 {
             let (short, long) = (300 + 10 * nth, 400 + 100 * nth);
-            rows.push(row(AblationKind::Control, None, [short, short + 10], nth as f64));
-            rows.push(row(AblationKind::Control, None, [long, long + 100], 50.0 + nth as f64));
+            rows.push(row("control", None, [short, short + 10], nth as f64));
+            rows.push(row("control", None, [long, long + 100], 50.0 + nth as f64));
         }
         let effects =
             |rows: &[ContrastCauseRow]| Effects::of(rows).of_answer(AnswerKey::of("case", "value", ""));

@@ -23,8 +23,10 @@ use super::{
 use crate::records::join;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
+use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics;
 use palimpsest_run::runs::judged::Judged;
+use palimpsest_run::runs::plan::dimension_of;
 use palimpsest_run::runs::rows::AnswerRow;
 
 /// (case, probe); the probe is empty unless probes are units.
@@ -202,7 +204,7 @@ impl Lens {
                 (None, Some(file)) => {
                     let correct = record.verdicts.last().and_then(|row| row.correct);
                     let kind = answer.labels.get(benchmark.split);
-                    let dimension = run.dimension_of(record.probe);
+                    let dimension = dimension_of(benchmark, record.probe);
                     answered.push(Answered { answer, file, dimension, kind, correct });
                     continue;
                 }
@@ -255,7 +257,9 @@ impl Lens {
             };
             return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
-        let probes = run.dimensions();
+        let probes = run.cases().iter().flat_map(|case| &case.probes);
+        let probes = unique(probes.map(|probe| dimension_of(benchmark, probe)));
+        let kinds = run.cases().iter().filter_map(|case| case.labels.get(benchmark.split));
         Ok(Lens {
             layers: first.layers.clone(),
             segment: run.identity().segment_of(&first.condition, benchmark),
@@ -264,7 +268,7 @@ impl Lens {
             ratio: benchmark.lens.ratio,
             pooled: pooled(benchmark, &probes),
             probes,
-            kinds: run.kinds(),
+            kinds: sorted_unique(kinds.cloned()),
             judge: verdicts.map(|all| all.name.label.clone()),
             no_result,
             drawn,

@@ -384,29 +384,35 @@ fn verdicts_of<'a>(
     all: &'a [(String, AnalysedRun)],
     judge: Option<&str>,
 ) -> Result<Vec<Option<judged::Judged<'a>>>, LensError> {
-    let judges = |run: &AnalysedRun, name: &str| {
-        let choice = JudgeChoice::of(Some(name));
-        run.judges().iter().any(|known| choice.takes(known))
-    };
-    if let (Some(name), Some((_, first))) = (judge, all.first())
-        && !all.iter().any(|(_, run)| judges(run, name))
-    {
-        // its error lists the judges
-        first.verdicts(judge)?;
-    }
     let mut chosen = judge.map(str::to_owned);
     let mut found = Vec::new();
     for (_, run) in all {
-        let of_run = match &chosen {
-            Some(name) if judges(run, name) => run.verdicts(Some(name))?,
-            Some(_) => None,
-            None => run.verdicts(None)?,
-        };
+        let of_run = verdicts_by(run, chosen.as_deref());
         // Use one rubric for all if the name is ambiguous.
         chosen = of_run.as_ref().map(|judged| judged.name.label.clone()).or(chosen);
         found.push(of_run);
     }
+    if let (Some(judge), Some((_, first)), true) = (judge, all.first(), found.iter().all(Option::is_none)) {
+        let known = if first.judges().is_empty() { "none".to_owned() } else { first.judges().join(", ") };
+        return Err(LensError::UnknownJudge {
+            path: first.path().to_owned(),
+            judge: judge.to_owned(),
+            known,
+        });
+    }
     Ok(found)
+}
+
+/// Verdicts of a judge (a name, or with its rubric in brackets), or of the latest judge with verdicts; of several rubrics, the latest.
+fn verdicts_by<'a>(run: &'a AnalysedRun, judge: Option<&str>) -> Option<judged::Judged<'a>> {
+    let mut all = run.judged();
+    let choice = JudgeChoice::of(judge);
+    let exact = all.iter().position(|judged| Some(judged.name.label.as_str()) == judge);
+    let meant = |judged: &judged::Judged<'_>| {
+        choice.takes(&judged.name.label) && (judge.is_some() || judged.said_something())
+    };
+    let at = exact.or_else(|| all.iter().rposition(meant))?;
+    Some(all.swap_remove(at))
 }
 
 fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {

@@ -321,26 +321,17 @@ fn windows(residues: &Residues, role: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn row(case: usize, ablation: AblationKind, carrier: Option<&str>, drop: f64) -> ContrastCauseRow {
-        ContrastCauseRow {
-            answer: AnswerKey::of(&case.to_string(), "P", "").owned(),
-            span: "session[2]".to_owned(),
-            role: Some("old".to_owned()),
-            stretch: None,
-            carrier: carrier.map(str::to_owned),
-            neutral: None,
-            tokens: [3, 9],
-            layers: None,
-            seed: 0,
-            ablation,
-            contrast: 1.0,
-            drop,
-            direct: carrier.map(|_| 0.5),
-            current: 0.0,
-            stale: 0.0,
-        }
+    fn row(case: usize, ablation: &str, carrier: Option<&str>, drop: f64) -> ContrastCauseRow {
+        let row = json!({
+            "case": case.to_string(), "probe": "P", "condition": "", "span": "session[2]", "role": "old", "tokens": [3, 9],
+            "carrier": carrier, "direct": carrier.map(|_| 0.5), "seed": 0, "ablation": ablation, "contrast": 1.0,
+            "drop": drop, "current": 0.0, "stale": 0.0,
+        });
+        serde_json::from_value(row).unwrap()
     }
 
     #[test]
@@ -348,12 +339,12 @@ mod tests {
         let mut rows = Vec::new();
         for case in 0..6 {
             let total = 2.0 + case as f64 / 10.0;
-            rows.push(row(case, AblationKind::Blocked, None, 0.5));
-            rows.push(row(case, AblationKind::Removed, None, total));
-            rows.push(row(case, AblationKind::Carried, Some(ALL), 1.5));
-            rows.push(row(case, AblationKind::Carried, Some("session[3]"), 0.75));
-            rows.push(row(case, AblationKind::Carried, Some("session[6]"), 1.25));
-            rows.push(row(case, AblationKind::Carried, Some(BETWEEN), 0.5));
+            rows.push(row(case, "blocked", None, 0.5));
+            rows.push(row(case, "removed", None, total));
+            rows.push(row(case, "carried", Some(ALL), 1.5));
+            rows.push(row(case, "carried", Some("session[3]"), 0.75));
+            rows.push(row(case, "carried", Some("session[6]"), 1.25));
+            rows.push(row(case, "carried", Some(BETWEEN), 0.5));
         }
         let found = Residues::of_contrast_rows(rows);
         assert!(found.is_measured() && found.roles() == ["old"]);

@@ -212,33 +212,20 @@ fn at_place(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::lens::{Layer, LayerKind};
     use palimpsest_data::case::draw::Draws;
     use palimpsest_run::runs::causes::rows::{Effect, NamedEffect};
 
     fn row(probe: &str, span: usize, layers: Window) -> CauseRow {
-        let log_p_drop = layers[0] as f64;
-        let effect = Effect { log_p_drop, kl: 0.0, kl_answer: 0.0, changed: false, thought: None };
-        CauseRow {
-            answer: AnswerKey::of("c", probe, "").owned(),
-            span: format!("session[{span}]"),
-            role: None,
-            stretch: None,
-            carrier: None,
-            carrier_tokens: None,
-            neutral: None,
-            direct: None,
-            tokens: [10 * span, 10 * span + 9],
-            layers: Some(layers),
-            seed: Some(0),
-            softmax_only: false,
-            layers_open: None,
-            answer_tokens: 1,
-            thought_tokens: 0,
-            log_p: 0.0,
-            effect: NamedEffect::Effect(effect),
-        }
+        let row = json!({
+            "case": "c", "probe": probe, "condition": "", "span": format!("session[{span}]"), "seed": 0, "layers": layers,
+            "tokens": [10 * span, 10 * span + 9], "answer_tokens": 1, "log_p": 0.0,
+            "effect": { "log_p_drop": layers[0], "kl": 0.0, "kl_answer": 0.0, "changed": false },
+        });
+        serde_json::from_value(row).unwrap()
     }
 
     #[test]
