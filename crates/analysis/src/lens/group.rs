@@ -27,7 +27,6 @@ use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::plan::dimension_of;
-use palimpsest_run::runs::rows::AnswerRow;
 
 /// (case, probe); the probe is empty unless probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
@@ -195,7 +194,7 @@ impl Lens {
         let benchmark = run.benchmark();
         let verdicts = verdicts.filter(|_| no_result.is_none());
         let rows = verdicts.into_iter().flat_map(Judged::rows);
-        let (mut answered, mut skipped) = (Vec::<Answered<'_>>::new(), Vec::new());
+        let (mut answered, mut skipped) = (Vec::new(), Vec::new());
         for record in join(run.cases(), run.condition(), run.answers(), rows) {
             let Some(answer) = record.row else { continue };
             let reason = match (&answer.error, &answer.attention) {
@@ -203,9 +202,12 @@ impl Lens {
                 (None, None) => "no attention was recorded".to_owned(),
                 (None, Some(file)) => {
                     let correct = record.verdicts.last().and_then(|row| row.correct);
-                    let kind = answer.labels.get(benchmark.split);
-                    let dimension = dimension_of(benchmark, record.probe);
-                    answered.push(Answered { answer, file, dimension, kind, correct });
+                    let group = (
+                        dimension_of(benchmark, record.probe),
+                        answer.labels.get(benchmark.split).cloned(),
+                        correct,
+                    );
+                    answered.push((answer, file, group));
                     continue;
                 }
             };
@@ -213,17 +215,15 @@ impl Lens {
         }
         let drawn = options.per_group.map(|by| {
             let of = answered.len();
-            let drawn_in = |one: &'_ Answered<'_>| {
-                let key = (one.dimension.clone(), one.kind.cloned(), one.correct);
-                (key, format!("{}/{}", one.answer.case, one.answer.probe))
-            };
-            let places = by.draw(answered.iter().map(drawn_in));
-            answered = places.into_iter().map(|place| answered[place].clone()).collect();
+            let named = answered
+                .iter()
+                .map(|(answer, _, group)| (group.clone(), format!("{}/{}", answer.case, answer.probe)));
+            answered = by.draw(named).into_iter().map(|place| answered[place].clone()).collect();
             Drawn { by, kept: answered.len(), of }
         });
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
-        for Answered { answer, file, dimension, kind, correct } in answered {
+        for (answer, file, group) in answered {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
@@ -243,9 +243,7 @@ impl Lens {
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
             example.condition.clone_from(&answer.condition);
-            example.dimension = dimension;
-            example.kind = kind.cloned();
-            example.correct = correct;
+            (example.dimension, example.kind, example.correct) = group;
             example.dropped.clone_from(&answer.dropped_sessions);
             example.dropped.sort_unstable();
             examples.push(example);
@@ -511,15 +509,6 @@ impl Lens {
         }
         units
     }
-}
-
-#[derive(Clone)]
-struct Answered<'a> {
-    answer: &'a AnswerRow,
-    file: &'a str,
-    dimension: String,
-    kind: Option<&'a String>,
-    correct: Option<bool>,
 }
 
 /// The benchmark's pooled probes that the run has; all if it has none of them.
