@@ -272,8 +272,7 @@ fn sample(
 
 /// The answer, with reasoning as a separate part if stored.
 fn content(row: &AnswerRow, answer: &str) -> Value {
-    let row = serde_json::to_value(row).unwrap_or_default();
-    match row.get("thought").and_then(Value::as_str).filter(|thought| !thought.is_empty()) {
+    match row.thought.as_deref().filter(|thought| !thought.is_empty()) {
         Some(thought) => json!([
             { "type": "reasoning", "reasoning": thought },
             { "type": "text", "text": answer },

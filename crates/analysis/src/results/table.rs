@@ -20,7 +20,7 @@ use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::Format;
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_run::runs::condition::label;
-use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName};
+use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName, short_judge};
 use palimpsest_run::runs::judged::{Judged, no_result};
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::setup::WrongUsage;
@@ -206,9 +206,7 @@ impl Source {
 
     /// Model name; for an endpoint, the served model.
     fn model(&self) -> String {
-        let name = &self.first().identity().model.name;
-        let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
-        served.map_or(name.clone(), |(_, model)| model.to_owned())
+        short_judge(&self.first().identity().model.name).to_owned()
     }
 
     /// By condition; a repetition may lack this judge.
@@ -232,12 +230,6 @@ impl Source {
         .collect()
     }
 
-    /// Caveat of the verdicts; none if the judge distinguishes within one repetition.
-    fn warning(&self) -> Option<String> {
-        let warnings: Option<Vec<String>> = self.judged().iter().flatten().map(Judged::warning).collect();
-        warnings?.into_iter().next()
-    }
-
     fn shown(&self) -> String {
         let mut all = self.first().identity().conditions_or_plain().iter();
         let context = all.find(|one| one.name == self.condition).map_or(Context::Whole, |one| one.context);
@@ -251,8 +243,10 @@ impl Source {
         let answers = |is: fn(&AnswerRow) -> bool| {
             self.runs.iter().flat_map(|run| run.answers()).filter(|row| is(row)).count()
         };
-        let judge = self.judge();
+        let (judge, judged) = (self.judge(), self.judged());
         let no_result = judge.and_then(|name| no_result(&name.judge));
+        // No caveat if the judge distinguishes within one repetition.
+        let warnings: Option<Vec<String>> = judged.iter().flatten().map(Judged::warning).collect();
         let counts = judge.is_some() && no_result.is_none();
         let table = match (outcomes, judge) {
             ([one], Some(name)) if counts && !args.repeats => Some(AccuracyTable::of(one, &name.label)),
@@ -276,14 +270,14 @@ impl Source {
             missing: sum(|total| total.missing),
             no_answer: sum(|total| total.expected - total.answered - total.missing),
             no_verdict: sum(|total| total.answered - total.judged),
-            settled: self.judged().iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
+            settled: judged.iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
             expected: sum(|total| total.expected),
             unreadable: outcomes.first().map_or(0, |one| one.unreadable),
             unscored: outcomes.first().map_or(0, |one| one.unscored),
             apart: outcomes.first().map(Outcomes::apart_in_words).unwrap_or_default(),
             table,
             repeats: (counts && args.repeats).then(|| repeats(outcomes)),
-            warning: self.warning().filter(|_| no_result.is_none()),
+            warning: warnings.and_then(|all| all.into_iter().next()).filter(|_| no_result.is_none()),
             no_result,
         }
     }
