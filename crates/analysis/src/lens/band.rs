@@ -16,7 +16,6 @@ pub struct Point {
     pub n: usize,
     pub undefined: usize,
     pub value: Option<f64>,
-    /// 95% interval; `None` for fewer than [`LEAST`] cases or equal values.
     pub band: Option<(f64, f64)>,
     pub cases: Vec<f64>,
     /// Linear layers, mean mass only: mean over cases of the signed sums of the weights.

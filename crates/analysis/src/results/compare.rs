@@ -47,7 +47,6 @@ pub struct Comparison {
     pub cells: Vec<Difference>,
     pub overall: Difference,
     pub units: &'static str,
-    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
@@ -73,7 +72,6 @@ pub struct Difference {
 pub struct Discordance {
     /// Right in the first run only.
     pub b: usize,
-    /// Right in the second run only.
     pub c: usize,
     pub p: f64,
     /// Holm-corrected over all cells; `None` for the total, which is not in that family.

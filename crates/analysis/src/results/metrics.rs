@@ -18,7 +18,6 @@ pub struct AccuracyTable {
     pub most: Option<u32>,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
-    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,

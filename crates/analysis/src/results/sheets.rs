@@ -39,14 +39,12 @@ pub struct ResultRow {
     /// SHA-256 of the judge's full prompt; `None` for version 0.1.0.
     pub rubric_sha256: Option<String>,
     pub truncated: usize,
-    /// Answers truncated at the token limit.
     pub cut: usize,
     /// Generations that ended during reasoning; counted as no answer.
     pub cut_thoughts: usize,
     /// Not asked yet. These and the next two count as wrong.
     pub missing: usize,
     pub no_answer: usize,
-    /// Probes with an answer.
     pub no_verdict: usize,
     /// Verdicts settled without the judge: the answer equals a reference.
     pub settled: usize,

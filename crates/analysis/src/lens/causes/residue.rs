@@ -24,7 +24,6 @@ pub const DISTANCES: [(usize, usize); 5] = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 
 pub enum Whole {
     Removed,
     Replaced,
-    /// Session hidden from all later rows.
     Hidden,
 }
 
