@@ -463,9 +463,16 @@ impl Lens {
                 (0..layers).map(|layer| Estimate::ratio(pairs(layer), statistics::means::ratio)).collect()
             }
         };
+        // Over the same examples as the mean. Cancelling weights have no density and no ratio.
         let signed = match (statistic, scale) {
-            (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
-            // cancelling weights have no density and no ratio
+            (Statistic::Mean(curve, target), Scale::Mass) => {
+                let paired = self.has_noise(curve, Scale::Mass);
+                let sums = by_unit(&|e| {
+                    let sums = e.signed(curve, target)?.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect();
+                    (!paired || e.signed(curve, Target::Noise).is_some()).then_some(sums)
+                });
+                mean_by_layer(sums.iter(), layers)
+            }
             _ => None,
         };
         let signed = signed.unwrap_or_else(|| vec![f64::NAN; layers]);
@@ -476,24 +483,6 @@ impl Lens {
         });
         let whose = (group.clone(), self.probes_of(group));
         Series::of_points(whose, (statistic, scale), points.collect())
-    }
-
-    /// Mean over units of a curve's signed sums by layer, over the same examples as its mean; NaN at softmax layers, `None` without any.
-    fn signed(
-        &self,
-        units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
-        curve: Curve,
-        target: Target,
-    ) -> Option<Vec<f64>> {
-        let layers = self.layers.len();
-        let paired = self.has_noise(curve, Scale::Mass);
-        let counts = |e: &&&Example| !paired || e.signed(curve, Target::Noise).is_some();
-        let of_unit = |examples: &Vec<&Example>| {
-            let sums = examples.iter().filter(counts).filter_map(|e| e.signed(curve, target));
-            let sums = sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect::<Vec<f64>>());
-            mean_by_layer(sums, layers)
-        };
-        mean_by_layer(units.values().filter_map(of_unit), layers)
     }
 
     pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {
