@@ -79,6 +79,11 @@ impl SessionEffects {
         let of_group: Vec<f64> = self.carriers.iter().filter(within).map(|carrier| carrier.carried).collect();
         (!of_group.is_empty()).then(|| of_group.iter().sum())
     }
+
+    /// The same for the positions between the last session and the question.
+    fn carried_between(&self) -> Option<f64> {
+        self.carriers.iter().find(|carrier| carrier.name == BETWEEN).map(|carrier| carrier.carried)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -219,16 +224,6 @@ impl Residues {
     pub fn left(&self, role: &str, whole: Whole) -> Option<Estimate> {
         self.ratio(role, |one| one.residue(whole), |one| one.whole(whole).filter(|_| one.direct.is_some()))
     }
-
-    /// Effect of a role's sessions carried by later sessions at these distances, in nats.
-    fn carried(&self, role: &str, distances: (usize, usize)) -> Option<Estimate> {
-        self.mean(role, |one| one.carried(distances))
-    }
-
-    /// The same for the positions between the last session and the question.
-    fn carried_between(&self, role: &str) -> Option<Estimate> {
-        self.mean(role, |one| one.carriers.iter().find(|c| c.name == BETWEEN).map(|c| c.carried))
-    }
 }
 
 /// Index of a span: 3 for `session[3]`.
@@ -251,9 +246,10 @@ pub fn numbers(residues: &Residues, role: &str) -> Vec<(String, Estimate, bool)>
             (n, f) if n == f => format!("{n} sessions later"),
             (n, f) => format!("{n} to {f} sessions later"),
         };
-        all.push((format!("carried {far}"), residues.carried(role, distances), true));
+        all.push((format!("carried {far}"), residues.mean(role, |one| one.carried(distances)), true));
     }
-    all.push(("carried behind the last session".to_owned(), residues.carried_between(role), true));
+    let between = residues.mean(role, SessionEffects::carried_between);
+    all.push(("carried behind the last session".to_owned(), between, true));
     all.into_iter().filter_map(|(name, estimate, is_left)| Some((name, estimate?, is_left))).collect()
 }
 
@@ -353,9 +349,9 @@ mod tests {
         assert!(low < 1.75 / 2.25 && 1.75 / 2.25 < high && high - low < 0.1);
         assert_eq!(found.left("old", Whole::Replaced), None);
         assert!((found.left("old", Whole::Hidden).unwrap().value.unwrap() - 1.0 / 1.5).abs() < 1e-12);
-        let carried = |distances| found.carried("old", distances).map(|estimate| estimate.value.unwrap());
+        let carried = |distances| found.mean("old", |one| one.carried(distances))?.value;
         assert_eq!(DISTANCES.map(carried), [Some(0.25), None, Some(0.75), None, None]);
-        assert_eq!(found.carried_between("old").unwrap().value, Some(0.0));
+        assert_eq!(found.mean("old", SessionEffects::carried_between).unwrap().value, Some(0.0));
         let said = largest(&found, ("old", "session")).unwrap();
         assert!(said.contains("held most by session[6] of case 0 (0.750 nats of session[2])"), "{said}");
     }
