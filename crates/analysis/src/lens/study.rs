@@ -18,7 +18,6 @@ use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Select
 use crate::records::join;
 use palimpsest_data::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
 use palimpsest_data::ground::order::sorted_unique;
-use palimpsest_run::runs::header::Identity;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged;
 use palimpsest_run::runs::store::RunFolder;
@@ -227,9 +226,8 @@ impl Study {
     }
 
     pub fn condition_in_words(&self, name: &str) -> String {
-        let run = self.conditions.first().map(|condition| condition.run.identity());
-        let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
-        let condition = all.iter().find(|condition| condition.name == name);
+        let mut all = self.folder.header.identity.conditions_or_plain().iter();
+        let condition = all.find(|condition| condition.name == name);
         condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
     }
 
