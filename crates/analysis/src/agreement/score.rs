@@ -155,19 +155,15 @@ pub fn score(
     raters: &[Ratings],
 ) -> anyhow::Result<Scored> {
     let judged = judges(key, runs, judge)?;
-    let mut verdicts: Vec<Option<f64>> = Vec::with_capacity(key.items.len());
-    for item in &key.items {
-        let (Some(run), Some((judged, _))) = (runs.get(item.run), judged.get(item.run)) else {
-            verdicts.push(None);
-            continue;
-        };
-        check_answer(run, item)?;
-        let row = judged.get(AnswerKey::of(&item.case, &item.probe, &key.condition));
-        verdicts.push(row.filter(|row| row.error.is_none()).and_then(|row| match key.most {
+    let verdict = |item: &KeyItem| -> anyhow::Result<Option<f64>> {
+        check_answer(&runs[item.run], item)?;
+        let row = judged[item.run].0.get(AnswerKey::of(&item.case, &item.probe, &key.condition));
+        Ok(row.filter(|row| row.error.is_none()).and_then(|row| match key.most {
             Some(_) => row.score,
             None => row.correct.map(|correct| f64::from(u8::from(correct))),
-        }));
-    }
+        }))
+    };
+    let verdicts = key.items.iter().map(verdict).collect::<anyhow::Result<Vec<_>>>()?;
     let without_verdict = verdicts.iter().filter(|verdict| verdict.is_none()).count();
     let whole = |verdict: Option<f64>| Some(verdict.filter(|score| score.fract() == 0.0)? as usize);
     let verdicts: Vec<Option<usize>> = verdicts.into_iter().map(whole).collect();

@@ -14,7 +14,7 @@ use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
 use crate::losses::Losses;
 use crate::losses::fact::Level;
 use crate::losses::trace::Trace;
-use palimpsest_data::benchmarks::{Benchmark, Side, VerdictKind};
+use palimpsest_data::benchmarks::{Benchmark, Side};
 use palimpsest_data::ground::jsonl::RowLog;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::progress::Steps;
@@ -174,10 +174,7 @@ impl Run<'_> {
     /// `None` without a verdict. With scores, only the maximum is right.
     fn correct(&self, key: AnswerKey<&str>) -> Option<bool> {
         let verdict = self.judged.get(key).filter(|row| row.is_clean())?;
-        let best = match self.benchmark.rubric().verdict {
-            VerdictKind::Score { most, .. } => most,
-            _ => 1,
-        };
+        let best = self.benchmark.rubric().verdict.most().unwrap_or(1);
         Some(verdict.worth(best).is_some_and(|worth| worth >= 1.0))
     }
 
