@@ -8,7 +8,7 @@ use palimpsest_core::span::Span;
 
 use super::certificate::{self, history};
 use super::controls::threshold;
-use super::decide::{Facts, Lacking, decide};
+use super::decide::{Facts, decide};
 use super::readings::{ReadError, Reader};
 use palimpsest_data::statistics::control::equal_sets;
 use palimpsest_run::runs::causes::case::taken;
@@ -23,7 +23,7 @@ pub struct Context<'a> {
 }
 
 pub fn labelled(facts: &Facts) -> (Label, String) {
-    decide(facts).unwrap_or_else(|_| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
+    decide(facts).unwrap_or_else(|| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
 }
 
 /// Labels one answer; names of answer and judge are left empty. Always blocks both sides and searches a certificate, since rows record
@@ -61,11 +61,12 @@ pub fn investigate(
     }
 
     // 3. Flips without the older evidence, as far as needed.
+    let is_open = |facts: &Facts| facts.blocked_newer.is_some() && decide(facts).is_none();
     if let Some(side) = &mut row.older {
-        if decide(&facts) == Err(Lacking::BlockedOlder) {
+        if is_open(&facts) {
             facts.blocked_older = Some((side.blocked, context.turns(reader, older, side.blocked)?));
         }
-        if decide(&facts) == Err(Lacking::RemovedOlder) {
+        if is_open(&facts) {
             let removed = context.removed(reader, older)?;
             side.removed = Some(removed.0);
             facts.removed_older = Some(removed);
