@@ -34,8 +34,8 @@ pub struct WindowedSession {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct WindowEffect {
     drop: f64,
-    /// The same for random text of equal length, if there is a pool.
-    control: Option<f64>,
+    /// The same for random text of equal length; NaN without a pool.
+    control: f64,
     /// Share of the window's layers that still saw the session.
     open: f64,
 }
@@ -57,17 +57,12 @@ impl WindowedAnswer {
 impl WindowedSession {
     /// Each layer has its window's effect; NaN where not blocked.
     pub fn by_layer(&self, layers: &[usize]) -> Vec<f64> {
-        layers.iter().map(|layer| self.at(*layer).map_or(f64::NAN, |effect| effect.drop)).collect()
+        self.of_layers(layers, |effect| effect.drop)
     }
 
-    pub fn control_by_layer(&self, layers: &[usize]) -> Vec<f64> {
-        let control = |layer: &usize| self.at(*layer).and_then(|effect| effect.control).unwrap_or(f64::NAN);
-        layers.iter().map(control).collect()
-    }
-
-    fn at(&self, layer: usize) -> Option<WindowEffect> {
-        let holds = |window: &&Window| (window[0]..window[1]).contains(&layer);
-        self.effects.iter().find(|(window, _)| holds(window)).map(|(_, effect)| *effect)
+    fn of_layers(&self, layers: &[usize], of: fn(&WindowEffect) -> f64) -> Vec<f64> {
+        let at = |layer: &usize| self.effects.iter().find(|([start, end], _)| (*start..*end).contains(layer));
+        layers.iter().map(|layer| at(layer).map_or(f64::NAN, |(_, effect)| of(effect))).collect()
     }
 }
 
@@ -82,19 +77,13 @@ impl Causes {
     }
 
     pub fn windowed_roles(&self) -> Vec<&str> {
-        let mut roles: Vec<&str> = self.roles.iter().map(String::as_str).collect();
-        roles.push(OTHERS);
-        let played = |role: &str| self.windowed_sessions().any(|(_, session)| plays(session, role));
-        roles.retain(|role| played(role));
-        roles
+        let played = |role: &&str| self.windowed_sessions().any(|(_, session)| plays(session, role));
+        self.roles.iter().map(String::as_str).chain([OTHERS]).filter(played).collect()
     }
 
     pub fn windowed_units(&self) -> usize {
-        self.windowed_names().len()
-    }
-
-    fn windowed_names(&self) -> BTreeSet<UnitName> {
-        self.windowed.iter().map(|answer| self.unit_name(&answer.case, &answer.probe)).collect()
+        let units = self.windowed.iter().map(|answer| self.unit_name(&answer.case, &answer.probe));
+        units.collect::<BTreeSet<UnitName>>().len()
     }
 
     fn windowed_sessions(&self) -> impl Iterator<Item = (&WindowedAnswer, &WindowedSession)> {
@@ -120,7 +109,7 @@ impl Causes {
         let rows = self.windowed_sessions().filter_map(|(answer, session)| {
             let values = match role {
                 Some(role) => plays(session, role).then(|| session.by_layer(&layers)),
-                None => session.role.is_some().then(|| session.control_by_layer(&layers)),
+                None => session.role.is_some().then(|| session.of_layers(&layers, |effect| effect.control)),
             };
             Some((self.unit_name(&answer.case, &answer.probe), values?))
         });
@@ -153,7 +142,13 @@ impl Causes {
         for answer in self.windowed.iter().filter(|answer| probe.is_none_or(|probe| answer.probe == probe)) {
             units.entry(self.unit_name(&answer.case, &answer.probe)).or_default().push(answer);
         }
-        let at_place = |answer: &&WindowedAnswer, place| at_place(answer, anchors, place, &layers);
+        let at_place = |answer: &&WindowedAnswer, place: AlignedPlace| {
+            let roles: Vec<Option<&str>> =
+                answer.sessions.iter().map(|session| session.role.as_deref()).collect();
+            let here = place.segments(&roles, |_| true, anchors)?;
+            let sessions = answer.sessions.get(here)?.iter();
+            mean_by_layer(sessions.map(|session| session.by_layer(&layers)), layers.len())
+        };
         let cells = aligned(units.values(), (anchors, layers.len()), at_place);
         EffectMap { probe: probe.map(str::to_owned), n: units.len(), cells }
     }
@@ -179,7 +174,8 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
     let mut places: BTreeMap<AnswerKey, usize> = BTreeMap::new();
     for row in rows {
         let Some(window) = row.layers.filter(is_kept) else { continue };
-        let control = pools.control(&row, |effect| effect.log_p_drop).map(|control| control + 0.0);
+        let control =
+            pools.control(&row, |effect| effect.log_p_drop).map_or(f64::NAN, |control| control + 0.0);
         let CauseRow { answer, span, role, .. } = row;
         let at = *places.entry(answer.clone()).or_insert(answers.len());
         if at == answers.len() {
@@ -197,17 +193,6 @@ pub(super) fn answers(rows: Vec<CauseRow>, pools: &Pools) -> (Vec<Window>, Vec<W
     }
     answers.iter_mut().for_each(|answer| answer.sessions.sort_by_key(|session| session.start));
     (windows.into_iter().collect(), answers)
-}
-
-fn at_place(
-    answer: &WindowedAnswer,
-    anchors: &[&str],
-    place: AlignedPlace,
-    layers: &[usize],
-) -> Option<Vec<f64>> {
-    let roles: Vec<Option<&str>> = answer.sessions.iter().map(|session| session.role.as_deref()).collect();
-    let here = place.segments(&roles, |_| true, anchors)?;
-    mean_by_layer(answer.sessions.get(here)?.iter().map(|session| session.by_layer(layers)), layers.len())
 }
 
 #[cfg(test)]
