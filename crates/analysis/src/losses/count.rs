@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
-use super::fact::Known;
+use super::fact::{Known, place};
 use super::retrieval::KS;
 use super::trace::{FactTrace, Stage, Trace};
 use super::writing::Overwriting;
 use palimpsest_data::benchmarks::Side;
-use palimpsest_data::ground::order::sorted_unique;
+use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics::{Interval, LEVEL, wilson};
 
 /// Number of hits, with known and unknown members.
@@ -124,29 +124,17 @@ impl Number {
 
 /// Roles: sides first, then in first-seen order.
 pub fn roles(traces: &[&Trace]) -> Vec<String> {
-    let mut found: Vec<(Option<Side>, &str)> = Vec::new();
-    for fact in traces.iter().flat_map(|trace| &trace.facts) {
-        if !found.iter().any(|(_, role)| *role == fact.role) {
-            found.push((fact.side, &fact.role));
-        }
-    }
-    found.sort_by_key(|(side, _)| match side {
-        Some(Side::Older) => 0,
-        Some(Side::Newer) => 1,
-        _ => 2,
-    });
-    found.into_iter().map(|(_, role)| role.to_owned()).collect()
+    let mut facts: Vec<&FactTrace> = traces.iter().flat_map(|trace| &trace.facts).collect();
+    facts.sort_by_key(|fact| place(fact.side));
+    unique(facts.into_iter().map(|fact| fact.role.clone()))
 }
 
 fn in_role<'a>(
     traces: &'a [&'a Trace],
     role: &'a str,
 ) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
-    let facts = |trace: &&'a Trace| {
-        let trace: &'a Trace = trace;
-        trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact))
-    };
-    traces.iter().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
+    let facts = |trace: &'a Trace| trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact));
+    traces.iter().copied().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
 }
 
 const SHARES: [&str; 3] = ["all", "some", "none"];

@@ -49,10 +49,12 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         refused => refused.is_err(),
     };
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
-    let names = if several { models(&sources) } else { names(&sources) };
-    let rows = sources.iter().zip(&names).zip(&outcomes);
-    let rows: Vec<ResultRow> =
-        rows.map(|((source, (name, system)), of)| source.row((name, system), of, args)).collect();
+    let names = match several {
+        true => sources.iter().map(|source| (source.model(), source.model())).collect(),
+        false => names(&sources),
+    };
+    let rows = sources.iter().zip(names).zip(&outcomes);
+    let rows: Vec<ResultRow> = rows.map(|((source, names), of)| source.row(names, of, args)).collect();
     if several {
         return Ok(match args.format {
             Format::Json => {
@@ -236,7 +238,12 @@ impl Source {
         context.named(label(&self.condition))
     }
 
-    fn row(&self, (name, system): (&str, &str), outcomes: &[Outcomes<'_>], args: &TableArgs) -> ResultRow {
+    fn row(
+        &self,
+        (name, system): (String, String),
+        outcomes: &[Outcomes<'_>],
+        args: &TableArgs,
+    ) -> ResultRow {
         let run = self.first();
         let totals: Vec<Counts> = outcomes.iter().map(Outcomes::total).collect();
         let sum = |of: fn(&Counts) -> usize| totals.iter().map(of).sum::<usize>();
@@ -254,8 +261,8 @@ impl Source {
         };
         ResultRow {
             benchmark: run.benchmark().title,
-            name: name.to_owned(),
-            system: system.to_owned(),
+            name,
+            system,
             dir: run.path().display().to_string(),
             model: run.identity().model.name.clone(),
             data: run.identity().dataset.clone(),
@@ -291,10 +298,6 @@ fn one_benchmark(runs: &[(&Path, &str)]) -> anyhow::Result<()> {
     bail!(
         "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
     )
-}
-
-fn models(sources: &[Source]) -> Vec<(String, String)> {
-    sources.iter().map(|source| (source.model(), source.model())).collect()
 }
 
 /// Row names with and without the condition: the model, plus fields that distinguish equal models.
