@@ -70,28 +70,35 @@ impl Counts {
         }
     }
 
-    /// Column of the table, field of the JSON, number.
-    fn numbers(&self) -> Vec<(&'static str, &'static str, Number)> {
-        use Number::{Count, Kappa, Mean, Share};
+    /// Column of the table, field of the JSON, number unrounded and as shown.
+    fn numbers(&self) -> Vec<(&'static str, &'static str, (Value, String))> {
+        let rounded = |number: Option<f64>, factor: f64, digits: usize| {
+            let shown = number.map(|number| format!("{:.digits$}", factor * number));
+            (json!(number), shown.unwrap_or_else(|| "-".to_owned()))
+        };
+        let count = |count: usize| (json!(count), count.to_string());
+        let share = |share| rounded(share, 100.0, 2);
+        let kappa = |kappa| rounded(kappa, 1.0, 4);
+        let mean = |mean| rounded(mean, 1.0, 2);
         match self {
             Counts::RightOrWrong(counts) => vec![
-                ("N", "n", Count(counts.n())),
-                ("agree.", "agreement", Share(counts.agreement())),
-                ("kappa", "kappa", Kappa(counts.kappa())),
-                ("prec.", "precision", Share(counts.precision())),
-                ("recall", "recall", Share(counts.recall())),
-                ("F1", "f1", Share(counts.f1())),
-                ("FPR", "false_positive_rate", Share(counts.false_positive_rate())),
-                ("FNR", "false_negative_rate", Share(counts.false_negative_rate())),
+                ("N", "n", count(counts.n())),
+                ("agree.", "agreement", share(counts.agreement())),
+                ("kappa", "kappa", kappa(counts.kappa())),
+                ("prec.", "precision", share(counts.precision())),
+                ("recall", "recall", share(counts.recall())),
+                ("F1", "f1", share(counts.f1())),
+                ("FPR", "false_positive_rate", share(counts.false_positive_rate())),
+                ("FNR", "false_negative_rate", share(counts.false_negative_rate())),
             ],
             Counts::Scores(counts) => vec![
-                ("N", "n", Count(counts.n())),
-                ("agree.", "agreement", Share(counts.agreement())),
-                ("within 1", "within_1", Share(counts.within(1))),
-                ("kappa", "kappa", Kappa(counts.kappa(Weights::Plain))),
-                ("quadr. kappa", "kappa_quadratic", Kappa(counts.kappa(Weights::Quadratic))),
-                ("mean rater", "mean_rater", Mean(counts.means().map(|means| means.0))),
-                ("mean judge", "mean_judge", Mean(counts.means().map(|means| means.1))),
+                ("N", "n", count(counts.n())),
+                ("agree.", "agreement", share(counts.agreement())),
+                ("within 1", "within_1", share(counts.within(1))),
+                ("kappa", "kappa", kappa(counts.kappa(Weights::Plain))),
+                ("quadr. kappa", "kappa_quadratic", kappa(counts.kappa(Weights::Quadratic))),
+                ("mean rater", "mean_rater", mean(counts.means().map(|means| means.0))),
+                ("mean judge", "mean_judge", mean(counts.means().map(|means| means.1))),
             ],
         }
     }
@@ -109,40 +116,13 @@ impl Counts {
     /// Unrounded, after what names them.
     fn json(&self, keys: [&str; 2], names: &[String; 2]) -> Value {
         let named = keys.into_iter().zip(names).map(|(key, name)| (key.to_owned(), json!(name)));
-        let numbers = self.numbers().into_iter().map(|(_, key, number)| (key.to_owned(), number.json()));
+        let numbers = self.numbers().into_iter().map(|(_, key, (number, _))| (key.to_owned(), number));
         let confusion = self.confusion().into_iter().map(|(key, count)| (key.to_owned(), json!(count)));
         let table = match self {
             Counts::RightOrWrong(_) => None,
             Counts::Scores(counts) => Some(("table".to_owned(), json!(counts.table))),
         };
         Value::Object(named.chain(numbers).chain(confusion).chain(table).collect())
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Number {
-    Count(usize),
-    Share(Option<f64>),
-    Kappa(Option<f64>),
-    Mean(Option<f64>),
-}
-
-impl Number {
-    fn shown(self) -> String {
-        let number = match self {
-            Number::Count(count) => Some(count.to_string()),
-            Number::Share(share) => share.map(|share| format!("{:.2}", 100.0 * share)),
-            Number::Kappa(kappa) => kappa.map(|kappa| format!("{kappa:.4}")),
-            Number::Mean(mean) => mean.map(|mean| format!("{mean:.2}")),
-        };
-        number.unwrap_or_else(|| "-".to_owned())
-    }
-
-    fn json(self) -> Value {
-        match self {
-            Number::Count(count) => json!(count),
-            Number::Share(number) | Number::Kappa(number) | Number::Mean(number) => json!(number),
-        }
     }
 }
 
@@ -359,7 +339,7 @@ impl Scored {
             .text("subset", |(_, subset)| &*subset.names[1]);
         let Some((_, first)) = rows().next() else { return table.sheet(Vec::new()) };
         for (at, (name, ..)) in first.counts.numbers().into_iter().enumerate() {
-            table = table.text(name, |(_, subset)| subset.counts.numbers()[at].2.shown());
+            table = table.text(name, |(_, subset)| subset.counts.numbers().swap_remove(at).2.1);
         }
         for (at, (name, _)) in first.counts.confusion().into_iter().enumerate() {
             table = table.text(name, |(_, subset)| subset.counts.confusion()[at].1);
@@ -408,7 +388,7 @@ impl Scored {
         for Compared { names: [first, second], counts } in &self.pairs {
             let numbers = counts.numbers();
             let shown = |key: &str| {
-                numbers.iter().find(|(_, known, _)| *known == key).map(|(.., number)| number.shown())
+                numbers.iter().find(|(_, known, _)| *known == key).map(|(.., (_, shown))| shown.as_str())
             };
             let quadratic = shown("kappa_quadratic").map(|kappa| format!(" (quadratic {kappa})"));
             notes.push(format!(
@@ -427,7 +407,7 @@ fn sheet(rater: &RaterScore) -> Sheet {
     let mut table = Columns::of(&rater.subsets).text("subset", |subset| &*subset.names[1]);
     let shown = rater.subsets.first().map(|subset| subset.counts.numbers()).unwrap_or_default();
     for (at, (name, ..)) in shown.into_iter().enumerate() {
-        table = table.number(name, |subset| subset.counts.numbers()[at].2.shown());
+        table = table.number(name, |subset| subset.counts.numbers().swap_remove(at).2.1);
     }
     table.sheet(Vec::new())
 }

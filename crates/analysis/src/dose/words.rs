@@ -235,15 +235,7 @@ pub fn recency(doses: &Doses, sweep: &Sweep) -> Option<[Vec<(String, f64)>; 2]> 
 /// One row per number of updates.
 fn chains(levels: &[ChainLevel]) -> Sheet {
     let share = |share: Option<&Estimate>| {
-        share.map_or_else(
-            || "-".to_owned(),
-            |share| {
-                let interval = share.interval;
-                let interval =
-                    interval.map(|Interval { low, high }| format!(" [{}, {}]", percent(low), percent(high)));
-                format!("{}{}", percent(share.mean), interval.unwrap_or_default())
-            },
-        )
+        share.map_or_else(|| "-".to_owned(), |share| with_interval(share, percent))
     };
     let mut table =
         Columns::of(levels).text("updates", |level| level.updates).number("items", |level| level.items);
@@ -290,9 +282,13 @@ fn shown(estimate: Option<&Estimate>) -> String {
 }
 
 fn plain(estimate: &Estimate) -> String {
+    with_interval(estimate, number)
+}
+
+fn with_interval(estimate: &Estimate, shown: fn(f64) -> String) -> String {
     let interval = estimate.interval;
-    let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", number(low), number(high)));
-    format!("{}{}", number(estimate.mean), interval.unwrap_or_default())
+    let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", shown(low), shown(high)));
+    format!("{}{}", shown(estimate.mean), interval.unwrap_or_default())
 }
 
 /// Two decimals; small numbers get two significant digits.
