@@ -99,11 +99,11 @@ fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> WhyR
     let of = |role: &str| -> Vec<&Span> {
         store.keys.iter().filter(|span| span.role.as_deref() == Some(role)).collect()
     };
-    let context = Context { store: &store, newer: of("new"), older: of("old") };
+    let settings = WhySettings { seed, controls: CONTROLS, readings: 24, anew: false };
+    let context = Context { store: &store, newer: of("new"), older: of("old"), settings };
     let (newer, older) = (Presence::Shown, Presence::Shown);
     let facts = Facts { correct: Some(false), newer, older, ..Facts::default() };
-    let settings = WhySettings { seed, controls: CONTROLS, readings: 24, anew: false };
-    investigate(&mut reader, &context, facts, settings).unwrap()
+    investigate(&mut reader, &context, facts).unwrap()
 }
 
 /// Three layers. The first writes the previous token. In the second an echo and the question attend to what they copy: an echo to the

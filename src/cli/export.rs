@@ -123,14 +123,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     others.join(", ")
                 ));
             }
-            put(out, |to| Ok(parquet::write(to, &folder, &conditions, judged.as_ref())?))?
+            put(out, |to| parquet::write(to, &folder, &conditions, judged.as_ref()))?
         }
         Format::Inspect | Format::Longmemeval | Format::Stale => {
             let judges = folder.judged_by(choice)?;
             let benchmark = folder.benchmark()?;
             let log = inspect::Log { benchmark, conditions: &conditions, with_history };
             judges.iter().for_each(warn_of);
-            put(out, |to| Ok(inspect::write(to, &folder, &judges, log)?))?
+            put(out, |to| inspect::write(to, &folder, &judges, log))?
         }
     };
     let what = if asked == Format::Parquet { "rows" } else { "samples" };

@@ -257,7 +257,7 @@ Gemini-3.1-pro  120   96.67  0.9241   98.75   96.34  97.53  2.63   3.66
 GPT-5.4         120   95.00  0.8389   95.24   80.00  86.96  1.05  20.00
 ";
     let expected = format!(
-        "judge: judge-70b (released, reasons last)\ncondition: plain\n\nratings.csv against the judge; in %, but for kappa\n{printed}"
+        "judge: judge-70b (released, reasons last)\ncondition: plain\n\nratings.csv against the judge; in %, but for kappa\n\n{printed}"
     );
     assert_eq!(scored.out, expected);
 

@@ -62,7 +62,7 @@ fn a_model_that_only_knows_priors_has_no_update_effect_at_all() {
         assert!(cell.number("b").unwrap() != 0.0);
     }
     let said = palimpsest::dose::words::text(&doses);
-    assert!(said.contains("distance: u does not change at all over 6 items"), "{said}");
+    assert!(said.contains("distance: u changes by 0.00 nats a doubling over 6 items"), "{said}");
 }
 
 #[test]
@@ -85,7 +85,6 @@ fn a_trend_is_the_mean_over_items_of_slopes_and_ranks_within_items() {
     let reach = T5 * sd / 6f64.sqrt();
     near(found.interval.unwrap().low, mean(&slopes) - reach);
     near(found.interval.unwrap().high, mean(&slopes) + reach);
-    assert_eq!(found.side(), -1);
     near(trend.spearman.unwrap().mean, -1.0);
     for (level, estimate) in sweep.means(&u).iter().enumerate() {
         let at: Vec<f64> = u.iter().filter_map(|(_, values)| values[level]).collect();

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ndarray::Array2;
 use palimpsest::benchmarks::ALL;
 use palimpsest::figures::{self, Section, report};
-use palimpsest::lens::band::of_means;
+use palimpsest::lens::band::Estimate;
 use palimpsest::lens::{LensError, Numbers, Options, Study, table};
 use palimpsest::runs::rows::AnswerRow;
 use palimpsest_core::attention::AttentionStore;
@@ -218,8 +217,7 @@ fn a_difference_is_over_the_questions_measured_under_both_and_its_interval_is_of
                 role == "old" && [1, 2].contains(&layer),
                 "only what was blocked changes"
             );
-            let pairs = Array2::from_shape_fn((means.len(), 1), |(case, _)| means[case][2]);
-            match of_means(&pairs, Numbers::Signed)[0].band {
+            match Estimate::mean(means.iter().map(|one| one[2]), Numbers::Signed).band {
                 Some((low, high)) => {
                     near("low", low);
                     near("high", high);

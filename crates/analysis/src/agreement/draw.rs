@@ -161,6 +161,7 @@ fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> an
     Ok(())
 }
 
+/// By value: units of a draw, which are cases with all answers or answered probes.
 fn cells<'a>(
     benchmark: &Benchmark,
     (index, run): (usize, &'a RunFolder),
@@ -168,26 +169,20 @@ fn cells<'a>(
     by_case: bool,
 ) -> Vec<(String, Vec<Vec<Candidate<'a>>>)> {
     let records = records::of(run, condition);
-    let candidate = |record: &Record<'a>| Some((index, record.clone(), record.answer()?));
-    if !by_case {
-        let mut cells: Vec<(String, Vec<Vec<Candidate<'a>>>)> = Vec::new();
-        for record in &records {
-            let value = dimension_of(benchmark, record.probe);
-            let (_, cell) = entry(&mut cells, |(own, _)| *own == value, || (value.clone(), Vec::new()));
-            cell.extend(candidate(record).map(|one| vec![one]));
-        }
-        return cells;
+    let mut cells: Vec<(String, Vec<Vec<Candidate<'a>>>)> = Vec::new();
+    for unit in records.chunk_by(|a, b| by_case && std::ptr::eq(a.case, b.case)) {
+        let value = match by_case {
+            true => split_of(benchmark, unit[0].case).to_owned(),
+            false => dimension_of(benchmark, unit[0].probe),
+        };
+        let (_, cell) = entry(&mut cells, |(own, _)| *own == value, || (value.clone(), Vec::new()));
+        let answered = unit.iter().map(|record| Some((index, record.clone(), record.answer()?)));
+        cell.extend(answered.collect::<Option<Vec<_>>>());
     }
-    let of_case = |case: &&PlannedCase| -> Option<Vec<Candidate<'a>>> {
-        let own = records.iter().filter(|record| std::ptr::eq(record.case, *case));
-        own.map(candidate).collect()
-    };
-    let values = sorted_unique(run.plan.iter().map(|case| split_of(benchmark, case)));
-    let of_value = |value: &str| {
-        let cases = run.plan.iter().filter(|case| split_of(benchmark, case) == value);
-        (value.to_owned(), cases.filter_map(|case| of_case(&case)).collect())
-    };
-    values.into_iter().map(of_value).collect()
+    if by_case {
+        cells.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    cells
 }
 
 fn split_of<'a>(benchmark: &Benchmark, case: &'a PlannedCase) -> &'a str {

@@ -12,7 +12,7 @@ mod score;
 pub mod sheet;
 
 pub use draw::{Draw, Drawn, Item, RubricChoice, draw, raters_rubric};
-pub use score::{Counts, RaterScore, RatersCompared, Scored, Subset, score};
+pub use score::{Compared, Counts, RaterScore, Scored, score};
 
 fn io(path: &Path) -> impl FnOnce(std::io::Error) -> anyhow::Error {
     move |error| anyhow::anyhow!("{}: {error}", path.display())

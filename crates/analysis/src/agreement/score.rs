@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::key::{FORMAT_1, Key, KeyItem};
 use super::ratings::Ratings;
 use palimpsest_core::digest::sha256;
-use palimpsest_data::benchmarks::named;
+use palimpsest_data::benchmarks::{Table, named};
 use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_data::ground::sheet::{Columns, Format, Sheet};
 use palimpsest_data::statistics::agreement::{Agreement, ScoreAgreement};
@@ -33,7 +33,7 @@ pub struct Scored {
     /// Items with a fractional score, which raters cannot give; excluded from every count.
     pub between: usize,
     pub raters: Vec<RaterScore>,
-    pub pairs: Vec<RatersCompared>,
+    pub pairs: Vec<Compared>,
     scores: bool,
     caveats: Vec<&'static str>,
 }
@@ -44,22 +44,13 @@ pub struct RaterScore {
     /// Items rated unsure; excluded from the counts.
     pub unsure: usize,
     pub missing: usize,
-    pub subsets: Vec<Subset>,
+    pub subsets: Vec<Compared>,
 }
 
+/// Group and value of a subset, with the rater as the reference; or two raters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Subset {
-    /// Grouping: `all`, `probe`, `type` or `model`.
-    pub group: String,
-    pub name: String,
-    /// The rater is the reference; the judge is compared.
-    pub counts: Counts,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct RatersCompared {
-    pub first: String,
-    pub second: String,
+pub struct Compared {
+    pub names: [String; 2],
     pub counts: Counts,
 }
 
@@ -79,67 +70,59 @@ impl Counts {
         }
     }
 
-    fn shown(&self) -> Vec<(&'static str, String)> {
+    /// Column of the table, field of the JSON, number unrounded and as shown.
+    fn numbers(&self) -> Vec<(&'static str, &'static str, (Value, String))> {
+        let rounded = |number: Option<f64>, factor: f64, digits: usize| {
+            let shown = number.map(|number| format!("{:.digits$}", factor * number));
+            (json!(number), shown.unwrap_or_else(|| "-".to_owned()))
+        };
+        let count = |count: usize| (json!(count), count.to_string());
+        let share = |share| rounded(share, 100.0, 2);
+        let kappa = |kappa| rounded(kappa, 1.0, 4);
+        let mean = |mean| rounded(mean, 1.0, 2);
         match self {
             Counts::RightOrWrong(counts) => vec![
-                ("N", counts.n().to_string()),
-                ("agree.", percent(counts.agreement())),
-                ("kappa", four(counts.kappa())),
-                ("prec.", percent(counts.precision())),
-                ("recall", percent(counts.recall())),
-                ("F1", percent(counts.f1())),
-                ("FPR", percent(counts.false_positive_rate())),
-                ("FNR", percent(counts.false_negative_rate())),
+                ("N", "n", count(counts.n())),
+                ("agree.", "agreement", share(counts.agreement())),
+                ("kappa", "kappa", kappa(counts.kappa())),
+                ("prec.", "precision", share(counts.precision())),
+                ("recall", "recall", share(counts.recall())),
+                ("F1", "f1", share(counts.f1())),
+                ("FPR", "false_positive_rate", share(counts.false_positive_rate())),
+                ("FNR", "false_negative_rate", share(counts.false_negative_rate())),
             ],
-            Counts::Scores(counts) => {
-                let mean = |of: fn((f64, f64)) -> f64| {
-                    counts.means().map_or("-".to_owned(), |means| format!("{:.2}", of(means)))
-                };
-                vec![
-                    ("N", counts.n().to_string()),
-                    ("agree.", percent(counts.agreement())),
-                    ("within 1", percent(counts.within(1))),
-                    ("kappa", four(counts.kappa(Weights::Plain))),
-                    ("quadr. kappa", four(counts.kappa(Weights::Quadratic))),
-                    ("mean rater", mean(|means| means.0)),
-                    ("mean judge", mean(|means| means.1)),
-                ]
-            }
+            Counts::Scores(counts) => vec![
+                ("N", "n", count(counts.n())),
+                ("agree.", "agreement", share(counts.agreement())),
+                ("within 1", "within_1", share(counts.within(1))),
+                ("kappa", "kappa", kappa(counts.kappa(Weights::Plain))),
+                ("quadr. kappa", "kappa_quadratic", kappa(counts.kappa(Weights::Quadratic))),
+                ("mean rater", "mean_rater", mean(counts.means().map(|means| means.0))),
+                ("mean judge", "mean_judge", mean(counts.means().map(|means| means.1))),
+            ],
         }
     }
 
-    /// Appends unrounded counts and derived metrics to `row`.
-    fn json(&self, mut row: Value) -> Value {
-        let more = match self {
-            Counts::RightOrWrong(counts) => json!({
-                "n": counts.n(),
-                "agreement": counts.agreement(),
-                "kappa": counts.kappa(),
-                "precision": counts.precision(),
-                "recall": counts.recall(),
-                "f1": counts.f1(),
-                "false_positive_rate": counts.false_positive_rate(),
-                "false_negative_rate": counts.false_negative_rate(),
-                "true_positive": counts.true_positive,
-                "false_positive": counts.false_positive,
-                "false_negative": counts.false_negative,
-                "true_negative": counts.true_negative,
-            }),
-            Counts::Scores(counts) => json!({
-                "n": counts.n(),
-                "agreement": counts.agreement(),
-                "within_1": counts.within(1),
-                "kappa": counts.kappa(Weights::Plain),
-                "kappa_quadratic": counts.kappa(Weights::Quadratic),
-                "mean_rater": counts.means().map(|means| means.0),
-                "mean_judge": counts.means().map(|means| means.1),
-                "table": counts.table,
-            }),
+    fn confusion(&self) -> Vec<(&'static str, usize)> {
+        let Counts::RightOrWrong(counts) = self else { return Vec::new() };
+        vec![
+            ("true_positive", counts.true_positive),
+            ("false_positive", counts.false_positive),
+            ("false_negative", counts.false_negative),
+            ("true_negative", counts.true_negative),
+        ]
+    }
+
+    /// Unrounded, after what names them.
+    fn json(&self, keys: [&str; 2], names: &[String; 2]) -> Value {
+        let named = keys.into_iter().zip(names).map(|(key, name)| (key.to_owned(), json!(name)));
+        let numbers = self.numbers().into_iter().map(|(_, key, (number, _))| (key.to_owned(), number));
+        let confusion = self.confusion().into_iter().map(|(key, count)| (key.to_owned(), json!(count)));
+        let table = match self {
+            Counts::RightOrWrong(_) => None,
+            Counts::Scores(counts) => Some(("table".to_owned(), json!(counts.table))),
         };
-        if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
-            row.extend(more);
-        }
-        row
+        Value::Object(named.chain(numbers).chain(confusion).chain(table).collect())
     }
 }
 
@@ -152,19 +135,15 @@ pub fn score(
     raters: &[Ratings],
 ) -> anyhow::Result<Scored> {
     let judged = judges(key, runs, judge)?;
-    let mut verdicts: Vec<Option<f64>> = Vec::with_capacity(key.items.len());
-    for item in &key.items {
-        let (Some(run), Some((judged, _))) = (runs.get(item.run), judged.get(item.run)) else {
-            verdicts.push(None);
-            continue;
-        };
-        check_answer(run, item)?;
-        let row = judged.get(AnswerKey::of(&item.case, &item.probe, &key.condition));
-        verdicts.push(row.filter(|row| row.error.is_none()).and_then(|row| match key.most {
+    let verdict = |item: &KeyItem| -> anyhow::Result<Option<f64>> {
+        check_answer(&runs[item.run], item)?;
+        let row = judged[item.run].0.get(AnswerKey::of(&item.case, &item.probe, &key.condition));
+        Ok(row.filter(|row| row.error.is_none()).and_then(|row| match key.most {
             Some(_) => row.score,
             None => row.correct.map(|correct| f64::from(u8::from(correct))),
-        }));
-    }
+        }))
+    };
+    let verdicts = key.items.iter().map(verdict).collect::<anyhow::Result<Vec<_>>>()?;
     let without_verdict = verdicts.iter().filter(|verdict| verdict.is_none()).count();
     let whole = |verdict: Option<f64>| Some(verdict.filter(|score| score.fract() == 0.0)? as usize);
     let verdicts: Vec<Option<usize>> = verdicts.into_iter().map(whole).collect();
@@ -190,7 +169,7 @@ pub fn score(
             let both =
                 |item: &KeyItem| Some((first.get(&item.item)?.given()?, second.get(&item.item)?.given()?));
             let counts = Counts::of(key.items.iter().filter_map(both), key.most);
-            pairs.push(RatersCompared { first: first.rater.clone(), second: second.rater.clone(), counts });
+            pairs.push(Compared { names: [first.rater.clone(), second.rater.clone()], counts });
         }
     }
     let shown = judged.first().map(|(judged, _)| judged.name);
@@ -308,10 +287,9 @@ fn check_answer(run: &RunFolder, item: &KeyItem) -> anyhow::Result<()> {
 }
 
 /// Table rows in order of the cases' probes, the split's values and the runs.
-fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
-    let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Subset {
-        group: group.to_owned(),
-        name: name.to_owned(),
+fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Compared> {
+    let row = |group: &str, name: &str, takes: &dyn Fn(&KeyItem) -> bool| Compared {
+        names: [group.to_owned(), name.to_owned()],
         counts: Counts::of(rated.iter().filter(|(item, _)| takes(item)).map(|(_, pair)| *pair), key.most),
     };
     let mut rows = vec![row("all", "Overall", &|_| true)];
@@ -328,78 +306,55 @@ fn subsets(key: &Key, rated: &[(&KeyItem, (usize, usize))]) -> Vec<Subset> {
 }
 
 impl Scored {
-    /// Serialises the table, with a trailing newline.
+    /// The tables, one per rater; with a trailing newline.
     pub fn written(&self, format: Format) -> Result<String, csv::Error> {
+        if format == Format::Json {
+            return Ok(format!("{:#}\n", self.json()));
+        }
+        if format == Format::Csv {
+            return self.records().csv();
+        }
+        let about = [format!("judge: {}", self.judge_short), format!("condition: {}", self.condition)];
+        let mut text: String = about.iter().chain(&self.notes()).map(|line| format.remark(line)).collect();
         let units = if self.scores { "shares in %" } else { "in %, but for kappa" };
-        let said = |rater: &RaterScore| {
+        for rater in &self.raters {
             let left_out = match (rater.unsure, rater.missing) {
                 (0, 0) => String::new(),
                 (unsure, missing) => format!(" ({unsure} unsure and {missing} not rated are left out)"),
             };
-            format!("\n{} against the judge{left_out}; {units}", rater.rater)
-        };
-        let (judge, condition) = (&self.judge_short, &self.condition);
-        Ok(match format {
-            Format::Text => {
-                let notes: String = self.notes().iter().map(|note| format!("{note}\n")).collect();
-                let table = |rater: &RaterScore| format!("{}\n{}", said(rater), sheet(rater).text());
-                let tables: String = self.raters.iter().map(table).collect();
-                format!("judge: {judge}\ncondition: {condition}\n{notes}{tables}")
-            }
-            Format::Md => {
-                let notes: String = self.notes().iter().map(|note| format!("\n{note}.\n")).collect();
-                let table = |rater: &RaterScore| format!("{}:\n\n{}", said(rater), sheet(rater).markdown());
-                let tables: String = self.raters.iter().map(table).collect();
-                format!("Judge: {judge}. Condition: {condition}.\n{notes}{tables}")
-            }
-            Format::Csv => self.records().csv()?,
-            Format::Json => format!("{:#}\n", self.json()),
-            Format::Latex => {
-                let of = |rater: &RaterScore| {
-                    let about = format!("{} against {judge}, condition {condition}", rater.rater);
-                    Sheet { notes: vec![about], ..sheet(rater) }.latex()
-                };
-                self.raters.iter().map(of).collect()
-            }
-        })
+            let title = format!("{} against the judge{left_out}; {units}", rater.rater);
+            let table = Table { key: rater.rater.clone(), title, sheet: sheet(rater) };
+            text += &format!("\n{}", table.written(format)?);
+        }
+        Ok(text)
     }
 
     fn records(&self) -> Sheet {
-        let rows: Vec<(&RaterScore, &Subset)> =
-            self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |one| (rater, one))).collect();
-        let mut table = Columns::of(rows.iter().copied())
+        let rows = || self.raters.iter().flat_map(|rater| rater.subsets.iter().map(move |one| (rater, one)));
+        let mut table = Columns::of(rows())
             .text("judge", |_| &*self.judge)
             .text("condition", |_| &*self.condition)
             .text("rater", |(rater, _)| &*rater.rater)
-            .text("group", |(_, subset)| &*subset.group)
-            .text("subset", |(_, subset)| &*subset.name);
-        let shown = rows.first().map(|(_, subset)| subset.counts.shown()).unwrap_or_default();
-        for (at, (name, _)) in shown.into_iter().enumerate() {
-            table = table.text(name, |(_, subset)| subset.counts.shown().swap_remove(at).1);
+            .text("group", |(_, subset)| &*subset.names[0])
+            .text("subset", |(_, subset)| &*subset.names[1]);
+        let Some((_, first)) = rows().next() else { return table.sheet(Vec::new()) };
+        for (at, (name, ..)) in first.counts.numbers().into_iter().enumerate() {
+            table = table.text(name, |(_, subset)| subset.counts.numbers().swap_remove(at).2.1);
         }
-        let count = |of: fn(&Agreement) -> usize| {
-            move |(_, subset): (&RaterScore, &Subset)| match &subset.counts {
-                Counts::RightOrWrong(counts) => Some(of(counts)),
-                Counts::Scores(_) => None,
-            }
-        };
-        table
-            .text_if(!self.scores, "true_positive", count(|counts| counts.true_positive))
-            .text_if(!self.scores, "false_positive", count(|counts| counts.false_positive))
-            .text_if(!self.scores, "false_negative", count(|counts| counts.false_negative))
-            .text_if(!self.scores, "true_negative", count(|counts| counts.true_negative))
-            .sheet(Vec::new())
+        for (at, (name, _)) in first.counts.confusion().into_iter().enumerate() {
+            table = table.text(name, |(_, subset)| subset.counts.confusion()[at].1);
+        }
+        table.sheet(Vec::new())
     }
 
     fn json(&self) -> Value {
-        let subset =
-            |subset: &Subset| subset.counts.json(json!({ "group": subset.group, "subset": subset.name }));
+        let compared = |all: &[Compared], keys: [&str; 2]| -> Vec<Value> {
+            all.iter().map(|one| one.counts.json(keys, &one.names)).collect()
+        };
         let rater = |rater: &RaterScore| {
-            let subsets: Vec<_> = rater.subsets.iter().map(subset).collect();
+            let subsets = compared(&rater.subsets, ["group", "subset"]);
             json!({ "rater": rater.rater, "unsure": rater.unsure, "missing": rater.missing, "subsets": subsets })
         };
-        let pair =
-            |pair: &RatersCompared| pair.counts.json(json!({ "first": pair.first, "second": pair.second }));
         json!({
             "judge": self.judge,
             "other_judges": self.other_judges,
@@ -408,7 +363,7 @@ impl Scored {
             "without_verdict": self.without_verdict,
             "between_scores": self.between,
             "raters": self.raters.iter().map(rater).collect::<Vec<_>>(),
-            "between_raters": self.pairs.iter().map(pair).collect::<Vec<_>>(),
+            "between_raters": compared(&self.pairs, ["first", "second"]),
         })
     }
 
@@ -430,18 +385,18 @@ impl Scored {
             ));
         }
         notes.extend(self.caveats.iter().map(|caveat| (*caveat).to_owned()));
-        for RatersCompared { first, second, counts } in &self.pairs {
-            let (n, agreement, kappa) = match counts {
-                Counts::RightOrWrong(counts) => (counts.n(), counts.agreement(), four(counts.kappa())),
-                Counts::Scores(counts) => {
-                    let [plain, quadratic] =
-                        [Weights::Plain, Weights::Quadratic].map(|weights| four(counts.kappa(weights)));
-                    (counts.n(), counts.agreement(), format!("{plain} (quadratic {quadratic})"))
-                }
+        for Compared { names: [first, second], counts } in &self.pairs {
+            let numbers = counts.numbers();
+            let shown = |key: &str| {
+                numbers.iter().find(|(_, known, _)| *known == key).map(|(.., (_, shown))| shown.as_str())
             };
+            let quadratic = shown("kappa_quadratic").map(|kappa| format!(" (quadratic {kappa})"));
             notes.push(format!(
-                "{first} and {second}: agreement {}%, kappa {kappa}, on {n} items that both rated",
-                percent(agreement)
+                "{first} and {second}: agreement {}%, kappa {}{}, on {} items that both rated",
+                shown("agreement").unwrap_or_default(),
+                shown("kappa").unwrap_or_default(),
+                quadratic.unwrap_or_default(),
+                shown("n").unwrap_or_default()
             ));
         }
         notes
@@ -449,18 +404,10 @@ impl Scored {
 }
 
 fn sheet(rater: &RaterScore) -> Sheet {
-    let mut table = Columns::of(&rater.subsets).text("subset", |subset| &*subset.name);
-    let shown = rater.subsets.first().map(|subset| subset.counts.shown()).unwrap_or_default();
-    for (at, (name, _)) in shown.into_iter().enumerate() {
-        table = table.number(name, |subset| subset.counts.shown().swap_remove(at).1);
+    let mut table = Columns::of(&rater.subsets).text("subset", |subset| &*subset.names[1]);
+    let shown = rater.subsets.first().map(|subset| subset.counts.numbers()).unwrap_or_default();
+    for (at, (name, ..)) in shown.into_iter().enumerate() {
+        table = table.number(name, |subset| subset.counts.numbers().swap_remove(at).2.1);
     }
     table.sheet(Vec::new())
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or("-".to_owned(), |share| format!("{:.2}", 100.0 * share))
-}
-
-fn four(kappa: Option<f64>) -> String {
-    kappa.map_or("-".to_owned(), |kappa| format!("{kappa:.4}"))
 }

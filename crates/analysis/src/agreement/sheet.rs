@@ -8,12 +8,10 @@
 
 use std::path::{Path, PathBuf};
 
-use csv::ByteRecord;
-
 use super::draw::Drawn;
 use super::key;
 use palimpsest_core::files::write_atomically;
-use palimpsest_data::ground::csv::{shown_as_text, write as write_csv};
+use palimpsest_data::ground::csv::{CsvTable, shown_as_text};
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
@@ -22,7 +20,6 @@ pub const HTML: &str = "sheet.html";
 
 const PAGE: &str = include_str!("sheet.html");
 const DATA: &str = "/*DATA*/";
-const NOTE: &str = "note_";
 /// Makes spreadsheets read the file as UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
@@ -42,21 +39,22 @@ pub fn write(folder: &Path, title: &str, drawn: &Drawn) -> anyhow::Result<Vec<Pa
 }
 
 fn csv(Drawn { items, key }: &Drawn) -> Vec<u8> {
-    let names = unique(items.iter().flat_map(|item| &item.notes).map(|(name, _)| name.as_str()));
-    let heads = names.iter().map(|name| format!("{NOTE}{name}"));
-    let fixed = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let head: Vec<String> =
-        fixed(&["item", "rating", "comment", "query", "answer"]).into_iter().chain(heads).collect();
-    let mut rows = vec![[head, fixed(&["rubric", "condition"])].concat()];
-    for item in items {
-        let note = |name: &&str| item.notes.iter().find(|(own, _)| own == name).map_or("", |(_, text)| text);
-        let cells = [item.query.as_str(), &item.answer].into_iter().chain(names.iter().map(note));
-        let cells = cells
-            .chain([item.rubric.as_str(), label(&key.condition)])
-            .map(|text| shown_as_text(text).into_owned());
-        rows.push(fixed(&[item.item.as_str(), "", ""]).into_iter().chain(cells).collect());
+    let mut table = CsvTable::of(items)
+        .column("item", |item| &item.item)
+        .column("rating", |_| "")
+        .column("comment", |_| "")
+        .column("query", |item| shown_as_text(&item.query))
+        .column("answer", |item| shown_as_text(&item.answer));
+    for name in unique(items.iter().flat_map(|item| &item.notes).map(|(name, _)| name)) {
+        table = table.column(format!("note_{name}"), |item| {
+            let note = item.notes.iter().find(|(own, _)| own == name);
+            note.map_or("".into(), |(_, text)| shown_as_text(text))
+        });
     }
-    [BYTE_ORDER_MARK.as_bytes(), &write_csv(rows.into_iter().map(ByteRecord::from))].concat()
+    let table = table
+        .column("rubric", |item| shown_as_text(&item.rubric))
+        .column("condition", |_| shown_as_text(label(&key.condition)));
+    [BYTE_ORDER_MARK.as_bytes(), &table.bytes()].concat()
 }
 
 fn html(title: &str, drawn: &Drawn) -> String {

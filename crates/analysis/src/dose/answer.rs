@@ -17,11 +17,8 @@ const EXACT: &str = "exact";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chosen {
     Current,
-    /// First of several earlier values.
     First,
-    /// Another earlier value.
     Old,
-    /// Value not in the history.
     Absent,
 }
 

@@ -35,21 +35,21 @@ pub struct Cell {
     pub by_layer: BTreeMap<String, Vec<f64>>,
 }
 
-/// Names and descriptions of every cell's numbers.
-pub const NUMBERS: [(&str, &str); 13] = [
-    ("c_ab", "contrast of the update, first order"),
-    ("c_ba", "contrast of the update, values swapped"),
-    ("u", "update effect"),
-    ("b", "value prior"),
-    ("no_update", "contrast of the value that held, without an update"),
-    ("no_old", "contrast of the new value, without the old session"),
-    ("other", "contrast of the value that held, after somebody else's update"),
-    ("paraphrase", "update effect by another template"),
-    ("over_updating", "nats that the contrast without an update is below 0"),
-    ("choice", "share of twins whose likeliest value is the current one"),
-    ("exact", "share of free answers that are right"),
-    ("primacy", "log p of the first value less that of values never given"),
-    ("recency", "log p of the last value less that of values never given"),
+/// Numbers of every cell, in the order of the table.
+pub const NUMBERS: [&str; 13] = [
+    "c_ab",
+    "c_ba",
+    "u",
+    "b",
+    "no_update",
+    "no_old",
+    "other",
+    "paraphrase",
+    "over_updating",
+    "choice",
+    "exact",
+    "primacy",
+    "recency",
 ];
 
 impl Cell {

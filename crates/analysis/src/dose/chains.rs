@@ -44,7 +44,6 @@ pub struct Chains {
 impl Chains {
     /// Returns `None` if no value is replaced twice.
     pub fn of(doses: &Doses) -> Option<Self> {
-        let longest = |cells: &mut dyn Iterator<Item = &Cell>| cells.map(|cell| cell.updates).max();
         let varied = doses.sweeps.iter().filter(|sweep| !sweep.is_grid()).find(|sweep| {
             let of = |(at, _): &(usize, Vec<usize>)| doses.cells[*at].updates;
             let counts: Vec<usize> = sweep.members.iter().map(of).filter(|updates| *updates > 0).collect();
@@ -54,7 +53,7 @@ impl Chains {
             Some(sweep) => sweep.members.iter().map(|(at, _)| &doses.cells[*at]).collect(),
             None => doses.cells.iter().filter(|cell| cell.is_base()).collect(),
         };
-        if longest(&mut cells.iter().copied()).unwrap_or(0) < 2 {
+        if cells.iter().all(|cell| cell.updates < 2) {
             return None;
         }
         let mut by_updates: BTreeMap<usize, Vec<&Cell>> = BTreeMap::new();

@@ -22,31 +22,26 @@ impl Effects {
     }
 
     pub fn of(rows: &[ContrastCauseRow]) -> Self {
-        type Layers = Option<[usize; 2]>;
-        type ByLayers = BTreeMap<Layers, Vec<(Range<usize>, f64)>>;
-        type Named = (AnswerKey, String, Layers);
-        let mut controls: BTreeMap<AnswerKey, ByLayers> = BTreeMap::new();
-        let mut drops: BTreeMap<Named, Vec<f64>> = BTreeMap::new();
         let range = |row: &ContrastCauseRow| row.tokens[0]..row.tokens[1];
+        let mut controls: BTreeMap<_, Vec<(Range<usize>, f64)>> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.ablation == AblationKind::Control) {
-            let of_answer = controls.entry(row.answer.clone()).or_default();
-            of_answer.entry(row.layers).or_default().push((range(row), row.drop));
+            controls.entry((&row.answer, row.layers)).or_default().push((range(row), row.drop));
         }
+        let mut drops: BTreeMap<_, Vec<f64>> = BTreeMap::new();
         for row in rows {
-            let key = row.answer.clone();
             let ablation = match row.ablation {
-                AblationKind::Control => continue,
                 AblationKind::Blocked => "blocked",
                 AblationKind::Removed => "removed",
                 // Residues are reported in the summary of causes.
-                AblationKind::Replaced | AblationKind::Carried => continue,
+                AblationKind::Control | AblationKind::Replaced | AblationKind::Carried => continue,
             };
             if let Some(role) = &row.role {
-                let pool = controls.get(&key).and_then(|all| all.get(&row.layers));
-                let pool = pool.into_iter().flatten().map(|(stretch, drop)| (stretch, *drop));
+                let pool = controls.get(&(&row.answer, row.layers)).into_iter().flatten();
                 // Without a control, nothing is subtracted.
-                let drop = row.drop - control_of(&range(row), pool).unwrap_or(0.0);
-                drops.entry((key, format!("{ablation}_{role}"), row.layers)).or_default().push(drop);
+                let control = control_of(&range(row), pool.map(|(stretch, drop)| (stretch, *drop)));
+                let drop = row.drop - control.unwrap_or(0.0);
+                let key = (&row.answer, format!("{ablation}_{role}"), row.layers);
+                drops.entry(key).or_default().push(drop);
             }
         }
         let mut effects: BTreeMap<AnswerKey, BTreeMap<String, f64>> = BTreeMap::new();
@@ -56,7 +51,7 @@ impl Effects {
                 None => named,
                 Some([from, to]) => format!("{named}@{from}-{to}"),
             };
-            effects.entry(key).or_default().insert(named, effect);
+            effects.entry(key.clone()).or_default().insert(named, effect);
         }
         Effects(effects)
     }
@@ -68,36 +63,28 @@ impl Effects {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn an_effect_is_less_the_control_of_its_own_length() {
-        let row = |ablation, role: Option<&str>, tokens: [usize; 2], drop| ContrastCauseRow {
-            answer: AnswerKey::of("case", "value", "").owned(),
-            span: String::new(),
-            role: role.map(str::to_owned),
-            stretch: None,
-            tokens,
-            carrier: None,
-            neutral: None,
-            layers: None,
-            seed: 0,
-            ablation,
-            contrast: 0.0,
-            drop,
-            direct: None,
-            current: 0.0,
-            stale: 0.0,
+        let row = |ablation: &str, role: Option<&str>, tokens: [usize; 2], drop: f64| -> ContrastCauseRow {
+            let row = json!({
+                "case": "case", "probe": "value", "condition": "", "span": "", "role": role, "tokens": tokens, "seed": 0,
+                "ablation": ablation, "contrast": 0.0, "drop": drop, "current": 0.0, "stale": 0.0,
+            });
+            serde_json::from_value(row).unwrap()
         };
         let mut rows = vec![
-            row(AblationKind::Blocked, Some("new"), [100, 110], 8.0),
-            row(AblationKind::Blocked, Some("old"), [200, 300], 60.0),
-            row(AblationKind::Removed, Some("new"), [100, 110], 9.0),
+            row("blocked", Some("new"), [100, 110], 8.0),
+            row("blocked", Some("old"), [200, 300], 60.0),
+            row("removed", Some("new"), [100, 110], 9.0),
         ];
         for nth in 0..5 {
             let (short, long) = (300 + 10 * nth, 400 + 100 * nth);
-            rows.push(row(AblationKind::Control, None, [short, short + 10], nth as f64));
-            rows.push(row(AblationKind::Control, None, [long, long + 100], 50.0 + nth as f64));
+            rows.push(row("control", None, [short, short + 10], nth as f64));
+            rows.push(row("control", None, [long, long + 100], 50.0 + nth as f64));
         }
         let effects =
             |rows: &[ContrastCauseRow]| Effects::of(rows).of_answer(AnswerKey::of("case", "value", ""));

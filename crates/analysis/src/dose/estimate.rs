@@ -39,15 +39,6 @@ impl Estimate {
     pub fn is_above(&self, number: f64) -> bool {
         self.interval.is_some_and(|interval| interval.low > number)
     }
-
-    /// Sign of the interval: -1 or 1; 0 if it contains 0 or is missing.
-    pub fn side(&self) -> i32 {
-        match self.interval {
-            Some(Interval { low, .. }) if low > 0.0 => 1,
-            Some(Interval { high, .. }) if high < 0.0 => -1,
-            _ => 0,
-        }
-    }
 }
 
 /// Least-squares slope; `None` for fewer than two distinct x.

@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
 use crate::records;
+use palimpsest_core::attention::StoreError;
+use palimpsest_data::benchmarks::dose::DOSE;
+use palimpsest_data::ground::jsonl::JsonlError;
+use palimpsest_data::ground::order::unique;
+use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::store::RunFolder;
 
 pub mod answer;
@@ -16,13 +21,10 @@ pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
-mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
 pub mod words;
-
-pub use error::DoseError;
 
 use answer::Answer;
 use cell::Cell;
@@ -30,7 +32,33 @@ use effects::Effects;
 use estimate::Estimate;
 use sweep::Sweep;
 
-pub const NAME: &str = "dose";
+#[derive(Debug, thiserror::Error)]
+pub enum DoseError {
+    #[error(
+        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
+        dir.display()
+    )]
+    OtherBenchmark { dir: PathBuf, benchmark: String },
+    #[error(
+        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
+         gives them",
+        dir.display()
+    )]
+    NoContrast { dir: PathBuf, answers: usize, reason: String },
+    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
+    UnknownFactor { dir: PathBuf, factor: String, known: String },
+    #[error(
+        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
+        dir.display()
+    )]
+    NoneGated { dir: PathBuf },
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Rows(#[from] JsonlError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoseOptions {
@@ -56,10 +84,6 @@ pub struct Doses {
     pub residues: Residues,
 }
 
-pub fn is_dose(run: &RunFolder) -> bool {
-    run.header.identity.benchmark == NAME
-}
-
 impl Doses {
     /// Reads a run folder; of several conditions, takes the plain one or the first.
     pub fn open(dir: &Path, options: &DoseOptions) -> Result<Self, DoseError> {
@@ -67,14 +91,11 @@ impl Doses {
     }
 
     pub fn of_run(run: RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
-        if !is_dose(&run) {
+        if run.header.identity.benchmark != DOSE.name {
             let (dir, benchmark) = (run.dir, run.header.identity.benchmark);
             return Err(DoseError::OtherBenchmark { dir, benchmark });
         }
-        Doses::of(&run.condition("")?, options)
-    }
-
-    pub fn of(run: &RunFolder, options: &DoseOptions) -> Result<Self, DoseError> {
+        let run = &run.condition("")?;
         let effects = Effects::read(&run.dir)?;
         let condition = run.answers.first().map_or("", |row| &row.condition);
         let (mut answers, mut layers, mut without) = (Vec::new(), Vec::new(), 0);
@@ -141,7 +162,7 @@ impl Doses {
     }
 
     pub fn items(&self) -> Vec<&str> {
-        palimpsest_data::ground::order::unique(self.cells.iter().map(|cell| cell.item.as_str()))
+        unique(self.cells.iter().map(|cell| cell.item.as_str()))
     }
 
     /// True if all items are counted but only some pass the gate; numbers are then reported with and without the gate.

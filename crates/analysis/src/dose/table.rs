@@ -38,7 +38,7 @@ pub fn csv(doses: &Doses) -> Vec<u8> {
         .column("sweep", |row| row.sweep.map_or(BASE.to_owned(), |sweep| sweep.factor.clone()))
         .column("level", |row| row.level())
         .column("base", |row| row.cell.is_base());
-    for (name, _) in NUMBERS {
+    for name in NUMBERS {
         table = table.optional(name, |row| row.cell.number(name));
     }
     for kind in [NO_UPDATE, NO_OLD, OTHER, PARAPHRASE] {

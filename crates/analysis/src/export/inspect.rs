@@ -14,8 +14,8 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
-use super::{Answered, ExportError, check_distinct, id, rows};
-use crate::records::Record;
+use super::{check_distinct, id};
+use crate::records::{Labelled, Record, labelled};
 use palimpsest_data::benchmarks::Benchmark;
 use palimpsest_data::ground::numbers::in_json;
 use palimpsest_run::chat::StopReason;
@@ -36,7 +36,7 @@ pub struct Log<'a> {
 }
 
 impl Log<'_> {
-    fn id(&self, answered: &Answered<'_>) -> String {
+    fn id(&self, answered: &Labelled<'_>) -> String {
         let id = id(&answered.record);
         if self.conditions.len() > 1 { format!("{id}_{}", label(&answered.row.condition)) } else { id }
     }
@@ -53,8 +53,8 @@ pub fn write(
     folder: &RunFolder,
     judges: &[Judged<'_>],
     log: Log<'_>,
-) -> Result<usize, ExportError> {
-    let answered = rows(folder, log.conditions)?;
+) -> anyhow::Result<usize> {
+    let answered = labelled(folder, log.conditions)?;
     check_distinct(answered.iter().map(|answered| log.id(answered)))?;
     let head = head(folder, &answered, judges, log);
     out.write_all(b"{")?;
@@ -82,7 +82,7 @@ fn why(row: &WhyRow) -> Value {
     json!({ "label": row.label, "why": row.why, "judge": row.judge, "certificate": certificate })
 }
 
-fn head(folder: &RunFolder, answered: &[Answered<'_>], judges: &[Judged<'_>], log: Log<'_>) -> Value {
+fn head(folder: &RunFolder, answered: &[Labelled<'_>], judges: &[Judged<'_>], log: Log<'_>) -> Value {
     let identity = &folder.header.identity;
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
     let expected = probes * log.conditions.len();
@@ -113,7 +113,7 @@ fn head(folder: &RunFolder, answered: &[Answered<'_>], judges: &[Judged<'_>], lo
         metadata[NO_RESULT] = Value::Object(no_results);
     }
     let under = |condition: &'_ String| -> Vec<Value> {
-        let own: Vec<&Answered<'_>> = answered.iter().filter(|a| a.row.condition == *condition).collect();
+        let own: Vec<&Labelled<'_>> = answered.iter().filter(|a| a.row.condition == *condition).collect();
         let judged = judges.iter().filter(|judged| judged.judged_under(condition));
         judged.map(|judged| score(judged, condition, &own, log, probes)).collect()
     };
@@ -165,12 +165,12 @@ fn written(folder: &RunFolder, name: &str) -> String {
 fn score(
     judged: &Judged<'_>,
     condition: &str,
-    answered: &[&Answered<'_>],
+    answered: &[&Labelled<'_>],
     log: Log<'_>,
     expected: usize,
 ) -> Value {
     let most = log.benchmark.rubric().verdict.most().unwrap_or(1);
-    let verdict = |a: &Answered<'_>| judged.get(a.row.key());
+    let verdict = |a: &Labelled<'_>| judged.get(a.row.key());
     let worth: Vec<f64> = answered.iter().filter_map(|a| verdict(a)?.worth(most)).collect();
     // An empty sum is -0.0.
     let mean = worth.iter().fold(0.0, |sum, worth| sum + worth) / expected.max(1) as f64;
@@ -204,12 +204,12 @@ fn usage(input: Option<usize>, output: Option<usize>) -> Option<Value> {
 
 fn sample(
     folder: &RunFolder,
-    answered: &Answered<'_>,
+    answered: &Labelled<'_>,
     history: Vec<Value>,
     judges: &[Judged<'_>],
     log: Log<'_>,
 ) -> Value {
-    let Answered { record: Record { case, probe, .. }, row, .. } = answered;
+    let Labelled { record: Record { case, probe, .. }, row, .. } = answered;
     let id = log.id(answered);
     let model = &folder.header.identity.model.name;
     let message = |role: &str, content: Value, source: &str| json!({ "id": format!("{id}_{role}"), "role": role, "content": content, "source": source });
@@ -272,8 +272,7 @@ fn sample(
 
 /// The answer, with reasoning as a separate part if stored.
 fn content(row: &AnswerRow, answer: &str) -> Value {
-    let row = serde_json::to_value(row).unwrap_or_default();
-    match row.get("thought").and_then(Value::as_str).filter(|thought| !thought.is_empty()) {
+    match row.thought.as_deref().filter(|thought| !thought.is_empty()) {
         Some(thought) => json!([
             { "type": "reasoning", "reasoning": thought },
             { "type": "text", "text": answer },
@@ -302,7 +301,7 @@ fn verdict_score(verdict: &VerdictRow, row: &AnswerRow) -> Option<Value> {
 }
 
 /// History as shown to the model, one message per turn. Roles unknown to Inspect are written into the text.
-fn history(folder: &RunFolder, case: &str) -> Result<Vec<Value>, ExportError> {
+fn history(folder: &RunFolder, case: &str) -> anyhow::Result<Vec<Value>> {
     let Some(shown) = folder.shown(case)? else { return Ok(Vec::new()) };
     let mut messages = Vec::new();
     for segment in &shown.segments {

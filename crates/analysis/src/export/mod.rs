@@ -8,76 +8,26 @@ pub mod parquet;
 
 use std::collections::HashSet;
 
-#[cfg(feature = "parquet")]
-use ::parquet::errors::ParquetError;
+use anyhow::bail;
 
 use crate::records::{self, Record};
 use palimpsest_data::benchmarks::Exchanged;
 use palimpsest_run::runs::condition::label;
-use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::exchange::{export, shorten, unanswered};
-use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::RunFolder;
-use palimpsest_run::runs::why_rows::{WhyRow, last_rows, read_why};
-
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    #[error(transparent)]
-    Exchange(#[from] anyhow::Error),
-    #[error(
-        "the id `{0}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
-    )]
-    Double(String),
-    #[error("cannot write the export: {0}")]
-    Io(#[from] std::io::Error),
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("cannot write the export as JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    #[error("cannot write the export as Parquet: {0}")]
-    Parquet(#[from] ParquetError),
-}
-
-/// Built without the feature `parquet`.
-#[cfg(not(feature = "parquet"))]
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "this build of palimpsest writes none; build it with the cargo feature `parquet`, which is on by default"
-)]
-pub struct ParquetError;
-
-#[derive(Debug, Clone)]
-struct Answered<'a> {
-    record: Record<'a>,
-    row: &'a AnswerRow,
-    label: Option<WhyRow>,
-}
 
 /// Answer id outside its run: `CASE_PROBE`.
 fn id(record: &Record<'_>) -> String {
     format!("{}_{}", record.case.case, record.probe.id)
 }
 
-/// Rows under these conditions, errors included, in plan order.
-fn rows<'a>(folder: &'a RunFolder, conditions: &[String]) -> Result<Vec<Answered<'a>>, ExportError> {
-    let mut labels = last_rows(read_why(&folder.dir).map_err(RunError::from)?);
-    let mut by_condition: Vec<_> =
-        conditions.iter().map(|name| records::of(folder, name).into_iter()).collect();
-    let mut found = Vec::new();
-    for _ in folder.plan.iter().flat_map(|case| &case.probes) {
-        for record in by_condition.iter_mut().filter_map(Iterator::next) {
-            let Some(row) = record.row else { continue };
-            found.push(Answered { record, row, label: labels.remove(&row.key().owned()) });
-        }
-    }
-    Ok(found)
-}
-
-fn check_distinct(ids: impl Iterator<Item = String>) -> Result<(), ExportError> {
+fn check_distinct(ids: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut seen = HashSet::new();
     for id in ids {
-        if !seen.insert(id.clone()) {
-            return Err(ExportError::Double(id));
+        if let Some(id) = seen.replace(id) {
+            bail!(
+                "the id `{id}` would stand for two answers; rename a case, so that case and probe joined by _ are distinct"
+            );
         }
     }
     Ok(())
@@ -101,7 +51,7 @@ pub struct ExportText {
 
 impl OneAnswer {
     /// Exports the answers of one condition. Unanswered questions are empty with `partial`, else an error.
-    pub fn text(self, one: &RunFolder, condition: &str, partial: bool) -> Result<ExportText, ExportError> {
+    pub fn text(self, one: &RunFolder, condition: &str, partial: bool) -> anyhow::Result<ExportText> {
         let answers = export(one, partial)?;
         let records = records::of(one, condition);
         let (text, what) = match self {

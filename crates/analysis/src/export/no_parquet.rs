@@ -2,15 +2,11 @@
 
 use std::io::Write;
 
-use super::{ExportError, ParquetError};
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::store::RunFolder;
 
-pub fn write(
-    _: impl Write + Send,
-    _: &RunFolder,
-    _: &[String],
-    _: Option<&Judged>,
-) -> Result<usize, ExportError> {
-    Err(ParquetError.into())
+pub fn write(_: impl Write + Send, _: &RunFolder, _: &[String], _: Option<&Judged>) -> anyhow::Result<usize> {
+    anyhow::bail!(
+        "this build of palimpsest writes no Parquet; build it with the cargo feature `parquet`, which is on by default"
+    )
 }

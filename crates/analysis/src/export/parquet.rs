@@ -17,7 +17,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 use serde_json::{Map, Value};
 
-use super::{Answered, ExportError};
+use crate::records::{Labelled, labelled};
 use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::store::RunFolder;
@@ -73,10 +73,10 @@ pub fn write(
     folder: &RunFolder,
     conditions: &[String],
     judged: Option<&Judged<'_>>,
-) -> Result<usize, ExportError> {
+) -> anyhow::Result<usize> {
     let model = folder.header.identity.model.name.as_str();
     let mut rows: Vec<Map<String, Value>> = Vec::new();
-    for answered in super::rows(folder, conditions)? {
+    for answered in labelled(folder, conditions)? {
         rows.push(row(&answered, model, judged)?);
     }
     let columns = columns(&rows);
@@ -102,10 +102,10 @@ pub fn write(
 }
 
 fn row(
-    answered: &Answered<'_>,
+    answered: &Labelled<'_>,
     model: &str,
     judged: Option<&Judged<'_>>,
-) -> Result<Map<String, Value>, ExportError> {
+) -> anyhow::Result<Map<String, Value>> {
     let mut row = Map::from_iter([("model".to_owned(), model.into())]);
     let answer = answered.row;
     let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
@@ -131,7 +131,7 @@ fn row(
     Ok(row)
 }
 
-fn why(row: &WhyRow) -> Result<[(String, Value); 3], ExportError> {
+fn why(row: &WhyRow) -> anyhow::Result<[(String, Value); 3]> {
     let certificate = row.certificate.as_ref().map(|certificate| certificate.sessions.join(", "));
     let values = [serde_json::to_value(row.label)?, row.why.as_str().into(), certificate.into()];
     Ok(std::array::from_fn(|at| (WHY[at].0.to_owned(), values[at].clone())))
@@ -156,7 +156,7 @@ fn columns(rows: &[Map<String, Value>]) -> Vec<(String, Kind)> {
     columns
 }
 
-fn schema(columns: &[(String, Kind)]) -> Result<Vec<TypePtr>, ExportError> {
+fn schema(columns: &[(String, Kind)]) -> anyhow::Result<Vec<TypePtr>> {
     let primitive = |name: &str, physical: Physical, repetition: Repetition| {
         let text = (physical == Physical::BYTE_ARRAY).then_some(LogicalType::String);
         let builder = Type::primitive_type_builder(name, physical).with_repetition(repetition);
@@ -194,7 +194,7 @@ fn write_column<W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     kind: &Kind,
     values: &[&Value],
-) -> Result<(), ExportError> {
+) -> anyhow::Result<()> {
     match kind {
         Kind::Text => optional::<ByteArrayType, W>(group, values.iter().map(|v| text(v))),
         Kind::Bool => optional::<BoolType, W>(group, values.iter().map(|v| v.as_bool())),
@@ -233,7 +233,7 @@ fn text(value: &Value) -> Option<ByteArray> {
 fn optional<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: impl Iterator<Item = Option<T::T>>,
-) -> Result<(), ExportError> {
+) -> anyhow::Result<()> {
     let (mut present, mut definition) = (Vec::new(), Vec::new());
     for value in values {
         definition.push(i16::from(value.is_some()));
@@ -247,7 +247,7 @@ fn leaf<T: DataType, W: Write + Send>(
     values: &[T::T],
     definition: &[i16],
     repetition: Option<&[i16]>,
-) -> Result<(), ExportError> {
+) -> anyhow::Result<()> {
     if let Some(mut column) = group.next_column()? {
         column.typed::<T>().write_batch(values, Some(definition), repetition)?;
         column.close()?;

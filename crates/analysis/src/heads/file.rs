@@ -19,7 +19,6 @@ const ONE_IN: usize = 10;
 
 pub(super) const FORMAT: &str = "palimpsest heads 1";
 
-/// Which of the two scores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Score {
     /// The share of a needle that the head copies

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 
 use super::score::Planted;
 use palimpsest_core::text::{TokenizedPrompt, Tokenizer};
 use palimpsest_data::benchmarks::dataset::{Dataset, DatasetError};
-use palimpsest_data::benchmarks::reading::ReadError;
 use palimpsest_data::benchmarks::{QUERY, SampleSpec};
 use palimpsest_data::case::draw::Draws;
 use palimpsest_data::case::{Case, Evidence, Keep, Location, Probe};
-use palimpsest_data::prompt::{PromptBuilder, PromptError};
-use palimpsest_run::runs::context_budget::{BudgetError, BudgetedCase, Cut, cut_to_budget};
+use palimpsest_data::prompt::PromptBuilder;
+use palimpsest_run::runs::context_budget::{BudgetedCase, Cut, cut_to_budget};
 
 pub const NULL_QUERY: &str = "N/A";
 
@@ -30,26 +30,8 @@ pub struct Needle {
     pub question: String,
 }
 
-pub fn needles() -> Result<Vec<Needle>, PlantError> {
-    serde_json::from_str(include_str!("needles.json")).map_err(PlantError::Needles)
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum PlantError {
-    #[error("this is a bug: the built-in needles cannot be read: {0}")]
-    Needles(serde_json::Error),
-    #[error(transparent)]
-    Sample(#[from] DatasetError),
-    #[error(transparent)]
-    Row(#[from] ReadError),
-    #[error("the sample has no case with a session in which somebody speaks")]
-    NoSession,
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    #[error("no needle fits: {0}")]
-    Budget(#[from] BudgetError),
-    #[error("needle {needle}: its prompt has no span `{span}`; this is a bug")]
-    Span { needle: usize, span: &'static str },
+pub fn needles() -> serde_json::Result<Vec<Needle>> {
+    serde_json::from_str(include_str!("needles.json"))
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -78,37 +60,31 @@ impl<'a> Planter<'a> {
         (builder, tokenizer): (&'a PromptBuilder, &'a Tokenizer),
         sample: &Dataset,
         (budget, seed): (usize, u64),
-    ) -> Result<Self, PlantError> {
+    ) -> anyhow::Result<Self> {
         let cases: Vec<Case> = sample.cases()?.collect::<Result<_, _>>()?;
         Ok(Planter { builder, tokenizer, cases, budget, seed })
     }
 
     /// Prompt of needle `nth` of `count`. Depths are stratified: each needle gets a random stretch of its own.
-    pub fn plant(&self, needle: &Needle, nth: usize, count: usize) -> Result<Site, PlantError> {
-        let case = self.cases.get(nth % self.cases.len().max(1)).ok_or(PlantError::NoSession)?;
+    pub fn plant(&self, needle: &Needle, nth: usize, count: usize) -> anyhow::Result<Site> {
+        let no_session = "the sample has no case with a session in which somebody speaks";
+        let case = self.cases.get(nth % self.cases.len().max(1)).context(no_session)?;
         let mut order: Vec<usize> = (0..count).collect();
         Draws::new("needle depths", self.seed, "").shuffle(&mut order);
         let stretch = order.get(nth).copied().unwrap_or_default();
         let sessions = case.history.segments.len();
         let place = (2 * stretch + 1) * sessions / (2 * count.max(1));
-        let (case, session) = planted(case, place, needle).ok_or(PlantError::NoSession)?;
-        let parts = cut_to_budget(
-            self.builder,
-            self.tokenizer,
-            &case,
-            Cut::keeping_evidence(self.budget, self.seed),
-        )?;
-        let [BudgetedCase { prompts, .. }] = parts.as_slice() else {
-            return Err(PlantError::Span { needle: nth, span: QUERY });
-        };
-        let [asked, null] = prompts.as_slice() else {
-            return Err(PlantError::Span { needle: nth, span: QUERY });
-        };
-        let of = |prompt: &TokenizedPrompt, role: &'static str| -> Result<Range<usize>, PlantError> {
-            let mut spans = prompt.spans.iter().chain(&prompt.overlays);
-            let span =
-                spans.find(|span| span.is(role)).ok_or(PlantError::Span { needle: nth, span: role })?;
-            Ok(span.range())
+        let (case, session) = planted(case, place, needle).context(no_session)?;
+        let cut = Cut::keeping_evidence(self.budget, self.seed);
+        let parts = cut_to_budget(self.builder, self.tokenizer, &case, cut)
+            .map_err(|error| anyhow!("no needle fits: {error}"))?;
+        let [BudgetedCase { prompts, .. }] = &parts[..] else { bail!("needle {nth}: its case was split") };
+        let [asked, null] = &prompts[..] else { bail!("needle {nth}: its case has no two prompts") };
+        let of = |prompt: &TokenizedPrompt, role: &str| -> anyhow::Result<Range<usize>> {
+            let span = prompt.spans.iter().chain(&prompt.overlays).find(|span| span.is(role));
+            Ok(span
+                .with_context(|| format!("needle {nth}: its prompt has no span `{role}`; this is a bug"))?
+                .range())
         };
         let planted = Planted {
             query: of(asked, QUERY)?,

@@ -2,16 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::{anyhow, ensure};
 use ndarray::Array2;
 
 use super::file::{FORMAT, HeadScores, NeedleRow};
-use super::plant::{self, Needle, PlantError, Planter};
+use super::plant::{self, Needle, Planter};
 use super::score::{Answering, NeedleScores, read};
 use palimpsest_core::attention::LayerKind;
-use palimpsest_core::engine::{EngineError, LocalError, LocalModel, RequestError};
-use palimpsest_core::text::TextError;
-use palimpsest_data::benchmarks::dataset::DatasetError;
-use palimpsest_data::prompt::{PromptBuilder, PromptError, Templates};
+use palimpsest_core::engine::{EngineError, LocalModel, RequestError};
+use palimpsest_data::prompt::{PromptBuilder, Templates};
 use palimpsest_run::progress::Steps;
 
 /// A needle counts as answered above this recall (Wu et al.).
@@ -24,51 +23,6 @@ pub struct ProbingOptions {
     pub seed: u64,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ProbingError {
-    #[error(
-        "all {layers} layers of {model} are linear-attention layers, which keep no weights of single keys: no head of it has a \
-         retrieval score; give a model with softmax attention"
-    )]
-    AllLinear { model: String, layers: usize },
-    #[error(
-        "a context of {context} tokens leaves none for a prompt beside {max_new_tokens} of an answer; raise --context"
-    )]
-    NoRoom { context: usize, max_new_tokens: usize },
-    #[error(transparent)]
-    Sample(#[from] DatasetError),
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    #[error(transparent)]
-    Text(#[from] TextError),
-    #[error(transparent)]
-    Plant(#[from] PlantError),
-    #[error(transparent)]
-    Model(#[from] LocalError),
-    #[error("needle {needle}: {source}")]
-    Score { needle: usize, source: RequestError },
-}
-
-#[derive(Default)]
-struct Sums {
-    layers: Vec<usize>,
-    qr: Option<Array2<f64>>,
-    copied: Option<Array2<f64>>,
-    answered: usize,
-}
-
-impl Sums {
-    fn add(&mut self, scores: NeedleScores) {
-        let NeedleScores { layers, recall, copied, qr, .. } = scores;
-        self.layers = layers;
-        self.qr = Some(self.qr.take().map_or(qr.clone(), |sum| sum + qr));
-        if recall > ANSWERED {
-            self.answered += 1;
-            self.copied = Some(self.copied.take().map_or(copied.clone(), |sum| sum + copied));
-        }
-    }
-}
-
 /// Returns `None` if `stop` was set before the end.
 pub fn probe(
     (model, digest): (&mut LocalModel, &str),
@@ -76,24 +30,30 @@ pub fn probe(
     options: ProbingOptions,
     stop: &AtomicBool,
     show_progress: bool,
-) -> Result<Option<HeadScores>, ProbingError> {
+) -> anyhow::Result<Option<HeadScores>> {
     let ProbingOptions { context, max_new_tokens, seed } = options;
     let kinds = model.engine().decoder().spec().layer_kinds();
     let linear_layers: Vec<usize> =
         (0..kinds.len()).filter(|&layer| kinds[layer] == LayerKind::Linear).collect();
-    if linear_layers.len() == kinds.len() {
-        let (model, layers) = (model.model_name().to_owned(), kinds.len());
-        return Err(ProbingError::AllLinear { model, layers });
-    }
-    let budget = context.checked_sub(max_new_tokens).filter(|&budget| budget > 0);
-    let budget = budget.ok_or(ProbingError::NoRoom { context, max_new_tokens })?;
+    ensure!(
+        linear_layers.len() < kinds.len(),
+        "all {} layers of {} are linear-attention layers, which keep no weights of single keys: no head of it has a retrieval score; give \
+         a model with softmax attention",
+        kinds.len(),
+        model.model_name()
+    );
+    let budget = context.saturating_sub(max_new_tokens);
+    ensure!(
+        budget > 0,
+        "a context of {context} tokens leaves none for a prompt beside {max_new_tokens} of an answer; raise --context"
+    );
     let sample = plant::sample(budget, seed)?;
     let templates = Templates::load(sample.benchmark(), None)?;
     let builder = PromptBuilder::new(templates, model.template().clone());
     let tokenizer = std::sync::Arc::clone(model.tokenizer());
     let planter = Planter::new((&builder, &tokenizer), &sample, (budget, seed))?;
     let mut steps = Steps::new("needles", needles.len(), show_progress);
-    let (mut sums, mut rows) = (Sums::default(), Vec::new());
+    let (mut all, mut rows) = (Vec::new(), Vec::new());
     for (nth, needle) in needles.iter().enumerate() {
         let site = planter.plant(needle, nth, needles.len())?;
         let name = format!("needle {}", nth + 1);
@@ -109,7 +69,7 @@ pub fn probe(
         let answering = Answering { max_new_tokens, stop: &text.stop };
         let scores = match read(session, &site.planted, answering, &mut go_on) {
             Err(RequestError::Engine(EngineError::Interrupted)) => return Ok(None),
-            other => other.map_err(|source| ProbingError::Score { needle: nth, source })?,
+            other => other.map_err(|error| anyhow!("needle {nth}: {error}"))?,
         };
         // A stopped decode returns no error.
         if stop.load(Ordering::Relaxed) {
@@ -124,12 +84,12 @@ pub fn probe(
             answer: tokenizer.decode(&scores.generated, true)?.trim().to_owned(),
             recall: scores.recall,
         });
-        sums.add(scores);
+        all.push(scores);
         steps.step(&name, None);
     }
-    let answered = sums.answered;
-    let retrieval = sums.copied.map(|sum| rows_of(&(sum / answered as f64)));
-    let qr = sums.qr.map(|sum| sum / needles.len().max(1) as f64).unwrap_or_default();
+    let answered: Vec<&NeedleScores> = all.iter().filter(|scores| scores.recall > ANSWERED).collect();
+    let retrieval = mean(answered.iter().map(|scores| &scores.copied));
+    let qr = mean(all.iter().map(|scores| &scores.qr)).unwrap_or_default();
     Ok(Some(HeadScores {
         format: FORMAT.to_owned(),
         model: model.model_name().to_owned(),
@@ -138,14 +98,19 @@ pub fn probe(
         context,
         seed,
         max_new_tokens,
-        layers: sums.layers,
+        layers: all.last().map(|scores| scores.layers.clone()).unwrap_or_default(),
         linear_layers,
         heads: qr.ncols(),
-        answered,
-        retrieval,
+        answered: answered.len(),
+        retrieval: retrieval.as_ref().map(rows_of),
         qr: rows_of(&qr),
         needles: rows,
     }))
+}
+
+fn mean<'a>(maps: impl ExactSizeIterator<Item = &'a Array2<f64>>) -> Option<Array2<f64>> {
+    let count = maps.len() as f64;
+    maps.cloned().reduce(|sum, map| sum + map).map(|sum| sum / count)
 }
 
 fn rows_of(scores: &Array2<f64>) -> Vec<Vec<f64>> {

@@ -3,7 +3,6 @@
 //! Prefills the prompt up to the question once; null question and question are branches, and the question is answered greedily. A second
 //! pass over question and answer finds the key of largest weight per row. Works on tokens only.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,8 +89,9 @@ pub fn read(
     let mass = |measured: &Measured| measured.masses.mass.slice(s![.., .., 0, 0]).mapv(f64::from);
     let generated = asked.generated.tokens.clone();
 
+    let none = || Array2::zeros(mass(&asked).dim());
     let copied = match generated.split_last() {
-        None => Array2::zeros(mass(&asked).dim()),
+        None => none(),
         Some((_, before)) => {
             let last = tokens.len().saturating_sub(1);
             let rows = vec![Span::new("answer", last..last + generated.len())];
@@ -105,10 +105,7 @@ pub fn read(
             let branch = Branch { tokens: again, observe, tasks: vec![Task::Read], ..Branch::default() };
             let request = Request { prefix, reuse: Reuse::Prefix, branches: vec![branch] };
             let read = session.answer(request, &mut heard)?;
-            read.top_keys.map_or_else(
-                || Array2::zeros(mass(&asked).dim()),
-                |largest| copied(&largest, tokens, answer, &generated),
-            )
+            read.top_keys.map_or_else(none, |largest| copied(&largest, tokens, answer, &generated))
         }
     };
     let recall = recall(&tokens[answer.clone()], &generated);
@@ -140,17 +137,10 @@ pub fn copied(
 }
 
 pub fn recall(needle: &[u32], generated: &[u32]) -> f64 {
-    let mut left: BTreeMap<u32, usize> = BTreeMap::new();
-    for &token in generated {
-        *left.entry(token).or_default() += 1;
-    }
-    let found = needle.iter().filter(|token| match left.get_mut(token) {
-        Some(count) if *count > 0 => {
-            *count -= 1;
-            true
-        }
-        _ => false,
-    });
+    let mut left = generated.to_vec();
+    let found = needle
+        .iter()
+        .filter(|token| left.iter().position(|one| one == *token).map(|at| left.swap_remove(at)).is_some());
     found.count() as f64 / needle.len().max(1) as f64
 }
 

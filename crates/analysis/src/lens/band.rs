@@ -3,8 +3,6 @@
 //! Intervals use [`palimpsest_data::statistics::means`]. The formula depends on the kind of number ([`Numbers`]), not on the values, so a
 //! curve has one kind of band at all layers.
 
-use ndarray::{Array2, ArrayView1};
-
 use super::{Layer, Scale};
 use palimpsest_data::benchmarks::{Axis, Measure};
 use palimpsest_data::statistics::{Interval, bounded, means};
@@ -18,7 +16,6 @@ pub struct Point {
     pub n: usize,
     pub undefined: usize,
     pub value: Option<f64>,
-    /// 95% interval; `None` for fewer than [`LEAST`] cases or equal values.
     pub band: Option<(f64, f64)>,
     pub cases: Vec<f64>,
     /// Linear layers, mean mass only: mean over cases of the signed sums of the weights.
@@ -90,88 +87,79 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// Mean and band; non-finite values are missing.
+    pub fn mean(values: impl IntoIterator<Item = f64>, numbers: Numbers) -> Self {
+        let known: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let value = known.iter().sum::<f64>() / known.len() as f64;
+        let band = (known.len() >= LEAST).then(|| numbers.interval(&known)).flatten();
+        Estimate::of(known.len(), value, band, known)
+    }
+
+    /// Ratio of means, over examples that have both numbers, and its band by `interval`.
+    pub fn ratio(
+        pairs: impl IntoIterator<Item = (f64, f64)>,
+        interval: fn(&[f64], &[f64]) -> Option<Interval>,
+    ) -> Self {
+        let both = pairs.into_iter().filter(|(a, b)| a.is_finite() && b.is_finite());
+        let (over, under): (Vec<f64>, Vec<f64>) = both.unzip();
+        let value = over.iter().sum::<f64>() / under.iter().sum::<f64>();
+        let band = (over.len() >= LEAST).then(|| interval(&over, &under)).flatten();
+        let ratios = over.iter().zip(&under).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
+        Estimate::of(over.len(), value, band, ratios.collect())
+    }
+
+    fn of(n: usize, value: f64, band: Option<Interval>, each: Vec<f64>) -> Self {
+        let value = Some(value).filter(|value| value.is_finite());
+        let band = band.map(|Interval { low, high }| (low, high));
+        Estimate { n, value, band, each: if n < LEAST { each } else { Vec::new() } }
+    }
+
     pub(super) fn at(self, layer: Layer, undefined: usize) -> Point {
         let Estimate { n, value, band, each: cases } = self;
         Point { layer, n, undefined, value, band, cases, signed: None }
     }
 }
 
-/// Mean and band of each column. `values` is (n, layers); non-finite values are missing.
-pub fn of_means(values: &Array2<f64>, numbers: Numbers) -> Vec<Estimate> {
-    let of_layer = |column: ArrayView1<'_, f64>| {
-        let known: Vec<f64> = column.iter().copied().filter(|value| value.is_finite()).collect();
-        let n = known.len();
-        let value = (n > 0).then(|| known.iter().sum::<f64>() / n as f64);
-        let band = (n >= LEAST).then(|| numbers.interval(&known)).flatten();
-        let each = if n < LEAST { known } else { Vec::new() };
-        Estimate { n, value, band: band.map(ends), each }
-    };
-    values.columns().into_iter().map(of_layer).collect()
-}
-
-/// Ratio of column means and its band, over examples that have both. Inputs are (n, layers); non-finite values are missing.
-pub fn of_ratios(numerator: &Array2<f64>, denominator: &Array2<f64>) -> Vec<Estimate> {
-    let of_layer = |(over, under): (ArrayView1<'_, f64>, ArrayView1<'_, f64>)| {
-        let both = over.into_iter().copied().zip(under.into_iter().copied());
-        let (over, under): (Vec<f64>, Vec<f64>) =
-            both.filter(|(a, b)| a.is_finite() && b.is_finite()).unzip();
-        let n = over.len();
-        let value = over.iter().sum::<f64>() / under.iter().sum::<f64>();
-        let band = (n >= LEAST).then(|| means::ratio(&over, &under)).flatten();
-        let ratios = over.iter().zip(&under).map(|(a, b)| a / b).filter(|ratio| ratio.is_finite());
-        let each = if n < LEAST { ratios.collect() } else { Vec::new() };
-        Estimate { n, value: Some(value).filter(|v| v.is_finite()), band: band.map(ends), each }
-    };
-    numerator.columns().into_iter().zip(denominator.columns()).map(of_layer).collect()
-}
-
-fn ends(interval: Interval) -> (f64, f64) {
-    (interval.low, interval.high)
-}
-
 #[cfg(test)]
 mod tests {
-    use ndarray::array;
-
     use super::*;
 
     #[test]
     fn equal_values_have_no_band_and_below_five_examples_there_is_none() {
-        let equal = of_means(&Array2::from_elem((5, 2), 0.25), Numbers::Part);
-        assert_eq!(equal[1], Estimate { n: 5, value: Some(0.25), band: None, each: Vec::new() });
-        let four = &of_means(&array![[0.1], [0.2], [0.3], [0.6]], Numbers::Part)[0];
+        let equal = Estimate::mean([0.25; 5], Numbers::Part);
+        assert_eq!(equal, Estimate { n: 5, value: Some(0.25), band: None, each: Vec::new() });
+        let four = Estimate::mean([0.1, 0.2, 0.3, 0.6], Numbers::Part);
         assert_eq!((four.n, four.band, &four.each[..]), (4, None, &[0.1, 0.2, 0.3, 0.6][..]));
     }
 
     #[test]
     fn what_is_always_found_still_has_a_band() {
-        let found = &of_means(&Array2::from_elem((6, 1), 1.0), Numbers::Found)[0];
-        let (low, high) = found.band.unwrap();
+        let (low, high) = Estimate::mean([1.0; 6], Numbers::Found).band.unwrap();
         assert!((0.5..0.7).contains(&low) && high == 1.0, "{low} to {high}");
     }
 
     #[test]
     fn bands_stay_where_the_numbers_can_lie() {
-        let high = array![[0.99], [0.97], [1.0], [0.6], [0.98], [0.99]];
-        let band = |numbers| of_means(&high, numbers)[0].band.unwrap();
+        let high = [0.99, 0.97, 1.0, 0.6, 0.98, 0.99];
+        let band = |numbers| Estimate::mean(high, numbers).band.unwrap();
         assert!(band(Numbers::Part).1 < 1.0 && band(Numbers::Correlation).1 <= 1.0);
         assert!(band(Numbers::Positive).1 > 1.0);
-        let low = high.mapv(|x| 1.0 - x);
-        let (mirrored, plain) = (of_means(&low, Numbers::Part)[0].band.unwrap(), band(Numbers::Part));
+        let mirrored = Estimate::mean(high.map(|x| 1.0 - x), Numbers::Part).band.unwrap();
+        let plain = band(Numbers::Part);
         assert!((mirrored.0 - (1.0 - plain.1)).abs() < 1e-12 && (mirrored.1 - (1.0 - plain.0)).abs() < 1e-12);
     }
 
     #[test]
     fn a_ratio_of_means_is_taken_whole() {
         // The ratio is 2 in every example: the means vary, but the ratio has no spread.
-        let old = array![[0.1], [0.4], [0.9], [0.3], [0.2]];
-        let same = &of_ratios(&(&old * 2.0), &old)[0];
+        let old = [0.1, 0.4, 0.9, 0.3, 0.2];
+        let ratio = |new: [f64; 5]| Estimate::ratio(new.into_iter().zip(old), means::ratio);
+        let same = ratio(old.map(|x| 2.0 * x));
         assert!((same.value.unwrap() - 2.0).abs() < 1e-12 && same.band.is_none());
         // Shared noise cancels: the band is narrower than for unrelated numbers.
-        let near = array![[0.21], [0.79], [1.83], [0.6], [0.39]];
-        let (low, high) = of_ratios(&near, &old)[0].band.unwrap();
+        let (low, high) = ratio([0.21, 0.79, 1.83, 0.6, 0.39]).band.unwrap();
         assert!(low < 2.0 && 2.0 < high && high - low < 0.2, "{low} to {high}");
-        let few = &of_ratios(&array![[0.5], [0.3]], &array![[0.1], [0.0]])[0];
+        let few = Estimate::ratio([(0.5, 0.1), (0.3, 0.0)], means::ratio);
         assert_eq!((few.n, few.band, &few.each[..]), (2, None, &[5.0][..]));
         assert!((few.value.unwrap() - 8.0).abs() < 1e-12);
     }

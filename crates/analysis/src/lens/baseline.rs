@@ -28,22 +28,18 @@ impl Baseline {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("give `both`, `adjacent`, or `pooled:N` for N segments on either side")]
-pub struct UnknownBaseline;
-
 impl FromStr for Baseline {
-    type Err = UnknownBaseline;
+    type Err = &'static str;
 
     /// Parses `both`, `adjacent` or `pooled:N` with N >= 1.
-    fn from_str(text: &str) -> Result<Self, UnknownBaseline> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text.split_once(':') {
             None if text == "both" => Ok(Baseline::Both),
             None if text == "adjacent" => Ok(Baseline::Adjacent),
             Some(("pooled", each)) if each.parse::<usize>().is_ok_and(|each| each > 0) => {
                 Ok(Baseline::Pooled(each.parse().unwrap_or(1)))
             }
-            _ => Err(UnknownBaseline),
+            _ => Err("give `both`, `adjacent`, or `pooled:N` for N segments on either side"),
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::band::Numbers;
+use super::layers::mean_by_layer;
 use super::selection::joined;
 use super::{Curve, Example, Group, Lens, Scale, Series, Statistic, Study, Target};
 use palimpsest_data::ground::csv::{CsvTable, list};
@@ -60,21 +61,15 @@ fn difference(pair: [&Lens; 2], curve: Curve, scale: Scale) -> Option<Difference
         let pairs: Vec<[Vec<f64>; 2]> = (examples.iter())
             .filter_map(|example| Some([values(example)?, values(others.get(example.probe.as_str())?)?]))
             .collect();
-        if pairs.is_empty() {
-            continue;
-        }
         questions += pairs.len();
-        let mean = |of: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
-            let at = |layer: usize| {
-                let both = pairs.iter().map(|[a, b]| (a[layer], b[layer]));
-                let both: Vec<(f64, f64)> = both.filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
-                both.iter().map(|(a, b)| of(*a, *b)).sum::<f64>() / both.len() as f64
-            };
-            (0..layers.len()).map(at).collect()
+        let mean = |of: fn(f64, f64) -> f64| {
+            let both = |(a, b): (&f64, &f64)| if (a + b).is_finite() { of(*a, *b) } else { f64::NAN };
+            let of_pair = |[a, b]: &[Vec<f64>; 2]| a.iter().zip(b).map(both).collect::<Vec<f64>>();
+            mean_by_layer(pairs.iter().map(of_pair), layers.len())
         };
-        rows[0].push(mean(&|a, _| a));
-        rows[1].push(mean(&|_, b| b));
-        rows[2].push(mean(&|a, b| b - a));
+        rows[0].extend(mean(|a, _| a));
+        rows[1].extend(mean(|_, b| b));
+        rows[2].extend(mean(|a, b| b - a));
     }
     let of = |rows: &Vec<Vec<f64>>, numbers: Numbers| {
         let whose = (group.clone(), first.probes_of(&group));

@@ -14,9 +14,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ndarray::Array2;
-
-use super::band::{Numbers, Point, of_means, of_ratios};
+use super::band::{Estimate, Numbers, Point};
+use super::layers::mean_by_layer;
 use super::{
     AnalysedRun, Baseline, ByHeads, Curve, Drawn, Example, Layer, LayerKind, LensError, PerGroup, Scale,
     Target,
@@ -24,8 +23,10 @@ use super::{
 use crate::records::join;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
+use palimpsest_data::ground::order::{sorted_unique, unique};
+use palimpsest_data::statistics;
 use palimpsest_run::runs::judged::Judged;
-use palimpsest_run::runs::rows::AnswerRow;
+use palimpsest_run::runs::plan::dimension_of;
 
 /// (case, probe); the probe is empty unless probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
@@ -75,21 +76,6 @@ impl Group {
     pub fn all() -> Self {
         Group { probe: None, kind: None, correctness: Correctness::All }
     }
-
-    /// Caption, for example `T1 SR wrong`; `pooled` names the pooled probes, `kinds` says if the data has split values.
-    fn label(&self, benchmark: &Benchmark, pooled: &str, kinds: bool) -> String {
-        let all = || kinds.then(|| format!("all {}s", benchmark.split));
-        let kind = self.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
-        let probe = self.probe.as_deref().unwrap_or(pooled).to_owned();
-        let verdict = (self.correctness != Correctness::All).then(|| self.correctness.key().to_owned());
-        kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
-    }
-
-    fn holds(&self, example: &Example, pooled: &[String]) -> bool {
-        self.probe.as_ref().map_or(pooled, std::slice::from_ref).contains(&example.dimension)
-            && self.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
-            && self.correctness.holds(example.correct)
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,8 +117,8 @@ impl Series {
         layers: &[Layer],
         (rows, numbers): (&[Vec<f64>], Numbers),
     ) -> Self {
-        let values = Array2::from_shape_fn((rows.len(), layers.len()), |(row, layer)| rows[row][layer]);
-        let points = of_means(&values, numbers).into_iter().zip(layers).map(|(estimate, &layer)| {
+        let points = layers.iter().enumerate().map(|(at, &layer)| {
+            let estimate = Estimate::mean(rows.iter().map(|row| row[at]), numbers);
             let undefined = rows.len() - estimate.n;
             estimate.at(layer, undefined)
         });
@@ -156,7 +142,7 @@ impl Series {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Judge whose verdicts split the examples; `None` for the latest.
     pub judge: Option<String>,
@@ -166,12 +152,6 @@ pub struct Options {
     pub per_group: Option<PerGroup>,
     /// Head scores to weight masses by; `None` for the plain mean.
     pub heads: Option<ByHeads>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { judge: None, halves_seed: 0, baseline: Baseline::Both, per_group: None, heads: None }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +194,7 @@ impl Lens {
         let benchmark = run.benchmark();
         let verdicts = verdicts.filter(|_| no_result.is_none());
         let rows = verdicts.into_iter().flat_map(Judged::rows);
-        let (mut answered, mut skipped) = (Vec::<Answered<'_>>::new(), Vec::new());
+        let (mut answered, mut skipped) = (Vec::new(), Vec::new());
         for record in join(run.cases(), run.condition(), run.answers(), rows) {
             let Some(answer) = record.row else { continue };
             let reason = match (&answer.error, &answer.attention) {
@@ -222,9 +202,12 @@ impl Lens {
                 (None, None) => "no attention was recorded".to_owned(),
                 (None, Some(file)) => {
                     let correct = record.verdicts.last().and_then(|row| row.correct);
-                    let kind = answer.labels.get(benchmark.split);
-                    let dimension = run.dimension_of(record.probe);
-                    answered.push(Answered { answer, file, dimension, kind, correct });
+                    let group = (
+                        dimension_of(benchmark, record.probe),
+                        answer.labels.get(benchmark.split).cloned(),
+                        correct,
+                    );
+                    answered.push((answer, file, group));
                     continue;
                 }
             };
@@ -232,17 +215,15 @@ impl Lens {
         }
         let drawn = options.per_group.map(|by| {
             let of = answered.len();
-            let drawn_in = |one: &'_ Answered<'_>| {
-                let key = (one.dimension.clone(), one.kind.cloned(), one.correct);
-                (key, format!("{}/{}", one.answer.case, one.answer.probe))
-            };
-            let places = by.draw(answered.iter().map(drawn_in));
-            answered = places.into_iter().map(|place| answered[place].clone()).collect();
+            let named = answered
+                .iter()
+                .map(|(answer, _, group)| (group.clone(), format!("{}/{}", answer.case, answer.probe)));
+            answered = by.draw(named).into_iter().map(|place| answered[place].clone()).collect();
             Drawn { by, kept: answered.len(), of }
         });
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
-        for Answered { answer, file, dimension, kind, correct } in answered {
+        for (answer, file, group) in answered {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
@@ -262,9 +243,7 @@ impl Lens {
             example.case.clone_from(&answer.case);
             example.probe.clone_from(&answer.probe);
             example.condition.clone_from(&answer.condition);
-            example.dimension = dimension;
-            example.kind = kind.cloned();
-            example.correct = correct;
+            (example.dimension, example.kind, example.correct) = group;
             example.dropped.clone_from(&answer.dropped_sessions);
             example.dropped.sort_unstable();
             examples.push(example);
@@ -276,7 +255,9 @@ impl Lens {
             };
             return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
-        let probes = run.dimensions();
+        let probes = run.cases().iter().flat_map(|case| &case.probes);
+        let probes = unique(probes.map(|probe| dimension_of(benchmark, probe)));
+        let kinds = run.cases().iter().filter_map(|case| case.labels.get(benchmark.split));
         Ok(Lens {
             layers: first.layers.clone(),
             segment: run.identity().segment_of(&first.condition, benchmark),
@@ -285,7 +266,7 @@ impl Lens {
             ratio: benchmark.lens.ratio,
             pooled: pooled(benchmark, &probes),
             probes,
-            kinds: run.kinds(),
+            kinds: sorted_unique(kinds.cloned()),
             judge: verdicts.map(|all| all.name.label.clone()),
             no_result,
             drawn,
@@ -349,8 +330,13 @@ impl Lens {
         groups
     }
 
+    /// Caption, for example `T1 SR wrong`.
     pub fn label(&self, group: &Group) -> String {
-        group.label(self.benchmark, &self.pooled_in_words(), !self.kinds.is_empty())
+        let all = || (!self.kinds.is_empty()).then(|| format!("all {}s", self.benchmark.split));
+        let kind = group.kind.as_ref().map(|kind| kind.replace('_', " ")).or_else(all);
+        let probe = group.probe.clone().unwrap_or_else(|| self.pooled_in_words());
+        let verdict = (group.correctness != Correctness::All).then(|| group.correctness.key().to_owned());
+        kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
     }
 
     /// Row whose attention is shown: `query`, `last token`.
@@ -406,24 +392,17 @@ impl Lens {
 
     pub fn left_out_in_words(&self) -> String {
         const NAMED: usize = 5;
-        let mut lists: Vec<(String, Vec<String>)> = Vec::new();
-        for (curve, examples) in self.without_baseline() {
-            let names: Vec<String> = examples.iter().map(|e| format!("{} {}", e.case, e.probe)).collect();
-            match lists.iter_mut().find(|(_, others)| *others == names) {
-                Some((curves, _)) => *curves += &format!(", {}", curve.label()),
-                None => lists.push((curve.label(), names)),
-            }
-        }
-        if lists.is_empty() {
+        let named = |(curve, examples): (Curve, Vec<&Example>)| {
+            let names: Vec<String> =
+                examples.iter().take(NAMED).map(|e| format!("{} {}", e.case, e.probe)).collect();
+            let more = examples.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(", {more} more") } else { String::new() };
+            format!("{}: {}{more}", curve.label(), names.join(", "))
+        };
+        let all: Vec<String> = self.without_baseline().into_iter().map(named).collect();
+        if all.is_empty() {
             return String::new();
         }
-        let named = |(curves, names): &(String, Vec<String>)| {
-            let shown = names.get(..NAMED).unwrap_or(names).join(", ");
-            let more = names.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(", {more} more") } else { String::new() };
-            format!("{curves}: {shown}{more}")
-        };
-        let all: Vec<String> = lists.iter().map(named).collect();
         format!(
             "left out of a curve and its noise baseline, since no {} of the prompt can stand in for the evidence: {} (examples.csv \
              names all)",
@@ -443,53 +422,57 @@ impl Lens {
     pub fn series(&self, group: &Group, statistic: Statistic, scale: Scale) -> Series {
         let (units, layers) = (self.by_unit(group), self.layers.len());
         let ratio = |e: &Example| e.ratio(self.ratio?, scale);
-        let value = |e: &Example| -> Option<Vec<f64>> {
-            match statistic {
-                Statistic::Mean(curve, target) if self.has_noise(curve, scale) => {
-                    e.beside_noise(curve, target, scale)
-                }
-                Statistic::Mean(curve, target) => e.curve(curve, target, scale).map(<[f64]>::to_vec),
-                Statistic::Measure(key) => e.measure_of(key, scale).map(<[f64]>::to_vec),
-                Statistic::MeanOfRatios | Statistic::RatioOfMeans => {
-                    Some(ratio(e)?.into_iter().map(|ratio| ratio.unwrap_or(f64::NAN)).collect())
-                }
-            }
-        };
-        // (units, layers)
-        let stacked = |of: &dyn Fn(&Example) -> Option<Vec<f64>>| {
+        let by_unit = |of: &dyn Fn(&Example) -> Option<Vec<f64>>| -> Vec<Vec<f64>> {
             let mean =
                 |examples: &Vec<&Example>| mean_by_layer(examples.iter().filter_map(|e| of(e)), layers);
-            let rows: Vec<Vec<f64>> = units.values().filter_map(mean).collect();
-            Array2::from_shape_fn((rows.len(), layers), |(unit, layer)| rows[unit][layer])
+            units.values().filter_map(mean).collect()
+        };
+        let means = |numbers: Numbers, of: &dyn Fn(&Example) -> Option<Vec<f64>>| -> Vec<Estimate> {
+            let rows = by_unit(of);
+            (0..layers).map(|layer| Estimate::mean(rows.iter().map(|row| row[layer]), numbers)).collect()
         };
         let mut undefined = vec![0; layers];
-        let estimates = match (statistic, self.ratio) {
-            (Statistic::RatioOfMeans, Some((over, under))) => {
-                let side = |curve: Curve| {
-                    move |e: &Example| {
-                        ratio(e)?;
-                        e.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec)
-                    }
-                };
-                of_ratios(&stacked(&side(over)), &stacked(&side(under)))
+        let estimates = match statistic {
+            Statistic::Mean(curve, target) => {
+                let has_noise = self.has_noise(curve, scale);
+                means(Numbers::of_curve(scale), &|e| match has_noise {
+                    true => e.beside_noise(curve, target, scale),
+                    false => e.curve(curve, target, scale).map(<[f64]>::to_vec),
+                })
             }
-            (Statistic::Mean(..), _) => of_means(&stacked(&value), Numbers::of_curve(scale)),
-            (Statistic::Measure(key), _) => {
+            Statistic::Measure(key) => {
                 let measure = self.benchmark.lens.measures.iter().find(|measure| measure.key == key);
                 let numbers = measure.map_or(Numbers::Signed, |measure| Numbers::of_measure(measure, scale));
-                of_means(&stacked(&value), numbers)
+                means(numbers, &|e| e.measure_of(key, scale).map(<[f64]>::to_vec))
             }
-            (Statistic::MeanOfRatios | Statistic::RatioOfMeans, _) => {
+            Statistic::MeanOfRatios => {
                 for ratios in units.values().flatten().filter_map(|e| ratio(e)) {
                     let places = undefined.iter_mut().zip(&ratios);
                     places.for_each(|(count, ratio)| *count += usize::from(ratio.is_none()));
                 }
-                of_means(&stacked(&value), Numbers::Positive)
+                let known = |ratio: Option<f64>| ratio.unwrap_or(f64::NAN);
+                means(Numbers::Positive, &|e| Some(ratio(e)?.into_iter().map(known).collect()))
+            }
+            Statistic::RatioOfMeans => {
+                let side = |curve: Curve| {
+                    by_unit(&|e| ratio(e).and(e.curve(curve, Target::Signal, scale).map(<[f64]>::to_vec)))
+                };
+                let (over, under) =
+                    self.ratio.map(|(over, under)| (side(over), side(under))).unwrap_or_default();
+                let pairs = |layer: usize| over.iter().zip(&under).map(move |(a, b)| (a[layer], b[layer]));
+                (0..layers).map(|layer| Estimate::ratio(pairs(layer), statistics::means::ratio)).collect()
             }
         };
+        // Over the same examples as the mean. Cancelling weights have no density and no ratio.
         let signed = match (statistic, scale) {
-            (Statistic::Mean(curve, target), Scale::Mass) => self.signed(&units, curve, target),
-            // cancelling weights have no density and no ratio
+            (Statistic::Mean(curve, target), Scale::Mass) => {
+                let paired = self.has_noise(curve, Scale::Mass);
+                let sums = by_unit(&|e| {
+                    let sums = e.signed(curve, target)?.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect();
+                    (!paired || e.signed(curve, Target::Noise).is_some()).then_some(sums)
+                });
+                mean_by_layer(sums.iter(), layers)
+            }
             _ => None,
         };
         let signed = signed.unwrap_or_else(|| vec![f64::NAN; layers]);
@@ -502,40 +485,19 @@ impl Lens {
         Series::of_points(whose, (statistic, scale), points.collect())
     }
 
-    /// Mean over units of a curve's signed sums by layer, over the same examples as its mean; NaN at softmax layers, `None` without any.
-    fn signed(
-        &self,
-        units: &BTreeMap<UnitKey<'_>, Vec<&Example>>,
-        curve: Curve,
-        target: Target,
-    ) -> Option<Vec<f64>> {
-        let layers = self.layers.len();
-        let paired = self.has_noise(curve, Scale::Mass);
-        let counts = |e: &&&Example| !paired || e.signed(curve, Target::Noise).is_some();
-        let of_unit = |examples: &Vec<&Example>| {
-            let sums = examples.iter().filter(counts).filter_map(|e| e.signed(curve, target));
-            let sums = sums.map(|sums| sums.iter().map(|sum| sum.unwrap_or(f64::NAN)).collect::<Vec<f64>>());
-            mean_by_layer(sums, layers)
-        };
-        mean_by_layer(units.values().filter_map(of_unit), layers)
-    }
-
     pub(super) fn by_unit(&self, group: &Group) -> BTreeMap<UnitKey<'_>, Vec<&Example>> {
         let mut units: BTreeMap<UnitKey<'_>, Vec<&Example>> = BTreeMap::new();
-        for example in self.examples.iter().filter(|example| group.holds(example, &self.pooled)) {
+        let probes = group.probe.as_ref().map_or(&self.pooled[..], std::slice::from_ref);
+        let holds = |example: &&Example| {
+            probes.contains(&example.dimension)
+                && group.kind.as_ref().is_none_or(|kind| example.kind.as_ref() == Some(kind))
+                && group.correctness.holds(example.correct)
+        };
+        for example in self.examples.iter().filter(holds) {
             units.entry(unit_of(self.unit(), example)).or_default().push(example);
         }
         units
     }
-}
-
-#[derive(Clone)]
-struct Answered<'a> {
-    answer: &'a AnswerRow,
-    file: &'a str,
-    dimension: String,
-    kind: Option<&'a String>,
-    correct: Option<bool>,
 }
 
 /// The benchmark's pooled probes that the run has; all if it has none of them.
@@ -544,19 +506,4 @@ fn pooled(benchmark: &Benchmark, probes: &[String]) -> Vec<String> {
         |probe: &&String| benchmark.lens.pooled.is_none_or(|pooled| pooled.contains(&probe.as_str()));
     let pooled: Vec<String> = probes.iter().filter(wanted).cloned().collect();
     if pooled.is_empty() { probes.to_vec() } else { pooled }
-}
-
-/// Mean of curves at each layer, ignoring NaN; NaN if none is defined, `None` without curves.
-pub(super) fn mean_by_layer(curves: impl Iterator<Item: AsRef<[f64]>>, layers: usize) -> Option<Vec<f64>> {
-    let mut sums = vec![(0.0, 0); layers];
-    let mut any = false;
-    for curve in curves {
-        let values = curve.as_ref();
-        for ((sum, count), value) in sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
-            *sum += value;
-            *count += 1;
-        }
-        any = true;
-    }
-    any.then(|| sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect())
 }

@@ -61,6 +61,21 @@ pub fn mean_over(layers: &[Layer], kind: LayerKind, values: &[f64]) -> Option<f6
     (count > 0).then(|| of_kind().sum::<f64>() / count as f64)
 }
 
+/// Mean of curves at each layer, ignoring NaN; NaN if none is defined, `None` without curves.
+pub(super) fn mean_by_layer(curves: impl Iterator<Item: AsRef<[f64]>>, layers: usize) -> Option<Vec<f64>> {
+    let mut sums = vec![(0.0, 0); layers];
+    let mut any = false;
+    for curve in curves {
+        let values = curve.as_ref();
+        for ((sum, count), value) in sums.iter_mut().zip(values).filter(|(_, value)| !value.is_nan()) {
+            *sum += value;
+            *count += 1;
+        }
+        any = true;
+    }
+    any.then(|| sums.into_iter().map(|(sum, count)| sum / f64::from(count)).collect())
+}
+
 #[derive(Debug)]
 pub struct ByLayer {
     /// Ascending; the first axis of the arrays.

@@ -50,8 +50,6 @@ pub enum LensError {
     Run(#[from] RunError),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("{path} is a run of the benchmark `{name}`, which this version does not know; it knows {known}")]
-    UnknownBenchmark { path: PathBuf, name: String, known: String },
     #[error("{path} holds no verdict of judge `{judge}`; its judges are: {known}")]
     UnknownJudge { path: PathBuf, judge: String, known: String },
     #[error(

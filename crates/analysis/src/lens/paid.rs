@@ -3,6 +3,7 @@
 use ndarray::{Array2, Array3, Axis};
 
 use super::baseline::Evidence;
+use super::layers::mean_by_layer;
 use palimpsest_core::span::Span;
 
 pub(super) fn in_role(spans: &[Span], role: &str) -> Vec<usize> {
@@ -64,22 +65,17 @@ impl Paid<'_> {
         // Evidence without neighbours counts as the mean of the others.
         let missing = keys.len() as f64 / of.len() as f64;
         let layers = self.masses.nrows();
-        let sum = |of: &dyn Fn(&Numbers) -> Option<f64>, numbers: &[Numbers]| {
-            numbers.iter().filter_map(of).filter(|value| !value.is_nan()).sum::<f64>() * missing
-        };
-        let mean = |layer: usize| {
-            let present = || {
-                let of = of.iter().filter_map(|one| one.density.as_ref()?.get(layer).copied());
-                of.filter(|value| !value.is_nan())
+        let sum = |number: fn(&Numbers) -> Option<&Vec<f64>>| -> Vec<f64> {
+            let at = |layer: usize| {
+                let values = of.iter().filter_map(number).map(|values| values[layer]);
+                values.filter(|value| !value.is_nan()).sum::<f64>() * missing
             };
-            present().sum::<f64>() / present().count() as f64
+            (0..layers).map(at).collect()
         };
         Some(Numbers {
-            mass: (0..layers).map(|layer| sum(&|one| one.mass.get(layer).copied(), &of)).collect(),
-            density: of.iter().any(|one| one.density.is_some()).then(|| (0..layers).map(mean).collect()),
-            signed: self.signed.map(|_| {
-                (0..layers).map(|layer| sum(&|one| one.signed.as_ref()?.get(layer).copied(), &of)).collect()
-            }),
+            mass: sum(|one| Some(&one.mass)),
+            density: mean_by_layer(of.iter().filter_map(|one| one.density.as_ref()), layers),
+            signed: self.signed.map(|_| sum(|one| one.signed.as_ref())),
         })
     }
 
@@ -124,9 +120,6 @@ pub(super) fn densities_of(masses: &Array2<f64>, shares: &Array2<f64>) -> Array2
 
 /// Mean over spans by layer, ignoring NaN; NaN if none is defined.
 fn mean_of(values: &Array2<f64>, spans: &[usize]) -> Vec<f64> {
-    let mean = |layer: ndarray::ArrayView1<f64>| {
-        let present = || spans.iter().map(|&span| layer[span]).filter(|value| !value.is_nan());
-        present().sum::<f64>() / present().count() as f64
-    };
-    values.rows().into_iter().map(mean).collect()
+    let columns = spans.iter().map(|&span| values.column(span).to_vec());
+    mean_by_layer(columns, values.nrows()).unwrap_or_default()
 }

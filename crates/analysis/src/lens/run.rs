@@ -4,12 +4,11 @@ use std::path::Path;
 
 use super::LensError;
 use palimpsest_data::benchmarks::{ALL, Benchmark};
-use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_run::runs::cost::CostRow;
+use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::header::Identity;
-use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged::Judged;
-use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
+use palimpsest_run::runs::plan::PlannedCase;
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::store::{self, ShownCase};
 
@@ -49,8 +48,8 @@ impl AnalysedRun {
         let name = &store.header.identity.benchmark;
         let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
             let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
-            let (path, name, known) = (store.dir, name.clone(), known.join(", "));
-            return Err(LensError::UnknownBenchmark { path, name, known });
+            let (dir, name, known) = (store.dir, name.clone(), known.join(", "));
+            return Err(RunError::UnknownBenchmark { dir, name, known }.into());
         };
         // Without a plain condition, the first one replaces it.
         let names = store.header.identity.condition_names();
@@ -94,20 +93,9 @@ impl AnalysedRun {
         Ok(self.store.shown(case)?)
     }
 
-    /// Verdicts of `judge` (a name, or with its rubric in brackets), or of the latest judge with verdicts; of several rubrics, the latest.
-    pub fn verdicts(&self, judge: Option<&str>) -> Result<Option<Judged<'_>>, LensError> {
-        let mut all = self.store.judged();
-        let choice = JudgeChoice::of(judge);
-        let exact = all.iter().position(|judged| Some(judged.name.label.as_str()) == judge);
-        let meant = |judged: &Judged| {
-            choice.takes(&judged.name.label) && (judge.is_some() || judged.said_something())
-        };
-        if let Some(at) = exact.or_else(|| all.iter().rposition(meant)) {
-            return Ok(Some(all.swap_remove(at)));
-        }
-        let Some(judge) = judge else { return Ok(None) };
-        let known = if all.is_empty() { "none".to_owned() } else { self.judges().join(", ") };
-        Err(LensError::UnknownJudge { path: self.path().to_owned(), judge: judge.to_owned(), known })
+    /// By judge and rubric, in first-seen order.
+    pub fn judged(&self) -> Vec<Judged<'_>> {
+        self.store.judged()
     }
 
     pub fn verdicts_as(&self, judge: &str) -> Option<Judged<'_>> {
@@ -122,22 +110,6 @@ impl AnalysedRun {
 
     pub fn identity(&self) -> &Identity {
         &self.store.header.identity
-    }
-
-    /// Probe group ([`Benchmark::dimension`]); the id if the facet is missing.
-    pub fn dimension_of(&self, probe: &PlannedProbe) -> String {
-        dimension_of(self.benchmark, probe)
-    }
-
-    pub fn dimensions(&self) -> Vec<String> {
-        let probes = self.cases().iter().flat_map(|case| &case.probes);
-        unique(probes.map(|probe| self.dimension_of(probe)))
-    }
-
-    /// Sorted split values; empty if the data has none.
-    pub fn kinds(&self) -> Vec<String> {
-        let split = self.benchmark.split;
-        sorted_unique(self.cases().iter().filter_map(|case| case.labels.get(split)).cloned())
     }
 
     /// Header value at a JSON pointer, for example `/identity/model/name`.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::group::mean_by_layer;
+use super::layers::mean_by_layer;
 use super::{Example, Group, Lens, Scale};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

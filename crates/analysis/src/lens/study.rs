@@ -5,18 +5,19 @@
 //! ([`LensSpec::groupings`](palimpsest_data::benchmarks::LensSpec::groupings)) by a probe's verdicts under every condition. Units are those
 //! of [`super::group`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use ndarray::Array2;
 
 use super::band::Numbers;
-use super::group::{UnitKey, mean_by_layer, unit_of};
+use super::group::{UnitKey, unit_of};
+use super::layers::mean_by_layer;
 use super::measured::LIFT;
 use super::{AnalysedRun, Example, Group, Layer, Lens, LensError, Options, Selection, Series, Statistic};
 use crate::records::join;
 use palimpsest_data::benchmarks::{ALL, Benchmark, Grouping, Judged, Measure, Scale, Seen};
-use palimpsest_run::runs::header::Identity;
+use palimpsest_data::ground::order::sorted_unique;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::judged;
 use palimpsest_run::runs::store::RunFolder;
@@ -123,14 +124,12 @@ impl Study {
         options: &Options,
     ) -> Result<Self, LensError> {
         let study = Study::read(among, path, conditions, options)?;
-        match study.conditions.iter().all(|condition| condition.lens.is_none()) {
-            false => Ok(study),
-            true => {
-                let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
-                let reason = reasons.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ");
-                Err(LensError::NoAttention { path: path.to_owned(), reason })
-            }
+        if study.measured().next().is_some() {
+            return Ok(study);
         }
+        let reasons = study.conditions.iter().filter_map(|condition| condition.without.clone());
+        let reason = sorted_unique(reasons).join("; ");
+        Err(LensError::NoAttention { path: path.to_owned(), reason })
     }
 
     /// [`Study::open_among`], also for runs without attention.
@@ -227,9 +226,8 @@ impl Study {
     }
 
     pub fn condition_in_words(&self, name: &str) -> String {
-        let run = self.conditions.first().map(|condition| condition.run.identity());
-        let all = run.map(Identity::conditions_or_plain).unwrap_or_default();
-        let condition = all.iter().find(|condition| condition.name == name);
+        let mut all = self.folder.header.identity.conditions_or_plain().iter();
+        let condition = all.find(|condition| condition.name == name);
         condition.map(|condition| condition.in_words(self.benchmark)).unwrap_or_default()
     }
 
@@ -384,35 +382,40 @@ fn verdicts_of<'a>(
     all: &'a [(String, AnalysedRun)],
     judge: Option<&str>,
 ) -> Result<Vec<Option<judged::Judged<'a>>>, LensError> {
-    let judges = |run: &AnalysedRun, name: &str| {
-        let choice = JudgeChoice::of(Some(name));
-        run.judges().iter().any(|known| choice.takes(known))
-    };
-    if let (Some(name), Some((_, first))) = (judge, all.first())
-        && !all.iter().any(|(_, run)| judges(run, name))
-    {
-        // its error lists the judges
-        first.verdicts(judge)?;
-    }
     let mut chosen = judge.map(str::to_owned);
     let mut found = Vec::new();
     for (_, run) in all {
-        let of_run = match &chosen {
-            Some(name) if judges(run, name) => run.verdicts(Some(name))?,
-            Some(_) => None,
-            None => run.verdicts(None)?,
-        };
+        let of_run = verdicts_by(run, chosen.as_deref());
         // Use one rubric for all if the name is ambiguous.
         chosen = of_run.as_ref().map(|judged| judged.name.label.clone()).or(chosen);
         found.push(of_run);
     }
+    if let (Some(judge), Some((_, first)), true) = (judge, all.first(), found.iter().all(Option::is_none)) {
+        let known = if first.judges().is_empty() { "none".to_owned() } else { first.judges().join(", ") };
+        return Err(LensError::UnknownJudge {
+            path: first.path().to_owned(),
+            judge: judge.to_owned(),
+            known,
+        });
+    }
     Ok(found)
 }
 
+/// Verdicts of a judge (a name, or with its rubric in brackets), or of the latest judge with verdicts; of several rubrics, the latest.
+fn verdicts_by<'a>(run: &'a AnalysedRun, judge: Option<&str>) -> Option<judged::Judged<'a>> {
+    let mut all = run.judged();
+    let choice = JudgeChoice::of(judge);
+    let exact = all.iter().position(|judged| Some(judged.name.label.as_str()) == judge);
+    let meant = |judged: &judged::Judged<'_>| {
+        choice.takes(&judged.name.label) && (judge.is_some() || judged.said_something())
+    };
+    let at = exact.or_else(|| all.iter().rposition(meant))?;
+    Some(all.swap_remove(at))
+}
+
 fn mean_of_maps(maps: &[Array2<f64>]) -> Array2<f64> {
-    let Some(first) = maps.first() else { return Array2::zeros((0, 0)) };
-    Array2::from_shape_fn(first.dim(), |at| {
-        let present = || maps.iter().filter_map(|map| map.get(at)).filter(|value| value.is_finite());
-        present().sum::<f64>() / present().count() as f64
-    })
+    let shape = maps.first().map_or((0, 0), Array2::dim);
+    let mean =
+        mean_by_layer(maps.iter().map(|map| map.iter().copied().collect::<Vec<_>>()), shape.0 * shape.1);
+    mean.and_then(|mean| Array2::from_shape_vec(shape, mean).ok()).unwrap_or_default()
 }

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
 
-use super::fact::{Known, Level};
+use super::fact::{Known, place};
 use super::retrieval::KS;
 use super::trace::{FactTrace, Stage, Trace};
 use super::writing::Overwriting;
 use palimpsest_data::benchmarks::Side;
-use palimpsest_data::ground::order::sorted_unique;
+use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics::{Interval, LEVEL, wilson};
 
 /// Number of hits, with known and unknown members.
@@ -124,32 +124,20 @@ impl Number {
 
 /// Roles: sides first, then in first-seen order.
 pub fn roles(traces: &[&Trace]) -> Vec<String> {
-    let mut found: Vec<(Option<Side>, &str)> = Vec::new();
-    for fact in traces.iter().flat_map(|trace| &trace.facts) {
-        if !found.iter().any(|(_, role)| *role == fact.role) {
-            found.push((fact.side, &fact.role));
-        }
-    }
-    found.sort_by_key(|(side, _)| match side {
-        Some(Side::Older) => 0,
-        Some(Side::Newer) => 1,
-        _ => 2,
-    });
-    found.into_iter().map(|(_, role)| role.to_owned()).collect()
+    let mut facts: Vec<&FactTrace> = traces.iter().flat_map(|trace| &trace.facts).collect();
+    facts.sort_by_key(|fact| place(fact.side));
+    unique(facts.into_iter().map(|fact| fact.role.clone()))
 }
 
 fn in_role<'a>(
     traces: &'a [&'a Trace],
     role: &'a str,
 ) -> impl Iterator<Item = (&'a Trace, usize, &'a FactTrace)> {
-    let facts = |trace: &&'a Trace| {
-        let trace: &'a Trace = trace;
-        trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact))
-    };
-    traces.iter().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
+    let facts = |trace: &'a Trace| trace.facts.iter().enumerate().map(move |(at, fact)| (trace, at, fact));
+    traces.iter().copied().flat_map(facts).filter(move |(_, _, fact)| fact.role == role)
 }
 
-pub(super) const SHARES: [&str; 3] = ["all", "some", "none"];
+const SHARES: [&str; 3] = ["all", "some", "none"];
 
 /// All, some (not all) or none of a probe's facts (three-valued logic).
 fn shares(facts: &[Known]) -> [Known; 3] {
@@ -265,9 +253,6 @@ pub fn retrieval(traces: &[&Trace]) -> Vec<Number> {
     numbers
 }
 
-/// Name of the number of questions whose list contents are known.
-pub const LIST_KNOWN: &str = "list known";
-
 /// Answers, conditional on the contents of the condition's list.
 pub fn answers(traces: &[&Trace]) -> Vec<Number> {
     let mut numbers = Vec::new();
@@ -280,28 +265,27 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
     if let Some((trace, older, newer)) = sided.first() {
         let name = |at: usize| trace.facts[at].role.clone();
         let (older_role, newer_role) = (name(*older), name(*newer));
-        let given = |wanted: (Known, Known)| {
-            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
-                (in_list(trace, *older), in_list(trace, *newer)) == wanted
-            };
-            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
-        };
         let despite = sided.iter().filter(|(trace, _, newer)| in_list(trace, *newer).is_yes());
         let wrong = despite.map(|(trace, ..)| trace.right.opposite());
         push("failure despite", &newer_role, Count::of(wrong));
-        push("right given neither", "", given((Known::No, Known::No)));
-        push("right given only", &older_role, given((Known::Yes, Known::No)));
-        push("right given only", &newer_role, given((Known::No, Known::Yes)));
-        push("right given both", "", given((Known::Yes, Known::Yes)));
-        let first = |is_newer: bool| {
-            let holds = move |(trace, older, newer): &&(&Trace, usize, usize)| {
-                let (one, other) = if is_newer { (*newer, *older) } else { (*older, *newer) };
+        for (name, role, given) in [
+            ("right given neither", "", [Known::No, Known::No]),
+            ("right given only", &*older_role, [Known::Yes, Known::No]),
+            ("right given only", &*newer_role, [Known::No, Known::Yes]),
+            ("right given both", "", [Known::Yes, Known::Yes]),
+        ] {
+            let holds = |(trace, older, newer): &&(&Trace, usize, usize)| {
+                [*older, *newer].map(|at| in_list(trace, at)) == given
+            };
+            push(name, role, right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace)));
+        }
+        for (role, newer_first) in [(&older_role, false), (&newer_role, true)] {
+            let holds = |(trace, older, newer): &&(&Trace, usize, usize)| {
+                let (one, other) = if newer_first { (*newer, *older) } else { (*older, *newer) };
                 trace.list.is_above(one, other, usize::MAX).is_yes()
             };
-            right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace))
-        };
-        push("right given first", &older_role, first(false));
-        push("right given first", &newer_role, first(true));
+            push("right given first", role, right(&mut sided.iter().filter(holds).map(|(trace, ..)| *trace)));
+        }
     }
     for (at, share) in SHARES.into_iter().enumerate() {
         let holds = |trace: &&&Trace| {
@@ -312,7 +296,7 @@ pub fn answers(traces: &[&Trace]) -> Vec<Number> {
     }
     // Conditional numbers exclude questions with unknown list contents.
     let is_known = |trace: &&Trace| (0..trace.facts.len()).all(|fact| in_list(trace, fact) != Known::Unknown);
-    push(LIST_KNOWN, "", Count::of(traces.iter().map(|trace| Known::of(is_known(trace)))));
+    push("list known", "", Count::of(traces.iter().map(|trace| Known::of(is_known(trace)))));
     numbers
 }
 
@@ -364,11 +348,4 @@ pub fn numbers(traces: &[&Trace], of_system: bool) -> Vec<Number> {
         }
     }
     all
-}
-
-pub fn level_in_words(level: Level) -> &'static str {
-    match level {
-        Level::Source => "level 1: a session of the evidence is among the memory's sources",
-        Level::Stated => "level 2: and a judge says that the memory states the fact",
-    }
 }

@@ -78,12 +78,13 @@ pub fn facts(benchmark: &Benchmark, case: &PlannedCase, probe: &PlannedProbe) ->
             None => facts.push(Fact { role: role.clone(), side, sessions: BTreeSet::from([*segment]) }),
         }
     }
-    facts.sort_by_key(|fact| match fact.side {
-        Some(Side::Older) => 0,
-        Some(Side::Newer) => 1,
-        _ => 2,
-    });
+    facts.sort_by_key(|fact| place(fact.side));
     facts
+}
+
+/// Order of facts: older side, newer side, others.
+pub(super) fn place(side: Option<Side>) -> usize {
+    [Some(Side::Older), Some(Side::Newer)].iter().position(|known| *known == side).unwrap_or(2)
 }
 
 /// Original session index of a label: 3 for `session[3]`.

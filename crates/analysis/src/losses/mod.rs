@@ -74,7 +74,6 @@ pub struct SystemLosses {
 }
 
 impl SystemLosses {
-    /// Levels of provenance with data.
     pub fn levels(&self) -> Vec<Level> {
         self.conditions.first().map(|one| one.traces.keys().copied().collect()).unwrap_or_default()
     }

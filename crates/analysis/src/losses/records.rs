@@ -14,7 +14,6 @@ use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::ground::sheet::{Columns, Sheet};
 use palimpsest_data::statistics::holm::holm;
 use palimpsest_data::statistics::mcnemar::mcnemar;
-use palimpsest_run::memory::system::Show;
 use palimpsest_run::runs::condition::label;
 
 pub const ALL: &str = "all";
@@ -37,11 +36,6 @@ impl Block<'_> {
             number.part == part && number.name == name && number.role == role && number.k == k
         };
         self.numbers.iter().find(is)
-    }
-
-    /// True if the system's own numbers are reported under this condition.
-    pub fn is_of_system(&self) -> bool {
-        self.system.conditions.first().is_some_and(|first| first.name == self.condition.name)
     }
 }
 
@@ -106,48 +100,34 @@ pub struct Pair {
 
 /// All pairs of systems with equal display settings, benchmark and judge.
 pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
-    struct Answers<'a> {
-        run: &'a Losses,
-        system: &'a str,
-        condition: &'a str,
-        way: (Show, usize),
-        right: BTreeMap<(&'a str, &'a str), bool>,
-    }
-    let mut all: Vec<Answers<'_>> = Vec::new();
+    let mut all: Vec<(&Losses, &SystemLosses, &ConditionLosses)> = Vec::new();
     for run in runs.iter().filter(|run| run.judge.is_some()) {
-        for (system, condition) in run.systems.iter().flat_map(|s| s.conditions.iter().map(move |c| (s, c))) {
-            let traces = condition.traces.get(&Level::Source).into_iter().flatten();
-            let known = traces.filter(|trace| trace.right != Known::Unknown);
-            let right = known.map(|t| ((t.case.as_str(), t.probe.as_str()), t.right.is_yes())).collect();
-            let way = (condition.shown.show, condition.shown.k);
-            all.push(Answers { run, system: &system.name, condition: &condition.name, way, right });
+        for system in &run.systems {
+            all.extend(system.conditions.iter().map(|condition| (run, system, condition)));
         }
     }
-    let named = |one: &Answers<'_>| match runs.len() {
-        1 => label(one.condition).to_owned(),
-        _ => format!("{} {}", one.run.run, label(one.condition)),
+    let named = |run: &Losses, condition: &ConditionLosses| match runs.len() {
+        1 => label(&condition.name).to_owned(),
+        _ => format!("{} {}", run.run, label(&condition.name)),
     };
     let mut pairs: Vec<Pair> = Vec::new();
-    for (at, second) in all.iter().enumerate() {
-        for first in all.iter().take(at) {
-            let alike = first.way == second.way
-                && first.run.judge == second.run.judge
-                && first.run.benchmark.name == second.run.benchmark.name
-                && (&first.run.run, first.system) != (&second.run.run, second.system);
-            if !alike {
-                continue;
-            }
-            let both: Vec<(bool, bool)> = (first.right.iter())
-                .filter_map(|(question, one)| Some((*one, *second.right.get(question)?)))
-                .collect();
-            if both.is_empty() {
+    for (at, &(run, system, condition)) in all.iter().enumerate() {
+        for &(first_run, first_system, first) in &all[..at] {
+            let alike = (first.shown.show, first.shown.k) == (condition.shown.show, condition.shown.k)
+                && first_run.judge == run.judge
+                && first_run.benchmark.name == run.benchmark.name
+                && (&first_run.run, &first_system.name) != (&run.run, &system.name);
+            let (ours, theirs) = (right(first), right(condition));
+            let both: Vec<(bool, bool)> =
+                (ours.iter()).filter_map(|(question, one)| Some((*one, *theirs.get(question)?))).collect();
+            if !alike || both.is_empty() {
                 continue;
             }
             let count = |holds: fn(&(bool, bool)) -> bool| both.iter().filter(|pair| holds(pair)).count();
             let (b, c) = (count(|(one, other)| *one && !other), count(|(one, other)| *other && !one));
             pairs.push(Pair {
-                first: named(first),
-                second: named(second),
+                first: named(first_run, first),
+                second: named(run, condition),
                 questions: both.len(),
                 first_right: count(|(one, _)| *one),
                 second_right: count(|(_, other)| *other),
@@ -163,6 +143,13 @@ pub fn pairs(runs: &[Losses]) -> Vec<Pair> {
         pair.p_holm = p;
     }
     pairs
+}
+
+/// By question, if its answer is known to be right or wrong.
+fn right(condition: &ConditionLosses) -> BTreeMap<(&str, &str), bool> {
+    let traces = condition.traces.get(&Level::Source).into_iter().flatten();
+    let known = traces.filter(|trace| trace.right != Known::Unknown);
+    known.map(|trace| ((trace.case.as_str(), trace.probe.as_str()), trace.right.is_yes())).collect()
 }
 
 pub fn sheet(blocks: &[Block<'_>]) -> Sheet {

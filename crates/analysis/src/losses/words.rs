@@ -97,24 +97,22 @@ fn extraction(system: &SystemLosses) -> String {
             least(untold > 0)
         ),
     };
-    if untold > 0 && !system.extraction.is_untold() {
-        said += &format!("; of {untold} sessions it does not tell what it wrote");
-    }
-    if failed > 0 {
-        said += &format!("; {failed} sessions failed");
-    }
-    if unparsed > 0 {
-        said +=
-            &format!("; {unparsed} of {json} replies of its model that should have been JSON did not parse");
-    }
-    if system.failed_searches > 0 {
-        said += &format!("; {} searches failed", system.failed_searches);
-    }
-    if system.changed_searches.count > 0 {
-        said += &format!("; the store changed during {} searches", system.changed_searches.count);
-    }
-    if system.missing > 0 {
-        said += &format!("; {} cases are not written yet", system.missing);
+    let untold = if system.extraction.is_untold() { 0 } else { untold };
+    let (searches, changed, missing) =
+        (system.failed_searches, system.changed_searches.count, system.missing);
+    let caveats = [
+        (untold, format!("of {untold} sessions it does not tell what it wrote")),
+        (failed, format!("{failed} sessions failed")),
+        (
+            unparsed,
+            format!("{unparsed} of {json} replies of its model that should have been JSON did not parse"),
+        ),
+        (searches, format!("{searches} searches failed")),
+        (changed, format!("the store changed during {changed} searches")),
+        (missing, format!("{missing} cases are not written yet")),
+    ];
+    for (_, caveat) in caveats.iter().filter(|(count, _)| *count > 0) {
+        said += &format!("; {caveat}");
     }
     said += ".";
     if is_poor(system) {

@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 
+use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::judge_name::JudgeName;
 use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe};
 use palimpsest_run::runs::rows::{AnswerKey, AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::RunFolder;
+use palimpsest_run::runs::why_rows::{WhyRow, last_rows, read_why};
 
 #[derive(Debug, Clone)]
 pub struct Record<'a> {
@@ -58,4 +60,29 @@ pub fn join<'a>(
 
 pub fn of<'a>(run: &'a RunFolder, condition: &str) -> Vec<Record<'a>> {
     join(&run.plan, condition, &run.answers, &run.verdicts)
+}
+
+/// A row, and the label of why its answer is as it is.
+#[derive(Debug, Clone)]
+pub struct Labelled<'a> {
+    pub record: Record<'a>,
+    pub row: &'a AnswerRow,
+    pub label: Option<WhyRow>,
+}
+
+/// Rows under these conditions, errors included, in plan order.
+pub fn labelled<'a>(
+    run: &'a RunFolder,
+    conditions: &[impl AsRef<str>],
+) -> Result<Vec<Labelled<'a>>, RunError> {
+    let mut labels = last_rows(read_why(&run.dir)?);
+    let mut by_condition: Vec<_> = conditions.iter().map(|name| of(run, name.as_ref()).into_iter()).collect();
+    let mut found = Vec::new();
+    for _ in run.plan.iter().flat_map(|case| &case.probes) {
+        for record in by_condition.iter_mut().filter_map(Iterator::next) {
+            let Some(row) = record.row else { continue };
+            found.push(Labelled { record, row, label: labels.remove(&row.key().owned()) });
+        }
+    }
+    Ok(found)
 }

@@ -47,7 +47,6 @@ pub struct Comparison {
     pub cells: Vec<Difference>,
     pub overall: Difference,
     pub units: &'static str,
-    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
@@ -73,7 +72,6 @@ pub struct Difference {
 pub struct Discordance {
     /// Right in the first run only.
     pub b: usize,
-    /// Right in the second run only.
     pub c: usize,
     pub p: f64,
     /// Holm-corrected over all cells; `None` for the total, which is not in that family.
@@ -86,7 +84,8 @@ impl Comparison {
     }
 }
 
-type Pair<'a> = (CaseOutcomes<'a>, CaseOutcomes<'a>);
+/// Outcomes of one unit's questions in both runs. Cells are the first run's on both sides.
+type Unit<'a> = Vec<(Outcome<'a>, Outcome<'a>)>;
 
 /// Compares the questions of both runs. Questions of one run only are an error, unless `common` excludes them.
 pub fn compare(
@@ -105,35 +104,25 @@ pub fn compare(
         let (first, second) = names;
         return Err(CompareError::Nothing { first, second });
     }
-    let mut cells: Vec<Difference> = Vec::new();
-    for (at, (kind, dimension)) in first.cells.iter().enumerate() {
+    let of_cell = |at: usize| -> Vec<Unit<'_>> {
         // Broken rows without a kind failed in both runs; there is nothing to test.
-        let has = |case: &&Pair<'_>| {
-            case.0.probes.iter().any(|outcome| outcome.cell == at && first.weighs(outcome))
-        };
-        let cases: Vec<Pair<'_>> = strata.iter().flatten().filter(has).cloned().collect();
-        if cases.is_empty() {
-            continue;
-        }
-        let here = |outcome: &&Outcome<'_>| outcome.cell == at;
-        let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| {
-            mean_worth(cases.iter().flatten().flat_map(|case| &case.probes).filter(here))
-        };
-        let found = difference(&[cases], first, of_cases, (here, here), false);
-        cells.push(Difference { kind: Some(kind.clone()), dimension: Some(dimension.clone()), ..found });
-    }
+        let here = |pair: &&(Outcome<'_>, Outcome<'_>)| pair.0.cell == at && first.weighs(&pair.0);
+        let units = strata.iter().flatten().map(|unit| unit.iter().filter(here).copied().collect());
+        units.filter(|unit: &Unit<'_>| !unit.is_empty()).collect()
+    };
+    let cells = first.cells.iter().enumerate().map(|(at, cell)| (cell, of_cell(at)));
+    let cells = cells.filter(|(_, units)| !units.is_empty());
+    let mut cells: Vec<Difference> =
+        cells.map(|(cell, units)| difference(&[units], first, Some(cell))).collect();
     let p_values: Vec<f64> = cells.iter().filter_map(|cell| Some(cell.test?.p)).collect();
     for (cell, adjusted) in cells.iter_mut().zip(holm(&p_values)) {
         cell.test = cell.test.map(|test| Discordance { p_holm: Some(adjusted), ..test });
     }
-    let of_cases = |cases: &[Vec<&CaseOutcomes<'_>>]| first.overall(cases.iter().flatten().copied());
-    let counts = (|_: &&Outcome<'_>| true, |outcome: &&Outcome<'_>| first.weighs(outcome));
-    let overall = difference(&strata, first, of_cases, counts, first.of_cells());
     Ok(Comparison {
         first: names.0,
         second: names.1,
         cells,
-        overall,
+        overall: difference(&strata, first, None),
         units: first.benchmark.unit.many(),
         strata: first.benchmark.strata,
         intervals: first.intervals,
@@ -142,9 +131,9 @@ pub fn compare(
     })
 }
 
+/// Shared questions by kind, and those of one run only.
 struct Paired<'a> {
-    /// By kind, shared questions only. Cells are the first run's on both sides.
-    strata: Vec<Vec<Pair<'a>>>,
+    strata: Vec<Vec<Unit<'a>>>,
     of_first: Vec<String>,
     of_second: Vec<String>,
 }
@@ -155,14 +144,14 @@ impl<'a> Paired<'a> {
         second: &Outcomes<'a>,
         names: &(String, String),
     ) -> Result<Self, CompareError> {
-        let cases = || second.strata.iter().flatten();
-        let mut left: HashMap<(&str, &str), &Outcome<'a>> =
-            cases().flat_map(|c| c.probes.iter().map(|o| ((c.case, o.probe), o))).collect();
+        let questions =
+            || second.strata.iter().flatten().flat_map(|c| c.probes.iter().map(|o| ((c.case, o.probe), o)));
+        let mut left: HashMap<(&str, &str), &Outcome<'a>> = questions().collect();
         let (mut strata, mut of_first) = (Vec::new(), Vec::new());
         for stratum in &first.strata {
-            let mut pairs: Vec<Pair<'a>> = Vec::new();
+            let mut units: Vec<Unit<'a>> = Vec::new();
             for CaseOutcomes { case, probes } in stratum {
-                let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+                let mut unit = Unit::new();
                 for one in probes {
                     let Some(other) = left.remove(&(*case, one.probe)) else {
                         of_first.push(format!("{case}/{}", one.probe));
@@ -173,65 +162,47 @@ impl<'a> Paired<'a> {
                         let (case, probe) = ((*case).to_owned(), one.probe.to_owned());
                         return Err(CompareError::Query { first, second, case, probe });
                     }
-                    ours.push(*one);
-                    theirs.push(Outcome { cell: one.cell, ..*other });
+                    unit.push((*one, Outcome { cell: one.cell, ..*other }));
                 }
-                if !ours.is_empty() {
-                    let of = |probes| CaseOutcomes { case, probes };
-                    pairs.push((of(ours), of(theirs)));
-                }
+                units.extend((!unit.is_empty()).then_some(unit));
             }
-            strata.push(pairs);
+            strata.push(units);
         }
-        let asked = |(case, probe): (&str, &str)| left.contains_key(&(case, probe));
-        let of_second = cases()
-            .flat_map(|c| c.probes.iter().map(|o| (c.case, o.probe)))
-            .filter(|key| asked(*key))
-            .map(|(case, probe)| format!("{case}/{probe}"))
-            .collect();
+        let of_second = questions().filter(|(key, _)| left.contains_key(key));
+        let of_second = of_second.map(|((case, probe), _)| format!("{case}/{probe}")).collect();
         Ok(Paired { strata, of_first, of_second })
     }
 }
 
-/// Difference of `statistic` over `strata`. Questions in `counts` are tested unless `run` has scores; those in `weighs` give the interval.
-/// `of_cells`: the statistic is a mean of cells.
+/// Difference in one cell, or overall. Scored answers are not tested.
 fn difference<'a>(
-    strata: &[Vec<Pair<'a>>],
-    run: &Outcomes<'_>,
-    statistic: impl Fn(&[Vec<&CaseOutcomes<'a>>]) -> Option<f64>,
-    (counts, weighs): (impl Fn(&&Outcome<'a>) -> bool, impl Fn(&&Outcome<'a>) -> bool),
-    of_cells: bool,
+    strata: &[Vec<Unit<'a>>],
+    run: &Outcomes<'a>,
+    cell: Option<&(String, String)>,
 ) -> Difference {
-    let side = |of: for<'s> fn(&'s Pair<'a>) -> &'s CaseOutcomes<'a>| {
-        let all: Vec<Vec<&CaseOutcomes<'a>>> =
-            strata.iter().map(|cases| cases.iter().map(of).collect()).collect();
-        statistic(&all).unwrap_or(0.0)
+    let all = || strata.iter().flatten().flatten();
+    let accuracy = |of: for<'s> fn(&'s (Outcome<'a>, Outcome<'a>)) -> &'s Outcome<'a>| match cell {
+        Some(_) => mean_worth(all().map(of)).unwrap_or(0.0),
+        None => run.overall(all().map(of)).unwrap_or(0.0),
     };
-    let (first, second) = (side(|pair| &pair.0), side(|pair| &pair.1));
-    let (mut pairs, mut b, mut c) = (0, 0, 0);
-    for (ours, theirs) in strata.iter().flatten() {
-        for (one, other) in ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| counts(one)) {
-            pairs += 1;
-            b += usize::from(one.correct && !other.correct);
-            c += usize::from(other.correct && !one.correct);
-        }
-    }
-    let of_pair = |(ours, theirs): &Pair<'a>| -> Worths {
-        let both = ours.probes.iter().zip(&theirs.probes).filter(|(one, _)| weighs(one));
-        both.map(|(one, other)| (one.cell, one.worth - other.worth)).collect()
+    let (first, second) = (accuracy(|(one, _)| one), accuracy(|(_, other)| other));
+    let b = all().filter(|(one, other)| one.correct && !other.correct).count();
+    let c = all().filter(|(one, other)| other.correct && !one.correct).count();
+    let of_unit = |unit: &Unit<'a>| -> Worths {
+        let weighing = unit.iter().filter(|(one, _)| run.weighs(one));
+        weighing.map(|(one, other)| (one.cell, one.worth - other.worth)).collect()
     };
-    let of_stratum = |pairs: &Vec<Pair<'a>>| -> Vec<Worths> {
-        pairs.iter().map(of_pair).filter(|probes| !probes.is_empty()).collect()
-    };
-    let of_pairs: Vec<Vec<Worths>> = strata.iter().map(of_stratum).collect();
+    let differences: Vec<Vec<Worths>> = (strata.iter())
+        .map(|units| units.iter().map(of_unit).filter(|worths| !worths.is_empty()).collect())
+        .collect();
     Difference {
-        kind: None,
-        dimension: None,
-        pairs,
+        kind: cell.map(|(kind, _)| kind.clone()),
+        dimension: cell.map(|(_, dimension)| dimension.clone()),
+        pairs: all().count(),
         first,
         second,
         difference: first - second,
-        interval: interval(&of_pairs, of_cells, (-1.0, 1.0), run.intervals),
+        interval: interval(&differences, cell.is_none() && run.of_cells(), (-1.0, 1.0), run.intervals),
         test: run.most.is_none().then(|| Discordance { b, c, p: mcnemar(b, c), p_holm: None }),
     }
 }

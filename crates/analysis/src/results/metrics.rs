@@ -12,17 +12,12 @@ use palimpsest_data::statistics::spread::{Spread, mean};
 pub struct AccuracyTable {
     pub judge: String,
     pub split: &'static str,
-    /// Sorted split values: the rows.
     pub kinds: Vec<String>,
-    /// Probe dimensions in dataset order: the columns.
     pub dimensions: Vec<String>,
-    /// One per planned row and column, row by row.
     pub cells: Vec<Cell>,
-    /// Maximum score, if answers are scored.
     pub most: Option<u32>,
     /// Independent units: `cases` or `questions`.
     pub units: &'static str,
-    /// Facet by which units are stratified, besides their kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strata: Option<&'static str>,
     pub intervals: Intervals,
@@ -57,6 +52,8 @@ pub struct Overall {
     pub judged: usize,
     /// Planned probes, broken rows included.
     pub expected: usize,
+    #[serde(skip)]
+    pub counts: Counts,
 }
 
 impl AccuracyTable {
@@ -82,7 +79,7 @@ impl AccuracyTable {
         let apart = cells.iter().filter(|cell| of_cells && cell.kind == UNREADABLE).count();
         let kinds = outcomes.kinds.len() - usize::from(apart > 0);
         let overall = Overall {
-            accuracy: outcomes.overall(outcomes.strata.iter().flatten()),
+            accuracy: outcomes.overall(outcomes.all()),
             interval: interval(&strata, of_cells, WORTH, how),
             cells: cells.len() - apart,
             of_cells,
@@ -90,6 +87,7 @@ impl AccuracyTable {
             correct: total.correct,
             judged: total.judged,
             expected: total.expected,
+            counts: total,
         };
         AccuracyTable {
             judge: judge.to_owned(),
@@ -158,8 +156,7 @@ pub fn repeats(repetitions: &[Outcomes<'_>]) -> Vec<Repeated> {
         rows.extend(overall.map(|overall| Repeated { kind: Some(kind.clone()), cells, overall }));
     }
     if first.kinds.len() > 1 {
-        let overall: Vec<f64> =
-            repetitions.iter().filter_map(|r| r.overall(r.strata.iter().flatten())).collect();
+        let overall: Vec<f64> = repetitions.iter().filter_map(|r| r.overall(r.all())).collect();
         rows.extend(Spread::of(&overall).map(|overall| Repeated { kind: None, cells: Vec::new(), overall }));
     }
     rows

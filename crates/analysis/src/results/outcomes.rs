@@ -207,16 +207,21 @@ impl<'a> Outcomes<'a> {
     }
 
     pub fn total(&self) -> Counts {
-        let mut total = Counts::default();
-        self.all().for_each(|outcome| total.add(outcome));
-        total
+        self.counts().into_iter().fold(Counts::default(), |all, cell| Counts {
+            correct: all.correct + cell.correct,
+            worth: all.worth + cell.worth,
+            judged: all.judged + cell.judged,
+            answered: all.answered + cell.answered,
+            missing: all.missing + cell.missing,
+            expected: all.expected + cell.expected,
+        })
     }
 
-    pub fn overall<'s>(&self, cases: impl Iterator<Item = &'s CaseOutcomes<'a>> + Clone) -> Option<f64>
+    /// Overall accuracy of some outcomes.
+    pub fn overall<'s>(&self, outcomes: impl Iterator<Item = &'s Outcome<'a>>) -> Option<f64>
     where
         'a: 's,
     {
-        let outcomes = cases.flat_map(|case| &case.probes);
         if !self.of_cells() {
             return mean_worth(outcomes);
         }

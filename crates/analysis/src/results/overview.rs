@@ -5,95 +5,66 @@
 
 use std::collections::BTreeMap;
 
-use super::sheets::{self, ResultRow, WARNED, marked};
-use palimpsest_data::ground::order::entry;
+use super::sheets::{ResultRow, marked, short_names};
+use palimpsest_data::ground::order::unique;
 use palimpsest_data::ground::sheet::{Column, Sheet, cell};
 use palimpsest_run::runs::condition::label;
-use palimpsest_run::runs::judge_name::short_judges;
-
-/// A row of the general table, with its source.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry<'a> {
-    pub benchmark: &'a str,
-    pub model: &'a str,
-    pub row: &'a ResultRow,
-}
 
 /// Benchmarks, models and conditions keep first-seen order.
-pub fn overview(entries: &[Entry<'_>]) -> Sheet {
-    let mut heads: Vec<(&str, Vec<&str>)> = Vec::new();
-    let mut models: Vec<(&str, Vec<Vec<Option<&ResultRow>>>)> = Vec::new();
-    for &Entry { benchmark, row, .. } in entries {
-        let (_, conditions) = entry(&mut heads, |(name, _)| *name == benchmark, || (benchmark, Vec::new()));
-        entry(conditions, |name| *name == row.condition, || &row.condition);
-    }
-    let columns: Vec<(&str, &str)> = heads
-        .iter()
-        .flat_map(|(benchmark, conditions)| conditions.iter().map(move |condition| (*benchmark, *condition)))
-        .collect();
-    for &Entry { benchmark, model, row } in entries {
-        let place = columns.iter().position(|place| *place == (benchmark, &row.condition));
-        let Some(place) = place else { continue };
-        let (_, rows) = entry(&mut models, |(name, _)| *name == model, || (model, Vec::new()));
-        entry(rows, |row| row[place].is_none(), || vec![None; columns.len()])[place] = Some(row);
+pub fn overview(rows: &[ResultRow]) -> Sheet {
+    let benchmarks = unique(rows.iter().map(|row| row.benchmark));
+    let places = |benchmark: &&'static str| {
+        let own = rows.iter().filter(|row| row.benchmark == *benchmark);
+        unique(own.map(|row| (row.benchmark, &*row.condition)))
+    };
+    let columns: Vec<(&str, &str)> = benchmarks.iter().flat_map(places).collect();
+    let names = &short_names(rows);
+    let mut lines = Vec::new();
+    for model in unique(rows.iter().map(|row| &*row.system)) {
+        let own = rows.iter().filter(|row| row.system == model);
+        let at = |place: &(&str, &str)| -> Vec<&ResultRow> {
+            own.clone().filter(|row| (row.benchmark, &*row.condition) == *place).collect()
+        };
+        let found: Vec<Vec<&ResultRow>> = columns.iter().map(at).collect();
+        for nth in 0..found.iter().map(Vec::len).max().unwrap_or(0) {
+            let mut line = vec![cell(if nth == 0 { model } else { "" })];
+            line.extend(found.iter().map(|rows| {
+                let whose = (rows.len() > 1).then_some(names);
+                rows.get(nth).map_or_else(|| cell("-"), |row| cell_of(row, whose))
+            }));
+            lines.push(line);
+        }
     }
     let mut head = vec![Column::text("model")];
-    let alone = |benchmark: &str| columns.iter().filter(|(other, _)| *other == benchmark).count() == 1;
     head.extend(columns.iter().map(|(benchmark, condition)| {
-        let is_alone = *condition == label("") && alone(benchmark);
-        Column::number(if is_alone { "overall" } else { *condition }).under(*benchmark)
+        let alone = columns.iter().filter(|(other, _)| other == benchmark).count() == 1;
+        let name = if alone && *condition == label("") { "overall" } else { *condition };
+        Column::number(name).under(*benchmark)
     }));
-    let names = &short_judges(entries.iter().filter_map(|entry| entry.row.judge.as_deref()));
-    let lines = models.iter().flat_map(|(model, rows)| {
-        rows.iter().enumerate().map(move |(at, row)| {
-            let mut line = vec![cell(if at == 0 { (*model).to_owned() } else { String::new() })];
-            line.extend(row.iter().enumerate().map(|(place, found)| {
-                let several = rows.iter().filter(|row| row[place].is_some()).count() > 1;
-                found.map_or_else(|| cell("-"), |row| cell_of(row, several.then_some(names)))
-            }));
-            line
-        })
-    });
-    let rows: Vec<&ResultRow> = entries.iter().map(|entry| entry.row).collect();
     let mut notes = vec!["in %, below it right answers of all asked and the 95% interval".to_owned()];
-    for (benchmark, _) in &heads {
-        let of_benchmark = entries.iter().filter(|entry| entry.benchmark == *benchmark);
-        if let Some(table) = of_benchmark.filter_map(|entry| entry.row.table.as_ref()).next() {
-            let what = match (table.most, table.overall.of_cells) {
-                (Some(most), _) => format!("mean score in % of {most}"),
-                (None, true) => "mean of the cells".to_owned(),
-                (None, false) => "mean over all probes".to_owned(),
-            };
-            notes.push(format!("{benchmark}: {what}"));
-        }
+    for benchmark in &benchmarks {
+        let mut tables =
+            rows.iter().filter(|row| row.benchmark == *benchmark).filter_map(|row| row.table.as_ref());
+        notes.extend(tables.next().map(|table| match (table.most, table.overall.of_cells) {
+            (Some(most), _) => format!("{benchmark}: mean score in % of {most}"),
+            (None, true) => format!("{benchmark}: mean of the cells"),
+            (None, false) => format!("{benchmark}: mean over all probes"),
+        }));
     }
     if rows.iter().any(|row| row.truncated > 0) {
         notes.push("* some histories were truncated".to_owned());
     }
-    for Entry { benchmark, model, row } in entries {
-        let whose = match row.condition.as_str() {
-            condition if columns.iter().all(|(_, other)| *other == condition) => {
-                format!("{benchmark}, {model}")
-            }
-            condition => format!("{benchmark}, {model} ({condition})"),
-        };
-        if row.missing > 0 {
-            notes.push(format!(
-                "{whose}: {} of {} probes are missing, which were not asked yet; they count as wrong",
-                row.missing, row.expected
-            ));
+    let one_condition = columns.iter().all(|(_, condition)| *condition == columns[0].1);
+    for row in rows {
+        let mut whose = format!("{}, {}", row.benchmark, row.system);
+        if !one_condition {
+            whose += &format!(" ({})", row.condition);
         }
-        notes.extend(row.apart.iter().map(|note| format!("{whose}: {note}")));
-        notes.extend(row.about_cut().map(|about| format!("{whose}: {about}")));
-        notes.extend(row.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}")));
+        notes.extend(row.caveats(&whose, ""));
     }
-    let mut judges: Vec<(&str, String)> = Vec::new();
-    for Entry { benchmark, row, .. } in entries {
-        let by = row.judged_by_among(names).map(|by| (*benchmark, by));
-        judges.extend(by.filter(|by| !judges.contains(by)));
-    }
-    notes.extend(judges.iter().map(|(benchmark, by)| format!("{benchmark}: judged by {by}")));
-    Sheet { columns: head, rows: lines.collect(), notes }
+    let judges = rows.iter().filter_map(|row| Some((row.benchmark, row.judged_by_among(names)?)));
+    notes.extend(unique(judges).iter().map(|(benchmark, by)| format!("{benchmark}: judged by {by}")));
+    Sheet { columns: head, rows: lines, notes }
 }
 
 /// `whose`: judge names, if the cell must state its source.
@@ -107,25 +78,14 @@ fn cell_of(row: &ResultRow, whose: Option<&BTreeMap<&str, &str>>) -> Vec<String>
     lines
 }
 
-/// One row per number, unrounded, with a benchmark column: for CSV.
-pub fn overview_records(entries: &[Entry<'_>]) -> Sheet {
-    let mut all = Sheet::default();
-    for entry in entries {
-        let Sheet { columns, rows, .. } = sheets::accuracy_records(std::slice::from_ref(entry.row));
-        all.columns = [vec![Column::text("benchmark")], columns].concat();
-        all.rows.extend(rows.into_iter().map(|row| [vec![cell(entry.benchmark)], row].concat()));
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::metrics::{AccuracyTable, Overall};
 
     fn row(
-        condition: &str,
-        judge: &str,
+        (benchmark, model): (&'static str, &str),
+        (condition, judge): (&str, &str),
         numbers: Option<(f64, usize, usize)>,
         most: Option<u32>,
     ) -> ResultRow {
@@ -135,6 +95,8 @@ mod tests {
             ..AccuracyTable::default()
         });
         ResultRow {
+            benchmark,
+            system: model.to_owned(),
             dir: format!("runs/{judge}"),
             condition: label(condition).to_owned(),
             judge: Some(judge.to_owned()),
@@ -147,15 +109,13 @@ mod tests {
     #[test]
     fn a_model_has_one_row_over_all_benchmarks_and_further_ones_for_other_judges() {
         let rows = [
-            ("Ships", "m", row("", "j", Some((0.25, 2, 8)), None)),
-            ("Pairs", "m", row("first", "strict", Some((0.5, 5, 10)), None)),
-            ("Pairs", "m", row("first", "lenient", Some((0.6, 6, 10)), None)),
-            ("Pairs", "n", row("full", "strict", None, None)),
-            ("Lives", "n", row("", "j", Some((0.704, 0, 10)), Some(5))),
+            row(("Ships", "m"), ("", "j"), Some((0.25, 2, 8)), None),
+            row(("Pairs", "m"), ("first", "strict"), Some((0.5, 5, 10)), None),
+            row(("Pairs", "m"), ("first", "lenient"), Some((0.6, 6, 10)), None),
+            row(("Pairs", "n"), ("full", "strict"), None, None),
+            row(("Lives", "n"), ("", "j"), Some((0.704, 0, 10)), Some(5)),
         ];
-        let entries: Vec<Entry<'_>> =
-            rows.iter().map(|(benchmark, model, row)| Entry { benchmark, model, row }).collect();
-        let sheet = overview(&entries);
+        let sheet = overview(&rows);
         let heads: Vec<(&str, &str)> =
             sheet.columns.iter().map(|column| (column.group.as_str(), column.name.as_str())).collect();
         let expected = [
@@ -173,6 +133,5 @@ mod tests {
         assert!(sheet.rows[1][2].contains(&"lenient, runs/lenient".to_owned()), "{:?}", sheet.rows[1]);
         assert_eq!((first(2, 3), first(2, 4)), ("no verdicts*", "70.4"));
         assert!(sheet.notes.iter().any(|note| note == "Lives: mean score in % of 5"), "{:?}", sheet.notes);
-        assert_eq!(overview_records(&entries).rows.len(), 5);
     }
 }

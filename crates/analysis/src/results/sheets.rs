@@ -20,6 +20,8 @@ use palimpsest_run::runs::judge_name::short_judges;
 /// One run, judge, and condition or set of repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ResultRow {
+    #[serde(skip)]
+    pub benchmark: &'static str,
     pub name: String,
     #[serde(skip)]
     pub system: String,
@@ -37,14 +39,12 @@ pub struct ResultRow {
     /// SHA-256 of the judge's full prompt; `None` for version 0.1.0.
     pub rubric_sha256: Option<String>,
     pub truncated: usize,
-    /// Answers truncated at the token limit.
     pub cut: usize,
     /// Generations that ended during reasoning; counted as no answer.
     pub cut_thoughts: usize,
     /// Not asked yet. These and the next two count as wrong.
     pub missing: usize,
     pub no_answer: usize,
-    /// Probes with an answer.
     pub no_verdict: usize,
     /// Verdicts settled without the judge: the answer equals a reference.
     pub settled: usize,
@@ -64,7 +64,7 @@ pub struct ResultRow {
 }
 
 /// Marks numbers whose verdicts have a warning.
-pub(super) const WARNED: &str = "!";
+const WARNED: &str = "!";
 
 impl ResultRow {
     fn label(&self) -> String {
@@ -96,16 +96,42 @@ impl ResultRow {
         if self.warning.is_some() { WARNED } else { "" }
     }
 
-    pub(super) fn about_cut(&self) -> Option<String> {
-        let answers = self.answered();
+    /// What a reader of this row, named `whose`, should know. `by` names the judge, if rows differ in it.
+    pub(super) fn caveats(&self, whose: &str, by: &str) -> Vec<String> {
         let mut parts = Vec::new();
         if self.cut > 0 {
+            let answers = self.answered();
             parts.push(format!("{} of {answers} answers were cut at the limit of new tokens", self.cut));
         }
         if self.cut_thoughts > 0 {
             parts.push(format!("{} without an answer ended inside a thought", self.cut_thoughts));
         }
-        (!parts.is_empty()).then(|| parts.join("; "))
+        let mut said = Vec::from_iter((!parts.is_empty()).then(|| parts.join("; ")));
+        let judged = self.judge.is_some() && self.no_result.is_none();
+        let unjudged = format!("probes have an answer and no verdict{by}; they count as wrong");
+        let counted = [
+            (
+                self.missing,
+                "probes are missing, which were not asked yet: the run is not finished, and they count as wrong; the same `palimpsest run` \
+                 command goes on with it",
+            ),
+            (self.settled, "verdicts come of an exact match with a reference answer, without the judge"),
+            (
+                if judged { self.no_answer } else { 0 },
+                "probes ended in an error instead of an answer; they count as wrong",
+            ),
+            (if judged { self.no_verdict } else { 0 }, unjudged.as_str()),
+        ];
+        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+        said.extend(counted.map(|(count, what)| format!("{count} of {} {what}", self.expected)));
+        said.extend(self.apart.iter().cloned());
+        match (&self.no_result, &self.judge) {
+            (Some(why), _) => said.push(format!("no result: {why}")),
+            (None, None) => said.push(format!("no verdicts; judge it with `palimpsest judge {}`", self.dir)),
+            (None, Some(_)) => {}
+        }
+        let warning = self.warning.as_ref().map(|warning| format!("{WARNED} {whose}: {warning}"));
+        said.iter().map(|caveat| format!("{whose}: {caveat}")).chain(warning).collect()
     }
 
     pub(super) fn nothing(&self) -> &'static str {
@@ -243,50 +269,52 @@ fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
     }
 }
 
-pub fn accuracy_records(rows: &[ResultRow]) -> Sheet {
+/// One row per number, unrounded; with the benchmark if there are several.
+pub fn accuracy_records(rows: &[ResultRow], with_benchmark: bool) -> Sheet {
+    struct Line<'a> {
+        row: &'a ResultRow,
+        kind: &'a str,
+        dimension: &'a str,
+        counts: Option<Counts>,
+        accuracy: Option<f64>,
+        interval: Option<Interval>,
+    }
     let lines = rows.iter().flat_map(|row| {
-        let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| (row, Some(cell)));
-        cells.chain([(row, None)])
+        let cells = row.table.iter().flat_map(|table| &table.cells).map(move |cell| Line {
+            row,
+            kind: &cell.kind,
+            dimension: &cell.dimension,
+            counts: Some(cell.counts),
+            accuracy: Some(cell.accuracy),
+            interval: cell.interval,
+        });
+        let all = row.table.as_ref().map(|table| &table.overall);
+        cells.chain([Line {
+            row,
+            kind: "overall",
+            dimension: "",
+            counts: all.map(|all| all.counts),
+            accuracy: all.and_then(|all| all.accuracy),
+            interval: all.and_then(|all| all.interval),
+        }])
     });
-    let sum = |row: &ResultRow, of: fn(&Counts) -> f64| {
-        row.table
-            .as_ref()
-            .map(|table| table.cells.iter().map(|cell| of(&cell.counts)).fold(0.0, |a, b| a + b))
-    };
-    let overall = |row: &'_ ResultRow| row.table.as_ref().map(|table| table.overall.clone());
-    let count = |of: fn(&Counts) -> usize, all: fn(&Overall) -> usize| {
-        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
-            Some(cell) => Some(of(&cell.counts)),
-            None => overall(row).as_ref().map(all),
-        }
-    };
-    let summed = |of: fn(&Counts) -> f64| {
-        move |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
-            Some(cell) => Some(of(&cell.counts)),
-            None => sum(row, of),
-        }
-    };
-    let interval = |(row, cell): (&ResultRow, Option<&Cell>)| match cell {
-        Some(cell) => cell.interval,
-        None => overall(row)?.interval,
-    };
-    let table = identified(lines, |(row, _)| row)
-        .text("kind", |(_, cell)| cell.map_or("overall", |cell| &cell.kind))
-        .text("dimension", |(_, cell)| cell.map(|cell| &*cell.dimension))
-        .text("correct", count(|one| one.correct, |all| all.correct))
-        .text("worth", summed(|one| one.worth))
-        .text("judged", count(|one| one.judged, |all| all.judged))
-        .text("answered", summed(|one| one.answered as f64))
-        .text("missing", summed(|one| one.missing as f64))
-        .text("expected", count(|one| one.expected, |all| all.expected))
-        .text("accuracy", |(row, cell)| match cell {
-            Some(cell) => Some(cell.accuracy),
-            None => overall(row)?.accuracy,
-        })
-        .text("low", |line| interval(line).map(|interval| interval.low))
-        .text("high", |line| interval(line).map(|interval| interval.high))
-        .text("truncated", |(row, _)| row.truncated);
-    with_caveats(table, |(row, _)| row)
+    let lines: Vec<Line<'_>> = lines.collect();
+    let count = |of: fn(&Counts) -> usize| move |line: &Line<'_>| line.counts.as_ref().map(of);
+    let table = Columns::of(&lines).text_if(with_benchmark, "benchmark", |line| line.row.benchmark);
+    let table = identified(table, |line| line.row)
+        .text("kind", |line| line.kind)
+        .text("dimension", |line| line.dimension)
+        .text("correct", count(|all| all.correct))
+        .text("worth", |line| line.counts.map(|all| all.worth))
+        .text("judged", count(|all| all.judged))
+        .text("answered", count(|all| all.answered))
+        .text("missing", count(|all| all.missing))
+        .text("expected", count(|all| all.expected))
+        .text("accuracy", |line| line.accuracy)
+        .text("low", |line| line.interval.map(|interval| interval.low))
+        .text("high", |line| line.interval.map(|interval| interval.high))
+        .text("truncated", |line| line.row.truncated);
+    with_caveats(table, |line| line.row)
 }
 
 pub fn spread_records(rows: &[ResultRow]) -> Sheet {
@@ -300,7 +328,7 @@ pub fn spread_records(rows: &[ResultRow]) -> Sheet {
         }
         lines.extend(row.repeats.is_none().then_some((row, "all", "overall", None)));
     }
-    let table = identified(lines, |(row, ..)| row)
+    let table = identified(Columns::of(lines), |(row, ..)| row)
         .text("kind", |(_, kind, ..)| kind)
         .text("dimension", |(_, _, dimension, _)| dimension)
         .text("calls", |(.., spread)| spread.map(|spread| spread.n))
@@ -355,8 +383,8 @@ fn with_counts<'a, R: Copy>(
         .number("cut", |item| row(item).cut)
 }
 
-fn identified<'a, R: Copy>(items: impl IntoIterator<Item = R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
-    Columns::of(items)
+fn identified<'a, R: Copy>(table: Columns<R>, row: fn(R) -> &'a ResultRow) -> Columns<R> {
+    table
         .text("name", |item| &*row(item).name)
         .text("dir", |item| &*row(item).dir)
         .text("model", |item| &*row(item).model)
@@ -379,7 +407,7 @@ fn judges(rows: &[ResultRow]) -> Vec<String> {
     unique(rows.iter().filter_map(|row| row.judged_by_among(&names)))
 }
 
-fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
+pub(super) fn short_names(rows: &[ResultRow]) -> BTreeMap<&str, &str> {
     short_judges(rows.iter().filter_map(|row| row.judge.as_deref()))
 }
 
@@ -412,52 +440,13 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
     }
     let names = short_names(rows);
     for row in rows {
-        // Notes on answers appear once, however many judges there are.
-        let mut say = |note: String| {
-            if !notes.contains(&note) {
-                notes.push(note);
-            }
-        };
-        let ResultRow { name, missing, no_answer, no_verdict, settled, expected, .. } = row;
-        if let Some(about) = row.about_cut() {
-            say(format!("{name}: {about}"));
-        }
-        if *missing > 0 {
-            say(format!(
-                "{name}: {missing} of {expected} probes are missing, which were not asked yet: the run is not finished, and they count as \
-                 wrong; the same `palimpsest run` command goes on with it"
-            ));
-        }
-        if *settled > 0 {
-            say(format!(
-                "{name}: {settled} of {expected} verdicts come of an exact match with a reference answer, without the judge"
-            ));
-        }
-        if let Some(warning) = &row.warning {
-            say(format!("{WARNED} {name}: {warning}"));
-        }
-        row.apart.iter().for_each(|note| say(format!("{name}: {note}")));
-        if let Some(why) = &row.no_result {
-            say(format!("{name}: no result: {why}"));
-        } else if row.judge.is_none() {
-            say(format!("{name}: no verdicts; judge it with `palimpsest judge {}`", row.dir));
-        } else {
-            if *no_answer > 0 {
-                say(format!(
-                    "{name}: {no_answer} of {expected} probes ended in an error instead of an answer; they count as wrong"
-                ));
-            }
-            if *no_verdict > 0 {
-                let alone = rows.iter().filter(|other| other.name == *name).count() == 1;
-                let judge = row.judged_by_among(&names).filter(|_| !alone);
-                let by = judge.map_or_else(String::new, |judge| format!(" by {judge}"));
-                say(format!(
-                    "{name}: {no_verdict} of {expected} probes have an answer and no verdict{by}; they count as wrong"
-                ));
-            }
-        }
+        let alone = rows.iter().filter(|other| other.name == row.name).count() == 1;
+        let judge = row.judged_by_among(&names).filter(|_| !alone);
+        let by = judge.map_or_else(String::new, |judge| format!(" by {judge}"));
+        notes.extend(row.caveats(&row.name, &by));
     }
-    notes
+    // Notes on answers appear once, however many judges there are.
+    unique(notes)
 }
 
 /// Number, count and interval, one line each.

@@ -1,7 +1,6 @@
 //! Side-by-side results of runs, and the difference of two: `palimpsest table`. A row is a run, judge and condition, or all repetitions of
 //! a condition.
 
-use std::fmt::Display;
 use std::path::Path;
 
 use anyhow::{bail, ensure};
@@ -11,7 +10,7 @@ pub use super::TableArgs;
 use super::compare::{Comparison, compare};
 use super::metrics::{AccuracyTable, repeats};
 use super::outcomes::{Counts, Outcomes};
-use super::overview::{Entry, overview, overview_records};
+use super::overview::overview;
 use super::own::{of_table, own_tables};
 use super::sheets::{self, ResultRow};
 use crate::lens::AnalysedRun;
@@ -21,7 +20,7 @@ use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::Format;
 use palimpsest_data::statistics::bounded::Intervals;
 use palimpsest_run::runs::condition::label;
-use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName};
+use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName, short_judge};
 use palimpsest_run::runs::judged::{Judged, no_result};
 use palimpsest_run::runs::rows::AnswerRow;
 use palimpsest_run::runs::setup::WrongUsage;
@@ -43,19 +42,30 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         let why = format!("--intervals paper: the paper of {benchmark} gives no intervals; leave it out");
         return Err(WrongUsage(why).into());
     }
-    let benchmarks = sources.iter().map(|source| (source.first().path(), source.first().benchmark().title));
-    let several = match one_benchmark(benchmarks) {
+    let benchmarks: Vec<(&Path, &str)> =
+        sources.iter().map(|source| (source.first().path(), source.first().benchmark().title)).collect();
+    let several = match one_benchmark(&benchmarks) {
         Err(refused) if args.compare || args.repeats => return Err(refused),
         refused => refused.is_err(),
     };
     let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
+    let names = match several {
+        true => sources.iter().map(|source| (source.model(), source.model())).collect(),
+        false => names(&sources),
+    };
+    let rows = sources.iter().zip(names).zip(&outcomes);
+    let rows: Vec<ResultRow> = rows.map(|((source, names), of)| source.row(names, of, args)).collect();
     if several {
-        return over_benchmarks(&sources, &outcomes, args);
+        return Ok(match args.format {
+            Format::Json => {
+                let rows: Vec<_> =
+                    rows.iter().map(|row| json!({ "benchmark": row.benchmark, "row": row })).collect();
+                format!("{:#}\n", json!({ "rows": rows }))
+            }
+            Format::Csv => sheets::accuracy_records(&rows, true).csv()?,
+            format => format.of(&overview(&rows))?,
+        });
     }
-    let names = names(&sources);
-    let rows = sources.iter().zip(&names).zip(&outcomes);
-    let rows: Vec<ResultRow> =
-        rows.map(|((source, (name, system)), of)| source.row((name, system), of, args)).collect();
     let comparison = args.compare.then(|| compared(&rows, &outcomes, args)).transpose()?;
     let benchmark = sources.first().map(|source| source.first().benchmark());
     let split = benchmark.map_or("", |benchmark| benchmark.split);
@@ -77,7 +87,7 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         }
         (Format::Csv, Some(comparison)) => sheets::difference_records(comparison).csv()?,
         (Format::Csv, None) if args.repeats => sheets::spread_records(&rows).csv()?,
-        (Format::Csv, None) => sheets::accuracy_records(&rows).csv()?,
+        (Format::Csv, None) => sheets::accuracy_records(&rows, false).csv()?,
         (format, _) if args.repeats => format.of(&sheets::spreads(&rows, split))?,
         (format, None) => {
             let mut texts = vec![format.of(&sheets::accuracies(&rows))?];
@@ -89,29 +99,6 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         (format, Some(comparison)) => {
             [format.of(&sheets::accuracies(&rows))?, format.of(&sheets::differences(comparison))?].join("\n")
         }
-    })
-}
-
-fn over_benchmarks(
-    sources: &[Source],
-    outcomes: &[Vec<Outcomes<'_>>],
-    args: &TableArgs,
-) -> anyhow::Result<String> {
-    let models: Vec<String> = sources.iter().map(Source::model).collect();
-    let rows = sources.iter().zip(&models).zip(outcomes);
-    let rows: Vec<ResultRow> =
-        rows.map(|((source, model), outcomes)| source.row((model, model), outcomes, args)).collect();
-    let entries = sources.iter().zip(&models).zip(&rows);
-    let entries: Vec<Entry<'_>> = entries
-        .map(|((source, model), row)| Entry { benchmark: source.first().benchmark().title, model, row })
-        .collect();
-    Ok(match args.format {
-        Format::Json => {
-            let rows = entries.iter().map(|entry| json!({ "benchmark": entry.benchmark, "row": entry.row }));
-            format!("{:#}\n", json!({ "rows": rows.collect::<Vec<_>>() }))
-        }
-        Format::Csv => overview_records(&entries).csv()?,
-        format => format.of(&overview(&entries))?,
     })
 }
 
@@ -221,9 +208,7 @@ impl Source {
 
     /// Model name; for an endpoint, the served model.
     fn model(&self) -> String {
-        let name = &self.first().identity().model.name;
-        let served = name.starts_with("http").then(|| name.rsplit_once('#')).flatten();
-        served.map_or(name.clone(), |(_, model)| model.to_owned())
+        short_judge(&self.first().identity().model.name).to_owned()
     }
 
     /// By condition; a repetition may lack this judge.
@@ -247,35 +232,37 @@ impl Source {
         .collect()
     }
 
-    /// Caveat of the verdicts; none if the judge distinguishes within one repetition.
-    fn warning(&self) -> Option<String> {
-        let warnings: Option<Vec<String>> = self.judged().iter().flatten().map(Judged::warning).collect();
-        warnings?.into_iter().next()
-    }
-
     fn shown(&self) -> String {
         let mut all = self.first().identity().conditions_or_plain().iter();
         let context = all.find(|one| one.name == self.condition).map_or(Context::Whole, |one| one.context);
         context.named(label(&self.condition))
     }
 
-    fn row(&self, (name, system): (&str, &str), outcomes: &[Outcomes<'_>], args: &TableArgs) -> ResultRow {
+    fn row(
+        &self,
+        (name, system): (String, String),
+        outcomes: &[Outcomes<'_>],
+        args: &TableArgs,
+    ) -> ResultRow {
         let run = self.first();
         let totals: Vec<Counts> = outcomes.iter().map(Outcomes::total).collect();
         let sum = |of: fn(&Counts) -> usize| totals.iter().map(of).sum::<usize>();
         let answers = |is: fn(&AnswerRow) -> bool| {
             self.runs.iter().flat_map(|run| run.answers()).filter(|row| is(row)).count()
         };
-        let judge = self.judge();
+        let (judge, judged) = (self.judge(), self.judged());
         let no_result = judge.and_then(|name| no_result(&name.judge));
+        // No caveat if the judge distinguishes within one repetition.
+        let warnings: Option<Vec<String>> = judged.iter().flatten().map(Judged::warning).collect();
         let counts = judge.is_some() && no_result.is_none();
         let table = match (outcomes, judge) {
             ([one], Some(name)) if counts && !args.repeats => Some(AccuracyTable::of(one, &name.label)),
             _ => None,
         };
         ResultRow {
-            name: name.to_owned(),
-            system: system.to_owned(),
+            benchmark: run.benchmark().title,
+            name,
+            system,
             dir: run.path().display().to_string(),
             model: run.identity().model.name.clone(),
             data: run.identity().dataset.clone(),
@@ -290,31 +277,27 @@ impl Source {
             missing: sum(|total| total.missing),
             no_answer: sum(|total| total.expected - total.answered - total.missing),
             no_verdict: sum(|total| total.answered - total.judged),
-            settled: self.judged().iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
+            settled: judged.iter().flatten().flat_map(Judged::rows).filter(|row| row.settled).count(),
             expected: sum(|total| total.expected),
             unreadable: outcomes.first().map_or(0, |one| one.unreadable),
             unscored: outcomes.first().map_or(0, |one| one.unscored),
             apart: outcomes.first().map(Outcomes::apart_in_words).unwrap_or_default(),
             table,
             repeats: (counts && args.repeats).then(|| repeats(outcomes)),
-            warning: self.warning().filter(|_| no_result.is_none()),
+            warning: warnings.and_then(|all| all.into_iter().next()).filter(|_| no_result.is_none()),
             no_result,
         }
     }
 }
 
 /// Rejects runs of several benchmarks: they have no difference and no spread.
-fn one_benchmark<P: AsRef<Path>>(
-    mut runs: impl Iterator<Item = (P, impl Display + PartialEq)>,
-) -> anyhow::Result<()> {
-    let Some((first, benchmark)) = runs.next() else { return Ok(()) };
-    if let Some((other, its)) = runs.find(|(_, its)| *its != benchmark) {
-        let (first, other) = (first.as_ref().display(), other.as_ref().display());
-        bail!(
-            "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
-        );
-    }
-    Ok(())
+fn one_benchmark(runs: &[(&Path, &str)]) -> anyhow::Result<()> {
+    let Some((first, benchmark)) = runs.first() else { return Ok(()) };
+    let Some((other, its)) = runs.iter().find(|(_, its)| its != benchmark) else { return Ok(()) };
+    let (first, other) = (first.display(), other.display());
+    bail!(
+        "{other} is a run of {its} and {first} of {benchmark}; a difference and a spread are of one benchmark"
+    )
 }
 
 /// Row names with and without the condition: the model, plus fields that distinguish equal models.
@@ -339,12 +322,12 @@ mod tests {
 
     #[test]
     fn runs_of_two_benchmarks_are_refused_by_their_names() {
-        let refused = one_benchmark([("a", "STALE"), ("b", "STALE"), ("c", "Logbook")].into_iter());
+        let runs = [("a", "STALE"), ("b", "STALE"), ("c", "Logbook")];
+        let runs = runs.map(|(path, benchmark)| (Path::new(path), benchmark));
         assert_eq!(
-            refused.unwrap_err().to_string(),
+            one_benchmark(&runs).unwrap_err().to_string(),
             "c is a run of Logbook and a of STALE; a difference and a spread are of one benchmark"
         );
-        assert!(one_benchmark([("a", "STALE"), ("b", "STALE")].into_iter()).is_ok());
-        assert!(one_benchmark(std::iter::empty::<(&str, &str)>()).is_ok());
+        assert!(one_benchmark(&runs[..2]).is_ok() && one_benchmark(&[]).is_ok());
     }
 }

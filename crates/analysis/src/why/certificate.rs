@@ -3,7 +3,6 @@
 //! Sessions that support the target side are never blocked (without newer evidence, a right answer rests on the older one). The other
 //! side's sessions are tried first, then the rest by the question's attention, to need few forward passes ([`super::search`]).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use palimpsest_core::attention::AttentionStore;
@@ -80,9 +79,8 @@ pub fn search(
             flips += usize::from(reader.turn_blocked(set, None)?.turned);
         }
     }
-    let labels: BTreeSet<usize> = set.into_iter().collect();
     let certificate = Certificate {
-        sessions: labels.into_iter().map(|at| candidates[at].label.clone()).collect(),
+        sessions: set.into_iter().map(|at| candidates[at].label.clone()).collect(),
         layers,
         irreducible: found.irreducible,
         before: reader.plain().value,

@@ -8,20 +8,22 @@ use palimpsest_core::span::Span;
 
 use super::certificate::{self, history};
 use super::controls::threshold;
-use super::decide::{Facts, Lacking, decide};
+use super::decide::{Facts, decide};
 use super::readings::{ReadError, Reader};
 use palimpsest_data::statistics::control::equal_sets;
 use palimpsest_run::runs::causes::case::taken;
 use palimpsest_run::runs::why_rows::{Compared, Label, SideReadings, WhyRow, WhySettings, by_chance};
 
+/// An answer's context and its evidence of either side.
 pub struct Context<'a> {
     pub store: &'a AttentionStore,
     pub newer: Vec<&'a Span>,
     pub older: Vec<&'a Span>,
+    pub settings: WhySettings,
 }
 
 pub fn labelled(facts: &Facts) -> (Label, String) {
-    decide(facts).unwrap_or_else(|_| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
+    decide(facts).unwrap_or_else(|| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
 }
 
 /// Labels one answer; names of answer and judge are left empty. Always blocks both sides and searches a certificate, since rows record
@@ -30,14 +32,12 @@ pub fn investigate(
     reader: &mut Reader<'_>,
     context: &Context<'_>,
     mut facts: Facts,
-    settings: WhySettings,
 ) -> Result<WhyRow, ReadError> {
-    let Context { store, newer, older } = context;
-    let sides = Sides { store, settings };
+    let &Context { store, ref newer, ref older, settings } = context;
     let mut row = WhyRow { plain: Some(reader.plain()), settings, ..WhyRow::default() };
 
-    row.newer = sides.blocked(reader, newer)?;
-    row.older = sides.blocked(reader, older)?;
+    row.newer = context.blocked(reader, newer)?;
+    row.older = context.blocked(reader, older)?;
     facts.blocked_newer = row.newer.as_ref().map(|side| side.blocked);
     facts.cannot_turn = cannot_turn(reader).map(str::to_owned);
 
@@ -61,18 +61,19 @@ pub fn investigate(
     }
 
     // 3. Flips without the older evidence, as far as needed.
+    let is_open = |facts: &Facts| facts.blocked_newer.is_some() && decide(facts).is_none();
     if let Some(side) = &mut row.older {
-        if decide(&facts) == Err(Lacking::BlockedOlder) {
-            facts.blocked_older = Some((side.blocked, sides.turns(reader, older, side.blocked)?));
+        if is_open(&facts) {
+            facts.blocked_older = Some((side.blocked, context.turns(reader, older, side.blocked)?));
         }
-        if decide(&facts) == Err(Lacking::RemovedOlder) {
-            let removed = sides.removed(reader, older)?;
+        if is_open(&facts) {
+            let removed = context.removed(reader, older)?;
             side.removed = Some(removed.0);
             facts.removed_older = Some(removed);
         }
     }
     (row.label, row.why) = labelled(&facts);
-    row.readings = reader.readings();
+    row.readings = reader.readings;
     Ok(row)
 }
 
@@ -93,12 +94,7 @@ fn ranges(spans: &[&Span]) -> Vec<Range<usize>> {
     spans.iter().map(|span| span.range()).collect()
 }
 
-struct Sides<'a> {
-    store: &'a AttentionStore,
-    settings: WhySettings,
-}
-
-impl Sides<'_> {
+impl Context<'_> {
     fn sets(&self, keys: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
         let lengths: Vec<usize> = keys.iter().map(Range::len).collect();
         let WhySettings { controls, seed, .. } = self.settings;

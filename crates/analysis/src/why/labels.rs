@@ -1,76 +1,69 @@
 //! Counts of a run's labels as a table and as sentences.
 
 use super::evidence::has_no_evidence;
-use palimpsest_data::benchmarks::Table;
-use palimpsest_data::ground::order::unique;
-use palimpsest_data::ground::sheet::{Column, Sheet, cell};
+use crate::records::{Record, labelled};
+use palimpsest_data::benchmarks::{Benchmark, Table};
+use palimpsest_data::ground::order::{entry, unique};
+use palimpsest_data::ground::sheet::Columns;
 use palimpsest_data::statistics::{LEVEL, wilson};
 use palimpsest_run::runs::condition::label as condition_label;
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::plan::dimension_of;
-use palimpsest_run::runs::rows::AnswerKey;
 use palimpsest_run::runs::store::RunFolder;
-use palimpsest_run::runs::why_rows::{Label, WhyRow, last_rows, read_why};
+use palimpsest_run::runs::why_rows::{Certificate, Label, SearchRow, WhyRow};
 
 #[derive(Debug, Clone)]
-pub struct Labels {
+pub struct Labels<'a> {
+    benchmark: &'static Benchmark,
     judges: Vec<String>,
-    /// In plan order, then by condition.
-    pub answers: Vec<Labelled>,
+    /// By condition, then in plan order.
+    pub answers: Vec<(Record<'a>, WhyRow)>,
 }
 
-#[derive(Debug, Clone)]
-pub struct Labelled {
-    kind: String,
-    dimension: String,
-    pub row: WhyRow,
-    /// True if its history has no evidence on either side.
-    without_evidence: bool,
-}
-
-impl Labels {
+impl<'a> Labels<'a> {
     /// Returns `None` for an unlabelled run.
-    pub fn open(folder: &RunFolder) -> Result<Option<Self>, RunError> {
-        let mut rows = last_rows(read_why(&folder.dir)?);
-        if rows.is_empty() {
+    pub fn open(folder: &'a RunFolder) -> Result<Option<Self>, RunError> {
+        let conditions = folder.header.identity.condition_names();
+        let all = labelled(folder, &conditions)?.into_iter();
+        let mut answers: Vec<_> = all.filter_map(|one| Some((one.record, one.label?))).collect();
+        if answers.is_empty() {
             return Ok(None);
         }
-        let benchmark = folder.benchmark()?;
-        let mut answers = Vec::new();
-        for condition in folder.header.identity.condition_names() {
-            for case in &folder.plan {
-                for probe in &case.probes {
-                    let row = rows.remove(&AnswerKey::of(&case.case, &probe.id, condition).owned());
-                    answers.extend(row.map(|row| Labelled {
-                        kind: case.labels.get(benchmark.split).cloned().unwrap_or_default(),
-                        dimension: dimension_of(benchmark, probe),
-                        row,
-                        without_evidence: has_no_evidence(benchmark, case, probe),
-                    }));
-                }
-            }
-        }
-        Ok(Some(Labels {
-            judges: unique(answers.iter().map(|one: &Labelled| one.row.judge.clone())),
-            answers,
-        }))
+        answers.sort_by_key(|(_, row)| conditions.iter().position(|name| *name == row.condition));
+        let judges = unique(answers.iter().map(|(_, row)| row.judge.clone()));
+        Ok(Some(Labels { benchmark: folder.benchmark()?, judges, answers }))
     }
 
     /// One row per type, probe and condition, then totals.
     pub fn table(&self, run: &str) -> Table {
-        let name = |answer: &Labelled| condition_label(&answer.row.condition).to_owned();
-        let own = |answer: &Labelled| [name(answer), answer.kind.clone(), answer.dimension.clone()];
-        let whole = |answer: &Labelled| [name(answer), "all".to_owned(), "all".to_owned()];
-        let conditions = unique(self.answers.iter().map(name)).len();
-        let mut rows = self.counted(&own);
-        rows.extend(self.counted(&whole));
-        let mut columns: Vec<Column> = ["condition", "type", "probe"].map(Column::text).to_vec();
-        if conditions == 1 {
-            rows.iter_mut().for_each(|row| drop(row.remove(0)));
-            columns.remove(0);
+        type Names = [String; 3];
+        let grouped = |names: &dyn Fn(&Record<'_>) -> [String; 2]| {
+            let mut groups: Vec<(Names, Vec<Label>)> = Vec::new();
+            for (record, row) in &self.answers {
+                let [kind, dimension] = names(record);
+                let own = [condition_label(&row.condition).to_owned(), kind, dimension];
+                entry(&mut groups, |(known, _)| *known == own, || (own.clone(), Vec::new()))
+                    .1
+                    .push(row.label);
+            }
+            groups
+        };
+        let own = grouped(&|record| {
+            let kind = record.case.labels.get(self.benchmark.split).cloned().unwrap_or_default();
+            [kind, dimension_of(self.benchmark, record.probe)]
+        });
+        let whole = grouped(&|_| ["all", "all"].map(str::to_owned));
+        let several = whole.len() > 1;
+        let rows = [own, whole].concat();
+        let mut table = Columns::of(&rows)
+            .text_if(several, "condition", |([condition, ..], _)| &**condition)
+            .text("type", |([_, kind, _], _)| &**kind)
+            .text("probe", |([.., dimension], _)| &**dimension)
+            .number("answers", |(_, labels)| labels.len());
+        for label in Label::ALL {
+            table =
+                table.number(label.key(), |(_, labels)| labels.iter().filter(|one| **one == label).count());
         }
-        columns.push(Column::number("answers"));
-        columns.extend(Label::ALL.map(|label| Column::number(label.key())));
         let mut notes = self.certificates_in_words();
         notes.push(
             "an answer's row of why.jsonl has the reason for its label and the readings that it rests on (docs/why.md)".to_owned(),
@@ -78,24 +71,13 @@ impl Labels {
         Table {
             key: format!("why {run}").trim().replace(' ', "_"),
             title: format!("why answers are as they are, by verdicts of {}: {run}", self.judges.join(", ")),
-            sheet: Sheet { columns, rows, notes },
+            sheet: table.sheet(notes),
         }
     }
 
-    fn counted(&self, named: &dyn Fn(&Labelled) -> [String; 3]) -> Vec<Vec<Vec<String>>> {
-        let row = |names: [String; 3]| {
-            let own: Vec<Label> =
-                self.answers.iter().filter(|one| named(one) == names).map(|one| one.row.label).collect();
-            let of_label = Label::ALL.map(|label| own.iter().filter(|one| **one == label).count());
-            let counts = std::iter::once(own.len()).chain(of_label);
-            names.iter().map(cell).chain(counts.map(|count| cell(count.to_string()))).collect()
-        };
-        unique(self.answers.iter().map(named)).into_iter().map(row).collect()
-    }
-
     pub fn in_words(&self) -> Vec<String> {
-        let wrong: Vec<&WhyRow> =
-            self.answers.iter().map(|answer| &answer.row).filter(|row| row.label != Label::Right).collect();
+        let rows = self.answers.iter().map(|(_, row)| row);
+        let wrong: Vec<&WhyRow> = rows.filter(|row| row.label != Label::Right).collect();
         let counted = Label::ALL.into_iter().filter_map(|label| {
             let count = wrong.iter().filter(|row| row.label == label).count();
             (count > 0).then(|| format!("{} {count}", label.key()))
@@ -124,73 +106,51 @@ impl Labels {
 
     /// Sentences on certificates, without full stops.
     fn certificates_in_words(&self) -> Vec<String> {
-        let [with, without] = [false, true].map(|without| {
-            let rows = self.answers.iter().filter(|answer| answer.without_evidence == without);
-            Certificates::of(rows.map(|answer| &answer.row))
+        let [with, without] = [false, true].map(|without| -> Vec<(SearchRow, Option<&Certificate>)> {
+            let rows = self
+                .answers
+                .iter()
+                .filter(|(record, _)| has_no_evidence(self.benchmark, record.case, record.probe) == without);
+            rows.filter_map(|(_, row)| Some((row.search?, row.certificate.as_ref()))).collect()
         });
+        let found = |searches: &[(SearchRow, Option<&Certificate>)]| {
+            let found = searches.iter().filter_map(|(_, certificate)| *certificate);
+            let single = found.clone().filter(|certificate| certificate.sessions.len() == 1).count();
+            (share(found.count(), searches.len()), single)
+        };
         let mut said = Vec::new();
-        if with.searched > 0 {
-            let Certificates { searched, found, single, candidates, .. } = with;
+        if !with.is_empty() {
+            let mean = |all: &mut dyn Iterator<Item = usize>| {
+                let all: Vec<usize> = all.collect();
+                all.iter().sum::<usize>() as f64 / all.len().max(1) as f64
+            };
+            let (found, single) = found(&with);
+            let successful = with.iter().filter(|(_, certificate)| certificate.is_some());
             said.push(format!(
-                "certificates: blocking a set of sessions turns {}, one session alone {single}; searched among {:.1} sessions in {:.1} readings \
-                 in the mean ({:.1} where one was found)",
-                share(found, searched),
-                candidates as f64 / searched as f64,
-                with.readings as f64 / searched as f64,
-                with.readings_of_found as f64 / found.max(1) as f64,
+                "certificates: blocking a set of sessions turns {found}, one session alone {single}; searched among {:.1} sessions in {:.1} \
+                 readings in the mean ({:.1} where one was found)",
+                mean(&mut with.iter().map(|(search, _)| search.candidates)),
+                mean(&mut with.iter().map(|(search, _)| search.sessions)),
+                mean(&mut successful.map(|(search, _)| search.sessions)),
             ));
         }
-        if with.control_sets > 0 {
-            said.push(format!(
-                "random sets of a certificate's size turn the answer in {}",
-                share(with.control_flips, with.control_sets)
-            ));
+        let controls = with.iter().filter_map(|(_, certificate)| Some(certificate.as_ref()?.controls));
+        let sets: usize = controls.clone().map(|controls| controls.sets).sum();
+        if sets > 0 {
+            let flips = share(controls.map(|controls| controls.flips).sum(), sets);
+            said.push(format!("random sets of a certificate's size turn the answer in {flips}"));
         }
-        if with.spent > 0 {
-            said.push(format!("{} searches spent their readings (--readings)", with.spent));
+        let spent = with.iter().filter(|(search, _)| search.spent).count();
+        if spent > 0 {
+            said.push(format!("{spent} searches spent their readings (--readings)"));
         }
-        if without.searched > 0 {
+        if !without.is_empty() {
+            let (found, single) = found(&without);
             said.push(format!(
-                "false certificates: of histories without evidence, {} have one, {} of one session",
-                share(without.found, without.searched),
-                without.single
+                "false certificates: of histories without evidence, {found} have one, {single} of one session"
             ));
         }
         said
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Certificates {
-    searched: usize,
-    found: usize,
-    single: usize,
-    readings: usize,
-    /// The same, of successful searches.
-    readings_of_found: usize,
-    candidates: usize,
-    spent: usize,
-    control_sets: usize,
-    control_flips: usize,
-}
-
-impl Certificates {
-    fn of<'a>(rows: impl Iterator<Item = &'a WhyRow>) -> Self {
-        let mut all = Certificates::default();
-        for row in rows {
-            let Some(search) = row.search else { continue };
-            all.searched += 1;
-            all.readings += search.sessions;
-            all.candidates += search.candidates;
-            all.spent += usize::from(search.spent);
-            let Some(certificate) = &row.certificate else { continue };
-            all.found += 1;
-            all.single += usize::from(certificate.sessions.len() == 1);
-            all.readings_of_found += search.sessions;
-            all.control_sets += certificate.controls.sets;
-            all.control_flips += certificate.controls.flips;
-        }
-        all
     }
 }
 

@@ -4,25 +4,25 @@
 //! one row per answer to `why.jsonl` ([`palimpsest_run::runs::why_rows`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::{Context as _, bail, ensure};
 use palimpsest_core::ablate::{Said, Target, first_linear};
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::engine::{EngineError, LocalModel, ModelText, RequestError};
 
+use crate::losses::Losses;
 use crate::losses::fact::Level;
 use crate::losses::trace::Trace;
-use crate::losses::{LossError, Losses};
-use palimpsest_data::benchmarks::{Benchmark, Side, VerdictKind};
-use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
+use palimpsest_data::benchmarks::{Benchmark, Side};
+use palimpsest_data::ground::jsonl::RowLog;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::progress::Steps;
 use palimpsest_run::runs::causes::case::{pair, shared};
 use palimpsest_run::runs::condition::named;
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::judge_name::JudgeChoice;
-use palimpsest_run::runs::judged::{Judged, UnknownJudge};
+use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::rows::{AnswerKey, AnswerRow};
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::{WHY, WhyRow, WhySettings};
@@ -42,33 +42,6 @@ use evidence::{Evidence, names_current, roles, spans};
 use label::{Context, investigate, labelled};
 use readings::{Anew, ReadError, Reader, prompt};
 
-#[derive(Debug, thiserror::Error)]
-pub enum WhyError {
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    #[error(transparent)]
-    Cause(#[from] anyhow::Error),
-    #[error(transparent)]
-    Losses(#[from] LossError),
-    #[error(transparent)]
-    Judge(#[from] UnknownJudge),
-    #[error(
-        "labels tell newer evidence from the older one that it replaces, and {title} has no such sides; give a run of a benchmark that has them"
-    )]
-    NoSides { title: &'static str },
-    #[error("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir}`")]
-    NoVerdicts { dir: PathBuf },
-    #[error(
-        "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden: a blocked session would still be seen; labels \
-         need a model whose layers all keep keys"
-    )]
-    Linear { layer: usize },
-    #[error("case {case}: {source}")]
-    Model { case: String, source: ReadError },
-}
-
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
     pub skipped: usize,
@@ -87,17 +60,22 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 }
 
 /// Rejects benchmarks without roles of both sides.
-pub fn check_sides(benchmark: &Benchmark) -> Result<(), WhyError> {
-    match [Side::Newer, Side::Older].iter().any(|side| roles(benchmark, *side).is_empty()) {
-        true => Err(WhyError::NoSides { title: benchmark.title }),
-        false => Ok(()),
-    }
+pub fn check_sides(benchmark: &Benchmark) -> anyhow::Result<()> {
+    ensure!(
+        [Side::Newer, Side::Older].iter().all(|side| !roles(benchmark, *side).is_empty()),
+        "labels tell newer evidence from the older one that it replaces, and {} has no such sides; give a run of a benchmark that has them",
+        benchmark.title
+    );
+    Ok(())
 }
 
 /// Verdicts to explain: the latest of the chosen judges.
-pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> Result<Judged<'a>, WhyError> {
+pub fn verdicts<'a>(folder: &'a RunFolder, choice: JudgeChoice<'_>) -> anyhow::Result<Judged<'a>> {
     let (judged, _) = folder.judged_last(choice)?;
-    judged.ok_or_else(|| WhyError::NoVerdicts { dir: folder.dir.clone() })
+    let dir = folder.dir.display();
+    judged.with_context(|| {
+        format!("{dir} has no verdicts, and a label explains one; judge it with `palimpsest judge {dir}`")
+    })
 }
 
 pub type JudgeAnew<'a> = &'a mut dyn FnMut(&AnswerRow, &str) -> anyhow::Result<bool>;
@@ -111,13 +89,16 @@ pub fn measure(
     (settings, mut judge): (WhySettings, Option<JudgeAnew<'_>>),
     stop: &AtomicBool,
     show_progress: bool,
-) -> Result<Measured, WhyError> {
+) -> anyhow::Result<Measured> {
     let benchmark = folder.benchmark()?;
     check_sides(benchmark)?;
     let judged = verdicts(folder, choice)?;
     let kinds = model.engine().decoder().spec().layer_kinds();
     if let Some(layer) = first_linear(&kinds) {
-        return Err(WhyError::Linear { layer });
+        bail!(
+            "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden: a blocked session would still be seen; \
+             labels need a model whose layers all keep keys"
+        );
     }
     let losses = Losses::open(folder, benchmark, choice)?;
     let mut log: RowLog<WhyRow> = RowLog::open(folder.dir.join(WHY))?;
@@ -144,23 +125,22 @@ pub fn measure(
             let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
             let mut unjudged = None;
             match run.label(model, (row, store.as_ref(), shared), judge) {
-                Err(WhyError::Model {
-                    source: ReadError::Model(RequestError::Engine(EngineError::Interrupted)),
-                    ..
-                }) => {
-                    return Ok(Measured { stopped: true, ..measured });
-                }
-                Err(WhyError::Model { source: ReadError::Judge(error), .. }) => {
-                    measured.unjudged += 1;
-                    unjudged = Some(format!("{error:#}"));
-                }
-                Err(error) => return Err(error),
                 Ok(None) => {}
                 Ok(Some(row)) => {
                     measured.readings += row.readings;
                     measured.done += 1;
                     log.append(row)?;
                 }
+                Err(error) => match error.downcast::<ReadError>()? {
+                    ReadError::Model(RequestError::Engine(EngineError::Interrupted)) => {
+                        return Ok(Measured { stopped: true, ..measured });
+                    }
+                    ReadError::Model(error) => bail!("case {}: {error}", row.case),
+                    ReadError::Judge(error) => {
+                        measured.unjudged += 1;
+                        unjudged = Some(format!("{error:#}"));
+                    }
+                },
             }
             steps.step(&name, unjudged.as_deref());
         }
@@ -194,10 +174,7 @@ impl Run<'_> {
     /// `None` without a verdict. With scores, only the maximum is right.
     fn correct(&self, key: AnswerKey<&str>) -> Option<bool> {
         let verdict = self.judged.get(key).filter(|row| row.is_clean())?;
-        let best = match self.benchmark.rubric().verdict {
-            VerdictKind::Score { most, .. } => most,
-            _ => 1,
-        };
+        let best = self.benchmark.rubric().verdict.most().unwrap_or(1);
         Some(verdict.worth(best).is_some_and(|worth| worth >= 1.0))
     }
 
@@ -207,11 +184,12 @@ impl Run<'_> {
         model: &mut LocalModel,
         (row, store, shared): (&AnswerRow, Option<&AttentionStore>, usize),
         judge: Option<JudgeAnew<'_>>,
-    ) -> Result<Option<WhyRow>, WhyError> {
-        let Some(case) = self.folder.plan.iter().find(|case| case.case == row.case) else { return Ok(None) };
-        let Some(probe) = case.probes.iter().find(|probe| probe.id == row.probe) else { return Ok(None) };
+    ) -> anyhow::Result<Option<WhyRow>> {
+        let mut plan = self.folder.plan.iter().flat_map(|case| case.probes.iter().map(move |p| (case, p)));
+        let planned = plan.find(|(case, probe)| case.case == row.case && probe.id == row.probe);
+        let Some(planned) = planned else { return Ok(None) };
         let trace = self.traces.get(&row.key()).copied();
-        let evidence = Evidence { planned: (case, probe), row, store, trace };
+        let evidence = Evidence { planned, row, store, trace };
         let mut facts = Facts {
             correct: self.correct(row.key()),
             names_current: names_current(row),
@@ -253,7 +231,7 @@ impl Run<'_> {
         (row, store, shared): (&AnswerRow, &'a AttentionStore, usize),
         facts: &Facts,
         anew: Option<Anew<'a>>,
-    ) -> Result<Option<WhyRow>, WhyError> {
+    ) -> anyhow::Result<Option<WhyRow>> {
         let values = row.contrast.as_ref().map(|contrast| pair(store, contrast, &self.text)).transpose()?;
         // Text or context may already decide.
         let misjudged = facts.correct == Some(false) && facts.names_current;
@@ -265,10 +243,9 @@ impl Run<'_> {
             None => (Target::Answer(Said { tokens: &store.generated, thought: store.thought() }), anew),
         };
         let spans = |side: Side| spans(store, &roles(self.benchmark, side));
-        let context = Context { store, newer: spans(Side::Newer), older: spans(Side::Older) };
-        let reader = Reader::new(model.session(), prompt, (target, anew), self.stop);
-        let found =
-            reader.and_then(|mut reader| investigate(&mut reader, &context, facts.clone(), self.settings));
-        found.map(Some).map_err(|source| WhyError::Model { case: row.case.clone(), source })
+        let (newer, older) = (spans(Side::Newer), spans(Side::Older));
+        let context = Context { store, newer, older, settings: self.settings };
+        let mut reader = Reader::new(model.session(), prompt, (target, anew), self.stop)?;
+        Ok(Some(investigate(&mut reader, &context, facts.clone())?))
     }
 }

@@ -52,7 +52,7 @@ pub struct Reader<'a> {
     metric: Metric,
     anew: Option<Anew<'a>>,
     stop: &'a AtomicBool,
-    readings: usize,
+    pub readings: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -74,10 +74,6 @@ impl<'a> Reader<'a> {
 
     fn is_contrast(&self) -> bool {
         self.metric.measure() == Measure::Contrast
-    }
-
-    pub fn readings(&self) -> usize {
-        self.readings
     }
 
     pub fn layers(&self) -> usize {

@@ -10,7 +10,7 @@ use palimpsest_core::span::Span;
 use super::evidence::{mass, roles, spans};
 use super::labels::Labels;
 use palimpsest_data::benchmarks::{Benchmark, QUERY, Side, Table};
-use palimpsest_data::ground::sheet::{Column, Sheet, cell};
+use palimpsest_data::ground::sheet::Columns;
 use palimpsest_data::statistics::logistic::{auc, base_rates, brier, held_out, reliability};
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest_run::runs::error::RunError;
@@ -29,48 +29,42 @@ type Signals = Vec<(&'static str, Option<f64>)>;
 /// heads (decoder layer, head), if known.
 pub fn table(
     folder: &RunFolder,
-    labels: &Labels,
+    labels: &Labels<'_>,
     retrieving: Option<&[(usize, usize)]>,
 ) -> Result<Option<Table>, RunError> {
     let benchmark = folder.benchmark()?;
-    let mut known: Vec<(String, Label, Signals)> = Vec::new();
-    for answer in &labels.answers {
-        let row = &answer.row;
+    let mut known: Vec<(&str, Label, Signals)> = Vec::new();
+    for (record, row) in &labels.answers {
         let Some(plain) = row.plain.filter(|_| row.label != Label::Right && row.newer.is_some()) else {
             continue;
         };
-        let Some(answered) = folder.answers.iter().find(|answered| answered.key() == row.key()) else {
+        let Some(store) = record.row.map(|row| folder.attention(row)).transpose()?.flatten() else {
             continue;
         };
-        let Some(store) = folder.attention(answered)? else { continue };
         let path = measures_path(&folder.dir, plain.measure, row.key());
         let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
-        known.push((
-            row.case.clone(),
-            row.label,
-            signals(benchmark, (&store, retrieving), measures.as_ref()),
-        ));
+        known.push((&row.case, row.label, signals(benchmark, (&store, retrieving), measures.as_ref())));
     }
     let mut rows = Vec::new();
     for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
-        let names: Vec<&str> = known
-            .first()
-            .map(|(_, _, signals)| signals.iter().map(|(name, _)| *name).collect())
-            .unwrap_or_default();
-        for (nth, name) in names.into_iter().enumerate() {
+        let names = known.first().into_iter().flat_map(|(.., signals)| signals).map(|(name, _)| *name);
+        for (nth, name) in names.enumerate() {
             let measured = known.iter().filter_map(|(case, own, signals)| {
                 let value = signals.get(nth)?.1.filter(|value| value.is_finite())?;
-                Some((case.as_str(), *own == label, value))
+                Some((*case, *own == label, value))
             });
-            rows.extend(row(label, name, &measured.collect::<Vec<_>>()));
+            let cells = foretold(&measured.collect::<Vec<_>>());
+            rows.extend(cells.map(|cells| (label, name, cells)));
         }
     }
     if rows.is_empty() {
         return Ok(None);
     }
-    let mut columns = vec![Column::text("label"), Column::text("signal")];
-    columns.extend(["answers", "with it", "AUC", "Brier", "of base rate"].map(Column::number));
-    columns.push(Column::text("foretold:came (answers)"));
+    let mut table =
+        Columns::of(&rows).text("label", |(label, ..)| label.key()).text("signal", |(_, name, _)| *name);
+    for (at, head) in ["answers", "with it", "AUC", "Brier", "of base rate"].into_iter().enumerate() {
+        table = table.number(head, |(.., cells)| &*cells[at]);
+    }
     let note = "AUC below 0.5: the label goes with low values. Brier scores are of probabilities that are held out case by case; a signal \
                 stands for a label where its score is below that of the base rate"
         .to_owned();
@@ -78,11 +72,12 @@ pub fn table(
         key: "why_signals".to_owned(),
         title: "labels foretold from one signal of attention, of wrong answers that were read again"
             .to_owned(),
-        sheet: Sheet { columns, rows, notes: vec![note] },
+        sheet: table.text("foretold:came (answers)", |(.., cells)| &*cells[5]).sheet(vec![note]),
     }))
 }
 
-fn row(label: Label, name: &str, measured: &[(&str, bool, f64)]) -> Option<Vec<Vec<String>>> {
+/// How well one signal, by case, foretells if an answer has a label; `None` with too few answers.
+fn foretold(measured: &[(&str, bool, f64)]) -> Option<[String; 6]> {
     let with = measured.iter().filter(|(_, own, _)| *own).count();
     if with < FEWEST || measured.len() - with < FEWEST {
         return None;
@@ -94,15 +89,13 @@ fn row(label: Label, name: &str, measured: &[(&str, bool, f64)]) -> Option<Vec<V
     let bins = reliability(&p, &y, BINS);
     let bins = bins.iter().map(|bin| format!("{:.2}:{:.2} ({})", bin.foretold, bin.came, bin.count));
     let number = |x: f64| format!("{x:.3}");
-    Some(vec![
-        cell(label.key()),
-        cell(name),
-        cell(measured.len().to_string()),
-        cell(with.to_string()),
-        cell(auc(&x, &y).map(number).unwrap_or_default()),
-        cell(number(brier(&p, &y))),
-        cell(number(brier(&base_rates(&y, &cases), &y))),
-        cell(bins.collect::<Vec<_>>().join(" ")),
+    Some([
+        measured.len().to_string(),
+        with.to_string(),
+        auc(&x, &y).map(number).unwrap_or_default(),
+        number(brier(&p, &y)),
+        number(brier(&base_rates(&y, &cases), &y)),
+        bins.collect::<Vec<_>>().join(" "),
     ])
 }
 

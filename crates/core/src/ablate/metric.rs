@@ -84,7 +84,7 @@ impl Position {
 }
 
 /// Effect of an ablation on an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// Drop of the answer's natural-log probability, mean per token in nats: plain minus ablated. Positive: the answer depends on the span.
     pub log_p_drop: f64,

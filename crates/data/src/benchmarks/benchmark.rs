@@ -329,9 +329,10 @@ pub struct References {
     pub wrong: &'static str,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Unit {
     /// Average a case's probes first: they ask about the same thing.
+    #[default]
     Case,
     /// Probes are independent: many share a history but ask about different things.
     Probe,

@@ -21,7 +21,6 @@ pub struct CausedSession {
     pub span: String,
     pub role: Option<String>,
     pub tokens: usize,
-    /// Effect of blocking the session. `log_p_drop` is in nats per token.
     pub effect: Effect,
     /// Effect of random text of equal length, from the case's pool; `None` without a pool.
     pub control: Option<Control>,
@@ -30,11 +29,8 @@ pub struct CausedSession {
 /// Effect of random text of a session's length: medians over the controls nearest in length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Control {
-    /// Loss of natural-log probability per token.
     pub drop: f64,
-    /// KL divergence of the first token's distribution, in nats.
     pub kl: f64,
-    /// The same, averaged over the answer's tokens.
     pub kl_answer: f64,
 }
 
@@ -56,7 +52,7 @@ impl CausedSession {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CausedAnswer {
     pub case: String,
     pub probe: String,
@@ -127,11 +123,10 @@ impl CausedAnswer {
             correct,
             sessions,
             layers_open,
-            stretches: 0,
             by_layer,
             overall,
             features,
-            tried: None,
+            ..CausedAnswer::default()
         })
     }
 

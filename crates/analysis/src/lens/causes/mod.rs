@@ -7,10 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ndarray::Array2;
-
-use super::band::{Estimate, Numbers, of_means};
-use super::group::mean_by_layer;
+use super::band::{Estimate, Numbers};
+use super::layers::mean_by_layer;
 use super::{Correctness, Group, Layer, Series, Statistic};
 use palimpsest_data::benchmarks::{Scale, Unit};
 use palimpsest_run::runs::causes::rows::Effect;
@@ -37,7 +35,7 @@ pub const OTHERS: &str = "others";
 /// (case, probe); the probe is empty unless probes are units.
 type UnitName = (String, String);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Causes {
     pub unit: Unit,
     pub layers: Vec<Layer>,
@@ -175,9 +173,7 @@ impl Causes {
 }
 
 fn estimate(values: &[f64], numbers: Numbers) -> Option<Estimate> {
-    let found = of_means(&Array2::from_shape_fn((values.len(), 1), |(row, _)| values[row]), numbers);
-    let found = found.into_iter().next();
-    found.filter(|estimate| estimate.value.is_some())
+    Some(Estimate::mean(values.iter().copied(), numbers)).filter(|estimate| estimate.value.is_some())
 }
 
 fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> BTreeMap<UnitName, Vec<f64>> {
@@ -185,7 +181,7 @@ fn averaged(rows: impl Iterator<Item = (UnitName, Vec<f64>)>, width: usize) -> B
     for (unit, row) in rows {
         units.entry(unit).or_default().push(row);
     }
-    let mean = |rows: Vec<Vec<f64>>| mean_by_layer(rows.iter().map(Vec::as_slice), width);
+    let mean = |rows: Vec<Vec<f64>>| mean_by_layer(rows.iter(), width);
     units.into_iter().filter_map(|(unit, rows)| Some((unit, mean(rows)?))).collect()
 }
 
@@ -196,6 +192,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::Array2;
+
     use super::*;
     use palimpsest_data::case::draw::Draws;
 
@@ -209,35 +207,21 @@ mod tests {
                 span: format!("session[{row}]"),
                 role: (row == 3).then(|| "old".to_owned()),
                 tokens: 10,
-                effect: Effect {
-                    log_p_drop: effect(row),
-                    kl: 0.0,
-                    kl_answer: 0.0,
-                    changed: false,
-                    thought: None,
-                },
+                effect: Effect { log_p_drop: effect(row), ..Effect::default() },
                 control: None,
             };
             let mass: Vec<f64> = features.column(1).to_vec();
             CausedAnswer {
                 case: case.to_string(),
                 probe: "P".to_owned(),
-                condition: String::new(),
-                correct: None,
                 sessions: (0..6).map(session).collect(),
-                layers_open: 0.0,
-                stretches: 0,
-                by_layer: BTreeMap::new(),
                 overall: [(Predictor::Mass, mass)].into(),
                 features,
-                tried: None,
+                ..CausedAnswer::default()
             }
         };
         let answers = (0..cases).map(answer).collect();
-        let (roles, penalties) = (vec!["old".to_owned()], Vec::new());
-        let (layers, windows, windowed) = (Vec::new(), Vec::new(), Vec::new());
-        let residues = Residues::default();
-        Causes { unit: Unit::Case, layers, answers, roles, penalties, windows, windowed, residues, seed: 0 }
+        Causes { answers, roles: vec!["old".to_owned()], ..Causes::default() }
     }
 
     #[test]

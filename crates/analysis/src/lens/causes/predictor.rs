@@ -5,7 +5,6 @@ use palimpsest_run::runs::causes::rows::Ablation;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Predictor {
     Mass,
-    /// Mass relative to uniform attention.
     Density,
     AnswerMass,
     /// Mass with each key weighted by the norm of its projected value.
@@ -13,9 +12,7 @@ pub enum Predictor {
     /// Norm of the head's output over the session.
     OutputNorm,
     Attribution,
-    /// The question's mass, weighted by retrieval scores.
     RetrievalHeads,
-    /// The question's mass, weighted by QR scores.
     QrHeads,
     /// Ridge regression of effects on the mass by layer and head.
     Ridge,

@@ -17,43 +17,28 @@ use palimpsest_run::runs::rows::AnswerKey;
 /// Smaller weights, in logits, are rounding noise around 0: such sessions are tied.
 const ROUNDED: f64 = 1e-9;
 
-struct Interventions(BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>>);
-
-impl Interventions {
-    fn of(removed: Vec<CauseRow>, surrogates: Vec<SurrogateRow>) -> Self {
-        let mut found: BTreeMap<Intervention, BTreeMap<AnswerKey, BTreeMap<String, f64>>> = BTreeMap::new();
-        for row in removed {
-            let totals = found.entry(Intervention::Total).or_default().entry(row.answer).or_default();
-            totals.insert(row.span, row.effect.log_p_drop + 0.0);
-        }
-        let kind = |ablation, subsets| Intervention::ContextCite { ablation, subsets };
-        let mut seeds = BTreeMap::new();
-        for row in &surrogates {
-            seeds.insert(kind(row.ablation, row.subsets), row.seed);
-        }
-        for row in surrogates {
-            let kind = kind(row.ablation, row.subsets);
-            if seeds.get(&kind) == Some(&row.seed) {
-                let tidy = |weight: f64| if weight.abs() < ROUNDED { 0.0 } else { weight };
-                let weights = row.weights.into_iter().map(|weight| (weight.span, tidy(weight.weight)));
-                found.entry(kind).or_default().insert(row.answer, weights.collect());
-            }
-        }
-        Interventions(found)
+/// By answer: each intervention's number per span. Of a surrogate, the seed of the last row counts.
+fn interventions(
+    removed: Vec<CauseRow>,
+    surrogates: Vec<SurrogateRow>,
+) -> BTreeMap<AnswerKey, BTreeMap<Intervention, BTreeMap<String, f64>>> {
+    let mut found: BTreeMap<AnswerKey, BTreeMap<Intervention, BTreeMap<String, f64>>> = BTreeMap::new();
+    for row in removed {
+        let totals = found.entry(row.answer).or_default().entry(Intervention::Total).or_default();
+        totals.insert(row.span, row.effect.log_p_drop + 0.0);
     }
-
-    /// Attaches interventions that cover all of the answer's sessions. Partial results, as of a stopped run, cannot be ranked.
-    fn beside(&self, mut answer: CausedAnswer) -> CausedAnswer {
-        let name = AnswerKey::of(&answer.case, &answer.probe, &answer.condition).owned();
-        for (kind, found) in &self.0 {
-            let Some(found) = found.get(&name) else { continue };
-            let of = |session: &CausedSession| found.get(&session.span).copied();
-            if let Some(values) = answer.sessions.iter().map(of).collect() {
-                answer.overall.insert(Predictor::Intervention(*kind), values);
-            }
+    let kind =
+        |row: &SurrogateRow| Intervention::ContextCite { ablation: row.ablation, subsets: row.subsets };
+    let seeds: BTreeMap<Intervention, u64> = surrogates.iter().map(|row| (kind(row), row.seed)).collect();
+    for row in surrogates {
+        let kind = kind(&row);
+        if seeds.get(&kind) == Some(&row.seed) {
+            let tidy = |weight: f64| if weight.abs() < ROUNDED { 0.0 } else { weight };
+            let weights = row.weights.into_iter().map(|weight| (weight.span, tidy(weight.weight)));
+            found.entry(row.answer).or_default().insert(kind, weights.collect());
         }
-        answer
     }
+    found
 }
 
 impl Causes {
@@ -75,32 +60,39 @@ impl Causes {
         }
         let (windows, windowed) = windowed::answers(windowed, &pools);
         let weighted = weighted(study)?;
-        let interventions = Interventions::of(removed, surrogates);
+        let interventions = interventions(removed, surrogates);
         let judged: BTreeMap<&String, _> =
             study.conditions.iter().filter_map(|known| Some((&known.name, known.verdicts()?))).collect();
         let mut answers = Vec::new();
         let mut indices: BTreeSet<usize> = BTreeSet::new();
         for (answer, rows) in by_answer {
-            let AnswerKey { case, probe, condition } = &answer;
             let path = measures_path(dir, Measure::LogP, answer.by_ref());
             if !path.is_file() {
                 continue;
             }
             let measures = SessionMeasures::open(&path)?;
             indices.extend(&measures.layers);
-            let verdict =
-                judged.get(condition).and_then(|known| known.get(AnswerKey::of(case, probe, condition)));
+            let verdict = judged.get(&answer.condition).and_then(|known| known.get(answer.by_ref()));
             let correct = verdict.filter(|_| study.no_result.is_none()).and_then(|row| row.correct);
             if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
                 by.check(weights, &path, (&measures.layers, measures.mass.dim().1))?;
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
             let of_pool = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);
-            let own = |row: &&CauseRow| row.answer == answer;
-            let stretches = of_pool.filter(own).count();
-            let answer = CausedAnswer::new(answer, correct, (&rows, &pools), measured);
-            let answer = answer.map(|answer| CausedAnswer { stretches, ..answer });
-            answers.extend(answer.map(|answer| interventions.beside(answer)));
+            let stretches = of_pool.filter(|row| row.answer == answer).count();
+            let effects = interventions.get(&answer);
+            let Some(mut answer) = CausedAnswer::new(answer, correct, (&rows, &pools), measured) else {
+                continue;
+            };
+            answer.stretches = stretches;
+            for (kind, effects) in effects.into_iter().flatten() {
+                let of = |session: &CausedSession| effects.get(&session.span).copied();
+                // Partial results, as of a stopped run, cannot be ranked.
+                if let Some(values) = answer.sessions.iter().map(of).collect() {
+                    answer.overall.insert(Predictor::Intervention(*kind), values);
+                }
+            }
+            answers.push(answer);
         }
         let mut residues = Residues::of_answers(dir)?;
         residues.sessions.retain(|one| study.conditions.iter().any(|known| known.name == one.condition));

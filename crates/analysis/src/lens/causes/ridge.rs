@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use ndarray::{Array1, Array2, ArrayView1, Axis};
+use ndarray::{Array1, Array2, Axis};
 
 use super::halves::halves;
 use super::{CausedAnswer, Causes, Predictor, UnitName};
@@ -30,14 +30,16 @@ impl Causes {
                     Some((train.iter().position(|unit| *unit == self.unit_of(answer))? % FOLDS, at))
                 })
                 .collect();
-            let Some(fit) = Fit::best(&self.answers, &folds) else { return };
-            self.penalties.push(fit.penalty);
+            let Some((penalty, left_out)) = best_penalty(&self.answers, &folds) else { return };
+            let own: Vec<usize> = folds.iter().map(|(_, at)| *at).collect();
+            let Some(fit) = Fit::of(&self.answers, &own, penalty) else { return };
+            self.penalties.push(penalty);
             for (at, answer) in self.answers.iter().enumerate() {
                 if test.contains(&self.unit_of(answer)) {
                     judged.push((at, fit.predict(&answer.features)));
                 }
             }
-            tried.extend(fit.left_out);
+            tried.extend(left_out);
         }
         for (at, values) in judged {
             self.answers[at].overall.insert(Predictor::Ridge, values);
@@ -48,76 +50,53 @@ impl Causes {
     }
 }
 
-struct Scaled {
+/// A regression on features of mean 0 and variance 1.
+struct Fit {
     mean: Array1<f64>,
     deviation: Array1<f64>,
-}
-
-impl Scaled {
-    fn by(features: &Array2<f64>) -> Option<Self> {
-        let mean = features.mean_axis(Axis(0))?;
-        // Avoids division by 0 for constant features.
-        let deviation = features.std_axis(Axis(0), 0.0).mapv(|x| if x > 0.0 { x } else { 1.0 });
-        Some(Scaled { mean, deviation })
-    }
-
-    fn of(&self, features: &Array2<f64>) -> Array2<f64> {
-        (features - &self.mean) / &self.deviation
-    }
-}
-
-/// A regression, and cross-validated predictions for the answers of its own half.
-struct Fit {
-    scaled: Scaled,
     ridge: Ridge,
-    penalty: f64,
-    left_out: Vec<(usize, Vec<f64>)>,
 }
 
 impl Fit {
-    /// Fits with the best cross-validated penalty. `folds` pairs an answer with its fold.
-    fn best(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<Self> {
-        let of = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
-            folds.iter().filter(|(part, _)| wanted(*part)).map(|(_, at)| *at).collect()
-        };
-        let mut errors = [0.0; PENALTIES.len()];
-        let mut left_out: [Vec<(usize, Vec<f64>)>; PENALTIES.len()] = Default::default();
-        for fold in 0..FOLDS {
-            let (held, kept) = (of(&|part| part == fold), of(&|part| part != fold));
-            if held.is_empty() || kept.is_empty() {
-                continue;
-            }
-            let (x, y) = gathered(answers, &kept)?;
-            let scaled = Scaled::by(&x)?;
-            let x = scaled.of(&x);
-            for ((penalty, error), predicted) in PENALTIES.iter().zip(&mut errors).zip(&mut left_out) {
-                let ridge = Ridge::fit(&x, &y, *penalty)?;
-                for &at in &held {
-                    let found = predict(&ridge, &scaled, &answers[at].features);
-                    let pairs = found.iter().zip(answers[at].effects());
-                    *error += pairs.map(|(found, effect)| (found - effect).powi(2)).sum::<f64>();
-                    predicted.push((at, found));
-                }
-            }
-        }
-        let best = (0..PENALTIES.len()).min_by(|&a, &b| errors[a].total_cmp(&errors[b]))?;
-        let (x, y) = gathered(answers, &of(&|_| true))?;
-        let scaled = Scaled::by(&x)?;
-        let ridge = Ridge::fit(&scaled.of(&x), &y, PENALTIES[best])?;
-        Some(Fit { scaled, ridge, penalty: PENALTIES[best], left_out: left_out.into_iter().nth(best)? })
+    fn of(answers: &[CausedAnswer], of: &[usize], penalty: f64) -> Option<Self> {
+        let features: Vec<_> = of.iter().map(|&at| answers[at].features.view()).collect();
+        let x = ndarray::concatenate(Axis(0), &features).ok()?;
+        let y: Array1<f64> = of.iter().flat_map(|&at| answers[at].effects()).collect();
+        let mean = x.mean_axis(Axis(0))?;
+        // Avoids division by 0 for constant features.
+        let deviation = x.std_axis(Axis(0), 0.0).mapv(|x| if x > 0.0 { x } else { 1.0 });
+        let ridge = Ridge::fit(&((x - &mean) / &deviation), &y, penalty)?;
+        Some(Fit { mean, deviation, ridge })
     }
 
     fn predict(&self, features: &Array2<f64>) -> Vec<f64> {
-        predict(&self.ridge, &self.scaled, features)
+        let scaled = (features - &self.mean) / &self.deviation;
+        scaled.outer_iter().map(|row| self.ridge.predict(row)).collect()
     }
 }
 
-fn predict(ridge: &Ridge, scaled: &Scaled, features: &Array2<f64>) -> Vec<f64> {
-    scaled.of(features).outer_iter().map(|row: ArrayView1<'_, f64>| ridge.predict(row)).collect()
-}
-
-fn gathered(answers: &[CausedAnswer], of: &[usize]) -> Option<(Array2<f64>, Array1<f64>)> {
-    let features: Vec<_> = of.iter().map(|&at| answers[at].features.view()).collect();
-    let effects: Vec<f64> = of.iter().flat_map(|&at| answers[at].effects()).collect();
-    Some((ndarray::concatenate(Axis(0), &features).ok()?, Array1::from(effects)))
+/// The best cross-validated penalty, and its predictions for the answers left out. `folds` pairs a fold with an answer.
+fn best_penalty(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<(f64, Vec<(usize, Vec<f64>)>)> {
+    let mut best: Option<(f64, f64, Vec<(usize, Vec<f64>)>)> = None;
+    for penalty in PENALTIES {
+        let (mut error, mut left_out) = (0.0, Vec::new());
+        for fold in 0..FOLDS {
+            let (held, kept): (Vec<_>, Vec<_>) = folds.iter().partition(|(part, _)| *part == fold);
+            if held.is_empty() || kept.is_empty() {
+                continue;
+            }
+            let kept: Vec<usize> = kept.into_iter().map(|(_, at)| at).collect();
+            let fit = Fit::of(answers, &kept, penalty)?;
+            for (_, at) in held {
+                let found = fit.predict(&answers[at].features);
+                let pairs = found.iter().zip(answers[at].effects());
+                error += pairs.map(|(found, effect)| (found - effect).powi(2)).sum::<f64>();
+                left_out.push((at, found));
+            }
+        }
+        if best.as_ref().is_none_or(|(_, least, _)| error.total_cmp(least).is_lt()) {
+            best = Some((penalty, error, left_out));
+        }
+    }
+    best.map(|(penalty, _, left_out)| (penalty, left_out))
 }

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::residue::{Residues, in_words, numbers};
-use crate::lens::band::Estimate;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
-use palimpsest_data::ground::table::aligned;
+use palimpsest_data::ground::sheet::Columns;
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::runs::causes;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
@@ -34,24 +33,15 @@ fn answers(rows: CauseRows, way: Way, kinds: &[LayerKind]) -> anyhow::Result<Str
             let windows = causes::windows(kinds, (options.windows, options.softmax_only))?;
             let windows: Vec<Option<[usize; 2]>> =
                 windows.into_iter().map(|w| w.map(|w| [w.start, w.end])).collect();
-            let of = |seed, layers| seed == Some(options.seed) && windows.contains(&layers);
+            let of = |row: &CauseRow| row.seed == Some(options.seed) && windows.contains(&row.layers);
             let CauseRows { blocked: mut sessions, controls: mut stretches, .. } = rows;
-            sessions.retain(|row| of(row.seed, row.layers));
-            stretches.retain(|row| of(row.seed, row.layers));
+            sessions.retain(of);
+            stretches.retain(of);
             blocked(&sessions, &stretches)
         }
         Way::Carriers(_) => String::new(),
-        Way::Removed(RemovalOptions { replace, .. }) => {
-            let (how, rows) = if replace { ("replaced", rows.replaced) } else { ("removed", rows.removed) };
-            let rows = rows.into_iter().map(|row| NamedEffect {
-                answer: [row.answer.case, named(&row.answer.probe, &row.answer.condition)],
-                session: [row.span, part(row.role.as_deref())],
-                layers: None,
-                effect: *row.effect,
-                control: None,
-            });
-            totals(how, rows.collect())
-        }
+        Way::Removed(RemovalOptions { replace: true, .. }) => totals("replaced", &rows.replaced),
+        Way::Removed(_) => totals("removed", &rows.removed),
         Way::Surrogate(options) => {
             let mut fits = rows.surrogates;
             fits.retain(|row| {
@@ -72,175 +62,143 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     };
     let mut groups: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for row in rows.iter().filter(|row| shown.contains(&row.ablation)) {
-        let name = match row.ablation {
-            AblationKind::Control => "random stretches".to_owned(),
-            _ => part(row.role.as_deref()),
-        };
+        let name = if row.ablation == AblationKind::Control { STRETCHES } else { part(&row.role) };
         groups.entry((row.layers, row.ablation, name)).or_default().push(row.drop);
     }
-    let mut lines = vec![["layers", "what", "readings", "contrast lost"].map(str::to_owned).to_vec()];
-    for ((layers, _, name), drops) in groups {
-        lines.push(vec![layers_of(layers), name, drops.len().to_string(), signed(mean(&drops))]);
-    }
-    format!("{}\n", aligned(&lines, |column| column > 1))
+    Columns::of(&groups)
+        .text("layers", |((layers, ..), _)| layers_of(*layers))
+        .text("what", |((.., name), _)| *name)
+        .number("readings", |(_, drops)| drops.len())
+        .number("contrast lost", |(_, drops)| signed(mean(drops)))
+        .sheet(Vec::new())
+        .text()
 }
 
-fn part(role: Option<&str>) -> String {
-    role.unwrap_or("others").to_owned()
+const STRETCHES: &str = "random stretches";
+
+fn part(role: &Option<String>) -> &str {
+    role.as_deref().unwrap_or("others")
 }
 
 /// One row per role: means over answers and sessions; then the largest effects.
-fn totals(how: &str, rows: Vec<NamedEffect>) -> String {
-    let mut groups: BTreeMap<String, Vec<Effect>> = BTreeMap::new();
-    for NamedEffect { session: [_, part], effect, .. } in &rows {
-        groups.entry(part.clone()).or_default().push(*effect);
+fn totals(how: &str, rows: &[CauseRow]) -> String {
+    let mut groups: BTreeMap<&str, Vec<&CauseRow>> = BTreeMap::new();
+    for row in rows {
+        groups.entry(part(&row.role)).or_default().push(row);
     }
-    let mut lines = vec![[how, "sessions"].map(str::to_owned).to_vec()];
-    lines[0].extend(EFFECT.map(str::to_owned));
-    for (role, effects) in groups {
-        let mut line = vec![role, effects.len().to_string()];
-        line.extend(means(&effects));
-        lines.push(line);
-    }
-    format!("{}\n{}", aligned(&lines, |column| column > 0), by_name(rows))
+    let table = Columns::of(&groups).text(how, |(role, _)| *role).number("sessions", |(_, rows)| rows.len());
+    let table = with_means(table, |(_, rows)| rows).sheet(Vec::new());
+    format!("{}\n{}", table.text(), largest(rows, &Pools::default()))
 }
 
 /// One row per role: mean weight over answers and sessions, and the number of non-zero weights; then fit quality and the largest weights.
 fn surrogates(rows: &[SurrogateRow]) -> String {
-    let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for weight in rows.iter().flat_map(|row| &row.weights) {
-        groups.entry(part(weight.role.as_deref())).or_default().push(weight.weight);
+        groups.entry(part(&weight.role)).or_default().push(weight.weight);
     }
-    let mut lines = vec![["session", "sessions", "mean weight", "not 0"].map(str::to_owned).to_vec()];
-    for (role, weights) in groups {
-        let (n, set) = (weights.len(), weights.iter().filter(|weight| **weight != 0.0).count());
-        let mean = weights.iter().sum::<f64>() / n as f64;
-        let share = 100.0 * set as f64 / n as f64;
-        lines.push(vec![role, n.to_string(), format!("{mean:+.4}"), format!("{share:.0}%")]);
-    }
+    let set = |weights: &[f64]| {
+        weights.iter().filter(|weight| **weight != 0.0).count() as f64 / weights.len() as f64
+    };
+    let table = Columns::of(&groups)
+        .text("session", |(role, _)| *role)
+        .number("sessions", |(_, weights)| weights.len())
+        .number("mean weight", |(_, weights)| signed(mean(weights)))
+        .number("not 0", |(_, weights)| percent(Some(set(weights))))
+        .sheet(Vec::new());
     let fits: Vec<f64> = rows.iter().filter_map(|row| row.r2).collect();
-    let mean = fits.iter().sum::<f64>() / fits.len().max(1) as f64;
-    let how = rows.first().map_or("", |row| row.ablation.key());
     let head = format!(
-        "sessions {how}; mean share of the logit's variance explained: {mean:.3} ({} answers)",
+        "sessions {}; mean share of the logit's variance explained: {:.3} ({} answers)",
+        rows.first().map_or("", |row| row.ablation.key()),
+        mean(&fits).unwrap_or_default(),
         rows.len()
     );
     let mut weights: Vec<(&SurrogateRow, &SessionWeight)> =
         rows.iter().flat_map(|row| row.weights.iter().map(move |weight| (row, weight))).collect();
     weights.sort_by(|a, b| b.1.weight.abs().total_cmp(&a.1.weight.abs()));
-    let mut largest = vec![["case", "probe", "session", "part", "weight"].map(str::to_owned)];
-    for (row, SessionWeight { span, role, weight, .. }) in weights.iter().take(LARGEST) {
-        let probe = named(&row.answer.probe, &row.answer.condition);
-        largest.push([
-            row.answer.case.clone(),
-            probe,
-            span.clone(),
-            part(role.as_deref()),
-            format!("{weight:+.4}"),
-        ]);
-    }
-    format!(
-        "{head}\n{}\nthe {} largest of {} weights:\n{}",
-        aligned(&lines, |column| column > 0),
-        largest.len() - 1,
-        weights.len(),
-        aligned(&largest, |column| column > 3)
-    )
+    let all = weights.len();
+    weights.truncate(LARGEST);
+    let shown = weights.len();
+    let largest = Columns::of(weights)
+        .text("case", |(row, _)| &*row.answer.case)
+        .text("probe", |(row, _)| named(&row.answer.probe, &row.answer.condition))
+        .text("session", |(_, weight)| &*weight.span)
+        .text("part", |(_, weight)| part(&weight.role))
+        .number("weight", |(_, weight)| signed(Some(weight.weight)))
+        .sheet(Vec::new());
+    format!("{head}\n{}\nthe {shown} largest of {all} weights:\n{}", table.text(), largest.text())
 }
 
 const LARGEST: usize = 8;
 
-const EFFECT: [&str; 4] = ["log p lost", "KL", "KL answer", "changed"];
-
-struct NamedEffect {
-    answer: [String; 2],
-    session: [String; 2],
-    layers: Option<[usize; 2]>,
-    effect: Effect,
-    control: Option<f64>,
+/// Adds the mean effect over rows.
+fn with_means<'a, R: Copy>(table: Columns<R>, rows: impl Fn(R) -> &'a Vec<&'a CauseRow>) -> Columns<R> {
+    let over = |row: R, number: fn(&Effect) -> f64| {
+        mean(&rows(row).iter().map(|row| number(&row.effect)).collect::<Vec<_>>())
+    };
+    table
+        .number("log p lost", |row| signed(over(row, |effect| effect.log_p_drop)))
+        .number("KL", |row| unsigned(over(row, |effect| effect.kl)))
+        .number("KL answer", |row| unsigned(over(row, |effect| effect.kl_answer)))
+        .number("changed", |row| percent(over(row, |effect| f64::from(u8::from(effect.changed)))))
 }
 
 fn layers_of(layers: Option<[usize; 2]>) -> String {
     layers.map_or("all".to_owned(), |[start, end]| format!("{start}..{end}"))
 }
 
-fn by_name(mut rows: Vec<NamedEffect>) -> String {
-    rows.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
-    let all = rows.len();
-    rows.truncate(LARGEST);
-    let (windows, controls) =
-        (rows.iter().any(|row| row.layers.is_some()), rows.iter().any(|row| row.control.is_some()));
-    let mut head = vec!["case", "probe", "session", "part"];
-    head.extend(windows.then_some("layers"));
-    head.extend(EFFECT);
-    head.extend(controls.then_some("control"));
-    let numbers = if windows { 5 } else { 4 };
-    let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    for row in &rows {
-        let mut line: Vec<String> = row.answer.iter().chain(&row.session).cloned().collect();
-        line.extend(windows.then(|| layers_of(row.layers)));
-        let Effect { log_p_drop, kl, kl_answer, changed, .. } = row.effect;
-        line.extend([format!("{log_p_drop:+.4}"), format!("{kl:.4}"), format!("{kl_answer:.4}")]);
-        line.push(if changed { "yes" } else { "no" }.to_owned());
-        line.extend(controls.then(|| signed(row.control)));
-        lines.push(line);
-    }
-    let shown = rows.len();
-    format!("the {shown} largest of {all} effects:\n{}", aligned(&lines, |column| column >= numbers))
-}
-
-fn signed(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
+fn largest(rows: &[CauseRow], pools: &Pools) -> String {
+    let mut largest: Vec<&CauseRow> = rows.iter().collect();
+    largest.sort_by(|a, b| b.effect.log_p_drop.abs().total_cmp(&a.effect.log_p_drop.abs()));
+    largest.truncate(LARGEST);
+    let control = |row: &CauseRow| pools.control(row, |effect| effect.log_p_drop);
+    let has_windows = largest.iter().any(|row| row.layers.is_some());
+    let has_controls = largest.iter().any(|row| control(row).is_some());
+    let table = Columns::of(largest.iter().copied())
+        .text("case", |row| &*row.answer.case)
+        .text("probe", |row| named(&row.answer.probe, &row.answer.condition))
+        .text("session", |row| &*row.span)
+        .text("part", |row| part(&row.role))
+        .text_if(has_windows, "layers", |row| layers_of(row.layers))
+        .number("log p lost", |row| signed(Some(row.effect.log_p_drop)))
+        .number("KL", |row| unsigned(Some(row.effect.kl)))
+        .number("KL answer", |row| unsigned(Some(row.effect.kl_answer)))
+        .number("changed", |row| if row.effect.changed { "yes" } else { "no" })
+        .number_if(has_controls, "control", |row| signed(control(row)))
+        .sheet(Vec::new());
+    format!("the {} largest of {} effects:\n{}", largest.len(), rows.len(), table.text())
 }
 
 /// Effects of blocking: means by layers and role beside length-matched controls, thoughts, and the largest effects.
 fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let pools = Pools::new(stretches);
-    let mut groups: BTreeMap<(Option<[usize; 2]>, String), Vec<&CauseRow>> = BTreeMap::new();
+    // Random stretches come last.
+    let mut groups: BTreeMap<(bool, Option<[usize; 2]>, &str), Vec<&CauseRow>> = BTreeMap::new();
     for row in rows {
-        groups.entry((row.layers, part(row.role.as_deref()))).or_default().push(row);
+        groups.entry((false, row.layers, part(&row.role))).or_default().push(row);
     }
-    let mut controls: BTreeMap<Option<[usize; 2]>, Vec<Effect>> = BTreeMap::new();
     for row in stretches {
-        controls.entry(row.layers).or_default().push(*row.effect);
+        groups.entry((true, row.layers, STRETCHES)).or_default().push(row);
     }
-    let mut lines = vec![["layers", "blocked", "paths"].map(str::to_owned).to_vec()];
-    lines[0].extend(EFFECT.map(str::to_owned));
-    lines[0].extend(["control: log p lost", "KL", "KL answer", "of paths"].map(str::to_owned));
-    let mut thoughts = vec![["layers", "blocked", "thoughts"].map(str::to_owned).to_vec()];
-    thoughts[0].extend(["log p lost", "KL", "changed"].map(str::to_owned));
-    for ((layers, role), rows) in &groups {
-        let mut line = vec![layers_of(*layers), role.clone(), rows.len().to_string()];
-        line.extend(means(&rows.iter().map(|row| *row.effect).collect::<Vec<_>>()));
-        let of = |number: fn(&Effect) -> f64| -> Vec<f64> {
-            rows.iter().filter_map(|row| pools.control(row, number)).collect()
-        };
-        let drops = of(|effect| effect.log_p_drop);
-        line.push(signed(mean(&drops)));
-        line.extend([of(|effect| effect.kl), of(|effect| effect.kl_answer)].map(|kl| unsigned(mean(&kl))));
-        line.push(drops.len().to_string());
-        lines.push(line);
-        let thought: Vec<_> = rows.iter().filter_map(|row| row.effect.thought).collect();
-        if !thought.is_empty() {
-            let all = |of: &dyn Fn(usize) -> f64| mean(&(0..thought.len()).map(of).collect::<Vec<_>>());
-            thoughts.push(vec![
-                layers_of(*layers),
-                role.clone(),
-                thought.len().to_string(),
-                signed(all(&|i| thought[i].log_p_drop)),
-                unsigned(all(&|i| thought[i].kl)),
-                percent(all(&|i| f64::from(u8::from(thought[i].changed)))),
-            ]);
-        }
-    }
-    for (layers, effects) in &controls {
-        let mut line = vec![layers_of(*layers), "random stretches".to_owned(), effects.len().to_string()];
-        line.extend(means(effects));
-        line.extend(["-", "-", "-", "-"].map(str::to_owned));
-        lines.push(line);
-    }
-    let mut said = vec![aligned(&lines, |column| column > 1)];
-    said.push(about_controls(rows, stretches));
+    let controls = |rows: &[&CauseRow], number: fn(&Effect) -> f64| -> Vec<f64> {
+        rows.iter().filter_map(|row| pools.control(row, number)).collect()
+    };
+    let control = |((is_control, ..), rows): (&(bool, Option<[usize; 2]>, &str), &Vec<&CauseRow>), number| {
+        mean(&controls(rows, number)).filter(|_| !is_control)
+    };
+    let table = Columns::of(&groups)
+        .text("layers", |((_, layers, _), _)| layers_of(*layers))
+        .text("blocked", |((.., name), _)| *name)
+        .number("paths", |(_, rows)| rows.len());
+    let table = with_means(table, |(_, rows)| rows)
+        .number("control: log p lost", |group| signed(control(group, |effect| effect.log_p_drop)))
+        .number("KL", |group| unsigned(control(group, |effect| effect.kl)))
+        .number("KL answer", |group| unsigned(control(group, |effect| effect.kl_answer)))
+        .number("of paths", |((is_control, ..), rows)| match is_control {
+            true => "-".to_owned(),
+            false => controls(rows, |effect| effect.log_p_drop).len().to_string(),
+        });
+    let mut said = vec![table.sheet(Vec::new()).text(), about_controls(rows, stretches)];
     let open: Vec<f64> = rows.iter().filter_map(|row| row.layers_open).collect();
     if !open.is_empty() {
         let least = 100.0 * open.iter().copied().fold(f64::INFINITY, f64::min);
@@ -251,20 +209,30 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
              still seen\n"
         ));
     }
-    if thoughts.len() > 1 {
+    let thoughts =
+        groups.iter().filter(|((is_control, ..), _)| !is_control).map(|((_, layers, role), rows)| {
+            (*layers, *role, rows.iter().filter_map(|row| row.effect.thought).collect::<Vec<_>>())
+        });
+    let thoughts: Vec<_> = thoughts.filter(|(.., thoughts)| !thoughts.is_empty()).collect();
+    if !thoughts.is_empty() {
+        let table = Columns::of(&thoughts)
+            .text("layers", |(layers, ..)| layers_of(*layers))
+            .text("blocked", |(_, role, _)| *role)
+            .number("thoughts", |(.., all)| all.len())
+            .number("log p lost", |(.., all)| {
+                signed(mean(&Vec::from_iter(all.iter().map(|one| one.log_p_drop))))
+            })
+            .number("KL", |(.., all)| unsigned(mean(&Vec::from_iter(all.iter().map(|one| one.kl)))))
+            .number("changed", |(.., all)| {
+                percent(mean(&Vec::from_iter(all.iter().map(|one| f64::from(u8::from(one.changed))))))
+            })
+            .sheet(Vec::new());
         said.push(format!(
             "thoughts before the answers, which are in none of the other numbers:\n{}",
-            aligned(&thoughts, |column| column > 1)
+            table.text()
         ));
     }
-    let largest = rows.iter().map(|row| NamedEffect {
-        answer: [row.answer.case.clone(), named(&row.answer.probe, &row.answer.condition)],
-        session: [row.span.clone(), part(row.role.as_deref())],
-        layers: row.layers,
-        effect: *row.effect,
-        control: pools.control(row, |effect| effect.log_p_drop),
-    });
-    said.push(by_name(largest.collect()));
+    said.push(largest(rows, &pools));
     said.concat()
 }
 
@@ -290,6 +258,10 @@ fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     )
 }
 
+fn signed(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:+.4}"))
+}
+
 fn unsigned(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.4}"))
 }
@@ -298,29 +270,22 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
 }
 
-fn means(effects: &[Effect]) -> [String; 4] {
-    let of = |number: fn(&Effect) -> f64| mean(&effects.iter().map(number).collect::<Vec<_>>());
-    [
-        signed(of(|effect| effect.log_p_drop)),
-        unsigned(of(|effect| effect.kl)),
-        unsigned(of(|effect| effect.kl_answer)),
-        percent(of(|effect| f64::from(u8::from(effect.changed)))),
-    ]
-}
-
 /// One row per role and effect, then the findings; empty if only direct effects were measured.
 fn left_behind(residues: &Residues) -> String {
     if !residues.is_measured() {
         return String::new();
     }
-    let mut lines = vec![["session", "effect", "cases", "nats", "95% interval"].map(str::to_owned).to_vec()];
-    for role in residues.roles() {
-        for (name, Estimate { n, value, band, .. }, _) in numbers(residues, role) {
-            let value = value.map_or("-".to_owned(), |value| format!("{value:+.4}"));
-            let band = band.map_or("-".to_owned(), |(low, high)| format!("[{low:+.4}, {high:+.4}]"));
-            lines.push(vec![role.to_owned(), name, n.to_string(), value, band]);
-        }
-    }
-    let words = in_words(residues, "session").join("\n");
-    format!("\n{}\n{words}\n", aligned(&lines, |column| column > 1))
+    let rows = residues.roles().into_iter();
+    let rows = rows.flat_map(|role| numbers(residues, role).into_iter().map(move |number| (role, number)));
+    let rows: Vec<_> = rows.collect();
+    let table = Columns::of(&rows)
+        .text("session", |(role, _)| *role)
+        .text("effect", |(_, (name, ..))| &**name)
+        .number("cases", |(_, (_, estimate, _))| estimate.n)
+        .number("nats", |(_, (_, estimate, _))| signed(estimate.value))
+        .number("95% interval", |(_, (_, estimate, _))| {
+            estimate.band.map_or("-".to_owned(), |(low, high)| format!("[{low:+.4}, {high:+.4}]"))
+        })
+        .sheet(Vec::new());
+    format!("\n{}\n{}\n", table.text(), in_words(residues, "session").join("\n"))
 }
