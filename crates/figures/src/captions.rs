@@ -10,8 +10,7 @@ use palimpsest_analysis::lens::{
 };
 
 /// One sentence per run, merged if all are equal, else prefixed by the run's name.
-pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
-    let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
+pub(super) fn each(sources: &[Source<'_>], said: Vec<String>) -> String {
     match &said[..] {
         [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
         _ => {
@@ -19,6 +18,10 @@ pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String
             named.map(|(source, said)| format!(" {}:{said}", source.origin.name)).collect()
         }
     }
+}
+
+pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
+    each(sources, sources.iter().map(|source| sentence(source.lens)).collect())
 }
 
 pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {

@@ -2,13 +2,13 @@
 //! causes.
 
 use super::curves::{bands, over_layers};
-use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
-use super::plot::Sample;
-use super::sheet::{Panel, Sheet};
+use super::rows::{Intervals, Line};
+use super::sheet::{Panel, Sample, Sheet};
 use super::style::{Colour, Stroke, shortened};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::band::Estimate;
+use palimpsest_analysis::lens::causes::residue::{Residues, numbers};
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Correctness, Series, Study};
@@ -19,15 +19,15 @@ use palimpsest_run::runs::condition::label;
 
 pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
-pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
-    let Some(role) = role else { return Meaning::Others };
-    let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
-    let place = others.into_iter().position(|known| known == role).unwrap_or(0);
-    Meaning::of_role(role).unwrap_or(Meaning::Group(place))
+pub(super) fn stroke(causes: &Causes, role: Option<&str>) -> Stroke {
+    let Some(role) = role else { return Meaning::Others.stroke() };
+    let mut others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
+    let place = others.position(|known| known == role).unwrap_or(0);
+    Meaning::of_role(role).unwrap_or(Meaning::Group(place)).stroke()
 }
 
 pub(super) fn colour(causes: &Causes, role: Option<&str>) -> Colour {
-    meaning_of(causes, role).colour()
+    stroke(causes, role).colour
 }
 
 pub(super) fn effect_in_words(causes: &Causes) -> String {
@@ -42,13 +42,11 @@ pub(super) fn effect_in_words(causes: &Causes) -> String {
 
 /// Share of layers that still saw the blocked text; empty if 0.
 pub(super) fn open_in_words(open: f64, whose: &str) -> String {
-    match open > 0.0 {
-        true => format!(
-            " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
-            percent(open)
-        ),
-        false => String::new(),
-    }
+    let said = format!(
+        " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
+        percent(open)
+    );
+    if open > 0.0 { said } else { String::new() }
 }
 
 fn behind_thoughts(causes: &Causes) -> &'static str {
@@ -104,16 +102,13 @@ pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure
     );
     let intervals = Intervals {
         axis: AXIS.to_owned(),
-        mark: match causes.pools() {
-            Some(_) => "control of the same length",
-            None => "",
-        },
+        mark: if causes.pools().is_some() { "control of the same length" } else { "" },
         lines: largest.iter().map(line).collect(),
         ..Intervals::default()
     };
     let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
-    let title = origin.titled(format!("The {segments} with the largest effects"));
-    intervals.rows(title, origin.line.clone()).figure("causes-largest", caption, csv)
+    let title = format!("The {segments} with the largest effects");
+    intervals.sheet().headed(origin, title).figure("causes-largest", caption, csv)
 }
 
 /// CSV columns of a session and its effect, optionally with the verdict.
@@ -211,7 +206,7 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     );
     let lines = groups.into_iter().flat_map(of_verdict).collect();
     let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };
-    intervals.figure("causes-effects", (origin.titled(title.to_owned()), &origin.line), caption)
+    intervals.figure("causes-effects", (title.to_owned(), origin), caption)
 }
 
 /// Mean KL divergence by role: first token, and all tokens.
@@ -240,24 +235,24 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Fi
     );
     let lines = kinds.into_iter().flat_map(of_kind).collect();
     let intervals = Intervals { axis: "divergence (nats)".to_owned(), lines, ..Intervals::default() };
-    intervals.figure("causes-kl", (origin.titled(title), &origin.line), caption)
+    intervals.figure("causes-kl", (title, origin), caption)
 }
 
 pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
-    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
-        .map(|role| {
-            let line = meaning_of(causes, Some(role).filter(|role| *role != OTHERS)).stroke();
-            (role.to_owned(), line, causes.by_window(Some(role)))
-        })
-        .collect();
-    series.push(("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None)));
+    let of_role = |role: &str| {
+        let stroke = stroke(causes, Some(role).filter(|role| *role != OTHERS));
+        (role.to_owned(), stroke, causes.by_window(Some(role)))
+    };
+    let controls =
+        ("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None));
+    let mut series: Vec<(String, Stroke, Series)> =
+        causes.windowed_roles().into_iter().map(of_role).chain([controls]).collect();
     series.retain(|(.., series)| series.n > 0);
     let n = series.iter().map(|(.., s)| s.n).max().unwrap_or(0);
     let lines = series.iter().map(|(_, line, series)| (*line, series.clone())).collect();
     let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
     let legend =
         series.iter().map(|(label, line, of)| (Sample::Line(*line), format!("{label} (n = {})", of.n)));
-    let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
     let caption = format!(
         "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
          answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
@@ -268,6 +263,30 @@ pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure
         width = captions::counted(causes.window_width(), "layer"),
     );
     let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
-    let sheet = over_layers((title, origin), AXIS, vec![vec![Some(panel)]], causes.unit.many());
-    Sheet { legend: legend.collect(), ..sheet }.figure("causes-by-window", caption, csv)
+    let sheet = Sheet { legend: legend.collect(), ..over_layers(AXIS, vec![panel], causes.unit.many()) };
+    let title = "Effects of each part of the history by windows of layers".to_owned();
+    sheet.headed(origin, title).figure("causes-by-window", caption, csv)
+}
+
+/// Direct, total and residual effects by role, and carriers by distance; `None` if no total effect and no carrier was measured.
+pub(super) fn residue(residues: &Residues, title: String, origin: &Origin) -> Option<Figure> {
+    let (axis, needs) = match residues.of_contrasts {
+        true => ("effect: fall of the contrast (nats)", "above 0 the contrast needs the session"),
+        false => (AXIS, "above 0 the answer needs the session"),
+    };
+    let lines = residues.roles().into_iter().flat_map(|role| {
+        let own = Meaning::of_role(role).unwrap_or(Meaning::Group(0)).colour();
+        numbers(residues, role).into_iter().map(move |(label, estimate, is_left)| {
+            let colour = if is_left { Meaning::Others.colour() } else { own };
+            Line { group: role.to_owned(), label, estimate, colour, mark: None }
+        })
+    });
+    let caption = format!(
+        "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
+         of equal length, hidden from all later rows: it was never read. Left: that less the direct effect, which is held by later positions. \
+         Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
+         sessions in a role and the answers of a case, then over cases; {needs}."
+    );
+    let intervals = Intervals { axis: axis.to_owned(), lines: lines.collect(), ..Intervals::default() };
+    residues.is_measured().then(|| intervals.figure("causes-left-behind", (title, origin), caption))
 }

@@ -1,9 +1,12 @@
 //! Heat maps of effects: layer windows by sessions.
 
 use super::cause_effects::open_in_words;
-use super::heat_map::{MAP_WIDTH, aligned, alignment, numbered, width_of};
-use super::map::{Cells, Column, Grid, Map, Shades};
+use super::columns::Column;
+use super::map::{WIDTH, aligned, alignment, map, numbered, of_layers, values, width_of};
 use super::panels::MOST_PROBES;
+use super::shades::Shades;
+use super::sheet::Panel;
+use super::style::shortened;
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::causes::windowed::{EffectMap, WindowedAnswer};
@@ -27,54 +30,42 @@ fn cell(causes: &Causes, study: &Study) -> String {
     )
 }
 
-/// Probes with maps; only the union if there are too many.
-fn probes(causes: &Causes) -> Vec<Option<String>> {
-    let probes = unique(causes.windowed.iter().map(|answer| Some(answer.probe.clone())));
-    if probes.len() > MOST_PROBES { vec![None] } else { probes }
-}
-
-/// One map per probe: mean over units, aligned at the evidence.
+/// One map per probe, or of their union if there are too many: mean over units, aligned at the evidence.
 pub fn mean(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let name = "causes-map-mean";
     let (segment, many) = (study.segment(), causes.unit.many());
-    let anchors = study.benchmark.lens.anchors;
-    let found: Vec<EffectMap> =
-        probes(causes).iter().map(|probe| causes.effect_map(probe.as_deref(), anchors)).collect();
-    let maps: Vec<Map> = found
-        .iter()
-        .map(|map| aligned(map.probe.as_deref(), map.n, &map.cells, (anchors, segment)))
-        .collect();
-    let shades = Shades::of_effects(&maps);
-    let title = origin.titled(format!("Effects of the history by layers, mean over {many}"));
+    let of = (study.benchmark.lens.anchors, segment);
+    let mut probes = unique(causes.windowed.iter().map(|answer| Some(answer.probe.as_str())));
+    if probes.len() > MOST_PROBES {
+        probes = vec![None];
+    }
+    let found: Vec<EffectMap> = probes.into_iter().map(|probe| causes.effect_map(probe, of.0)).collect();
+    let map = |map: &EffectMap| aligned(map.probe.as_deref(), map.n, &map.cells, of);
+    let maps: Vec<Panel> = found.iter().map(map).collect();
+    let shades = Shades::of_effects(&values(&maps));
+    let cells = found.iter().flat_map(|map| &map.cells);
+    let over = format!("answers and {many}");
     let caption = format!(
         "Each cell: {} {}{}",
         cell(causes, study),
-        alignment(
-            found.iter().flat_map(|map| &map.cells),
-            (anchors, segment),
-            (&format!("answers and {many}"), many),
-            &format!("has no {segment} anywhere")
-        ),
+        alignment(cells, of, (&over, many), &format!("has no {segment} anywhere")),
         shades.in_words()
     );
-    let csv = mean_csv(name, &found, causes, anchors);
-    Grid::of_layers(maps, shades, &causes.layers, MAP_WIDTH).figure(name, (title, &origin.line), caption, csv)
-}
-
-fn mean_csv(name: &str, found: &[EffectMap], causes: &Causes, anchors: &[&str]) -> Vec<u8> {
     let cells = found.iter().flat_map(|map| map.cells.iter().map(move |cell| (map, cell)));
     let rows = cells.flat_map(|(map, (place, n, values))| {
         let layers = causes.layers.iter().zip(values.iter().flatten());
         layers.map(move |(layer, value)| (map, *place, *n, layer, *value))
     });
-    CsvTable::of(rows)
+    let csv = CsvTable::of(rows)
         .column("figure", |_| name)
         .optional("probe", |(map, ..)| map.probe.as_ref())
-        .column("place", |(_, place, ..)| place.key(anchors))
+        .column("place", |(_, place, ..)| place.key(of.0))
         .column("n", |(_, _, n, ..)| n)
         .column("layer", |(.., layer, _)| layer.index)
         .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
-        .bytes()
+        .bytes();
+    let title = format!("Effects of the history by layers, mean over {many}");
+    of_layers(maps, shades, &causes.layers, WIDTH).headed(origin, title).figure(name, caption, csv)
 }
 
 /// One map per answer to the case with most measured answers (the first such case).
@@ -88,23 +79,18 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let of_case = causes.windowed.iter().filter(|answer| answer.case == case);
     let shown: Vec<&WindowedAnswer> = of_case.take(MOST_PROBES).collect();
     let layers = causes.layer_numbers();
-    let map = |answer: &&WindowedAnswer| Map {
-        title: [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned(),
-        note: format!("{} {segments}", answer.sessions.len()),
-        axis: numbered(segment),
-        columns: (answer.sessions.iter())
-            .map(|session| Column {
-                label: number(&session.span).to_owned(),
-                n: None,
-                role: session.role.clone(),
-                cells: Cells::Values(session.by_layer(&layers)),
-            })
-            .collect(),
+    let of_answer = |answer: &&WindowedAnswer| {
+        let columns = answer.sessions.iter().map(|session| Column {
+            label: number(&session.span).to_owned(),
+            n: None,
+            role: session.role.clone(),
+            cells: Some(session.by_layer(&layers)),
+        });
+        let title = [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned();
+        map(title, format!("{} {segments}", answer.sessions.len()), numbered(segment), columns.collect())
     };
-    let maps: Vec<Map> = shown.iter().map(map).collect();
-    let shades = Shades::of_effects(&maps);
-    let title = origin
-        .titled(format!("Effects of one history by layers: case {}", super::style::shortened(case, 40)));
+    let maps: Vec<Panel> = shown.iter().map(of_answer).collect();
+    let shades = Shades::of_effects(&values(&maps));
     let caption = format!(
         "Each cell: {} {} in the order in which they were shown, numbered from 0 by their place in the whole history, as in the run's files; the \
          evidence is framed. The first case of which {} \
@@ -115,7 +101,7 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         shades.in_words()
     );
     let sessions =
-        shown.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (answer, session)));
+        shown.iter().flat_map(|answer| answer.sessions.iter().map(move |session| (*answer, session)));
     let rows = sessions.flat_map(|(answer, session)| {
         let values = layers.iter().zip(session.by_layer(&layers));
         values.map(move |(layer, value)| (answer, session, *layer, value))
@@ -130,8 +116,9 @@ pub fn first_case(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         .column("layer", |(.., layer, _)| layer)
         .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
         .bytes();
+    let title = format!("Effects of one history by layers: case {}", shortened(case, 40));
     let width = width_of(&maps);
-    Grid::of_layers(maps, shades, &causes.layers, width).figure(name, (title, &origin.line), caption, csv)
+    of_layers(maps, shades, &causes.layers, width).headed(origin, title).figure(name, caption, csv)
 }
 
 fn number(span: &str) -> &str {

@@ -1,19 +1,19 @@
 //! Figures of effects of sessions on answers, and how well attention predicts them ([`Causes`]): scatter plots, rank correlations overall
 //! and by layer, and how often the evidence is among the top sessions.
 
-use super::axis::Range;
+use super::axis::padded;
 use super::cause_effects::{AXIS, colour, controls_in_words, effect_in_words, has_thoughts, sessions};
 use super::curves::{bands, over_layers};
-use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
-use super::plot::{Mark, Plain, Sample};
-use super::sheet::{Across, Panel, Sheet};
+use super::rows::{Intervals, Line};
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{INK, UNIT};
-use super::{Figure, Origin, captions, cause_effects, cause_maps, residue};
+use super::{Figure, Origin, captions, cause_effects, cause_maps};
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Series, Study};
 use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_data::ground::numbers::quantile;
 
 const CORRELATION: &str = "rank correlation with the effect";
 
@@ -30,8 +30,8 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
         figures.push(cause_effects::means(causes, study, origin));
         figures.push(cause_effects::divergences(causes, study, origin));
     }
-    let title = origin.titled(format!("What hiding a {} leaves of its effect", study.segment()));
-    figures.extend(residue::figure(&causes.residues, title, &origin.line));
+    let title = format!("What hiding a {} leaves of its effect", study.segment());
+    figures.extend(cause_effects::residue(&causes.residues, title, origin));
     if causes.has_windows() {
         figures.push(cause_effects::windows(causes, study, origin));
         if !study.benchmark.lens.anchors.is_empty() {
@@ -68,43 +68,36 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         // At most five decades; smaller values lie at the edge.
         let ends = if low.is_finite() { (low.max(high * 1e-5) / 1.2, high * 1.2) } else { (0.1, 10.0) };
         let place = |x: f64| x.max(ends.0).log10();
-        let dots = points.iter().map(|(kind, x, y)| Mark::Dot {
-            at: (place(*x), *y),
-            radius: UNIT * 5 / 2,
-            ink: kinds[*kind].0.mix(0.6),
-        });
-        let level = level.map(|(level, _)| Mark::Path {
-            places: vec![(ends.0.log10(), level), (ends.1.log10(), level)],
-            look,
-        });
-        Some(Panel {
+        let dot = |(kind, x, y): &(usize, f64, f64)| {
+            Mark::Dot((place(*x), *y), UNIT * 5 / 2, kinds[*kind].0.mix(0.6))
+        };
+        let level =
+            level.map(|(level, _)| Mark::Path(vec![(ends.0.log10(), level), (ends.1.log10(), level)], look));
+        Panel {
             title: format!("{} {}", points.len(), captions::plural(study.segment())),
-            marks: level.into_iter().chain(dots).collect(),
+            marks: level.into_iter().chain(points.iter().map(dot)).collect(),
             x: Across::Log(ends.0, ends.1),
             x_label: predictor.label(),
             ..Panel::default()
-        })
+        }
     };
     let found = [Predictor::Mass, Predictor::Density].map(found);
     let mut effects: Vec<f64> = found.iter().flat_map(|(_, points)| points).map(|point| point.2).collect();
     effects.sort_unstable_by(f64::total_cmp);
-    let quantile = |q: f64| palimpsest_data::ground::numbers::quantile(&effects, q);
-    let ends =
-        if effects.is_empty() { (-1.0, 1.0) } else { (quantile(0.001).min(0.0), quantile(0.999).max(0.0)) };
+    let ends = match effects.is_empty() {
+        true => (-1.0, 1.0),
+        false => (quantile(&effects, 0.001).min(0.0), quantile(&effects, 0.999).max(0.0)),
+    };
     let dots = kinds.iter().map(|(colour, text)| (Sample::Dot(*colour), text.clone()));
     let unit = causes.unit.many();
     let of_level =
         level.map(|(_, n)| (Sample::Plain(look), format!("mean control of the evidence ({n} {unit})")));
-    let title = format!("Effect of each {} by the question's attention to it", study.segment());
     let sheet = Sheet {
-        title: origin.titled(title),
-        origin: origin.line.clone(),
         y_label: AXIS.to_owned(),
-        reference: Some(0.0),
+        axes: vec![ValueAxis { reference: Some(0.0), linear: Some(padded(ends)) }],
         rows: vec![found.iter().map(panel).collect()],
         legend: dots.chain(of_level).collect(),
         panel: (330, 250),
-        range: Some(Range::between(ends)),
         ..Sheet::default()
     };
     let caption = format!(
@@ -115,7 +108,8 @@ fn points(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         effect_in_words(causes),
         controls_in_words(causes)
     );
-    sheet.figure("causes-points", caption, points_csv(causes))
+    let title = format!("Effect of each {} by the question's attention to it", study.segment());
+    sheet.headed(origin, title).figure("causes-points", caption, points_csv(causes))
 }
 
 fn points_csv(causes: &Causes) -> Vec<u8> {
@@ -184,21 +178,17 @@ fn ranks(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         ..Intervals::default()
     };
     let title = format!("How well each measure ranks the {segments} by their effect");
-    intervals.figure("causes-ranks", (origin.titled(title), &origin.line), caption)
+    intervals.figure("causes-ranks", (title, origin), caption)
 }
 
 fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
     let segment = captions::plural(study.segment());
     let by_layer = Predictor::BY_LAYER.map(|predictor| (predictor, causes.rank_by_layer(predictor)));
-    let line = Meaning::Query.stroke();
-    let panels: Vec<Option<Panel>> = (by_layer.iter().filter(|(_, series)| series.n > 0))
-        .map(|(predictor, series)| {
-            let legend = vec![(None, format!("n = {}", series.n))];
-            Some(Panel::of_layers(predictor.label(), legend, vec![(line, series.clone())]))
-        })
-        .collect();
-    let title = origin.titled(format!("How well each layer's attention ranks the {segment} by their effect"));
-    let rows: Vec<Vec<Option<Panel>>> = panels.chunks(3).map(<[_]>::to_vec).collect();
+    let panel = |(predictor, series): &(Predictor, Series)| {
+        let legend = vec![(None, format!("n = {}", series.n))];
+        Panel::of_layers(predictor.label(), legend, vec![(Meaning::Query.stroke(), series.clone())])
+    };
+    let panels = by_layer.iter().filter(|(_, series)| series.n > 0).map(panel).collect();
     let caption = format!(
         "Spearman's rank correlation between a measure at one layer and the effect over the {segment} of one answer, averaged over \
          answers and then over {}. {} Measures are averaged over heads, attribution is summed. {}",
@@ -206,11 +196,11 @@ fn ranks_by_layer(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         effect_in_words(causes),
         bands(causes.unit)
     );
-    let series: Vec<(String, &Series)> =
-        by_layer.iter().map(|(predictor, series)| (predictor.key(), series)).collect();
-    let csv = lines_csv(series.iter().map(|(key, series)| (key.as_str(), *series)));
-    let sheet = over_layers((title, origin), CORRELATION, rows, causes.unit.many());
-    sheet.figure("causes-ranks-by-layer", caption, csv)
+    let keys = by_layer.each_ref().map(|(predictor, _)| predictor.key());
+    let csv = lines_csv(keys.iter().map(String::as_str).zip(by_layer.iter().map(|(_, series)| series)));
+    let title = format!("How well each layer's attention ranks the {segment} by their effect");
+    let sheet = over_layers(CORRELATION, panels, causes.unit.many());
+    sheet.headed(origin, title).figure("causes-ranks-by-layer", caption, csv)
 }
 
 fn found(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
@@ -242,5 +232,5 @@ fn found(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         lines: lines.collect(),
     };
     let title = format!("How often the evidence is among the first {TOP} {segments}");
-    intervals.figure("causes-found", (origin.titled(title), &origin.line), caption)
+    intervals.figure("causes-found", (title, origin), caption)
 }

@@ -1,10 +1,12 @@
 //! Pictures of one answer: layers by sessions, and one number per session. Used by `palimpsest view`, whose canvases show the same numbers.
 
 use super::Figure;
-use super::heat_map::{numbered, width_of};
-use super::intervals::{Intervals, Line};
-use super::map::{Cells, Column, Grid, Map, Shades};
+use super::columns::Column;
+use super::map::{map, numbered, of_layers, values, width_of};
 use super::meaning::Meaning;
+use super::rows::{Intervals, Line};
+use super::shades::Shades;
+use super::sheet::Sheet;
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::{Layer, Scale};
 use palimpsest_data::ground::csv::CsvTable;
@@ -32,19 +34,15 @@ pub struct AnswerMap {
 
 impl AnswerMap {
     pub fn figure(&self) -> Figure {
-        let column = |session: &AnswerSession| Column {
+        let columns = self.sessions.iter().map(|session| Column {
             label: session.label.clone(),
             n: None,
             role: session.role.clone(),
-            cells: Cells::Values(session.layers.clone()),
-        };
-        let maps = vec![Map {
-            title: self.rows.clone(),
-            note: format!("{} {}s", self.sessions.len(), self.segment),
-            axis: numbered(&self.segment),
-            columns: self.sessions.iter().map(column).collect(),
-        }];
-        let shades = Shades::of(&maps, self.scale);
+            cells: Some(session.layers.clone()),
+        });
+        let note = format!("{} {}s", self.sessions.len(), self.segment);
+        let maps = vec![map(self.rows.clone(), note, numbered(&self.segment), columns.collect())];
+        let shades = Shades::of(&values(&maps), self.scale);
         let cells = self.sessions.iter().flat_map(|session| {
             self.layers.iter().zip(&session.layers).map(move |(layer, value)| (session, layer, *value))
         });
@@ -56,9 +54,10 @@ impl AnswerMap {
             .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
             .bytes();
         let caption = shades.in_words().trim().to_owned();
-        let (name, head) = (format!("map-{}", self.scale.key()), (self.title.clone(), &*self.origin));
         let width = width_of(&maps);
-        Grid::of_layers(maps, shades, &self.layers, width).figure(name, head, caption, csv)
+        let (title, origin) = (self.title.clone(), self.origin.clone());
+        let sheet = Sheet { title, origin, ..of_layers(maps, shades, &self.layers, width) };
+        sheet.figure(format!("map-{}", self.scale.key()), caption, csv)
     }
 }
 
@@ -96,5 +95,5 @@ pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumb
         .column("value", |number| number.value)
         .optional("baseline", |number| number.baseline)
         .bytes();
-    intervals.rows(title, origin).figure("strip", String::new(), csv)
+    Sheet { title, origin, ..intervals.sheet() }.figure("strip", String::new(), csv)
 }

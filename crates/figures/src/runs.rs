@@ -8,7 +8,8 @@ use anyhow::bail;
 use super::{Figure, MOST_BESIDE, Origin, Source};
 use palimpsest_analysis::dose::{DoseError, DoseOptions, Doses};
 use palimpsest_analysis::lens::causes::Causes;
-use palimpsest_analysis::lens::{Condition, Lens, LensError, Options, Selection, Study};
+use palimpsest_analysis::lens::selection::joined;
+use palimpsest_analysis::lens::{Condition, Lens, LensError, Options, Scale, Selection, Study};
 use palimpsest_analysis::losses::Losses;
 use palimpsest_analysis::results::own::graded;
 use palimpsest_data::benchmarks::Graded;
@@ -90,7 +91,7 @@ fn of_memory(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow:
         return Ok(Vec::new());
     };
     let origin = format!("{}, {}", losses.benchmark.title, folder_name(dir));
-    Ok(vec![super::memory_waterfall(&losses, &origin)])
+    Ok(vec![super::waterfall::memory_waterfall(&losses, &origin)])
 }
 
 /// Dose figures by factor; empty for several runs, other benchmarks, selected conditions, or answers without log-probabilities.
@@ -161,7 +162,13 @@ pub fn charts(dirs: &[PathBuf], judge: Option<&str>, asked: &[String]) -> anyhow
     let drawn = charts.iter().map(|chart| super::draw_chart(chart, &origin)).collect();
     let named = selections.iter().find(|selection| !selection.prefix.is_empty());
     let Some(selection) = named.or(selections.first()) else { return Ok(drawn) };
-    Ok(super::charts_under(drawn, selection, !asked.is_empty()))
+    let labels: Vec<&str> = selection.names.iter().map(|name| label(name)).collect();
+    let plural = if labels.len() == 1 { "" } else { "s" };
+    let (prefix, said) = match asked.is_empty() || selection.prefix.is_empty() {
+        true => ("", String::new()),
+        false => (&*selection.prefix, format!(" Condition{plural}: {}.", labels.join(", "))),
+    };
+    Ok(super::named(drawn, prefix, &said, &joined(&selection.names)))
 }
 
 fn together(dirs: &[PathBuf], studies: &[Study]) -> Vec<Figure> {
@@ -198,7 +205,7 @@ fn over_benchmarks(dirs: &[PathBuf], studies: &[Study]) -> anyhow::Result<Vec<Fi
         }
     }
     let both: Vec<(&Study, &Origin)> = studies.iter().zip(&origins).collect();
-    Ok(super::draw_overview(&both))
+    Ok(Scale::ALL.into_iter().map(|scale| super::measures::lifts(&both, scale)).collect())
 }
 
 fn runs_of<'a>(dir: &'a Path, study: &'a Study) -> Vec<(&'a Path, &'a Lens, Origin)> {

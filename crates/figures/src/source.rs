@@ -1,6 +1,7 @@
 //! Runs shown by a figure.
 
-use super::style;
+use super::sheet::Sheet;
+use super::style::shortened;
 use palimpsest_analysis::lens::{AnalysedRun, Lens};
 
 #[derive(Debug, Clone, Default)]
@@ -19,8 +20,7 @@ impl Origin {
         let named = |pointer: &str, fallback: &str| -> String {
             let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
             let name = text.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(&text);
-            let name = name.rsplit('#').next().unwrap_or(name);
-            style::shortened(name, 48)
+            shortened(name.rsplit('#').next().unwrap_or(name), 48)
         };
         let model = named("/identity/model/name", "model unnamed");
         let mut parts = vec![model.clone(), named("/identity/dataset/name", "data unnamed")];
@@ -28,13 +28,19 @@ impl Origin {
             1 => "1 case".to_owned(),
             n => format!("{n} cases"),
         });
-        if let Some(tokens) = run.header_text("/identity/context/tokens") {
-            parts.push(format!("context {tokens} tokens"));
-        }
-        if let Some(judge) = judge {
-            parts.push(format!("judge {}", style::shortened(short_judge(judge), 40)));
-        }
+        let tokens = run.header_text("/identity/context/tokens");
+        parts.extend(tokens.map(|tokens| format!("context {tokens} tokens")));
+        parts.extend(judge.map(|judge| format!("judge {}", shortened(short_judge(judge), 40))));
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
+    }
+
+    /// Of several sources together: with their condition if all share it; else panels name theirs.
+    pub(super) fn of_all(sources: &[Source<'_>]) -> Self {
+        let lines: Vec<&str> = sources.iter().map(|source| source.origin.line.as_str()).collect();
+        let mut conditions = sources.iter().map(|source| &source.origin.condition);
+        let first = conditions.next().cloned().flatten();
+        let condition = first.filter(|first| conditions.all(|other| other.as_ref() == Some(first)));
+        Origin { condition, line: lines.join("\n"), ..Origin::default() }
     }
 
     /// Adds a condition to titles, panels and the origin line.
@@ -51,13 +57,17 @@ impl Origin {
     pub fn over(self, conditions: &str) -> Self {
         Origin { line: format!("{} · {conditions}", self.line), ..self }
     }
+}
 
-    /// Prefixes a title with the condition, if any.
-    pub(super) fn titled(&self, title: String) -> String {
-        match &self.condition {
+impl Sheet {
+    /// Adds the title, after the condition if there is one, and the origin.
+    #[must_use]
+    pub(super) fn headed(self, origin: &Origin, title: String) -> Self {
+        let title = match &origin.condition {
             Some(condition) => format!("{condition}: {title}"),
             None => title,
-        }
+        };
+        Sheet { title, origin: origin.line.clone(), ..self }
     }
 }
 

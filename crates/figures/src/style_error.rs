@@ -8,14 +8,6 @@ pub enum StyleError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path}: {reason}; `palimpsest figures --style-example` prints a whole style file")]
     Toml { path: PathBuf, reason: String },
-    #[error("{path}: {table}.{key}{problem}")]
-    Entry {
-        path: PathBuf,
-        /// `colours` or `dashes`.
-        table: &'static str,
-        key: String,
-        problem: String,
-    },
     #[error(
         "{path} is no font that can be drawn with ({reason}); give a TrueType or OpenType file (.ttf, .otf)"
     )]

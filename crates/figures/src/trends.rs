@@ -2,15 +2,13 @@
 //! means over a factor's levels ([`super::dose`]).
 
 use super::Figure;
-use super::axis::Range;
-use super::meaning::{self, Meaning};
-use super::plot::{Mark, Plain, Sample};
-use super::sheet::{Across, Panel, Sheet};
+use super::meaning::Named;
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Stroke, UNIT};
 use palimpsest_data::benchmarks::{TrendChart, TrendPanel};
 use palimpsest_data::ground::csv::CsvTable;
-use palimpsest_data::ground::order::unique;
 
+/// Value and interval.
 pub(super) type LevelPoint = (f64, Option<(f64, f64)>);
 
 /// Lines over levels, interrupted at missing values and offset slightly so that whiskers do not overlap.
@@ -22,31 +20,25 @@ pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
         let look = Plain { ink: stroke.colour.mix(0.6), width: UNIT * 3 / 2, dash: None };
         let whiskers = points.iter().enumerate().filter_map(|(level, point)| {
             let (low, high) = point.and_then(|(_, interval)| interval)?;
-            Some(Mark::Path { places: vec![(place(level), low), (place(level), high)], look })
+            Some(Mark::Path(vec![(place(level), low), (place(level), high)], look))
         });
         let places = points.iter().enumerate().map(|(level, point)| Some((place(level), point.as_ref()?.0)));
-        let line = Mark::Line { stroke: *stroke, places: places.collect() };
-        whiskers.chain([line]).collect::<Vec<_>>()
+        whiskers.chain([Mark::Line(*stroke, places.collect())]).collect::<Vec<_>>()
     };
     lines.iter().enumerate().flat_map(of_line).collect()
 }
 
 /// A benchmark's chart on a shared 0 to 100% axis; equal names have equal strokes. The CSV has the counts.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
-    let lines = chart.rows.iter().flatten().flat_map(|panel| &panel.lines);
-    let names = unique(lines.map(|line| line.name.as_str()));
-    let strokes = meaning::of_words(names.iter().copied());
-    let stroke_of = |name: &str| {
-        let at = names.iter().position(|known| *known == name).unwrap_or(0);
-        strokes.get(at).copied().unwrap_or_else(|| Meaning::Group(at).stroke())
-    };
+    let panels = || chart.rows.iter().flatten();
+    let strokes = Named::of(panels().flat_map(|panel| &panel.lines).map(|line| line.name.as_str()));
     let panel = |panel: &TrendPanel| {
         panel.lines.iter().flat_map(|line| &line.points).find_map(|point| point.share())?;
         let lines = panel.lines.iter().map(|line| {
             let points = line.points.iter().map(|point| {
                 Some((point.share()?, point.interval().map(|interval| (interval.low, interval.high))))
             });
-            (stroke_of(&line.name), points.collect())
+            (strokes.stroke(&line.name), points.collect())
         });
         Some(Panel {
             title: panel.title.clone(),
@@ -56,26 +48,22 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
             ..Panel::default()
         })
     };
+    let legend = strokes.0.iter().map(|(name, stroke)| (Sample::Line(*stroke), (*name).to_owned()));
     let sheet = Sheet {
         title: chart.title.clone(),
         origin: origin.to_owned(),
         percent: true,
-        rows: chart.rows.iter().map(|row| row.iter().map(panel).collect()).collect(),
-        legend: names.iter().map(|name| (Sample::Line(stroke_of(name)), (*name).to_owned())).collect(),
+        rows: chart.rows.iter().map(|row| row.iter().filter_map(panel).collect()).collect(),
+        legend: legend.collect(),
         panel: (190, 110),
-        range: Some(Range::shares()),
+        axes: vec![ValueAxis { reference: None, linear: Some((0.0, 1.0)) }],
         ..Sheet::default()
     };
-    sheet.figure(chart.key.clone(), chart.caption.clone(), csv(chart))
-}
-
-fn csv(chart: &TrendChart) -> Vec<u8> {
-    let lines =
-        chart.rows.iter().flatten().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
+    let lines = panels().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
     let points = lines.flat_map(|(panel, line)| {
         chart.places.iter().zip(&line.points).map(move |(place, point)| (panel, line, place, point))
     });
-    CsvTable::of(points)
+    let csv = CsvTable::of(points)
         .column("panel", |(panel, ..)| &panel.title)
         .column("line", |(_, line, ..)| &line.name)
         .column("place", |(_, _, place, _)| place)
@@ -83,5 +71,6 @@ fn csv(chart: &TrendChart) -> Vec<u8> {
         .column("of", |(.., point)| point.of)
         .optional("low", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.low)))
         .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
-        .bytes()
+        .bytes();
+    sheet.figure(chart.key.clone(), chart.caption.clone(), csv)
 }

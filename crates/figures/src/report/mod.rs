@@ -263,7 +263,7 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     }
     let losses = Losses::open(&study.folder, study.benchmark, JudgeChoice::of(study.judge.as_deref()))?;
     Ok(losses.map(|losses| {
-        let figure = super::memory_waterfall(&losses, &super::Origin::of(run, None).line);
+        let figure = super::waterfall::memory_waterfall(&losses, &super::Origin::of(run, None).line);
         let words = in_words(std::slice::from_ref(&losses));
         Part::told("lost", "Where it was lost", words, &[figure])
     }))
