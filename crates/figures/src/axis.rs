@@ -221,34 +221,28 @@ mod tests {
         Series { group: Group::all(), probes, statistic, scale, n: 1, points }
     }
 
-    fn range(points: Vec<Point>) -> Range {
-        Range::of(&[&series(points)], Some(1.0), 10.0)
-    }
-
     #[test]
     fn bands_lie_behind_linear_layers_only() {
-        let layers = |kinds: &[(usize, bool)]| -> Vec<Layer> {
+        let stretches = |layers: &[(usize, bool)]| {
             let kind = |linear| if linear { LayerKind::Linear } else { LayerKind::Softmax };
-            kinds.iter().map(|(index, linear)| Layer { index: *index, kind: kind(*linear) }).collect()
+            let layer = |(index, linear): &(usize, bool)| Layer { index: *index, kind: kind(*linear) };
+            linear_stretches(&layers.iter().map(layer).collect::<Vec<_>>())
         };
         let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
-        assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
-        let gap = layers(&[(1, true), (4, true), (5, true)]);
-        assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
-        assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());
+        assert_eq!(stretches(&hybrid), [(-0.5, 2.5), (3.5, 6.5)]);
+        assert_eq!(stretches(&[(1, true), (4, true), (5, true)]), [(0.5, 1.5), (3.5, 5.5)]);
+        assert!(stretches(&[(0, false), (1, false)]).is_empty());
     }
 
     #[test]
     fn a_logarithmic_axis_holds_softmax_layers_single_cases_and_zeros() {
+        let range = |points| Range::of(&[&series(points)], Some(1.0), 10.0);
         let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
         let far = range(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
         assert!((0.05..0.1).contains(&far.low) && (20.0..40.0).contains(&far.high), "{far:?}");
         let near = range(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
         assert!(near.holds(5.0) && near.high < 7.0, "{near:?}");
-        assert!(
-            range(vec![point(0, linear, 1e3)]).holds(1e3),
-            "the axis is theirs where there are no others"
-        );
+        assert!(range(vec![point(0, linear, 1e3)]).holds(1e3), "theirs where there are no others");
         // Single cases extend the axis by at most half a decade.
         let few =
             |cases: [f64; 2]| range(vec![Point { n: 2, cases: cases.into(), ..point(0, softmax, 2.0) }]);
@@ -261,27 +255,25 @@ mod tests {
     #[test]
     fn a_linear_axis_holds_its_ends_and_what_goes_beyond_them() {
         let softmax = LayerKind::Softmax;
-        let axis =
-            Range::linear(&[&series(vec![point(0, softmax, 0.4), point(1, softmax, -0.2)])], (0.0, 1.0));
+        let curve = series(vec![point(0, softmax, 0.4), point(1, softmax, -0.2)]);
+        let axis = Range::linear(&[&curve], (0.0, 1.0));
         assert!([-0.2, 0.0, 1.0].into_iter().all(|value| axis.holds(value)) && axis.high < 1.1, "{axis:?}");
         assert!(axis.shows(-0.1) && axis.place(0.5) == 0.5);
+        let plain = Range::linear(&[], (0.0, 1.0));
+        assert_eq!((plain.low, plain.high), (0.0, 1.0));
     }
 
     #[test]
     fn ticks_are_few_and_within_the_axis_at_any_span() {
-        for (low, high) in
-            [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)]
-        {
-            let ticks = round_ticks(low, high);
-            assert!((3..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+        type Ticks = fn(f64, f64) -> Vec<f64>;
+        let linear = [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)];
+        let log = [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)];
+        let linear = linear.map(|ends| (ends, round_ticks as Ticks, 3));
+        let log = log.map(|ends| (ends, value_ticks as Ticks, 2));
+        for ((low, high), ticks, least) in linear.into_iter().chain(log) {
+            let ticks = ticks(low, high);
+            assert!((least..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
             assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
-        }
-        for (low, high) in
-            [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)]
-        {
-            let ticks = value_ticks(low, high);
-            assert!((2..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
-            assert!(ticks.iter().all(|t| (low..=high).contains(t)));
         }
         assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
         for (count, ticks) in [

@@ -8,7 +8,7 @@ use super::meaning::Meaning;
 use super::rows::{Intervals, Line};
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{INK, UNIT};
-use super::{Figure, Origin, captions, cause_effects, cause_maps};
+use super::{Figure, Origin, captions, cause_effects, maps};
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Series, Study};
@@ -35,9 +35,9 @@ pub fn of_causes(causes: &Causes, study: &Study, origin: &Origin) -> Vec<Figure>
     if causes.has_windows() {
         figures.push(cause_effects::windows(causes, study, origin));
         if !study.benchmark.lens.anchors.is_empty() {
-            figures.push(cause_maps::mean(causes, study, origin));
+            figures.push(maps::mean_effects(causes, study, origin));
         }
-        figures.push(cause_maps::first_case(causes, study, origin));
+        figures.push(maps::first_case_effects(causes, study, origin));
     }
     figures
 }

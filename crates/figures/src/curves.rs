@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::axis::spanning;
 use super::canvas::text_width;
 use super::meaning::{self, GROUPS, Meaning};
-use super::panels::{arranged, panel_kinds, split_probes};
 use super::sheet::{Panel, Sample, Sheet, ValueAxis};
+use super::source::{arranged, panel_kinds, split_probes};
 use super::style::{GREY, Marker, Stroke};
 use super::{Figure, Origin, Source, captions};
 use palimpsest_analysis::lens::{

@@ -22,7 +22,6 @@ mod bars;
 mod canvas;
 mod captions;
 mod cause_effects;
-mod cause_maps;
 mod cause_words;
 pub mod causes;
 mod columns;
@@ -32,15 +31,13 @@ mod dose;
 mod dose_maps;
 pub mod drawing;
 mod figure;
-pub mod head_map;
-pub mod heat_map;
 mod legend;
 pub mod look;
 mod map;
+mod maps;
 pub mod meaning;
 pub mod measures;
 pub mod one_answer;
-mod panels;
 mod pdf;
 mod plot;
 mod raster;
@@ -51,7 +48,6 @@ mod shades;
 pub mod sheet;
 mod source;
 pub mod style;
-mod style_error;
 mod style_file;
 mod trends;
 mod typeface;
@@ -62,9 +58,8 @@ pub use figure::{Figure, FigureError, write};
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
 pub use source::{Origin, Source};
-pub use style_error::StyleError;
 pub use style_file::Style;
-pub use typeface::Typeface;
+pub use typeface::{StyleError, Typeface};
 
 /// Draws a benchmark-specific chart. `origin` names the source of the numbers.
 pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
@@ -79,8 +74,8 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
     let of_scale = |scale| {
         let aligned = !lens.benchmark.lens.anchors.is_empty();
         let curves = of_layers(&[Source { lens, origin }], scale);
-        let mean = aligned.then(|| heat_map::mean(lens, origin, scale));
-        curves.into_iter().chain(mean).chain([heat_map::first_case(lens, origin, scale)])
+        let mean = aligned.then(|| maps::mean(lens, origin, scale));
+        curves.into_iter().chain(mean).chain([maps::first_case(lens, origin, scale)])
     };
     Scale::ALL.into_iter().flat_map(of_scale).collect()
 }
@@ -100,7 +95,7 @@ pub struct Section {
 pub fn draw_sections(study: &Study) -> Vec<Section> {
     let all = of_conditions(study, &measured(study), |origin| {
         let measures = Scale::ALL.into_iter().flat_map(|scale| measures::of_study(study, origin, scale));
-        let heads = head_map::of_study(study, origin);
+        let heads = maps::of_heads(study, origin);
         beside(study).into_iter().chain(measures).chain(heads).collect()
     });
     let several = study.selection.several;

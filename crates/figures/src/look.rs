@@ -93,18 +93,3 @@ impl Meaning {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_holds_until_its_scope_ends() {
-        let inner = Look { titles: false, ..Look::default() };
-        {
-            let _scope = inner.clone().enter();
-            assert_eq!(*current(), inner);
-        }
-        assert_eq!(*current(), Look::default());
-    }
-}

@@ -113,11 +113,7 @@ pub(super) fn alignment<'a>(
             AlignedPlace::Anchor(_) => label.to_owned(),
         }
     };
-    let names: Vec<String> = missing.iter().map(named).collect();
-    let left_out = match names.is_empty() {
-        true => String::new(),
-        false => format!(" A place that {why} has no column: {}.", names.join(", ")),
-    };
+    let left_out = captions::naming(&format!("A place that {why} has no column"), missing.iter().map(named));
     format!(
         "Histories are aligned at their evidence: {}, the {segments} just before and after each (−1, +1), and thirds of the stretches \
          before, between and after; a place's value is the mean over the {segments} there, then over {over}.{left_out} n is the number of \

@@ -193,8 +193,7 @@ fn of_scale(scale: Scale, segment: &str) -> String {
 fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
     let missing = missing.filter(|condition| !study.selection.unmeasured.contains(&condition.name));
-    let names: Vec<&str> = missing.map(|condition| label(&condition.name)).collect();
-    if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
+    captions::naming("Not measured", missing.map(|condition| label(&condition.name)))
 }
 
 /// Lift of the evidence in several benchmarks by one model: one panel per run, one line per condition, on one axis.
@@ -237,10 +236,7 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         ..Sheet::default()
     };
     let csv = measures_csv(&name, "benchmark", &tables);
-    let empty = match empty.is_empty() {
-        true => String::new(),
-        false => format!(" Left out, having no evidence with a baseline: {}.", empty.join(", ")),
-    };
+    let empty = captions::naming("Left out, having no evidence with a baseline", empty);
     let of_each = studies.iter().map(|(study, _)| {
         let said = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
         format!(" {}:{said}", study.benchmark.title)

@@ -7,8 +7,7 @@ use serde::Deserialize;
 
 use super::meaning::Meaning;
 use super::style::{Colour, Dash, Stroke};
-use super::style_error::StyleError;
-use super::typeface::Typeface;
+use super::typeface::{StyleError, Typeface};
 use palimpsest_data::ground::text_file;
 
 #[derive(Debug, Clone, Default, PartialEq)]
