@@ -235,17 +235,16 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
     };
     let blocks: Vec<Block> = sources.iter().map(|source| block(source.lens)).collect();
     let points = blocks.iter().flat_map(|block| &block.series).flat_map(|series| &series.points);
+    let (from, to) = (under.from, under.to);
     let undefined = match (statistic, points.map(|point| point.undefined).sum::<usize>()) {
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),
         (_, count) => format!(
-            " At {count} points (an example at a layer) the {} pays the {} {segment} nothing, so there is no ratio: they \
-             are left out there and counted in the table.",
-            under.from, under.to
+            " At {count} points (an example at a layer) the {from} pays the {to} {segment} nothing, so there is no ratio: they \
+             are left out there and counted in the table."
         ),
     };
     let nothing = format!(
-        "the {} pays the {} {segment} nothing at any layer, or nothing was measured, so that there is no ratio",
-        under.from, under.to
+        "the {from} pays the {to} {segment} nothing at any layer, or nothing was measured, so that there is no ratio"
     );
     let groups: Vec<&str> = blocks.iter().flat_map(|block| &block.undivided).map(String::as_str).collect();
     let undivided = match blocks.iter().flat_map(|block| &block.rows).flatten().next() {
@@ -262,40 +261,37 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
         units: unit.many(),
         ..Sheet::default()
     };
+    let (from, to, bands, many) = (over.from, over.to, bands(unit), unit.many());
     let caption = format!(
-        "{definition} Above the line at 1 the {} attends more to the {} {segment}. {} They are of the whole statistic. n is the number \
-         of {}. Logarithmic value axis.{undefined}{undivided}",
-        over.from,
-        over.to,
-        bands(unit),
-        unit.many(),
+        "{definition} Above the line at 1 the {from} attends more to the {to} {segment}. {bands} They are of the whole statistic. n is the number \
+         of {many}. Logarithmic value axis.{undefined}{undivided}"
     );
     let name = format!("{}-{}", statistic.key().replace('_', "-"), scale.key());
     Some(figure((name, titled(&title, scale), caption), true, sheet, sources, blocks))
 }
 
+/// Title and definition.
 fn ratio_in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Lens) -> (String, String) {
-    let (many, segment) = (lens.unit().many(), lens.segment);
-    let quotient = format!("{} over {}", captions::capital(&over.label()), under.label());
-    let same_rows = over.from == under.from;
-    if statistic == Statistic::MeanOfRatios {
-        let of = match same_rows {
-            true => format!("the {}'s attention to {} and to {}", over.from, over.to, under.to),
-            false => format!("{} and {}", over.label(), under.label()),
-        };
-        return (
+    let (many, segment, from) = (lens.unit().many(), lens.segment, over.from);
+    let (first, second) = (over.label(), under.label());
+    let (of_means, same_rows) = (statistic != Statistic::MeanOfRatios, over.from == under.from);
+    let (over, under) = (over.to, under.to);
+    let of = match (of_means, same_rows) {
+        (false, true) => format!("the {from}'s attention to {over} and to {under}"),
+        (false, false) => format!("{first} and {second}"),
+        (true, true) => {
+            format!("the {from}'s attention to the {over} {segment}, over that to the {under} one")
+        }
+        (true, false) => format!("{first}, over that of {second}"),
+    };
+    let quotient = format!("{} over {second}", captions::capital(&first));
+    match of_means {
+        true => (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}.")),
+        false => (
             format!("{quotient}: mean of each example's ratio"),
             format!("The mean over {many} of the example's own ratio of {of}."),
-        );
-    }
-    let of = match same_rows {
-        true => format!(
-            "the {}'s attention to the {} {segment}, over that to the {} one",
-            over.from, over.to, under.to
         ),
-        false => format!("{}, over that of {}", over.label(), under.label()),
-    };
-    (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}."))
+    }
 }
 
 /// True if colours are unique, so that a baseline's colour identifies its line.

@@ -131,15 +131,12 @@ fn common(lens: &Lens, maps: &[Panel], shades: &Shades) -> String {
     let cells = columns.flat_map(|values| values.iter().zip(&lens.layers));
     let layers: BTreeSet<usize> =
         cells.filter(|(value, _)| **value == 0.0).map(|(_, layer)| layer.index).collect();
-    let zeros = match layers.is_empty() {
-        true => String::new(),
-        false => format!(" Cells of 0: at layers {}.", captions::ranges(&layers)),
-    };
+    let zeros =
+        (!layers.is_empty()).then(|| format!(" Cells of 0: at layers {}.", captions::ranges(&layers)));
     let mut cells = maps.iter().flat_map(Panel::columns).flat_map(|column| column.cells.iter().flatten());
-    let hidden = match cells.any(|value| value.is_nan()) {
-        true => format!(" Grey cells: the layer's window hides the {}.", lens.segment),
-        false => String::new(),
-    };
+    let hidden = cells.any(|value| value.is_nan());
+    let hidden = hidden.then(|| format!(" Grey cells: the layer's window hides the {}.", lens.segment));
+    let [zeros, hidden] = [zeros, hidden].map(Option::unwrap_or_default);
     let kinds = captions::about_layer_kinds(lens, captions::LINEAR_ROWS);
     format!("{}{zeros}{hidden}{kinds}{}", shades.in_words(), captions::drawn(lens))
 }

@@ -154,27 +154,22 @@ fn caption(
     measured: &[(&Measure, Vec<MeasureRow>)],
     scale: Scale,
 ) -> String {
-    let each: Vec<String> = measured
+    let each = measured
         .iter()
-        .map(|(measure, _)| format!("{}: {}.", captions::capital(measure.label), measure.about))
-        .collect();
+        .map(|(measure, _)| format!("{}: {}. ", captions::capital(measure.label), measure.about))
+        .collect::<String>();
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
-    let lens = study.measured().next().map(|(_, lens)| lens);
-    let unit = study.benchmark.unit;
+    let lifts = if of_lifts { " Lifts have a logarithmic axis." } else { "" };
+    let baseline = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
+    let (what, label, bands) =
+        (of_scale(scale, study.segment()), grouping.label, bands(study.benchmark.unit));
+    let numbers = match study.benchmark.unit {
+        Unit::Case => "cases, in brackets their examples where a case has several",
+        Unit::Probe => study.benchmark.unit.many(),
+    };
+    let (without, common) = (without(study), captions::of_study(study));
     format!(
-        "{} {} Lines: {}; the numbers above a panel are {}. {}{}{}{}{}",
-        each.join(" "),
-        of_scale(scale, study.segment()),
-        grouping.label,
-        match unit {
-            Unit::Case => "cases, in brackets their examples where a case has several",
-            Unit::Probe => unit.many(),
-        },
-        bands(unit),
-        if of_lifts { " Lifts have a logarithmic axis." } else { "" },
-        lens.map(captions::baseline).unwrap_or_default(),
-        without(study),
-        captions::of_study(study),
+        "{each}{what} Lines: {label}; the numbers above a panel are {numbers}. {bands}{lifts}{baseline}{without}{common}"
     )
 }
 

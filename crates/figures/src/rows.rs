@@ -123,3 +123,49 @@ fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool, length: f64) 
         (None, _) => "none".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Form;
+    use crate::look::{Look, Size};
+
+    #[test]
+    fn rows_have_their_words_in_a_column_too() {
+        let label = "others, control of the same length";
+        let estimate = Estimate { n: 8, value: Some(0.1), band: Some((-0.2, 0.4)), each: Vec::new() };
+        let line = |group: &str| Line {
+            group: group.to_owned(),
+            label: label.to_owned(),
+            estimate: estimate.clone(),
+            colour: INK,
+            mark: Some(0.3),
+        };
+        let intervals = Intervals {
+            axis: "effect".to_owned(),
+            mark: "control",
+            lines: ["right", "right", "wrong"].map(line).into(),
+            ..Intervals::default()
+        };
+        for size in [None, Some(Size { width: 317.0, text: 10.7 })] {
+            let _look = Look { size, ..Look::default() }.enter();
+            let figure = intervals.sheet().figure("rows", String::new(), Vec::new());
+            let words = figure.drawing.shapes.iter().filter_map(|shape| match &shape.form {
+                Form::Words(words) => Some((&*words.text, words.at)),
+                _ => None,
+            });
+            let within =
+                |(_, at): &(&str, (i32, i32))| at.0 <= figure.drawing.view.0 && at.1 <= figure.drawing.view.1;
+            let words: Vec<_> = words.filter(within).collect();
+            let count = |text: &str| words.iter().filter(|(word, _)| *word == text).count();
+            let found =
+                [label, "0.10 [-0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
+            assert_eq!(found, [3, 3, 1, 1, 1, 1], "{words:?}");
+            crate::write(
+                &[figure],
+                std::path::Path::new(if size.is_some() { "/tmp/figruns/col" } else { "/tmp/figruns/nat" }),
+            )
+            .unwrap();
+        }
+    }
+}

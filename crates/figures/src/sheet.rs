@@ -333,7 +333,7 @@ impl Sheet {
             // Narrow panels keep some height; wide ones do not fill the page.
             let ratio = f64::from(height) / f64::from(natural.max(1));
             let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
-            height = ((f64::from(plot) * ratio).round() as i32).clamp(80, height);
+            height = ((f64::from(plot) * ratio).round() as i32).clamp(80, height.max(80));
         }
         let labels = sorted_unique(rows.iter().flatten().map(|panel| panel.x_label.clone()));
         let x_label = <[String; 1]>::try_from(labels).ok().map(|[label]| label);
