@@ -23,20 +23,20 @@ mod canvas;
 mod captions;
 mod cause_effects;
 mod cause_words;
-pub mod causes;
+mod causes;
 mod columns;
-pub mod curves;
+mod curves;
 mod difference;
 mod dose;
 mod dose_maps;
-pub mod drawing;
+mod drawing;
 mod figure;
 mod legend;
 pub mod look;
 mod map;
 mod maps;
 pub mod meaning;
-pub mod measures;
+mod measures;
 pub mod one_answer;
 mod pdf;
 mod plot;
@@ -83,10 +83,14 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
 /// Maximum number of conditions side by side, unless requested by name.
 pub const MOST_BESIDE: usize = 4;
 
-#[derive(Debug, Clone)]
+/// A part of the report.
+#[derive(Debug, Clone, Default)]
 pub struct Section {
+    /// Its address on the page, if it has one.
+    pub id: &'static str,
     pub heading: Option<String>,
     pub about: Option<String>,
+    pub words: Vec<String>,
     pub figures: Vec<Figure>,
 }
 
@@ -104,8 +108,9 @@ pub fn draw_sections(study: &Study) -> Vec<Section> {
         heading: several.then(|| format!("Condition {}", label(&condition.name))),
         about: several.then(|| study.condition_in_words(&condition.name)),
         figures: of_conditions(study, &[&condition.name], |origin| draw_all(lens, origin)),
+        ..Section::default()
     });
-    [Section { heading, about: None, figures: all }].into_iter().chain(each).collect()
+    [Section { heading, figures: all, ..Section::default() }].into_iter().chain(each).collect()
 }
 
 pub fn draw_study(study: &Study) -> Vec<Figure> {

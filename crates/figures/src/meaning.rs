@@ -36,27 +36,25 @@ const LONG: Option<Dash> = Some((8, 3));
 const SHORT: Option<Dash> = Some((4, 2));
 
 impl Meaning {
-    /// Meanings with a look of their own: style file key, description, default look.
-    pub const ALL: [(Meaning, &'static str, &'static str, Stroke); 14] = {
+    /// Meanings with a look of their own: style file key, default look. The style file's example says what they mean.
+    pub const ALL: [(Meaning, &'static str, Stroke); 14] = {
         use Marker::{Circle, Diamond, Down, Square, Triangle};
         use Meaning::{Back, Baseline, Group, New, Old, Others, Query, Right, Wrong};
-        const CONTROL: &str = "baselines and controls that belong to no one curve";
-        const FIRST: &str = "types, models, conditions and other groups, in the legend's order";
         [
-            (New, "newer", "the newer of two conflicting writings", look(0x0072b2, None, Circle)),
-            (Old, "older", "the older writing, that the newer one replaces", look(0xd55e00, LONG, Square)),
-            (Back, "back", "what the newer writing pays to the older one", look(0x882255, SHORT, Triangle)),
-            (Query, "query", "all that the question reads, not told apart", look(0x1a1a1a, None, Circle)),
-            (Right, "right", "right answers; what is chosen", look(0x009e73, None, Circle)),
-            (Wrong, "wrong", "wrong answers; what is rejected", look(0xcc79a7, LONG, Square)),
-            (Baseline, "baseline", CONTROL, look(0x767676, Some(DOTS), Marker::None)),
-            (Others, "others", "parts of the history without a role", look(0xa8a8a8, None, Circle)),
-            (Group(0), "group-1", FIRST, look(0x332288, None, Circle)),
-            (Group(1), "group-2", "the second of them", look(0xe69f00, LONG, Square)),
-            (Group(2), "group-3", "the third", look(0x44aa99, SHORT, Triangle)),
-            (Group(3), "group-4", "the fourth", look(0xaa4499, Some((12, 3)), Diamond)),
-            (Group(4), "group-5", "the fifth", look(0x999933, Some((6, 5)), Down)),
-            (Group(5), "group-6", "the sixth", look(0x56b4e9, Some((2, 2)), Circle)),
+            (New, "newer", look(0x0072b2, None, Circle)),
+            (Old, "older", look(0xd55e00, LONG, Square)),
+            (Back, "back", look(0x882255, SHORT, Triangle)),
+            (Query, "query", look(0x1a1a1a, None, Circle)),
+            (Right, "right", look(0x009e73, None, Circle)),
+            (Wrong, "wrong", look(0xcc79a7, LONG, Square)),
+            (Baseline, "baseline", look(0x767676, Some(DOTS), Marker::None)),
+            (Others, "others", look(0xa8a8a8, None, Circle)),
+            (Group(0), "group-1", look(0x332288, None, Circle)),
+            (Group(1), "group-2", look(0xe69f00, LONG, Square)),
+            (Group(2), "group-3", look(0x44aa99, SHORT, Triangle)),
+            (Group(3), "group-4", look(0xaa4499, Some((12, 3)), Diamond)),
+            (Group(4), "group-5", look(0x999933, Some((6, 5)), Down)),
+            (Group(5), "group-6", look(0x56b4e9, Some((2, 2)), Circle)),
         ]
     };
 

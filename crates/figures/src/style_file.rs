@@ -72,6 +72,9 @@ impl TryFrom<toml::Value> for WrittenDash {
 }
 
 impl Style {
+    /// A style file that says how figures are drawn without one.
+    pub const EXAMPLE: &'static str = include_str!("style.toml");
+
     /// Reads a style file; the font path is relative to it.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let text =
@@ -126,28 +129,6 @@ impl Style {
         }
         said
     }
-
-    pub fn example() -> String {
-        let mut text = "# A style file: palimpsest figures RUN --style style.toml\n\
-                        # Every line may be left out; what stands here is how figures are drawn without one.\n\n\
-                        # A TrueType or OpenType file, relative to this one; the figures' own is Arimo.\n\
-                        # font = \"MyFont-Regular.ttf\"\n\n[colours]\n"
-            .to_owned();
-        for (_, key, about, Stroke { colour: Colour(r, g, b), .. }) in Meaning::ALL {
-            text += &format!("{key} = \"#{r:02x}{g:02x}{b:02x}\" # {about}\n");
-        }
-        text +=
-            "\n# Lengths of dash and space in pixels of which words are 12 high, or \"solid\".\n[dashes]\n";
-        for (_, key, _, stroke) in Meaning::ALL {
-            text += &match stroke.dash {
-                None => format!("{key} = \"solid\"\n"),
-                Some((dash, space)) => format!("{key} = [{dash}, {space}]\n"),
-            };
-        }
-        text += "\n# Words in pictures, titles and captions in place of the program's own; whole words only.\n[words]\n\
-                 # old = \"outdated\"\n# \"query to new\" = \"question to update\"\n";
-        text
-    }
 }
 
 fn in_word(c: char) -> bool {
@@ -164,9 +145,10 @@ mod tests {
 
     #[test]
     fn the_example_is_the_look_without_a_file_and_changes_are_taken() {
-        let example = parse(&Style::example()).unwrap();
+        let example = parse(Style::EXAMPLE).unwrap();
         for (meaning, key, ..) in Meaning::ALL {
             assert_eq!(example.stroke(meaning), meaning.own(), "{key}");
+            assert_eq!(Style::EXAMPLE.matches(&format!("\n{key} = ")).count(), 2, "{key}");
         }
         let style =
             parse("[colours]\nolder = \"#ABCDEF\"\n[dashes]\nnewer = [3, 1]\nolder = \"solid\"\n").unwrap();

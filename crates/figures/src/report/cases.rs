@@ -271,32 +271,28 @@ pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
     lens.layer_kinds().first().map(|(kind, _)| *kind)
 }
 
+/// Attention on each role, on all segments and outside them, by kind of layer.
 fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
+    let segments = plural(lens.segment);
     let part = |(kind, count): (LayerKind, usize)| {
         let layers = match lens.has_kinds() {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         };
-        let text = summary(example, kind, lens.segment);
-        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text})
+        let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
+        let all: f64 = example.segments.iter().map(over).sum();
+        let mut masses: Vec<(String, f64)> = Vec::new();
+        for segment in &example.segments {
+            let Some(role) = &segment.role else { continue };
+            entry(&mut masses, |(name, _)| name == role, || (role.clone(), 0.0)).1 += over(segment);
+        }
+        masses.push((format!("all {segments}"), all));
+        masses.push((format!("outside the {segments}"), (1.0 - all).max(0.0)));
+        let text: Vec<String> =
+            masses.iter().map(|(name, mass)| format!("{name} {}", percent(*mass))).collect();
+        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text.join(", ")})
     };
     lens.layer_kinds().into_iter().map(part).collect()
-}
-
-fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
-    let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
-    let all: f64 = example.segments.iter().map(over).sum();
-    let mut roles: Vec<(&str, f64)> = Vec::new();
-    for segment in &example.segments {
-        let Some(role) = segment.role.as_deref() else { continue };
-        entry(&mut roles, |(name, _)| *name == role, || (role, 0.0)).1 += over(segment);
-    }
-    let mut parts: Vec<String> =
-        roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
-    let segments = plural(segment);
-    parts.push(format!("all {segments} {}", percent(all)));
-    parts.push(format!("outside the {segments} {}", percent((1.0 - all).max(0.0))));
-    parts.join(", ")
 }
 
 fn segments(

@@ -50,24 +50,18 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-#[derive(Default, Serialize)]
-struct Part {
-    id: &'static str,
-    heading: Option<String>,
-    about: Option<String>,
-    words: Vec<String>,
-    pictures: Vec<Value>,
-}
-
-impl Part {
-    fn told(id: &'static str, heading: &str, words: Vec<String>, figures: &[Figure]) -> Self {
-        let pictures = figures.iter().map(picture).collect();
-        Part { id, heading: Some(heading.to_owned()), about: None, words, pictures }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pictures.is_empty() && self.words.is_empty()
-    }
+/// Without sections that have nothing to show.
+fn parts(sections: &[Section]) -> Vec<Value> {
+    let part = |section: &Section| {
+        context! {
+            id => section.id,
+            heading => &section.heading,
+            about => section.about.as_deref().map(captions::capital),
+            words => &section.words,
+            pictures => section.figures.iter().map(picture).collect::<Vec<_>>(),
+        }
+    };
+    sections.iter().filter(|one| !one.figures.is_empty() || !one.words.is_empty()).map(part).collect()
 }
 
 fn picture(figure: &Figure) -> Value {
@@ -99,8 +93,8 @@ type Fact = (&'static str, String);
 fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
-    sections: Vec<Part>,
-    told: Vec<Part>,
+    sections: &[Section],
+    told: &[Section],
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
@@ -137,7 +131,7 @@ fn page(
         dir => run.path().display().to_string(),
         // The run's name in `palimpsest view` URLs.
         id => run.path().file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
-        found => found(&accuracies, &told),
+        found => found(&accuracies, told),
         facts => facts,
         header => format!("{:#}", run.header()),
         judge => judge.as_deref(),
@@ -157,8 +151,8 @@ fn page(
         expected => expected * views.len(),
         special_tokens_are_text => run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
         costs => costs(views),
-        sections => Serde(sections),
-        told => Serde(told),
+        sections => parts(sections),
+        told => parts(told),
         cases => Serde(cases::parts(views)?),
     };
     Ok(template.render(page).map_err(FigureError::from)?)
@@ -172,7 +166,7 @@ fn address(text: &str) -> String {
 }
 
 /// Overall accuracy per condition, and the main finding of each section.
-fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
+fn found(accuracies: &[Accuracy], told: &[Section]) -> Vec<String> {
     let right = |one: &Accuracy| {
         let overall = &one.table.overall;
         let share = percent(overall.accuracy?);
@@ -186,7 +180,7 @@ fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     let over = if of_cells { "mean of the cells" } else { "over all probes" };
     let overall = (!shares.is_empty()).then(|| format!("Accuracy, {over}: {}.", shares.join("; ")));
     // Causes start with a definition and single sessions; the overall finding follows.
-    let first = |part: &Part| {
+    let first = |part: &Section| {
         let words = &part.words;
         let found = if part.id == "causes" { words.get(2).or(words.get(1)) } else { words.first() };
         Some(format!("{}: {}", part.heading.as_deref()?, found.or(words.first())?))
@@ -213,13 +207,6 @@ pub fn write_study(
         lens: of.lens.as_ref(),
     });
     let views: Vec<View<'_>> = views.collect();
-    let part = |section: &Section| Part {
-        heading: section.heading.clone(),
-        about: section.about.as_deref().map(captions::capital),
-        pictures: section.figures.iter().map(picture).collect(),
-        ..Part::default()
-    };
-    let mut sections: Vec<Part> = sections.iter().map(part).collect();
     let mut told = Vec::new();
     // Memory systems, doses and labels belong to the whole run.
     if let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) {
@@ -229,19 +216,23 @@ pub fn write_study(
     }
     if let Some(causes) = causes {
         let words = super::cause_words::in_words(causes, study);
-        told.push(Part::told("causes", "What made it answer", words, &super::draw_causes(causes, study)));
-    }
-    for parts in [&mut sections, &mut told] {
-        parts.retain(|part| !part.is_empty());
+        let figures = super::draw_causes(causes, study);
+        told.push(Section::told("causes", "What made it answer", words, figures));
     }
     let path = folder.join(format!("{}report.html", study.selection.prefix));
-    let html = page(&views, study.no_result.as_deref(), sections, told)?;
+    let html = page(&views, study.no_result.as_deref(), sections, &told)?;
     palimpsest_core::files::write_atomically(&path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.clone(), source })?;
     Ok(path)
 }
 
-fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
+impl Section {
+    fn told(id: &'static str, heading: &str, words: Vec<String>, figures: Vec<Figure>) -> Self {
+        Section { id, heading: Some(heading.to_owned()), about: None, words, figures }
+    }
+}
+
+fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Section>, ReportError> {
     if run.identity().conditions_or_plain().iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
     }
@@ -249,18 +240,18 @@ fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
     Ok(losses.map(|losses| {
         let figure = super::waterfall::memory_waterfall(&losses, &super::Origin::of(run, None).line);
         let words = in_words(std::slice::from_ref(&losses));
-        Part::told("lost", "Where it was lost", words, &[figure])
+        Section::told("lost", "Where it was lost", words, vec![figure])
     }))
 }
 
-fn labelled(study: &Study) -> Result<Option<Part>, ReportError> {
+fn labelled(study: &Study) -> Result<Option<Section>, ReportError> {
     let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     let words = labels.map(|labels| labels.in_words());
-    Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
+    Ok(words.map(|words| Section::told("why", "Why answers are as they are", words, Vec::new())))
 }
 
 /// Section on dose; `None` if no answer has log-probabilities.
-fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
+fn by_dose(study: &Study) -> Result<Option<Section>, ReportError> {
     let doses = match Doses::of_run(study.folder.clone(), &DoseOptions::default()) {
         Ok(doses) => doses,
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
@@ -268,7 +259,7 @@ fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
     };
     let residues = palimpsest_analysis::lens::causes::residue::in_words(&doses.residues, "session");
     let words = [paragraphs(&doses), residues].concat();
-    Ok(Some(Part::told("doses", "What moves the update effect", words, &super::draw_doses(&doses))))
+    Ok(Some(Section::told("doses", "What moves the update effect", words, super::draw_doses(&doses))))
 }
 
 fn under(view: &View<'_>) -> Value {
