@@ -4,7 +4,7 @@ use super::axis::{padded, spanning};
 use super::meaning::Meaning;
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Colour, GREY, INK, Stroke, UNIT, shortened};
-use super::{Figure, Origin, trends};
+use super::{Figure, Origin, charts};
 use palimpsest_analysis::dose::Doses;
 use palimpsest_analysis::dose::answer::Chosen;
 use palimpsest_analysis::dose::cell::Cell;
@@ -85,7 +85,7 @@ impl DosePanel {
             Some((mean, interval.map(|interval| (interval.low, interval.high))))
         };
         let lines = self.lines.iter().map(|line| (line.stroke, line.points.iter().map(point).collect()));
-        let lines = trends::marks(&lines.collect::<Vec<_>>());
+        let lines = charts::marks(&lines.collect::<Vec<_>>());
         let n = self.lines.iter().flat_map(|line| line.points().map(|(_, point)| point.n));
         let marks = self.baselines.iter().map(baseline).chain(self.items.iter().map(item));
         Panel {

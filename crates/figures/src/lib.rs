@@ -18,12 +18,12 @@ use palimpsest_data::ground::csv;
 use palimpsest_run::runs::condition::label;
 
 mod axis;
-mod bars;
 mod canvas;
 mod captions;
 mod cause_effects;
 mod cause_words;
 mod causes;
+mod charts;
 mod columns;
 mod curves;
 mod difference;
@@ -49,11 +49,10 @@ pub mod sheet;
 mod source;
 pub mod style;
 mod style_file;
-mod trends;
 mod typeface;
 mod waterfall;
 
-pub use bars::distribution;
+pub use charts::distribution;
 pub use figure::{Figure, FigureError, write};
 pub use look::Look;
 pub use runs::{RunFigures, charts, draw_runs};
@@ -64,8 +63,8 @@ pub use typeface::{StyleError, Typeface};
 /// Draws a benchmark-specific chart. `origin` names the source of the numbers.
 pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
     match chart {
-        Chart::Bars(chart) => bars::of_parts(chart, origin),
-        Chart::Trends(chart) => trends::trends(chart, origin),
+        Chart::Bars(chart) => charts::of_parts(chart, origin),
+        Chart::Trends(chart) => charts::trends(chart, origin),
     }
 }
 
