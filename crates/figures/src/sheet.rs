@@ -320,7 +320,13 @@ impl Sheet {
             2 * margin() + AxisName::beside(&self.y_label) + panels + bar
         };
         let natural = self.panel.0;
-        let narrowest = natural.min(if is_sized() { LEAST.0 } else { room() - across(1, 0) });
+        let narrowest = natural.min(match (is_sized(), noted) {
+            (false, _) => room() - across(1, 0),
+            (true, false) => LEAST.0,
+            // Words above marks need the width of a picture.
+            (true, true) if stacked => natural,
+            (true, true) => LEAST.1,
+        });
         let most = (1..=24).take_while(|columns| across(*columns, narrowest) <= room()).count();
         let parts = self.rows.iter().map(|row| row.iter().flat_map(Panel::by_reach).collect());
         let rows = arrange(parts.collect(), most);
