@@ -74,7 +74,7 @@ pub fn lens(dir: &Path, options: &Options) -> Result<Lens, LensError> {
 /// The report of a run with these figures.
 pub fn page(study: &Study, figures: Vec<Figure>) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let sections = [Section { heading: None, about: None, figures }];
+    let sections = [Section { figures, ..Section::default() }];
     std::fs::read_to_string(report::write_study(study, &sections, None, folder.path()).unwrap()).unwrap()
 }
 

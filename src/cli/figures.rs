@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let Args { dirs, out, difference, style_example, look, analysis } = args;
     if style_example {
-        return super::say(format_args!("{}", Style::example().trim_end()));
+        return super::say(format_args!("{}", Style::EXAMPLE.trim_end()));
     }
     let _look = look.enter()?;
     let out = match (out, &dirs[..]) {

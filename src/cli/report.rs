@@ -34,10 +34,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut sections = figures::draw_sections(&study);
     let against = figures::draw_differences(&study);
     let heading = Some("Conditions against each other, question by question".to_owned());
-    sections.insert(0, Section { heading, about: None, figures: against });
+    sections.insert(0, Section { heading, figures: against, ..Section::default() });
     let counts = figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
     let heading = study.selection.several.then(|| "Counts of answers".to_owned());
-    sections.push(Section { heading, about: None, figures: counts });
+    sections.push(Section { heading, figures: counts, ..Section::default() });
     let causes = Causes::open(&study)?;
     let page = report::write_study(&study, &sections, causes.as_ref(), &args.dir)?;
     super::say(format_args!("wrote {}; open it in any browser", page.display()))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::figures::meaning::Meaning;
-use palimpsest::figures::sheet::{Panel, Sample, Sheet};
+use palimpsest::figures::sheet::{Panel, Sample, Sheet, ValueAxis};
 use palimpsest::figures::style::{GREY, Marker, Stroke};
 use palimpsest::lens::{
     Correctness, Curve, Group, Layer, LayerKind, Point, Scale, Series, Statistic, Target, table,
@@ -114,7 +114,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
                 legend.push((Some(stroke), format!("{kind} (n = {})", of(Target::Signal).n)));
                 lines.extend([(stroke.noise(), of(Target::Noise)), (stroke, of(Target::Signal))]);
             }
-            Some(Panel::of_layers(curve.label(), legend, lines))
+            Panel::of_layers(curve.label(), legend, lines)
         };
         let noise = Stroke::solid(GREY, Marker::None).noise();
         let sheet = Sheet {
@@ -122,7 +122,7 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
             origin: origin(&svg),
             y_label: axis(scale),
             percent: scale == Scale::Mass,
-            reference: (scale == Scale::Density).then_some(1.0),
+            axes: vec![ValueAxis { reference: (scale == Scale::Density).then_some(1.0), linear: None }],
             rows: vec![STALE.lens.curves.iter().copied().map(panel).collect()],
             legend: vec![(
                 Sample::Line(noise),
@@ -154,7 +154,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
                 let stroke = Meaning::Query.stroke();
                 let legend = vec![(Some(stroke), format!("all (n = {})", series.n))];
                 let title = format!("{} {}", series.group.kind.as_deref().unwrap(), series.probes);
-                Some(Panel::of_layers(title, legend, vec![(stroke, series.clone())]))
+                Panel::of_layers(title, legend, vec![(stroke, series.clone())])
             };
             let rows = all.chunk_by(|a, b| a.group.probe == b.group.probe);
             let sheet = Sheet {
@@ -162,7 +162,7 @@ fn ratios_of_softmax_models_are_drawn_as_committed() {
                 origin: origin(&svg),
                 y_label: format!("ratio of attention {}, new / old", scale.key()),
                 percent: false,
-                reference: Some(1.0),
+                axes: vec![ValueAxis { reference: Some(1.0), linear: None }],
                 rows: rows.map(|row| row.iter().map(panel).collect()).collect(),
                 legend: Vec::new(),
                 panel: (300, 150),

@@ -242,7 +242,7 @@ fn the_page_shows_all_conditions_and_says_what_they_do() {
     let study = Study::whole(&ALL, dir.path(), &options()).unwrap();
     let mut sections = figures::draw_sections(&study);
     let against = figures::draw_differences(&study);
-    sections.push(Section { heading: Some("Against".to_owned()), about: None, figures: against });
+    sections.push(Section { heading: Some("Against".to_owned()), figures: against, ..Section::default() });
     let page = report::write_study(&study, &sections, None, dir.path()).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     for part in [

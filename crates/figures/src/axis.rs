@@ -14,73 +14,62 @@ pub struct Range {
 }
 
 impl Range {
-    /// Axis of `series` and `reference`. `reach`: maximum factor by which linear layers may extend it beyond the softmax layers.
-    pub fn of<'a>(series: &[&'a Series], reference: Option<f64>, reach: f64) -> Self {
+    /// Logarithmic axis of `series` and `reference`. `reach`: maximum factor by which linear layers may extend it beyond the softmax layers.
+    pub fn of(series: &[&Series], reference: Option<f64>, reach: f64) -> Self {
         let positive = |v: &f64| *v > 0.0 && v.is_finite();
-        let all = || series.iter().flat_map(|series| &series.points);
-        let softmax = all().filter(|p| !p.layer.is_linear()).filter_map(|p| p.value).any(|v| positive(&v));
         // softmax layers set the axis, linear ones only if there are no others
-        let counts = |p: &&Point| !(softmax && p.layer.is_linear());
-        let points = || all().filter(counts);
-        let means = || points().filter_map(|p| p.value).filter(positive).chain(reference);
-        let bands = || {
-            let of = |one: &'a Series| one.points.iter().filter(counts).filter_map(|p| extent(one, p));
-            series.iter().copied().flat_map(of)
-        };
+        let softmax =
+            points(series).any(|(_, p)| !p.layer.is_linear() && p.value.is_some_and(|v| positive(&v)));
+        let layers =
+            |linear: bool| points(series).filter(move |(_, p)| (softmax && p.layer.is_linear()) == linear);
+        let values = |linear: bool| layers(linear).filter_map(|(_, p)| p.value).filter(positive);
+        let means = || values(false).chain(reference);
+        let bands = || layers(false).filter_map(|(one, p)| extent(one, p));
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
         let least = means().fold(f64::INFINITY, f64::min);
         if !least.is_finite() {
-            return Range { low: 0.1, high: 10.0, ticks: vec![0.1, 1.0, 10.0], linear: false, zero: None }
+            let (low, high) = (0.1, 10.0);
+            return Range { low, high, ticks: vec![low, 1.0, high], linear: false, zero: None }
                 .with_zero(series);
         }
         // bands may approach 0: cut half a decade below the curves
         let lowest_band = bands().map(|b| b.0).filter(positive).fold(f64::INFINITY, f64::min);
         let low = least.min(lowest_band.max(least / 3.0)).max(most * 1e-6);
         let most = most.min(means().fold(f64::MIN_POSITIVE, f64::max) * 10.0);
-        let linear =
-            || all().filter(|p| softmax && p.layer.is_linear()).filter_map(|p| p.value).filter(positive);
-        let (low, most) =
-            (linear().fold(low, f64::min).max(low / reach), linear().fold(most, f64::max).min(most * reach));
-        let room = (most / low).powf(0.05).max(1.05);
-        let (low, high) = (low / room, most * room);
+        let least = values(true).fold(low, f64::min).max(low / reach);
+        let most = values(true).fold(most, f64::max).min(most * reach);
+        let room = (most / least).powf(0.05).max(1.05);
+        let (low, high) = (least / room, most * room);
         Range { low, high, ticks: value_ticks(low, high), linear: false, zero: None }.with_zero(series)
     }
 
-    /// Linear axis over `ends` and the curves; bands and single cases extend it by at most the curves' height.
+    /// Linear axis over `ends` and the curves; bands and single cases extend it by at most the curves' height. Without curves, the ends
+    /// are those of the axis.
     pub fn linear(series: &[&Series], ends: (f64, f64)) -> Self {
-        let points = || series.iter().flat_map(|one| one.points.iter().map(move |point| (*one, point)));
-        let over = |values: &mut dyn Iterator<Item = f64>, ends: (f64, f64)| {
-            values.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
-        };
-        let curves = over(&mut points().filter_map(|(_, point)| point.value), ends);
+        if series.is_empty() {
+            return Range::over(ends.0, ends.1);
+        }
+        let curves = spanning(ends, points(series).filter_map(|(_, point)| point.value));
         let room = curves.1 - curves.0;
-        let around = points().flat_map(|(one, point)| {
-            let band = point.band.into_iter().flat_map(|(low, high)| [low, high]);
-            band.chain(single_cases(one, point).iter().copied()).collect::<Vec<f64>>()
-        });
-        let most = over(&mut around.filter(|value| value.is_finite()), curves);
+        let bands = points(series).flat_map(|(_, point)| point.low().into_iter().chain(point.high()));
+        let cases = points(series).flat_map(|(one, point)| single_cases(one, point).iter().copied());
+        let most = spanning(curves, bands.chain(cases));
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
-        let (low, high) = (low - pad, high + pad);
-        Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
+        Range::over(low - pad, high + pad)
     }
 
-    pub fn shares() -> Self {
-        Range { low: 0.0, high: 1.0, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0], linear: true, zero: None }
-    }
-
-    pub fn between((low, high): (f64, f64)) -> Self {
-        let pad = (high - low).max(1e-9) * 0.05;
-        let (low, high) = (low - pad, high + pad);
+    /// Linear axis with these very ends.
+    pub fn over(low: f64, high: f64) -> Self {
         Range { low, high, ticks: round_ticks(low, high), linear: true, zero: None }
     }
 
     /// Adds a position for 0 if any value or single case is 0.
     fn with_zero(mut self, series: &[&Series]) -> Self {
-        let zero = |one: &&Series, point: &Point| {
+        let zero = |(one, point): (&Series, &Point)| {
             point.value == Some(0.0) || single_cases(one, point).contains(&0.0)
         };
-        if series.iter().any(|one| one.points.iter().any(|point| zero(one, point))) {
+        if points(series).any(zero) {
             self.zero = Some(self.low / (self.high / self.low).powf(0.10));
         }
         self
@@ -116,6 +105,22 @@ impl Range {
     pub fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
+}
+
+fn points<'a>(series: &[&'a Series]) -> impl Iterator<Item = (&'a Series, &'a Point)> {
+    series.iter().copied().flat_map(|one| one.points.iter().map(move |point| (one, point)))
+}
+
+/// The ends, extended to hold all finite values.
+pub(super) fn spanning(ends: (f64, f64), values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let finite = values.filter(|value| value.is_finite());
+    finite.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// Ends with some room around them.
+pub(super) fn padded((low, high): (f64, f64)) -> (f64, f64) {
+    let pad = (high - low).max(1e-9) * 0.05;
+    (low - pad, high + pad)
 }
 
 /// Lowest and highest value drawn besides the estimate: band or single cases.
@@ -211,36 +216,33 @@ mod tests {
         Point { layer, n: 1, undefined: 0, value: Some(value), band: None, cases: vec![value], signed: None }
     }
 
-    fn range(points: Vec<Point>) -> Range {
+    fn series(points: Vec<Point>) -> Series {
         let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
-        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
-        Range::of(&[&series], Some(1.0), 10.0)
+        Series { group: Group::all(), probes, statistic, scale, n: 1, points }
     }
 
     #[test]
     fn bands_lie_behind_linear_layers_only() {
-        let layers = |kinds: &[(usize, bool)]| -> Vec<Layer> {
+        let stretches = |layers: &[(usize, bool)]| {
             let kind = |linear| if linear { LayerKind::Linear } else { LayerKind::Softmax };
-            kinds.iter().map(|(index, linear)| Layer { index: *index, kind: kind(*linear) }).collect()
+            let layer = |(index, linear): &(usize, bool)| Layer { index: *index, kind: kind(*linear) };
+            linear_stretches(&layers.iter().map(layer).collect::<Vec<_>>())
         };
         let hybrid: Vec<(usize, bool)> = (0..8).map(|i| (i, i % 4 != 3)).collect();
-        assert_eq!(linear_stretches(&layers(&hybrid)), vec![(-0.5, 2.5), (3.5, 6.5)]);
-        let gap = layers(&[(1, true), (4, true), (5, true)]);
-        assert_eq!(linear_stretches(&gap), vec![(0.5, 1.5), (3.5, 5.5)]);
-        assert!(linear_stretches(&layers(&[(0, false), (1, false)])).is_empty());
+        assert_eq!(stretches(&hybrid), [(-0.5, 2.5), (3.5, 6.5)]);
+        assert_eq!(stretches(&[(1, true), (4, true), (5, true)]), [(0.5, 1.5), (3.5, 5.5)]);
+        assert!(stretches(&[(0, false), (1, false)]).is_empty());
     }
 
     #[test]
     fn a_logarithmic_axis_holds_softmax_layers_single_cases_and_zeros() {
+        let range = |points| Range::of(&[&series(points)], Some(1.0), 10.0);
         let (softmax, linear) = (LayerKind::Softmax, LayerKind::Linear);
         let far = range(vec![point(0, linear, 1e8), point(1, linear, 1e-8), point(2, softmax, 2.0)]);
         assert!((0.05..0.1).contains(&far.low) && (20.0..40.0).contains(&far.high), "{far:?}");
         let near = range(vec![point(0, linear, 5.0), point(1, softmax, 2.0)]);
         assert!(near.holds(5.0) && near.high < 7.0, "{near:?}");
-        assert!(
-            range(vec![point(0, linear, 1e3)]).holds(1e3),
-            "the axis is theirs where there are no others"
-        );
+        assert!(range(vec![point(0, linear, 1e3)]).holds(1e3), "theirs where there are no others");
         // Single cases extend the axis by at most half a decade.
         let few =
             |cases: [f64; 2]| range(vec![Point { n: 2, cases: cases.into(), ..point(0, softmax, 2.0) }]);
@@ -252,29 +254,26 @@ mod tests {
 
     #[test]
     fn a_linear_axis_holds_its_ends_and_what_goes_beyond_them() {
-        let (statistic, scale, probes) = (Statistic::Measure("balance"), Scale::Mass, "all".to_owned());
-        let points = vec![point(0, LayerKind::Softmax, 0.4), point(1, LayerKind::Softmax, -0.2)];
-        let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
-        let axis = Range::linear(&[&series], (0.0, 1.0));
+        let softmax = LayerKind::Softmax;
+        let curve = series(vec![point(0, softmax, 0.4), point(1, softmax, -0.2)]);
+        let axis = Range::linear(&[&curve], (0.0, 1.0));
         assert!([-0.2, 0.0, 1.0].into_iter().all(|value| axis.holds(value)) && axis.high < 1.1, "{axis:?}");
         assert!(axis.shows(-0.1) && axis.place(0.5) == 0.5);
+        let plain = Range::linear(&[], (0.0, 1.0));
+        assert_eq!((plain.low, plain.high), (0.0, 1.0));
     }
 
     #[test]
     fn ticks_are_few_and_within_the_axis_at_any_span() {
-        for (low, high) in
-            [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)]
-        {
-            let ticks = round_ticks(low, high);
-            assert!((3..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
+        type Ticks = fn(f64, f64) -> Vec<f64>;
+        let linear = [(0.0, 1.0), (0.05, 0.92), (0.28, 0.72), (-0.05, 0.05), (-0.41, 0.11), (3.0, 3.001)];
+        let log = [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)];
+        let linear = linear.map(|ends| (ends, round_ticks as Ticks, 3));
+        let log = log.map(|ends| (ends, value_ticks as Ticks, 2));
+        for ((low, high), ticks, least) in linear.into_iter().chain(log) {
+            let ticks = ticks(low, high);
+            assert!((least..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
             assert!(ticks.iter().all(|t| (low..=high + 1e-9).contains(t)), "[{low}, {high}]: {ticks:?}");
-        }
-        for (low, high) in
-            [(1e-6, 0.5), (0.01, 0.2), (0.5, 2.0), (0.9, 1.1), (0.98, 1.01), (3.0, 4.0), (1e-4, 2e-4)]
-        {
-            let ticks = value_ticks(low, high);
-            assert!((2..=8).contains(&ticks.len()), "[{low}, {high}]: {ticks:?}");
-            assert!(ticks.iter().all(|t| (low..=high).contains(t)));
         }
         assert_eq!([0.0, -0.05].map(|value| write_value(value, false)), ["0", "-0.05"]);
         for (count, ticks) in [

@@ -10,8 +10,7 @@ use palimpsest_analysis::lens::{
 };
 
 /// One sentence per run, merged if all are equal, else prefixed by the run's name.
-pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
-    let said: Vec<String> = sources.iter().map(|source| sentence(source.lens)).collect();
+pub(super) fn each(sources: &[Source<'_>], said: Vec<String>) -> String {
     match &said[..] {
         [first, others @ ..] if others.iter().all(|other| other == first) => first.clone(),
         _ => {
@@ -21,12 +20,18 @@ pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String
     }
 }
 
+pub(super) fn of_each(sources: &[Source<'_>], sentence: impl Fn(&Lens) -> String) -> String {
+    each(sources, sources.iter().map(|source| sentence(source.lens)).collect())
+}
+
+/// ` Left out: a, b.`; empty without names.
+pub(super) fn naming(lead: &str, names: impl IntoIterator<Item = impl ToString>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    if names.is_empty() { String::new() } else { format!(" {lead}: {}.", names.join(", ")) }
+}
+
 pub(super) fn left_out(lens: &Lens, groups: &[Group]) -> String {
-    if groups.is_empty() {
-        return String::new();
-    }
-    let names: Vec<String> = groups.iter().map(|group| lens.label(group)).collect();
-    format!(" Left out, having no members: {}.", names.join(", "))
+    naming("Left out, having no members", groups.iter().map(|group| lens.label(group)))
 }
 
 /// Windowed and linear layers, if any, and how linear ones are shown.
@@ -70,28 +75,21 @@ pub(super) fn without_verdicts(lens: &Lens) -> String {
 
 /// Probes shown, unless all are.
 pub(super) fn split_probes(lens: &Lens) -> String {
-    if lens.splits() == [Correctness::All] || lens.pooled == lens.probes {
-        return String::new();
-    }
     let others = lens.probes.iter().filter(|probe| !lens.pooled.contains(probe));
     let others: Vec<&str> = others.map(String::as_str).collect();
-    format!(
-        " Split by verdict: {}; {} in the tables of palimpsest lens.",
-        lens.pooled_in_words(),
-        match others[..] {
-            [one] => format!("{one} is"),
-            _ => format!("{} are", others.join(", ")),
-        }
-    )
+    if lens.splits() == [Correctness::All] || others.is_empty() {
+        return String::new();
+    }
+    let are = if others.len() == 1 { "is" } else { "are" };
+    let (shown, others) = (lens.pooled_in_words(), others.join(", "));
+    format!(" Split by verdict: {shown}; {others} {are} in the tables of palimpsest lens.")
 }
 
 /// Definition of the noise baseline, and the number of examples with stand-ins beyond the immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
-    let segment = lens.segment;
-    let by = neighbours(lens);
+    let (segment, by, far) = (lens.segment, neighbours(lens), far(lens));
     format!(
-        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{}{}",
-        far(lens),
+        " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{far}{}",
         without_baseline(lens)
     )
 }
@@ -103,9 +101,8 @@ pub(super) fn without_baseline(lens: &Lens) -> String {
 
 /// The same for a denominator.
 pub(super) fn baseline(lens: &Lens) -> String {
-    let segment = lens.segment;
-    let by = neighbours(lens);
-    format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{}", far(lens))
+    let (segment, by, far) = (lens.segment, neighbours(lens), far(lens));
+    format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{far}")
 }
 
 fn neighbours(lens: &Lens) -> String {
@@ -129,21 +126,17 @@ fn neighbours(lens: &Lens) -> String {
 }
 
 fn far(lens: &Lens) -> String {
-    let segment = lens.segment;
-    let far = lens.far_baselines().count();
+    let (segment, segments) = (lens.segment, plural(lens.segment));
+    let (far, of) = (lens.far_baselines().count(), lens.examples.len());
     // pooled stand-ins are mostly beyond the immediate neighbours
-    if far == 0
-        || matches!(lens.options().baseline, Baseline::Pooled(_))
-        || lens.benchmark.lens.stand_in.is_some()
-    {
+    let pooled = matches!(lens.options().baseline, Baseline::Pooled(_));
+    if far == 0 || pooled || lens.benchmark.lens.stand_in.is_some() {
         return String::new();
     }
-    let segments = plural(segment);
     let most = lens.far_baselines().filter_map(|example| example.baseline_distance()).max().unwrap_or(1);
     format!(
-        " In {far} of {} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
-         that was kept in that direction stands in, up to {most} {segments} away (lens/examples.csv has the distances).",
-        lens.examples.len()
+        " In {far} of {of} examples a neighbour was dropped to fit the context or is evidence itself: the nearest {segment} \
+         that was kept in that direction stands in, up to {most} {segments} away (lens/examples.csv has the distances)."
     )
 }
 

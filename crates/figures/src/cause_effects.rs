@@ -2,13 +2,13 @@
 //! causes.
 
 use super::curves::{bands, over_layers};
-use super::intervals::{Intervals, Line};
 use super::meaning::Meaning;
-use super::plot::Sample;
-use super::sheet::{Panel, Sheet};
+use super::rows::{Intervals, Line};
+use super::sheet::{Panel, Sample, Sheet};
 use super::style::{Colour, Stroke, shortened};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::band::Estimate;
+use palimpsest_analysis::lens::causes::residue::{Residues, numbers};
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Correctness, Series, Study};
@@ -19,36 +19,58 @@ use palimpsest_run::runs::condition::label;
 
 pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
 
-pub(super) fn meaning_of(causes: &Causes, role: Option<&str>) -> Meaning {
-    let Some(role) = role else { return Meaning::Others };
-    let others = causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
-    let place = others.into_iter().position(|known| known == role).unwrap_or(0);
-    Meaning::of_role(role).unwrap_or(Meaning::Group(place))
+/// Causes with the words that all their figures share.
+pub(super) struct Told<'a> {
+    pub causes: &'a Causes,
+    pub origin: &'a Origin,
+    pub segment: &'static str,
+    pub segments: String,
+    /// Plural.
+    pub unit: &'static str,
+    /// What an effect is, and its control.
+    pub effect: String,
+    pub control: String,
+    pub bands: String,
 }
 
-pub(super) fn colour(causes: &Causes, role: Option<&str>) -> Colour {
-    meaning_of(causes, role).colour()
-}
+impl<'a> Told<'a> {
+    pub fn of(causes: &'a Causes, study: &Study, origin: &'a Origin) -> Self {
+        let (open, thoughts) = (open_in_words(causes.layers_open(), "the model's"), behind_thoughts(causes));
+        Told {
+            causes,
+            origin,
+            segment: study.segment(),
+            segments: captions::plural(study.segment()),
+            unit: causes.unit.many(),
+            effect: format!(
+                "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
+                 from the question on is kept from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
+                 arrives.{open}{thoughts}"
+            ),
+            control: controls_in_words(causes),
+            bands: bands(causes.unit),
+        }
+    }
 
-pub(super) fn effect_in_words(causes: &Causes) -> String {
-    format!(
-        "The effect of a session is how far the answer's mean log-probability per token (natural logarithm, in nats) falls when everything \
-         from the question on is kept from seeing it; above 0, the answer needs it. Only direct paths are blocked: what other sessions took over from it still \
-         arrives.{}{}",
-        open_in_words(causes.layers_open(), "the model's"),
-        behind_thoughts(causes)
-    )
+    pub fn stroke(&self, role: Option<&str>) -> Stroke {
+        let Some(role) = role else { return Meaning::Others.stroke() };
+        let mut others = self.causes.roles.iter().filter(|known| Meaning::of_role(known).is_none());
+        let place = others.position(|known| known == role).unwrap_or(0);
+        Meaning::of_role(role).unwrap_or(Meaning::Group(place)).stroke()
+    }
+
+    pub fn colour(&self, role: Option<&str>) -> Colour {
+        self.stroke(role).colour
+    }
 }
 
 /// Share of layers that still saw the blocked text; empty if 0.
 pub(super) fn open_in_words(open: f64, whose: &str) -> String {
-    match open > 0.0 {
-        true => format!(
-            " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
-            percent(open)
-        ),
-        false => String::new(),
-    }
+    let said = format!(
+        " Only softmax layers were blocked: {}% of {whose} layers, the linear-attention ones, still saw the session.",
+        percent(open)
+    );
+    if open > 0.0 { said } else { String::new() }
 }
 
 fn behind_thoughts(causes: &Causes) -> &'static str {
@@ -60,7 +82,7 @@ pub(super) fn has_thoughts(causes: &Causes) -> bool {
     sessions.any(|session| session.effect.thought.is_some())
 }
 
-pub(super) fn controls_in_words(causes: &Causes) -> String {
+fn controls_in_words(causes: &Causes) -> String {
     let Some((least, most)) = causes.pools() else { return " No controls were measured.".to_owned() };
     let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
     format!(
@@ -68,8 +90,6 @@ pub(super) fn controls_in_words(causes: &Causes) -> String {
          without evidence that are drawn over the history of each case."
     )
 }
-
-const LARGEST: usize = 12;
 
 pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
     let condition = match answer.condition.as_str() {
@@ -79,41 +99,34 @@ pub(super) fn named(answer: &CausedAnswer, session: &CausedSession) -> String {
     format!("{} of {}, {}{condition}", session.span, answer.case, answer.probe)
 }
 
-pub(super) fn largest(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
-    let segment = study.segment();
-    let largest = causes.largest(LARGEST);
-    let line = |(answer, session): &(&CausedAnswer, &CausedSession)| Line {
-        group: String::new(),
-        label: format!(
-            "{} · {}",
-            shortened(&named(answer, session), 60),
-            session.role.as_deref().unwrap_or(OTHERS)
-        ),
-        estimate: Estimate { n: 0, value: Some(session.drop()), band: None, each: Vec::new() },
-        colour: colour(causes, session.role.as_deref()),
-        mark: session.control.map(|control| control.drop),
+pub(super) fn largest(told: &Told<'_>) -> Figure {
+    let Told { causes, segment, segments, effect, control, .. } = told;
+    let largest = causes.largest(12);
+    let line = |(answer, session): &(&CausedAnswer, &CausedSession)| {
+        let role = session.role.as_deref();
+        Line {
+            group: String::new(),
+            label: format!("{} · {}", shortened(&named(answer, session), 60), role.unwrap_or(OTHERS)),
+            estimate: Estimate { n: 0, value: Some(session.drop()), band: None, each: Vec::new() },
+            colour: told.colour(role),
+            mark: session.control.map(|control| control.drop),
+        }
     };
     let all: usize = causes.answers.iter().map(|answer| answer.sessions.len()).sum();
-    let segments = captions::plural(segment);
     let caption = format!(
         "The {} largest of {all} effects by their size, each of one {segment} on one answer; {segments} are numbered from 0, as in the run's \
-         files. {}{} The table beside the figure has the divergences too.",
-        largest.len(),
-        effect_in_words(causes),
-        controls_in_words(causes)
+         files. {effect}{control} The table beside the figure has the divergences too.",
+        largest.len()
     );
     let intervals = Intervals {
         axis: AXIS.to_owned(),
-        mark: match causes.pools() {
-            Some(_) => "control of the same length",
-            None => "",
-        },
+        mark: if causes.pools().is_some() { "control of the same length" } else { "" },
         lines: largest.iter().map(line).collect(),
         ..Intervals::default()
     };
     let csv = sessions(CsvTable::of(largest), false, |row| row).bytes();
-    let title = origin.titled(format!("The {segments} with the largest effects"));
-    intervals.rows(title, origin.line.clone()).figure("causes-largest", caption, csv)
+    let title = format!("The {segments} with the largest effects");
+    intervals.sheet().headed(told.origin, title).figure("causes-largest", caption, csv)
 }
 
 /// CSV columns of a session and its effect, optionally with the verdict.
@@ -127,9 +140,8 @@ pub(super) fn sessions<'a, R: Copy>(
         .column("case", |row| &answer(row).case)
         .column("probe", |row| &answer(row).probe)
         .column("condition", |row| label(&answer(row).condition))
-        .column_if(with_verdict, "correct", |row| match answer(row).correct {
-            None => String::new(),
-            Some(correct) => correct.to_string(),
+        .column_if(with_verdict, "correct", |row| {
+            answer(row).correct.map(|correct| correct.to_string()).unwrap_or_default()
         })
         .column("session", |row| &session(row).span)
         .optional("role", |row| session(row).role.as_ref())
@@ -145,29 +157,23 @@ const CONTROL: &str = ", control of the same length";
 
 /// One line per role, and one for sessions without, if defined.
 fn by_role(
-    causes: &Causes,
+    told: &Told<'_>,
     group: &str,
     ending: &str,
     of: impl Fn(Option<&str>) -> Option<Estimate>,
 ) -> Vec<Line> {
-    let roles = causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
+    let roles = told.causes.roles.iter().map(|role| Some(role.as_str())).chain([None]);
     let line = |role: Option<&str>| {
-        Some(Line {
-            group: group.to_owned(),
-            label: format!("{}{ending}", role.unwrap_or(OTHERS)),
-            estimate: of(role)?,
-            colour: match ending {
-                CONTROL => Meaning::Baseline.colour(),
-                _ => colour(causes, role),
-            },
-            mark: None,
-        })
+        let label = format!("{}{ending}", role.unwrap_or(OTHERS));
+        let colour = if ending == CONTROL { Meaning::Baseline.colour() } else { told.colour(role) };
+        Some(Line { group: group.to_owned(), label, estimate: of(role)?, colour, mark: None })
     };
     roles.filter_map(line).collect()
 }
 
 /// Mean effects by role, split by verdict if available.
-pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+pub(super) fn means(told: &Told<'_>) -> Figure {
+    let Told { causes, segments, unit, effect, control, bands, .. } = told;
     let judged = [Correctness::Correct, Correctness::Wrong];
     let split = judged.iter().any(|verdict| causes.effect(None, *verdict).is_some());
     let groups = if split { judged.to_vec() } else { vec![Correctness::All] };
@@ -177,10 +183,10 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         let control = |role: Option<&str>| causes.control(role, verdict, |control| control.drop);
         let on_thought = |role: Option<&str>| causes.mean_of(role, verdict, thought);
         [
-            by_role(causes, group, "", |role| causes.effect(role, verdict)),
-            by_role(causes, group, CONTROL, control),
-            by_role(causes, group, ", removed", |role| causes.total(role, verdict)),
-            by_role(causes, group, ", on the thought", on_thought),
+            by_role(told, group, "", |role| causes.effect(role, verdict)),
+            by_role(told, group, CONTROL, control),
+            by_role(told, group, ", removed", |role| causes.total(role, verdict)),
+            by_role(told, group, ", on the thought", on_thought),
         ]
         .concat()
     };
@@ -196,27 +202,25 @@ pub(super) fn means(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
         }
         false => "",
     };
-    let told = if split { "" } else { " There are no verdicts to tell answers apart by." };
-    let title = match split {
-        true => "Effects of each part of the history on right and wrong answers",
-        false => "Effects of each part of the history on the answer",
+    let (title, unsplit) = match split {
+        true => ("Effects of each part of the history on right and wrong answers", ""),
+        false => (
+            "Effects of each part of the history on the answer",
+            " There are no verdicts to tell answers apart by.",
+        ),
     };
     let caption = format!(
-        "{} Means over the {} in a role, then over answers and {}.{}{removed}{thoughts}{told} {}",
-        effect_in_words(causes),
-        captions::plural(study.segment()),
-        causes.unit.many(),
-        controls_in_words(causes),
-        bands(causes.unit)
+        "{effect} Means over the {segments} in a role, then over answers and {unit}.{control}{removed}{thoughts}{unsplit} {bands}"
     );
     let lines = groups.into_iter().flat_map(of_verdict).collect();
     let intervals = Intervals { axis: AXIS.to_owned(), lines, ..Intervals::default() };
-    intervals.figure("causes-effects", (origin.titled(title.to_owned()), &origin.line), caption)
+    intervals.figure("causes-effects", (title.to_owned(), told.origin), caption)
 }
 
 /// Mean KL divergence by role: first token, and all tokens.
-pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
+pub(super) fn divergences(told: &Told<'_>) -> Figure {
     type Numbers = (fn(&Effect) -> f64, fn(&Control) -> f64);
+    let Told { causes, segment, segments, unit, control, bands, .. } = told;
     let kinds: [(&str, Numbers); 2] = [
         ("first token of the answer", (|effect| effect.kl, |control| control.kl)),
         ("all tokens of the answer, mean", (|effect| effect.kl_answer, |control| control.kl_answer)),
@@ -224,50 +228,69 @@ pub(super) fn divergences(causes: &Causes, study: &Study, origin: &Origin) -> Fi
     let of_kind = |(group, (of, of_control)): (&str, Numbers)| {
         let control = |role: Option<&str>| causes.control(role, Correctness::All, of_control);
         let effect = |role: Option<&str>| causes.mean_of(role, Correctness::All, of);
-        [by_role(causes, group, "", effect), by_role(causes, group, CONTROL, control)].concat()
+        [by_role(told, group, "", effect), by_role(told, group, CONTROL, control)].concat()
     };
-    let (segment, unit) = (study.segment(), causes.unit.many());
-    let title = format!("How far a blocked {segment} moves the answer's distribution");
+    let (open, thoughts) = (open_in_words(causes.layers_open(), "the model's"), behind_thoughts(causes));
     let caption = format!(
         "Kullback-Leibler divergence, in nats, of the next token's distribution with a {segment} blocked from the one as it was: at the \
          answer's first token, and averaged over all of its tokens. Where only the first moves, the {segment} decides how the answer \
-         begins; where only the mean does, what it says later on. Means over the {} in a role, then over answers and {unit}.{}{}{} {}",
-        captions::plural(segment),
-        open_in_words(causes.layers_open(), "the model's"),
-        behind_thoughts(causes),
-        controls_in_words(causes),
-        bands(causes.unit)
+         begins; where only the mean does, what it says later on. Means over the {segments} in a role, then over answers and \
+         {unit}.{open}{thoughts}{control} {bands}"
     );
     let lines = kinds.into_iter().flat_map(of_kind).collect();
     let intervals = Intervals { axis: "divergence (nats)".to_owned(), lines, ..Intervals::default() };
-    intervals.figure("causes-kl", (origin.titled(title), &origin.line), caption)
+    let title = format!("How far a blocked {segment} moves the answer's distribution");
+    intervals.figure("causes-kl", (title, told.origin), caption)
 }
 
-pub(super) fn windows(causes: &Causes, study: &Study, origin: &Origin) -> Figure {
-    let mut series: Vec<(String, Stroke, Series)> = (causes.windowed_roles().into_iter())
-        .map(|role| {
-            let line = meaning_of(causes, Some(role).filter(|role| *role != OTHERS)).stroke();
-            (role.to_owned(), line, causes.by_window(Some(role)))
-        })
-        .collect();
-    series.push(("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None)));
+pub(super) fn windows(told: &Told<'_>) -> Figure {
+    let Told { causes, segment, unit, bands, .. } = told;
+    let of_role = |role: &str| {
+        let stroke = told.stroke(Some(role).filter(|role| *role != OTHERS));
+        (role.to_owned(), stroke, causes.by_window(Some(role)))
+    };
+    let controls =
+        ("controls of the evidence".to_owned(), Meaning::Baseline.stroke(), causes.by_window(None));
+    let mut series: Vec<(String, Stroke, Series)> =
+        causes.windowed_roles().into_iter().map(of_role).chain([controls]).collect();
     series.retain(|(.., series)| series.n > 0);
     let n = series.iter().map(|(.., s)| s.n).max().unwrap_or(0);
     let lines = series.iter().map(|(_, line, series)| (*line, series.clone())).collect();
     let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
     let legend =
         series.iter().map(|(label, line, of)| (Sample::Line(*line), format!("{label} (n = {})", of.n)));
-    let title = origin.titled("Effects of each part of the history by windows of layers".to_owned());
+    let width = captions::counted(causes.window_width(), "layer");
+    let open = open_in_words(causes.windows_open(), "the windows'");
     let caption = format!(
         "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
          answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
-         add up to that of all layers.{} Controls: random text of the evidence's length, without evidence. {}",
-        open_in_words(causes.windows_open(), "the windows'"),
-        bands(causes.unit),
-        segment = study.segment(),
-        width = captions::counted(causes.window_width(), "layer"),
+         add up to that of all layers.{open} Controls: random text of the evidence's length, without evidence. {bands}"
     );
     let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
-    let sheet = over_layers((title, origin), AXIS, vec![vec![Some(panel)]], causes.unit.many());
-    Sheet { legend: legend.collect(), ..sheet }.figure("causes-by-window", caption, csv)
+    let sheet = Sheet { legend: legend.collect(), ..over_layers(AXIS, vec![panel], unit) };
+    let title = "Effects of each part of the history by windows of layers".to_owned();
+    sheet.headed(told.origin, title).figure("causes-by-window", caption, csv)
+}
+
+/// Direct, total and residual effects by role, and carriers by distance; `None` if no total effect and no carrier was measured.
+pub(super) fn residue(residues: &Residues, title: String, origin: &Origin) -> Option<Figure> {
+    let (axis, needs) = match residues.of_contrasts {
+        true => ("effect: fall of the contrast (nats)", "above 0 the contrast needs the session"),
+        false => (AXIS, "above 0 the answer needs the session"),
+    };
+    let lines = residues.roles().into_iter().flat_map(|role| {
+        let own = Meaning::of_role(role).unwrap_or(Meaning::Group(0)).colour();
+        numbers(residues, role).into_iter().map(move |(label, estimate, is_left)| {
+            let colour = if is_left { Meaning::Others.colour() } else { own };
+            Line { group: role.to_owned(), label, estimate, colour, mark: None }
+        })
+    });
+    let caption = format!(
+        "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
+         of equal length, hidden from all later rows: it was never read. Left: that less the direct effect, which is held by later positions. \
+         Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
+         sessions in a role and the answers of a case, then over cases; {needs}."
+    );
+    let intervals = Intervals { axis: axis.to_owned(), lines: lines.collect(), ..Intervals::default() };
+    residues.is_measured().then(|| intervals.figure("causes-left-behind", (title, origin), caption))
 }

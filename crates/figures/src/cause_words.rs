@@ -1,6 +1,6 @@
 //! Causes of a run in sentences, for the report.
 
-use super::cause_effects::{has_thoughts, open_in_words};
+use super::cause_effects::open_in_words;
 use super::{captions, cause_effects};
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::causes::residue;
@@ -41,11 +41,8 @@ struct Words<'a> {
 }
 
 fn with_band(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
-    match (estimate.value, estimate.band) {
-        (Some(value), Some((low, high))) => format!("{} [{}, {}]", write(value), write(low), write(high)),
-        (Some(value), None) => write(value),
-        (None, _) => "none".to_owned(),
-    }
+    let band = estimate.band.map(|(low, high)| format!(" [{}, {}]", write(low), write(high)));
+    estimate.value.map_or("none".to_owned(), |value| write(value) + &band.unwrap_or_default())
 }
 
 fn two(estimate: &Estimate) -> String {
@@ -131,12 +128,8 @@ impl Words<'_> {
 
     /// The best-ranking measure, chosen and measured on different halves.
     fn best(&self) -> Option<String> {
-        let Words { causes, unit, .. } = self;
         let all = self.ranks(Predictor::is_measure);
-        if all.len() < 2 {
-            return None;
-        }
-        let best = match causes.best_measure() {
+        let best = match self.causes.best_measure() {
             None => format!("With {} there are too few to choose the best measure.", self.units()),
             Some(HeldOut { chosen, estimate }) => format!(
                 "The measure that ranks best is {}: {}, measured on the half that did not choose, both ways.",
@@ -144,16 +137,17 @@ impl Words<'_> {
                 two(&estimate)
             ),
         };
-        Some(format!("{best} Over all {unit}, without a choice: {}.", all.join(", ")))
+        let over = format!("Over all {}, without a choice", self.unit);
+        (all.len() > 1).then(|| format!("{best} {over}: {}.", all.join(", ")))
     }
 
     fn interventions(&self) -> Option<String> {
-        let others = self.ranks(|one| !one.is_measure());
-        let (many, others) =
-            (captions::plural(self.segment), (!others.is_empty()).then(|| others.join(", "))?);
-        Some(format!(
-            "Other interventions, which are no measures of attention, rank the {many} by the effect at: {others}."
-        ))
+        let (many, others) = (captions::plural(self.segment), self.ranks(|one| !one.is_measure()));
+        let said = format!(
+            "Other interventions, which are no measures of attention, rank the {many} by the effect at: {}.",
+            others.join(", ")
+        );
+        (!others.is_empty()).then_some(said)
     }
 
     fn found(&self, role: &str) -> Option<String> {
@@ -176,11 +170,8 @@ impl Words<'_> {
             let of = |verdict| causes.effect(role, verdict);
             let mut said = three(&of(Correctness::All)?);
             if let (Some(right), Some(wrong)) = (of(Correctness::Correct), of(Correctness::Wrong)) {
-                said += &format!(
-                    " ({} where answers are right, {} where they are wrong)",
-                    three(&right),
-                    three(&wrong)
-                );
+                let (right, wrong) = (three(&right), three(&wrong));
+                said += &format!(" ({right} where answers are right, {wrong} where they are wrong)");
             }
             if let Some(control) = causes.control(role, Correctness::All, |control| control.drop) {
                 said += &format!(" against {} of random text as long (n = {})", three(&control), control.n);
@@ -191,12 +182,10 @@ impl Words<'_> {
             Some(three(&causes.mean_of(role, Correctness::All, of)?))
         };
         let kl = |role: Option<&str>| {
-            Some(format!(
-                "{} and {}",
-                mean(role, |effect| effect.kl)?,
-                mean(role, |effect| effect.kl_answer)?
-            ))
+            let (first, all) = (mean(role, |effect| effect.kl)?, mean(role, |effect| effect.kl_answer)?);
+            Some(format!("{first} and {all}"))
         };
+        // Thoughts that were not measured have no mean.
         let thought = |role: Option<&str>| {
             mean(role, |effect| effect.thought.map_or(f64::NAN, |thought| thought.log_p_drop))
         };
@@ -209,20 +198,16 @@ impl Words<'_> {
             self.segment,
             alike.map_or("none".to_owned(), |estimate| two(&estimate))
         );
-        [
-            self.by_role(&format!("Mean effects over {}{without}", self.units()), effect),
-            self.by_role(
-                "KL divergence, in nats, at the answer's first token and over all its tokens (mean)",
-                kl,
-            ),
-            has_thoughts(causes)
-                .then(|| self.by_role("Effects on the thought before the answer, per token", thought))
-                .flatten(),
+        let over_units = format!("Mean effects over {}{without}", self.units());
+        let divergence = "KL divergence, in nats, at the answer's first token and over all its tokens (mean)";
+        let on_thought = "Effects on the thought before the answer, per token";
+        let said = [
+            self.by_role(&over_units, effect),
+            self.by_role(divergence, kl),
+            self.by_role(on_thought, thought),
             self.by_role(&removed, total),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        ];
+        said.into_iter().flatten().collect()
     }
 
     fn windows(&self) -> Option<String> {
@@ -236,11 +221,8 @@ impl Words<'_> {
         };
         let best = |role: &String| {
             let HeldOut { chosen, estimate } = causes.best_window(role)?;
-            Some(format!(
-                "without the {role} {segment} at {} ({})",
-                halves(chosen, &layers),
-                three(&estimate)
-            ))
+            let (at, loss) = (halves(chosen, &layers), three(&estimate));
+            Some(format!("without the {role} {segment} at {at} ({loss})"))
         };
         let parts: Vec<String> = causes.roles.iter().filter_map(best).collect();
         let width = captions::counted(causes.window_width(), "layer");

@@ -3,43 +3,33 @@
 
 use std::collections::BTreeSet;
 
+use super::axis::spanning;
 use super::canvas::text_width;
 use super::meaning::{self, GROUPS, Meaning};
-use super::panels::{arranged, origins, panel_kinds, split_probes, titled_by};
-use super::plot::Sample;
-use super::sheet::{ColumnAxis, Panel, Sheet};
+use super::sheet::{Panel, Sample, Sheet, ValueAxis};
+use super::source::{arranged, panel_kinds, split_probes};
 use super::style::{GREY, Marker, Stroke};
 use super::{Figure, Origin, Source, captions};
 use palimpsest_analysis::lens::{
     Correctness, Curve, Group, Lens, Point, Scale, Series, Statistic, Target, table,
 };
 use palimpsest_data::benchmarks::{GENERATION, QUERY, Unit};
-use palimpsest_data::ground::order::unique;
-
-pub(super) fn axis(scale: Scale) -> &'static str {
-    match scale {
-        Scale::Mass => "attention mass (share of a row token's attention)",
-        Scale::Density => "attention density (1 = uniform attention)",
-    }
-}
+use palimpsest_data::ground::order::{sorted_unique, unique};
 
 fn how_to_read(lens: &Lens, scale: Scale) -> String {
-    let segment = lens.segment;
+    let (segment, segments) = (lens.segment, captions::plural(lens.segment));
     let rows = unique(lens.curves.iter().map(|curve| curve.from).filter(|from| *from != QUERY));
-    let mut rows_said = "query".to_owned();
-    for row in rows {
-        rows_said += &match row {
-            "last" => ", or of the prompt's last token".to_owned(),
-            GENERATION => ", or of the generation prompt".to_owned(),
-            "answer" => ", or of the answer".to_owned(),
-            row => format!(", or of the {row} {segment}"),
-        };
-    }
-    let segments = captions::plural(segment);
+    let row = |row: &str| match row {
+        "last" => ", or of the prompt's last token".to_owned(),
+        GENERATION => ", or of the generation prompt".to_owned(),
+        "answer" => ", or of the answer".to_owned(),
+        row => format!(", or of the {row} {segment}"),
+    };
+    let rows: String = rows.into_iter().map(row).collect();
     match scale {
         Scale::Mass => format!(
             "Mass: the share of a token's attention that falls on the whole {segment}, averaged over the row tokens (of the \
-             {rows_said}) and over heads."
+             query{rows}) and over heads."
         ),
         Scale::Density => format!(
             "Density: the mass over what uniform attention would pay to a {segment} of that length from the same tokens, so \
@@ -55,6 +45,10 @@ pub(super) fn bands(unit: Unit) -> String {
     )
 }
 
+fn bands_and_axis(unit: Unit) -> String {
+    format!("{} Logarithmic value axis. n is the number of {}.", bands(unit), unit.many())
+}
+
 fn noise_entry() -> (Sample, String) {
     let dotted = Stroke::solid(GREY, Marker::None).noise();
     (Sample::Line(dotted), "dotted: noise baseline of the line of its colour".to_owned())
@@ -63,9 +57,17 @@ fn noise_entry() -> (Sample, String) {
 /// Panels of a run, its table's series, and the empty groups.
 #[derive(Default)]
 struct Block {
-    rows: Vec<Vec<Option<Panel>>>,
+    rows: Vec<Vec<Panel>>,
     series: Vec<Series>,
     empty: Vec<Group>,
+    /// Labels of groups whose ratio is defined nowhere.
+    undivided: Vec<String>,
+}
+
+/// A group of a probe and type for each verdict.
+fn verdicts(lens: &Lens, probe: &Option<String>, kind: &Option<String>) -> Vec<Group> {
+    let group = |&correctness| Group { probe: probe.clone(), kind: kind.clone(), correctness };
+    lens.splits().iter().map(group).collect()
 }
 
 /// One panel per probe, type and verdict: curves with baselines.
@@ -83,59 +85,55 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         let mut block = Block::default();
         for probe in split_probes(lens) {
             let mut row = Vec::new();
-            let kinds = panel_kinds(lens).into_iter();
-            let groups = kinds.flat_map(|kind| lens.splits().iter().map(move |split| (kind.clone(), *split)));
-            for (kind, correctness) in groups {
-                let group = Group { probe: probe.clone(), kind, correctness };
+            for group in panel_kinds(lens).iter().flat_map(|kind| verdicts(lens, &probe, kind)) {
                 if lens.units(&group) == 0 {
                     block.empty.push(group);
-                    row.push(None);
                     continue;
                 }
-                let mut lines = lines(lens, &curves, &group, scale);
+                let known = || curves.iter().zip(&strokes).filter(|(curve, _)| lens.curves.contains(curve));
+                let of = |curve: &Curve, target| lens.series(&group, Statistic::Mean(*curve, target), scale);
+                let noise = known().map(|(curve, stroke)| (stroke.noise(), of(curve, Target::Noise)));
+                let signal = known().map(|(curve, stroke)| (*stroke, of(curve, Target::Signal)));
+                let mut lines: Vec<(Stroke, Series)> = noise.chain(signal).collect();
+                // The table includes undrawn baselines.
                 block.series.extend(lines.iter().map(|(_, series)| series.clone()));
                 lines.retain(|(stroke, _)| baselines || !stroke.is_noise());
-                let counts: BTreeSet<usize> = lines.iter().map(|(_, one)| one.n).filter(|n| *n > 0).collect();
-                let counts = Vec::from_iter(counts.iter().map(usize::to_string));
+                let counts = sorted_unique(lines.iter().map(|(_, one)| one.n).filter(|n| *n > 0));
+                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
                 let legend = vec![(None, format!("n = {}", counts.join(" or ")))];
-                row.push(Some(Panel::of_layers(lens.label(&group), legend, lines)));
+                row.push(Panel::of_layers(lens.label(&group), legend, lines));
             }
             block.rows.push(row);
         }
         block
     };
-    let blocks: Vec<Block> = sources.iter().map(|source| block(source.lens)).collect();
-    let mut legend: Vec<_> =
-        strokes.iter().zip(&curves).map(|(stroke, curve)| (Sample::Line(*stroke), curve.label())).collect();
-    legend.extend(baselines.then(noise_entry));
+    let entries = strokes.iter().zip(&curves).map(|(stroke, curve)| (Sample::Line(*stroke), curve.label()));
     let (split, probe) = (lens.benchmark.split, lens.benchmark.dimension.name());
     let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
         true => format!("Attention by layer, for each {split}, {probe} and verdict"),
         false => format!("Attention by layer, for each {split} and {probe}"),
     };
-    let columns = blocks.iter().flat_map(|block| &block.rows).map(Vec::len).max().unwrap_or(1);
-    let columns = if sources.len() * columns > 4 { columns } else { sources.len() * columns };
+    let across = |lens: &Lens| panel_kinds(lens).len() * lens.splits().len();
+    let columns = sources.iter().map(|source| across(source.lens)).max().unwrap_or(1);
+    let beside = if sources.len() * columns > 4 { columns } else { sources.len() * columns };
     let sheet = Sheet {
-        panel: if columns > 2 { (230, 150) } else { (300, 150) },
-        legend,
-        ..of_attention(what, lens, scale)
+        panel: if beside > 2 { (230, 150) } else { (300, 150) },
+        legend: entries.chain(baselines.then(noise_entry)).collect(),
+        ..of_attention(lens, scale)
     };
     let caption = format!(
-        "{}{} {} Logarithmic value axis. n is the number of {}.{}{}{}",
+        "{}{} {}",
         how_to_read(lens, scale),
         said_of_baselines(sources, baselines),
-        bands(lens.unit()),
-        lens.unit().many(),
-        captions::of_each(sources, captions::split_probes),
-        left_out(sources, &blocks),
-        captions::of_each(sources, captions::without_verdicts),
+        bands_and_axis(lens.unit())
     );
-    Some(figure(format!("curves-by-split-{}", scale.key()), caption, sheet, sources, blocks))
+    let name = format!("curves-by-split-{}", scale.key());
+    let blocks = sources.iter().map(|source| block(source.lens)).collect();
+    Some(figure((name, titled(&what, scale), caption), true, sheet, sources, blocks))
 }
 
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     const WIDTH: i32 = 260;
-    const MOST_COLUMNS: usize = 4;
     let lens = sources.first()?.lens;
     // Strokes of kinds agree across runs.
     let kinds = unique(sources.iter().flat_map(|source| panel_kinds(source.lens)));
@@ -146,43 +144,36 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     let strokes: Vec<Stroke> = (0..kinds.len()).map(|at| Meaning::Group(at).stroke()).collect();
     let baselines = with_baselines(&strokes);
     let block = |lens: &Lens| {
-        let mut block = Block::default();
         let groups = panel_kinds(lens).into_iter();
         let groups = groups.map(|kind| Group { probe: None, kind, correctness: Correctness::All });
         let (present, empty): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.units(group) > 0);
-        block.empty = empty;
-        let mut panels = Vec::new();
+        let (mut row, mut all) = (Vec::new(), Vec::new());
         for &curve in &lens.curves {
             let (mut lines, mut legend) = (Vec::new(), Vec::new());
             for group in &present {
                 let at = kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0);
-                let stroke = Meaning::Group(at).stroke();
-                let [signal, noise] = [Target::Signal, Target::Noise]
-                    .map(|target| lens.series(group, Statistic::Mean(curve, target), scale));
-                if signal.n > 0 {
-                    let text = match named {
-                        true => format!("{} (n = {})", word(&group.kind), signal.n),
-                        false => signal.n.to_string(),
-                    };
-                    legend.push((Some(stroke), text));
-                }
-                block.series.extend([signal.clone(), noise.clone()]);
-                lines.extend(baselines.then(|| (stroke.noise(), noise)));
-                lines.push((stroke, signal));
+                let of = |target| lens.series(group, Statistic::Mean(curve, target), scale);
+                let (signal, noise) = (of(Target::Signal), of(Target::Noise));
+                let text = match named {
+                    true => format!("{} (n = {})", word(&group.kind), signal.n),
+                    false => signal.n.to_string(),
+                };
+                legend.extend((signal.n > 0).then_some((Some(strokes[at]), text)));
+                all.extend([signal.clone(), noise.clone()]);
+                lines.extend(baselines.then(|| (strokes[at].noise(), noise)));
+                lines.push((strokes[at], signal));
             }
             if !legend.is_empty() {
-                panels.push(Some(Panel::of_layers(curve.label(), legend, lines)));
+                row.push(Panel::of_layers(curve.label(), legend, lines));
             }
         }
-        block.rows = panels.chunks(MOST_COLUMNS).map(<[_]>::to_vec).collect();
-        block
+        Block { rows: vec![row], series: all, empty, undivided: Vec::new() }
     };
-    let blocks: Vec<Block> = sources.iter().map(|source| block(source.lens)).collect();
     let of_kinds = strokes.iter().zip(&kinds).map(|(stroke, kind)| (Sample::Line(*stroke), word(kind)));
     let sheet = Sheet {
         legend: of_kinds.filter(|_| !named).chain(baselines.then(noise_entry)).collect(),
         panel: (WIDTH, 210),
-        ..of_attention(format!("Attention by layer, for each {}", lens.benchmark.split), lens, scale)
+        ..of_attention(lens, scale)
     };
     let over = |lens: &Lens| {
         let pooled = lens.pooled_in_words();
@@ -194,15 +185,16 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         }
     };
     let caption = format!(
-        "{} {}{} {} Logarithmic value axis. n is the number of {}.{}",
+        "{} {}{} {}",
         captions::of_each(sources, over),
         how_to_read(lens, scale),
         said_of_baselines(sources, baselines),
-        bands(lens.unit()),
-        lens.unit().many(),
-        left_out(sources, &blocks),
+        bands_and_axis(lens.unit())
     );
-    Some(figure(format!("curves-by-type-{}", scale.key()), caption, sheet, sources, blocks))
+    let title = titled(&format!("Attention by layer, for each {}", lens.benchmark.split), scale);
+    let name = format!("curves-by-type-{}", scale.key());
+    let blocks = sources.iter().map(|source| block(source.lens)).collect();
+    Some(figure((name, title, caption), false, sheet, sources, blocks))
 }
 
 /// Ratio of two curves, one panel per probe and type: ratio of means, or mean of ratios.
@@ -210,37 +202,32 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
     let first = sources.first()?.lens;
     let (over, under) = first.ratio?;
     let (unit, segment) = (first.unit(), first.benchmark.segment);
-    let mut undivided = Vec::new();
-    let mut block = |lens: &Lens| {
+    let block = |lens: &Lens| {
         let mut block = Block::default();
         for probe in split_probes(lens) {
             let mut row = Vec::new();
             for kind in panel_kinds(lens) {
                 let (mut lines, mut legend) = (Vec::new(), Vec::new());
-                for &correctness in lens.splits() {
-                    let group = Group { probe: probe.clone(), kind: kind.clone(), correctness };
-                    let series = lens.series(&group, statistic, scale);
+                for group in verdicts(lens, &probe, &kind) {
                     if lens.units(&group) == 0 {
                         block.empty.push(group);
                         continue;
                     }
-                    if series.points.iter().all(|point| !point.value.is_some_and(f64::is_finite)) {
-                        undivided.push(lens.label(&group));
+                    let series = lens.series(&group, statistic, scale);
+                    if !series.points.iter().any(|point| point.value.is_some_and(f64::is_finite)) {
+                        block.undivided.push(lens.label(&group));
                         block.series.extend((series.n > 0).then_some(series));
                         continue;
                     }
-                    let verdict = match correctness {
-                        Correctness::All => "all",
-                        split => split.key(),
-                    };
-                    let stroke = Meaning::of_verdict(correctness).stroke();
-                    legend.push((Some(stroke), format!("{verdict} (n = {})", series.n)));
+                    let stroke = Meaning::of_verdict(group.correctness).stroke();
+                    legend.push((Some(stroke), format!("{} (n = {})", group.correctness.key(), series.n)));
                     block.series.push(series.clone());
                     lines.push((stroke, series));
                 }
                 let group = Group { probe: probe.clone(), kind, correctness: Correctness::All };
-                let title = lens.label(&group);
-                row.push((!lines.is_empty()).then(|| Panel::of_layers(title, legend, lines)));
+                if !lines.is_empty() {
+                    row.push(Panel::of_layers(lens.label(&group), legend, lines));
+                }
             }
             block.rows.push(row);
         }
@@ -248,98 +235,76 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
     };
     let blocks: Vec<Block> = sources.iter().map(|source| block(source.lens)).collect();
     let points = blocks.iter().flat_map(|block| &block.series).flat_map(|series| &series.points);
+    let (from, to) = (under.from, under.to);
     let undefined = match (statistic, points.map(|point| point.undefined).sum::<usize>()) {
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),
         (_, count) => format!(
-            " At {count} points (an example at a layer) the {} pays the {} {segment} nothing, so there is no ratio: they \
-             are left out there and counted in the table.",
-            under.from, under.to
+            " At {count} points (an example at a layer) the {from} pays the {to} {segment} nothing, so there is no ratio: they \
+             are left out there and counted in the table."
         ),
     };
     let nothing = format!(
-        "the {} pays the {} {segment} nothing at any layer, or nothing was measured, so that there is no ratio",
-        under.from, under.to
+        "the {from} pays the {to} {segment} nothing at any layer, or nothing was measured, so that there is no ratio"
     );
-    let undivided = match undivided.join(", ") {
-        _ if blocks.iter().flat_map(|block| &block.rows).flatten().all(Option::is_none) => {
-            format!(" Nothing is drawn: {nothing}.")
-        }
-        groups if groups.is_empty() => String::new(),
-        groups => format!(" Left out: {groups}, where {nothing}."),
+    let groups: Vec<&str> = blocks.iter().flat_map(|block| &block.undivided).map(String::as_str).collect();
+    let undivided = match blocks.iter().flat_map(|block| &block.rows).flatten().next() {
+        None => format!(" Nothing is drawn: {nothing}."),
+        Some(_) if groups.is_empty() => String::new(),
+        Some(_) => format!(" Left out: {}, where {nothing}.", groups.join(", ")),
     };
     let (title, definition) = ratio_in_words((over, under), statistic, first);
     let sheet = Sheet {
-        title: titled(&title, scale),
         y_label: format!("ratio of attention {}, {} / {}", scale.key(), over.to, under.to),
-        reference: Some(1.0),
+        axes: vec![ValueAxis { reference: Some(1.0), linear: None }],
         panel: (300, 150),
         reach: 10.0,
         units: unit.many(),
         ..Sheet::default()
     };
+    let (from, to, bands, many) = (over.from, over.to, bands(unit), unit.many());
     let caption = format!(
-        "{definition} Above the line at 1 the {} attends more to the {} {segment}. {} They are of the whole statistic. n is the number \
-         of {}. Logarithmic value axis.{undefined}{undivided}{}{}{}",
-        over.from,
-        over.to,
-        bands(unit),
-        unit.many(),
-        captions::of_each(sources, captions::split_probes),
-        left_out(sources, &blocks),
-        captions::of_each(sources, captions::without_verdicts),
+        "{definition} Above the line at 1 the {from} attends more to the {to} {segment}. {bands} They are of the whole statistic. n is the number \
+         of {many}. Logarithmic value axis.{undefined}{undivided}"
     );
     let name = format!("{}-{}", statistic.key().replace('_', "-"), scale.key());
-    Some(figure(name, caption, sheet, sources, blocks))
+    Some(figure((name, titled(&title, scale), caption), true, sheet, sources, blocks))
 }
 
+/// Title and definition.
 fn ratio_in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Lens) -> (String, String) {
-    let (many, segment) = (lens.unit().many(), lens.segment);
-    let quotient = format!("{} over {}", captions::capital(&over.label()), under.label());
-    let same_rows = over.from == under.from;
-    if statistic == Statistic::MeanOfRatios {
-        let of = match same_rows {
-            true => format!("the {}'s attention to {} and to {}", over.from, over.to, under.to),
-            false => format!("{} and {}", over.label(), under.label()),
-        };
-        return (
+    let (many, segment, from) = (lens.unit().many(), lens.segment, over.from);
+    let (first, second) = (over.label(), under.label());
+    let (of_means, same_rows) = (statistic != Statistic::MeanOfRatios, over.from == under.from);
+    let (over, under) = (over.to, under.to);
+    let of = match (of_means, same_rows) {
+        (false, true) => format!("the {from}'s attention to {over} and to {under}"),
+        (false, false) => format!("{first} and {second}"),
+        (true, true) => {
+            format!("the {from}'s attention to the {over} {segment}, over that to the {under} one")
+        }
+        (true, false) => format!("{first}, over that of {second}"),
+    };
+    let quotient = format!("{} over {second}", captions::capital(&first));
+    match of_means {
+        true => (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}.")),
+        false => (
             format!("{quotient}: mean of each example's ratio"),
             format!("The mean over {many} of the example's own ratio of {of}."),
-        );
-    }
-    let of = match same_rows {
-        true => format!(
-            "the {}'s attention to the {} {segment}, over that to the {} one",
-            over.from, over.to, under.to
         ),
-        false => format!("{}, over that of {}", over.label(), under.label()),
-    };
-    (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}."))
+    }
 }
 
 /// True if colours are unique, so that a baseline's colour identifies its line.
 fn with_baselines(strokes: &[Stroke]) -> bool {
-    let apart = |(at, stroke): (usize, &Stroke)| !strokes[..at].iter().any(|one| one.colour == stroke.colour);
-    strokes.len() <= GROUPS && strokes.iter().enumerate().all(apart)
+    strokes.len() <= GROUPS && unique(strokes.iter().map(|stroke| stroke.colour)).len() == strokes.len()
 }
 
 fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
-    match drawn {
-        true => captions::of_each(sources, captions::noise),
-        false => {
-            let left_out = captions::of_each(sources, captions::without_baseline);
-            format!(" Noise baselines are left to the table: there are more lines than colours.{left_out}")
-        }
+    if drawn {
+        return captions::of_each(sources, captions::noise);
     }
-}
-
-/// Curves of a group with baselines; the table includes undrawn ones.
-fn lines(lens: &Lens, all: &[Curve], group: &Group, scale: Scale) -> Vec<(Stroke, Series)> {
-    let strokes = meaning::of_curves(all);
-    let of = |curve, target| lens.series(group, Statistic::Mean(curve, target), scale);
-    let curves = || all.iter().zip(&strokes).filter(|(curve, _)| lens.curves.contains(curve));
-    let noise = curves().map(|(&curve, stroke)| (stroke.noise(), of(curve, Target::Noise)));
-    let signal = curves().map(|(&curve, stroke)| (*stroke, of(curve, Target::Signal)));
-    noise.chain(signal).collect()
+    let left_out = captions::of_each(sources, captions::without_baseline);
+    format!(" Noise baselines are left to the table: there are more lines than colours.{left_out}")
 }
 
 pub(super) fn titled(what: &str, scale: Scale) -> String {
@@ -349,36 +314,42 @@ pub(super) fn titled(what: &str, scale: Scale) -> String {
     }
 }
 
-pub(super) fn of_attention(what: impl AsRef<str>, lens: &Lens, scale: Scale) -> Sheet {
+pub(super) fn of_attention(lens: &Lens, scale: Scale) -> Sheet {
+    let (y_label, reference) = match scale {
+        Scale::Mass => ("attention mass (share of a row token's attention)", None),
+        Scale::Density => ("attention density (1 = uniform attention)", Some(1.0)),
+    };
     Sheet {
-        title: titled(what.as_ref(), scale),
-        y_label: axis(scale).to_owned(),
+        y_label: y_label.to_owned(),
         percent: scale == Scale::Mass,
-        reference: (scale == Scale::Density).then_some(1.0),
+        axes: vec![ValueAxis { reference, linear: None }],
         reach: 1000.0,
         units: lens.unit().many(),
         ..Sheet::default()
     }
 }
 
-fn left_out(sources: &[Source<'_>], blocks: &[Block]) -> String {
-    let of = |lens: &Lens| {
-        let mut runs = sources.iter().zip(blocks).filter(|(source, _)| std::ptr::eq(source.lens, lens));
-        runs.next().map(|(_, block)| captions::left_out(lens, &block.empty)).unwrap_or_default()
-    };
-    captions::of_each(sources, of)
-}
-
-/// Draws all runs' panels and adds the table and shared caption sentences.
-fn figure(name: String, caption: String, sheet: Sheet, sources: &[Source<'_>], blocks: Vec<Block>) -> Figure {
+/// Draws all runs' panels and adds the table and shared caption sentences. `split`: by probe and verdict.
+fn figure(
+    (name, title, mut caption): (String, String, String),
+    split: bool,
+    sheet: Sheet,
+    sources: &[Source<'_>],
+    blocks: Vec<Block>,
+) -> Figure {
+    let left_out = sources.iter().zip(&blocks);
+    let left_out = left_out.map(|(source, block)| captions::left_out(source.lens, &block.empty));
+    let left_out = captions::each(sources, left_out.collect());
     let (rows, series): (Vec<_>, Vec<_>) = blocks.into_iter().map(|block| (block.rows, block.series)).unzip();
-    let sheet = Sheet {
-        title: titled_by(sources, sheet.title),
-        origin: origins(sources),
-        rows: arranged(sources, rows),
-        ..sheet
-    };
-    let mut caption = caption + &captions::zeros(series.iter().flatten());
+    let sheet = Sheet { rows: arranged(sources, rows), ..sheet }.headed(&Origin::of_all(sources), title);
+    if split {
+        caption += &captions::of_each(sources, captions::split_probes);
+        caption += &left_out;
+        caption += &captions::of_each(sources, captions::without_verdicts);
+    } else {
+        caption += &left_out;
+    }
+    caption += &captions::zeros(series.iter().flatten());
     if sheet.cuts_linear_layers() {
         caption += " Values of linear layers beyond the axis are drawn at its edge; the table has them.";
     }
@@ -394,34 +365,25 @@ fn figure(name: String, caption: String, sheet: Sheet, sources: &[Source<'_>], b
     sheet.figure(name, caption.trim_start().to_owned(), csv)
 }
 
-/// Axis range over 0 and all points with their bands.
-pub(super) fn ends<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
-    points.fold((0.0f64, 0.0f64), |ends, point| {
-        let values = point.value.into_iter().chain(point.low()).chain(point.high());
-        let over = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
-        values.chain(point.cases.iter().copied()).fold(ends, over)
-    })
+/// A linear axis over 0 and all points with their bands and single cases.
+pub(super) fn around_zero<'a>(points: impl Iterator<Item = &'a Point>) -> ValueAxis {
+    let values = points.flat_map(|point| {
+        let band = point.value.into_iter().chain(point.low()).chain(point.high());
+        band.chain(point.cases.iter().copied())
+    });
+    ValueAxis { reference: Some(0.0), linear: Some(spanning((0.0, 0.0), values)) }
 }
 
-pub(super) fn over_layers(
-    (title, origin): (String, &Origin),
-    y_label: &str,
-    rows: Vec<Vec<Option<Panel>>>,
-    units: &'static str,
-) -> Sheet {
-    let points = rows.iter().flatten().flatten().flat_map(|panel| &panel.lines).flat_map(|(_, s)| &s.points);
-    // A shared range gives all columns the same axis.
-    let ends = ends(points);
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
+/// Panels over layers on one linear axis.
+pub(super) fn over_layers(y_label: &str, panels: Vec<Panel>, units: &'static str) -> Sheet {
+    let points = panels.iter().flat_map(|panel| &panel.lines).flat_map(|(_, series)| &series.points);
     Sheet {
-        title,
-        origin: origin.line.clone(),
         y_label: y_label.to_owned(),
-        rows,
-        panel: if columns == 1 { (560, 190) } else { (250, 150) },
+        axes: vec![around_zero(points)],
+        panel: if panels.len() == 1 { (560, 190) } else { (250, 150) },
+        rows: vec![panels],
         reach: 10.0,
         units,
-        axes: vec![ColumnAxis { reference: Some(0.0), linear: Some(ends) }; columns],
         ..Sheet::default()
     }
 }

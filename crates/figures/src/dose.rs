@@ -1,11 +1,10 @@
 //! Figures of a dose run: update effects, attention and causes by factor, chains, and maps. CSV: one row per point.
 
-use super::axis::Range;
+use super::axis::{padded, spanning};
 use super::meaning::Meaning;
-use super::plot::{Mark, Plain, Sample};
-use super::sheet::{Across, Panel, Sheet};
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Colour, GREY, INK, Stroke, UNIT, shortened};
-use super::{Figure, trends};
+use super::{Figure, Origin, charts};
 use palimpsest_analysis::dose::Doses;
 use palimpsest_analysis::dose::answer::Chosen;
 use palimpsest_analysis::dose::cell::Cell;
@@ -14,12 +13,15 @@ use palimpsest_analysis::dose::estimate::Estimate;
 use palimpsest_analysis::dose::sweep::{Level, Scale, Sweep};
 use palimpsest_analysis::dose::words::recency;
 use palimpsest_data::ground::csv::CsvTable;
+use palimpsest_data::ground::numbers::quantile;
 use palimpsest_data::ground::order::unique;
 
 pub(super) fn of_lines(doses: &Doses) -> Vec<Figure> {
-    let first = [effect(doses), over_updating(doses), order(doses)];
-    let last = [attention(doses), beside_cause(doses)];
-    first.into_iter().flatten().chain(chains(doses)).chain(last.into_iter().flatten()).collect()
+    let chains = Chains::of(doses);
+    let of_chains = chains.iter().flat_map(|chains| [by_position(chains), errors(chains)]);
+    let first = [effect(doses), over_updating(doses), order(doses)].into_iter().chain(of_chains);
+    let all = first.chain([attention(doses)]).chain(beside_cause(doses));
+    all.filter_map(|about| about.figure(doses)).collect()
 }
 
 #[derive(Debug, Clone)]
@@ -30,14 +32,30 @@ struct DoseLine {
     points: Vec<Option<Estimate>>,
 }
 
+impl DoseLine {
+    fn of(name: impl Into<String>, stroke: Stroke, points: Vec<Option<Estimate>>) -> Self {
+        DoseLine { name: name.into(), stroke, points }
+    }
+
+    /// A thin line; its values are no means.
+    fn item((nth, values): (usize, Vec<Option<f64>>)) -> Self {
+        let value = |mean| Estimate { n: 0, mean, interval: None, sd: None };
+        let points = values.into_iter().map(|one| one.map(value)).collect();
+        DoseLine::of(format!("item {}", nth + 1), Meaning::Query.stroke(), points)
+    }
+
+    fn points(&self) -> impl Iterator<Item = (usize, &Estimate)> {
+        self.points.iter().enumerate().filter_map(|(level, point)| Some((level, point.as_ref()?)))
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct DosePanel {
     title: String,
     x_label: String,
     levels: Vec<String>,
     lines: Vec<DoseLine>,
-    /// One thin line per item.
-    items: Vec<Vec<Option<f64>>>,
+    items: Vec<DoseLine>,
     /// Dotted reference lines, in the colour of their series.
     baselines: Vec<(f64, Colour)>,
 }
@@ -53,30 +71,27 @@ fn baseline_look(colour: Colour) -> Plain {
 impl DosePanel {
     fn panel(&self) -> Panel {
         let end = self.levels.len() as f64 - 0.5;
-        let baselines = self.baselines.iter().map(|(at, colour)| Mark::Path {
-            places: vec![(-0.5, *at), (end, *at)],
-            look: baseline_look(*colour),
-        });
-        let item = |values: &Vec<Option<f64>>| {
-            let known =
-                values.iter().enumerate().filter_map(|(level, value)| Some((level as f64, (*value)?)));
-            let places: Vec<(f64, f64)> = known.collect();
+        let baseline =
+            |(at, colour): &(f64, Colour)| Mark::Path(vec![(-0.5, *at), (end, *at)], baseline_look(*colour));
+        let item = |item: &DoseLine| {
+            let places: Vec<_> = item.points().map(|(level, point)| (level as f64, point.mean)).collect();
             match places[..] {
-                [at] => Mark::Dot { at, radius: UNIT, ink: INK.mix(0.22) },
-                _ => Mark::Path { places, look: item_look() },
+                [at] => Mark::Dot(at, UNIT, INK.mix(0.22)),
+                _ => Mark::Path(places, item_look()),
             }
         };
         let point = |estimate: &Option<Estimate>| {
             let Estimate { mean, interval, .. } = (*estimate)?;
             Some((mean, interval.map(|interval| (interval.low, interval.high))))
         };
-        let lines: Vec<_> =
-            self.lines.iter().map(|line| (line.stroke, line.points.iter().map(point).collect())).collect();
-        let n = self.lines.iter().flat_map(|line| line.points.iter().flatten().map(|estimate| estimate.n));
+        let lines = self.lines.iter().map(|line| (line.stroke, line.points.iter().map(point).collect()));
+        let lines = charts::marks(&lines.collect::<Vec<_>>());
+        let n = self.lines.iter().flat_map(|line| line.points().map(|(_, point)| point.n));
+        let marks = self.baselines.iter().map(baseline).chain(self.items.iter().map(item));
         Panel {
             title: self.title.clone(),
             legend: vec![(None, format!("n = {}", n.max().unwrap_or(0)))],
-            marks: baselines.chain(self.items.iter().map(item)).chain(trends::marks(&lines)).collect(),
+            marks: marks.chain(lines).collect(),
             x: Across::Names(self.levels.clone()),
             x_label: self.x_label.clone(),
             ..Panel::default()
@@ -84,16 +99,12 @@ impl DosePanel {
     }
 }
 
-pub(super) fn origin(doses: &Doses) -> String {
+pub(super) fn origin(doses: &Doses) -> Origin {
     let gated = if doses.gated { " · items that pass the gate" } else { "" };
     let folder = doses.dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = |text: &str| shortened(text.rsplit(['/', '\\']).next().unwrap_or(text), 48);
-    format!(
-        "{} · {} · {} items{gated} · {folder}",
-        name(&doses.model),
-        name(&doses.dataset),
-        doses.items().len()
-    )
+    let (model, dataset, items) = (name(&doses.model), name(&doses.dataset), doses.items().len());
+    Origin { line: format!("{model} · {dataset} · {items} items{gated} · {folder}"), ..Origin::default() }
 }
 
 pub(super) fn factors(doses: &Doses) -> impl Iterator<Item = &Sweep> {
@@ -123,120 +134,99 @@ pub(super) fn ticks(sweep: &Sweep) -> Vec<String> {
 
 fn panel(doses: &Doses, sweep: &Sweep, lines: &[(&str, Stroke, &str)]) -> DosePanel {
     let line = |(name, stroke, number): &(&str, Stroke, &str)| {
-        let points = sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(number)));
-        DoseLine { name: (*name).to_owned(), stroke: *stroke, points }
+        DoseLine::of(*name, *stroke, sweep.means(&sweep.by_item(&doses.cells, |cell| cell.number(number))))
     };
-    let lines: Vec<DoseLine> =
-        lines.iter().map(line).filter(|line| line.points.iter().any(Option::is_some)).collect();
-    DosePanel {
-        title: spoken(&sweep.factor),
-        x_label: unit_of(sweep),
-        levels: ticks(sweep),
-        lines,
-        ..DosePanel::default()
-    }
+    let mut lines: Vec<DoseLine> = lines.iter().map(line).collect();
+    lines.retain(|line| line.points.iter().any(Option::is_some));
+    let (title, x_label) = (spoken(&sweep.factor), unit_of(sweep));
+    DosePanel { title, x_label, levels: ticks(sweep), lines, ..DosePanel::default() }
 }
 
-/// One row per point of a line or an item.
-fn csv(figure: &str, panels: &[DosePanel]) -> Vec<u8> {
-    type Row<'a> = (&'a str, String, &'a str, Option<usize>, Option<f64>, Option<(f64, f64)>);
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for panel in panels {
-        for line in &panel.lines {
-            for (level, point) in panel.levels.iter().zip(&line.points) {
-                let Some(point) = point else { continue };
-                let band = point.interval.map(|interval| (interval.low, interval.high));
-                rows.push((&panel.title, line.name.clone(), level, Some(point.n), Some(point.mean), band));
-            }
-        }
-        for (nth, item) in panel.items.iter().enumerate() {
-            for (level, value) in panel.levels.iter().zip(item).filter(|(_, value)| value.is_some()) {
-                rows.push((&panel.title, format!("item {}", nth + 1), level, None, *value, None));
-            }
-        }
-    }
-    CsvTable::of(&rows)
-        .column("figure", |_| figure)
-        .column("panel", |row| row.0)
-        .column("line", |row| &row.1)
-        .column("level", |row| row.2.trim_end_matches('*'))
-        .column("base", |row| row.2.ends_with('*'))
-        .optional("n", |row| row.3)
-        .optional("value", |row| row.4)
-        .optional("low", |row| row.5.map(|band| band.0))
-        .optional("high", |row| row.5.map(|band| band.1))
-        .bytes()
-}
-
+/// A figure of lines over levels.
 #[derive(Default)]
-struct About<'a> {
-    name: &'a str,
-    title: &'a str,
+struct About {
+    name: &'static str,
+    title: &'static str,
     caption: String,
-    y_label: &'a str,
-    baseline: Option<&'a str>,
+    y_label: &'static str,
+    baseline: Option<&'static str>,
     ends: (f64, f64),
+    panels: Vec<DosePanel>,
 }
 
 const INTERVALS: &str =
     " Bars: 95% intervals of means over items. An asterisk marks the base level, at which all factors meet.";
 
-fn lines(doses: &Doses, about: About<'_>, panels: Vec<DosePanel>) -> Option<Figure> {
-    let panels: Vec<DosePanel> = panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect();
-    if panels.is_empty() {
-        return None;
+impl About {
+    /// `None` without lines.
+    fn figure(mut self, doses: &Doses) -> Option<Figure> {
+        self.panels.retain(|panel| !panel.lines.is_empty());
+        if self.panels.is_empty() {
+            return None;
+        }
+        let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
+        let names = unique(lines().map(|line| (&line.name, line.stroke)));
+        let names = names.into_iter().map(|(name, stroke)| (Sample::Line(stroke), name.clone()));
+        let items = self.panels.iter().any(|panel| !panel.items.is_empty());
+        let items = items.then(|| (Sample::Plain(item_look()), "one item".to_owned()));
+        let baseline = self.baseline.map(|words| (Sample::Plain(baseline_look(GREY)), words.to_owned()));
+        let sheet = Sheet {
+            y_label: self.y_label.to_owned(),
+            axes: vec![ValueAxis { reference: Some(0.0), linear: Some(self.value_ends()) }],
+            rows: self.panels.iter().map(|panel| vec![panel.panel()]).collect(),
+            legend: names.chain(items).chain(baseline).collect(),
+            panel: (270, 170),
+            ..Sheet::default()
+        };
+        let csv = self.csv();
+        Some(sheet.headed(&origin(doses), self.title.to_owned()).figure(self.name, self.caption, csv))
     }
-    let all = || panels.iter().flat_map(|panel| &panel.lines);
-    let names = unique(all().map(|line| line.name.as_str()));
-    let known = names.iter().filter_map(|name| all().find(|line| line.name == *name));
-    let mut legend: Vec<(Sample, String)> =
-        known.map(|line| (Sample::Line(line.stroke), line.name.clone())).collect();
-    if panels.iter().any(|panel| !panel.items.is_empty()) {
-        legend.push((Sample::Plain(item_look()), "one item".to_owned()));
-    }
-    legend.extend(about.baseline.map(|words| (Sample::Plain(baseline_look(GREY)), words.to_owned())));
-    let sheet = Sheet {
-        title: about.title.to_owned(),
-        origin: origin(doses),
-        y_label: about.y_label.to_owned(),
-        reference: Some(0.0),
-        rows: panels.iter().map(|panel| vec![Some(panel.panel())]).collect(),
-        legend,
-        panel: (270, 170),
-        range: Some(Range::between(value_ends(&panels, about.ends))),
-        ..Sheet::default()
-    };
-    let csv = csv(about.name, &panels);
-    Some(sheet.figure(about.name, about.caption, csv))
-}
 
-/// Value range of all panels; outliers among items do not extend it.
-fn value_ends(panels: &[DosePanel], ends: (f64, f64)) -> (f64, f64) {
-    let estimates =
-        panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| line.points.iter().flatten());
-    let means = estimates.flat_map(|Estimate { mean, interval, .. }| {
-        interval.map_or([*mean; 3], |interval| [*mean, interval.low, interval.high])
-    });
-    let items = panels.iter().flat_map(|panel| panel.items.iter().flatten().flatten());
-    let mut items: Vec<f64> = items.copied().collect();
-    items.sort_by(f64::total_cmp);
-    let of_items = [0.02, 0.98].map(|q| palimpsest_data::ground::numbers::quantile(&items, q));
-    let all = means.chain(of_items).filter(|value| value.is_finite());
-    all.fold(ends, |(low, high), value| (low.min(value), high.max(value)))
+    /// Value range of all panels; outliers among items do not extend it.
+    fn value_ends(&self) -> (f64, f64) {
+        let lines = self.panels.iter().flat_map(|panel| &panel.lines).flat_map(DoseLine::points);
+        let means = lines.flat_map(|(_, point)| {
+            let interval = point.interval.into_iter().flat_map(|interval| [interval.low, interval.high]);
+            interval.chain([point.mean])
+        });
+        let items = self.panels.iter().flat_map(|panel| &panel.items).flat_map(DoseLine::points);
+        let mut items: Vec<f64> = items.map(|(_, point)| point.mean).collect();
+        items.sort_by(f64::total_cmp);
+        padded(spanning(self.ends, means.chain([0.02, 0.98].map(|q| quantile(&items, q)))))
+    }
+
+    /// One row per point of a line or an item.
+    fn csv(&self) -> Vec<u8> {
+        let lines = self
+            .panels
+            .iter()
+            .flat_map(|panel| panel.lines.iter().chain(&panel.items).map(move |line| (panel, line)));
+        let rows = lines.flat_map(|(panel, line)| {
+            line.points().map(move |(at, point)| (panel, line, panel.levels[at].as_str(), *point))
+        });
+        CsvTable::of(rows)
+            .column("figure", |_| self.name)
+            .column("panel", |(panel, ..)| &panel.title)
+            .column("line", |(_, line, ..)| &line.name)
+            .column("level", |(_, _, level, _)| level.trim_end_matches('*'))
+            .column("base", |(_, _, level, _)| level.ends_with('*'))
+            .optional("n", |(.., point)| Some(point.n).filter(|n| *n > 0))
+            .column("value", |(.., point)| point.mean)
+            .optional("low", |(.., point)| point.interval.map(|interval| interval.low))
+            .optional("high", |(.., point)| point.interval.map(|interval| interval.high))
+            .bytes()
+    }
 }
 
 /// Update effect by dose, with one line per item.
-fn effect(doses: &Doses) -> Option<Figure> {
+fn effect(doses: &Doses) -> About {
     let of = |sweep: &Sweep| {
-        let items = sweep.by_item(&doses.cells, Cell::u);
-        let items =
-            items.into_iter().map(|(_, values)| values).filter(|item| item.iter().any(Option::is_some));
-        DosePanel {
-            items: items.collect(),
-            ..panel(doses, sweep, &[("mean over items", Meaning::New.stroke(), "u")])
-        }
+        let items = sweep.by_item(&doses.cells, Cell::u).into_iter().map(|(_, values)| values);
+        let items = items.filter(|item| item.iter().any(Option::is_some)).enumerate().map(DoseLine::item);
+        let mean = ("mean over items", Meaning::New.stroke(), "u");
+        DosePanel { items: items.collect(), ..panel(doses, sweep, &[mean]) }
     };
-    let about = About {
+    About {
         name: "dose-effect",
         title: "Update effect by dose",
         caption: format!(
@@ -244,12 +234,12 @@ fn effect(doses: &Doses) -> Option<Figure> {
              that a model which only prefers one value has 0. Above 0 the update counts. Thin lines: one item each.{INTERVALS}"
         ),
         y_label: "update effect u (nats)",
+        panels: factors(doses).map(of).collect(),
         ..About::default()
-    };
-    lines(doses, about, factors(doses).map(of).collect())
+    }
 }
 
-fn over_updating(doses: &Doses) -> Option<Figure> {
+fn over_updating(doses: &Doses) -> About {
     let of = |sweep: &Sweep| {
         let all = [
             ("update: the current value over the replaced one (u)", Meaning::New.stroke(), "u"),
@@ -265,8 +255,7 @@ fn over_updating(doses: &Doses) -> Option<Figure> {
     let panels: Vec<(usize, DosePanel)> = factors(doses).filter_map(of).collect();
     let several = panels.iter().any(|(levels, _)| *levels > 1);
     let shown = panels.into_iter().filter(|(levels, _)| *levels > 1 || !several).map(|(_, panel)| panel);
-    let shown = shown.take(if several { usize::MAX } else { 1 }).collect();
-    let about = About {
+    About {
         name: "dose-over-updating",
         title: "Twins without an update beside those with one",
         caption: format!(
@@ -274,32 +263,29 @@ fn over_updating(doses: &Doses) -> Option<Figure> {
              Without: the value that held over one that was never given; below 0 the model gives up a value that nothing replaced.{INTERVALS}"
         ),
         y_label: "contrast (nats)",
+        panels: shown.take(if several { usize::MAX } else { 1 }).collect(),
         ..About::default()
-    };
-    lines(doses, about, shown)
+    }
 }
 
-fn order(doses: &Doses) -> Option<Figure> {
+fn order(doses: &Doses) -> About {
     let of = |sweep: &Sweep| {
         let [time, place] = recency(doses, sweep)?;
         let mean = |values: &[(String, f64)]| {
             Estimate::of(&values.iter().map(|(_, value)| *value).collect::<Vec<_>>())
         };
-        let line = DoseLine {
-            name: "mean over items".to_owned(),
-            stroke: Meaning::New.stroke(),
-            points: vec![mean(&time), mean(&place)],
-        };
+        let points = vec![mean(&time), mean(&place)];
+        let items = time.iter().zip(&place).map(|(time, place)| vec![Some(time.1), Some(place.1)]);
         Some(DosePanel {
             title: spoken(&sweep.factor),
             x_label: "recency that moves the contrast".to_owned(),
             levels: vec!["of time".to_owned(), "of place".to_owned()],
-            lines: vec![line],
-            items: time.iter().zip(&place).map(|(a, b)| vec![Some(a.1), Some(b.1)]).collect(),
+            lines: vec![DoseLine::of("mean over items", Meaning::New.stroke(), points)],
+            items: items.enumerate().map(DoseLine::item).collect(),
             ..DosePanel::default()
         })
     };
-    let about = About {
+    About {
         name: "dose-recency",
         title: "Recency of time against recency of place",
         caption: format!(
@@ -309,36 +295,29 @@ fn order(doses: &Doses) -> Option<Figure> {
             INTERVALS.split_inclusive('.').take(2).collect::<String>()
         ),
         y_label: "part of u (nats)",
+        panels: factors(doses).filter_map(of).collect(),
         ..About::default()
-    };
-    lines(doses, about, factors(doses).filter_map(of).collect())
+    }
 }
 
-/// Likelihood of chain values by position, and most likely values by number of updates.
-fn chains(doses: &Doses) -> Vec<Figure> {
-    let Some(chains) = Chains::of(doses) else { return Vec::new() };
-    let mut figures = Vec::new();
+/// Likelihood of chain values by position.
+fn by_position(chains: &Chains) -> About {
+    let longest = chains.levels.iter().map(|level| level.positions.len()).max().unwrap_or(0);
     let of = |(nth, level): (usize, &ChainLevel)| {
-        let longest = chains.levels.iter().map(|level| level.positions.len()).max().unwrap_or(0);
         let mut points = vec![None; longest - level.positions.len()];
         points.extend(level.positions.iter().map(|estimate| Some(*estimate)));
-        (!level.positions.is_empty()).then(|| DoseLine {
-            name: format!("{} update{}", level.updates, if level.updates == 1 { "" } else { "s" }),
-            stroke: Meaning::Group(nth).stroke(),
-            points,
-        })
+        let name = format!("{} update{}", level.updates, if level.updates == 1 { "" } else { "s" });
+        (!level.positions.is_empty()).then(|| DoseLine::of(name, Meaning::Group(nth).stroke(), points))
     };
-    let by_position: Vec<DoseLine> = chains.levels.iter().enumerate().filter_map(of).collect();
-    let longest = by_position.iter().map(|line| line.points.len()).max().unwrap_or(0);
     let back = |at: usize| if at + 1 == longest { "last".to_owned() } else { (longest - 1 - at).to_string() };
     let panel = DosePanel {
         title: "By position in the chain".to_owned(),
         x_label: "updates ago".to_owned(),
         levels: (0..longest).map(back).collect(),
-        lines: by_position,
+        lines: chains.levels.iter().enumerate().filter_map(of).collect(),
         ..DosePanel::default()
     };
-    let about = About {
+    About {
         name: "dose-chains",
         title: "Primacy and recency over chains",
         caption: "log p of every value of a chain by how many updates ago it held, less the mean of the values that the history never \
@@ -346,34 +325,33 @@ fn chains(doses: &Doses) -> Vec<Figure> {
                   orders. Bars: 95% intervals over items."
             .to_owned(),
         y_label: "log p over values never given (nats)",
+        panels: vec![panel],
         ..About::default()
-    };
-    figures.extend(lines(doses, about, vec![panel]));
+    }
+}
+
+/// Most likely values by number of updates.
+fn errors(chains: &Chains) -> About {
+    let over_levels =
+        |of: &dyn Fn(&ChainLevel) -> Option<Estimate>| -> Vec<_> { chains.levels.iter().map(of).collect() };
     let looks = [Meaning::New, Meaning::Old, Meaning::Group(3), Meaning::Others].map(Meaning::stroke);
-    let share = |chosen: Chosen, level: &ChainLevel| {
-        level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)
+    let line = |(chosen, stroke): (Chosen, Stroke)| {
+        let share = |level: &ChainLevel| {
+            level.chosen.iter().find(|(known, _)| *known == chosen).map(|(_, share)| *share)
+        };
+        DoseLine::of(chosen.in_words(), stroke, over_levels(&share))
     };
-    let line = |(chosen, stroke): (Chosen, Stroke)| DoseLine {
-        name: chosen.in_words().to_owned(),
-        stroke,
-        points: chains.levels.iter().map(|level| share(chosen, level)).collect(),
-    };
-    let mut all: Vec<DoseLine> = Chosen::ALL.into_iter().zip(looks).map(line).collect();
     let chance =
         |level: &ChainLevel| Some(Estimate { n: level.items, mean: level.chance, interval: None, sd: None });
-    all.push(DoseLine {
-        name: "chance of each value".to_owned(),
-        stroke: Meaning::Baseline.stroke(),
-        points: chains.levels.iter().map(chance).collect(),
-    });
+    let chance = DoseLine::of("chance of each value", Meaning::Baseline.stroke(), over_levels(&chance));
     let panel = DosePanel {
         title: "The likeliest value".to_owned(),
         x_label: "updates".to_owned(),
         levels: chains.levels.iter().map(|level| level.updates.to_string()).collect(),
-        lines: all,
+        lines: Chosen::ALL.into_iter().zip(looks).map(line).chain([chance]).collect(),
         ..DosePanel::default()
     };
-    let about = About {
+    About {
         name: "dose-errors",
         title: "The likeliest value by the number of updates",
         caption: "The share of histories whose likeliest value is the current one, the first, another that held before, or one that the \
@@ -381,13 +359,12 @@ fn chains(doses: &Doses) -> Vec<Figure> {
             .to_owned(),
         y_label: "share of histories",
         ends: (0.0, 1.0),
+        panels: vec![panel],
         ..About::default()
-    };
-    figures.extend(lines(doses, about, vec![panel]));
-    figures
+    }
 }
 
-fn attention(doses: &Doses) -> Option<Figure> {
+fn attention(doses: &Doses) -> About {
     let of = |sweep: &Sweep| {
         let all = [
             ("question to new", Meaning::New.stroke(), "density_query_new"),
@@ -399,7 +376,7 @@ fn attention(doses: &Doses) -> Option<Figure> {
         ];
         DosePanel { baselines: vec![(1.0, GREY)], ..panel(doses, sweep, &all) }
     };
-    let about = About {
+    About {
         name: "dose-attention",
         title: "Attention by dose",
         caption: format!(
@@ -409,16 +386,13 @@ fn attention(doses: &Doses) -> Option<Figure> {
         y_label: "density",
         baseline: Some("uniform attention"),
         ends: (0.0, 1.0),
-    };
-    lines(doses, about, factors(doses).map(of).collect())
+        panels: factors(doses).map(of).collect(),
+    }
 }
 
-/// Attention, update effect and session effects, each divided by its largest mean.
-fn beside_cause(doses: &Doses) -> Option<Figure> {
+/// Attention, update effect and session effects, each divided by its largest mean; `None` without effects.
+fn beside_cause(doses: &Doses) -> Option<About> {
     let any = doses.numbers().iter().any(|name| name.starts_with("blocked_") || name.starts_with("removed_"));
-    if !any {
-        return None;
-    }
     let of = |sweep: &Sweep| {
         let all = [
             ("update effect u", Meaning::Query.stroke(), "u"),
@@ -430,23 +404,21 @@ fn beside_cause(doses: &Doses) -> Option<Figure> {
             ("effect of removing old", Meaning::Group(1).stroke(), "removed_old"),
         ];
         let mut panel = panel(doses, sweep, &all);
-        let mut baselines: Vec<(f64, Colour)> = Vec::new();
         for line in &mut panel.lines {
             let most = line.points.iter().flatten().map(|point| point.mean.abs()).fold(0.0, f64::max);
             if most == 0.0 {
                 continue;
             }
-            if line.name.starts_with("density") {
-                baselines.push((1.0 / most, line.stroke.colour));
-            }
+            let is_density = line.name.starts_with("density") && 1.0 / most <= 1.0;
+            panel.baselines.extend(is_density.then(|| (1.0 / most, line.stroke.colour)));
             for point in line.points.iter_mut().flatten() {
                 point.mean /= most;
                 point.interval = None;
             }
         }
-        DosePanel { baselines: baselines.into_iter().filter(|(at, _)| *at <= 1.0).collect(), ..panel }
+        panel
     };
-    let about = About {
+    any.then(|| About {
         name: "dose-attention-and-cause",
         title: "Attention beside cause by dose",
         caption: "Means over items, each divided by its largest size in the panel, so that shapes compare and sizes do not: the update effect, the \
@@ -457,6 +429,6 @@ fn beside_cause(doses: &Doses) -> Option<Figure> {
         y_label: "share of the largest mean",
         baseline: Some("uniform attention"),
         ends: (-0.2, 1.0),
-    };
-    lines(doses, about, factors(doses).map(of).collect())
+        panels: factors(doses).map(of).collect(),
+    })
 }

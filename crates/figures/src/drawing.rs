@@ -1,6 +1,5 @@
 //! A picture as shapes, and its SVG. `raster` and `pdf` render the same shapes.
 
-use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -116,53 +115,46 @@ impl Drawing {
         text
     }
 
-    fn plot(&self, text: &mut String) -> Result<(), Refusal> {
+    fn plot(&self, text: &mut String) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
         let view = (self.view.0.unsigned_abs(), self.view.1.unsigned_abs());
         let area = SVGBackend::with_string(text, view).into_drawing_area();
-        self.shapes.iter().try_for_each(|shape| self.draw(shape, &area))?;
+        for Shape { form, ink, pen } in &self.shapes {
+            let Colour(r, g, b) = ink.colour;
+            let colour = RGBColor(r, g, b).mix(ink.opacity);
+            let style = match pen {
+                None => colour.filled(),
+                Some(pen) => colour.stroke_width(pen.width.unsigned_abs()),
+            };
+            match form {
+                Form::Rectangle(corners) => area.draw(&Rectangle::new(sorted(*corners), style))?,
+                Form::Circle(at, r) => area.draw(&Circle::new(*at, *r, style))?,
+                Form::Polygon(places) => area.draw(&Polygon::new(places.clone(), style))?,
+                Form::Line(places) => match pen.and_then(|pen| pen.dash) {
+                    None => area.draw(&PathElement::new(places.clone(), style))?,
+                    Some((dash, space)) => {
+                        let (dash, space) = (dash * UNIT, space * UNIT);
+                        area.draw(&DashedPathElement::new(places.clone(), dash, space, style))?;
+                    }
+                },
+                Form::Words(words) => area.draw(&self.text(words, &colour))?,
+            }
+        }
         area.present()
     }
 
-    fn draw<'a>(
-        &self,
-        Shape { form, ink, pen }: &Shape,
-        area: &DrawingArea<SVGBackend<'a>, Shift>,
-    ) -> Result<(), Refusal> {
-        let Colour(r, g, b) = ink.colour;
-        let colour = RGBColor(r, g, b).mix(ink.opacity);
-        let style = match pen {
-            None => colour.filled(),
-            Some(pen) => colour.stroke_width(pen.width.unsigned_abs()),
+    fn text<'a>(&'a self, words: &'a Words, colour: &RGBAColor) -> Text<'a, Place, &'a str> {
+        let side = match words.side {
+            Side::Left => HPos::Left,
+            Side::Centre => HPos::Center,
+            Side::Right => HPos::Right,
         };
-        match form {
-            Form::Rectangle(corners) => area.draw(&Rectangle::new(sorted(*corners), style)),
-            Form::Circle(at, r) => area.draw(&Circle::new(*at, *r, style)),
-            Form::Polygon(places) => area.draw(&Polygon::new(places.clone(), style)),
-            Form::Line(places) => match pen.and_then(|pen| pen.dash) {
-                None => area.draw(&PathElement::new(places.clone(), style)),
-                Some((dash, space)) => {
-                    area.draw(&DashedPathElement::new(places.clone(), dash * UNIT, space * UNIT, style))
-                }
-            },
-            Form::Words(words) => {
-                let side = match words.side {
-                    Side::Left => HPos::Left,
-                    Side::Centre => HPos::Center,
-                    Side::Right => HPos::Right,
-                };
-                let turned = if words.upright { FontTransform::Rotate270 } else { FontTransform::None };
-                // The SVG backend divides sizes by 1.24.
-                let font =
-                    (self.families.as_str(), f64::from(words.size) * 1.24).into_font().transform(turned);
-                let vertical = if words.middle { VPos::Center } else { VPos::Top };
-                let style = font.color(&colour).pos(Pos::new(side, vertical));
-                area.draw(&Text::new(words.text.as_str(), words.at, style))
-            }
-        }
+        let turned = if words.upright { FontTransform::Rotate270 } else { FontTransform::None };
+        // The SVG backend divides sizes by 1.24.
+        let font = (self.families.as_str(), f64::from(words.size) * 1.24).into_font().transform(turned);
+        let vertical = if words.middle { VPos::Center } else { VPos::Top };
+        Text::new(words.text.as_str(), words.at, font.color(colour).pos(Pos::new(side, vertical)))
     }
 }
-
-type Refusal = DrawingAreaErrorKind<std::io::Error>;
 
 fn sorted([(x0, y0), (x1, y1)]: [Place; 2]) -> [Place; 2] {
     [(x0.min(x1), y0.min(y1)), (x0.max(x1), y0.max(y1))]

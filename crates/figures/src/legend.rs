@@ -1,65 +1,77 @@
-//! Legends: swatches with labels, wrapped to a width.
+//! Legends: samples with labels, wrapped to a width.
 
-use super::canvas::{TextStyle, text_width, write};
+use super::canvas::{LABEL, NOTE, TextStyle, fitted, text_width, wrapped, write};
 use super::drawing::Drawing;
+use super::plot::{SAMPLE, Sample, sample};
 
-pub(super) struct Legend<S> {
-    lines: Vec<Vec<Entry<S>>>,
-    style: TextStyle,
+pub(super) struct Legend {
+    lines: Vec<Vec<Entry>>,
+    /// Line height.
     step: i32,
 }
 
-struct Entry<S> {
-    swatch: S,
-    /// From the swatch's left edge to the label.
-    indent: i32,
+struct Entry {
+    sample: Option<Sample>,
     text: String,
+    style: TextStyle,
+    /// From the sample's left edge to the label.
+    indent: i32,
     /// Includes the gap to the next entry.
     width: i32,
 }
 
-impl<S> Legend<S> {
-    /// Entries: swatch, its width, label. Gaps and line height in pixels.
-    pub fn of(
-        entries: impl IntoIterator<Item = (S, i32, String)>,
-        style: TextStyle,
-        [gap, step]: [i32; 2],
+impl Legend {
+    /// Shared by the panels of a sheet.
+    pub fn of_sheet(entries: impl IntoIterator<Item = (Sample, String)>, room: i32) -> Self {
+        let entries = entries.into_iter().map(|(sample, text)| (Some(sample), text));
+        Legend::of(entries, (LABEL, 17), (SAMPLE + 7, 22), room)
+    }
+
+    /// A panel's own; texts without a sample are notes.
+    pub fn of_panel(entries: impl IntoIterator<Item = (Option<Sample>, String)>, width: i32) -> Self {
+        Legend::of(entries, (NOTE, 15), (SAMPLE + 6, 12), width + 12)
+    }
+
+    fn of(
+        entries: impl IntoIterator<Item = (Option<Sample>, String)>,
+        (style, step): (TextStyle, i32),
+        (indent, gap): (i32, i32),
         room: i32,
     ) -> Self {
-        let mut lines: Vec<Vec<Entry<S>>> = Vec::new();
+        let mut legend = Legend { lines: Vec::new(), step };
         let mut used = i32::MAX;
-        for (swatch, indent, text) in entries {
-            let width = indent + text_width(&text, style.size) + gap;
-            if used.saturating_add(width) > room {
-                lines.push(Vec::new());
-                used = 0;
-            }
-            used += width;
-            if let Some(line) = lines.last_mut() {
-                line.push(Entry { swatch, indent, text, width });
+        for (sample, text) in entries {
+            let (indent, texts) = match sample {
+                Some(_) => (indent, vec![fitted(&text, style.size, room - gap - indent)]),
+                None => (0, wrapped(&text, style.size, room - gap)),
+            };
+            for text in texts {
+                let width = indent + text_width(&text, style.size) + gap;
+                if used.saturating_add(width) > room {
+                    legend.lines.push(Vec::new());
+                    used = 0;
+                }
+                used += width;
+                if let Some(line) = legend.lines.last_mut() {
+                    line.push(Entry { sample, text, style, indent, width });
+                }
             }
         }
-        Legend { lines, style, step }
+        legend
     }
 
     pub fn height(&self) -> i32 {
         self.lines.len() as i32 * self.step
     }
 
-    /// `left` gives a line's start from its width; `draw` draws a swatch at a line's top.
-    pub fn draw(
-        &self,
-        area: &mut Drawing,
-        left: impl Fn(i32) -> i32,
-        top: i32,
-        draw: impl Fn(&mut Drawing, &S, (i32, i32)),
-    ) {
-        for (line, entries) in self.lines.iter().enumerate() {
-            let y = top + line as i32 * self.step;
-            let mut x = left(entries.iter().map(|entry| entry.width).sum());
-            for Entry { swatch, indent, text, width } in entries {
-                draw(area, swatch, (x, y));
-                write(area, text, (x + indent, y), self.style);
+    /// `left` gives a line's start from its width.
+    pub fn draw(&self, area: &mut Drawing, left: impl Fn(i32) -> i32, top: i32) {
+        for (at, line) in self.lines.iter().enumerate() {
+            let y = top + at as i32 * self.step;
+            let mut x = left(line.iter().map(|entry| entry.width).sum());
+            for Entry { sample: shown, text, style, indent, width } in line {
+                shown.iter().for_each(|shown| sample(area, *shown, (x, y + 7)));
+                write(area, text, (x + indent, y), *style);
                 x += width;
             }
         }

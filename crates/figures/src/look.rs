@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::meaning::{GROUPS, Looks, Meaning};
+use super::meaning::{GROUPS, Meaning};
 use super::style::{Colour, Stroke};
 use super::style_file::Style;
 
@@ -53,6 +53,11 @@ pub fn current() -> Rc<Look> {
     CURRENT.with_borrow(Rc::clone)
 }
 
+/// The text in the words of the style file.
+pub(super) fn worded(text: &str) -> String {
+    current().style.worded(text)
+}
+
 /// Restores the previous look when dropped.
 #[derive(Debug)]
 #[must_use]
@@ -74,43 +79,17 @@ impl Drop for Scope {
 }
 
 impl Meaning {
-    pub fn looks(self) -> Looks {
-        current().style.looks(self.key())
-    }
-
     pub fn colour(self) -> Colour {
-        self.looks().colour
+        self.stroke().colour
     }
 
     pub fn stroke(self) -> Stroke {
-        let Looks { colour, dash, marker } = self.looks();
-        let stroke = Stroke { dash, ..Stroke::solid(colour, marker) };
+        let stroke = current().style.stroke(self.key());
         match self {
             // Beyond the palette, hollow markers distinguish groups of equal colour.
             Meaning::Group(at) if (at / GROUPS) % 2 == 1 => stroke.hollow(),
             Meaning::Baseline => stroke.noise(),
             _ => stroke,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_holds_until_its_scope_ends() {
-        let inner = Look { titles: false, ..Look::default() };
-        {
-            let _scope = inner.clone().enter();
-            assert_eq!(*current(), inner);
-        }
-        assert_eq!(*current(), Look::default());
-    }
-
-    #[test]
-    fn a_column_of_84_millimetres_has_room_for_two_panels() {
-        let size = Size { width: 84.0 / 25.4 * 96.0, text: 8.0 / 72.0 * 96.0 };
-        assert_eq!(size.room(), 357);
     }
 }

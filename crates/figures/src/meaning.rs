@@ -6,6 +6,7 @@
 use super::style::{Colour, DOTS, Dash, Marker, Stroke};
 use palimpsest_analysis::lens::Correctness;
 use palimpsest_data::benchmarks::{Curve, QUERY, Side, side_of};
+use palimpsest_data::ground::order::unique;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
@@ -27,51 +28,33 @@ pub enum Meaning {
 /// Distinct group colours; further groups reuse them with other dashes.
 pub const GROUPS: usize = 6;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Looks {
-    pub colour: Colour,
-    pub dash: Option<Dash>,
-    pub marker: Marker,
-}
-
-const fn looks(colour: u32, dash: Option<Dash>, marker: Marker) -> Looks {
-    let [_, r, g, b] = colour.to_be_bytes();
-    Looks { colour: Colour(r, g, b), dash, marker }
+const fn look(colour: u32, dash: Option<Dash>, marker: Marker) -> Stroke {
+    Stroke { dash, ..Stroke::solid(Colour::of(colour), marker) }
 }
 
 const LONG: Option<Dash> = Some((8, 3));
 const SHORT: Option<Dash> = Some((4, 2));
 
 impl Meaning {
-    /// Meanings with a look of their own: style file key, description, default look.
-    pub const ALL: [(Meaning, &'static str, &'static str, Looks); 14] = {
+    /// Meanings with a look of their own: style file key, default look. The style file's example says what they mean.
+    pub const ALL: [(Meaning, &'static str, Stroke); 14] = {
         use Marker::{Circle, Diamond, Down, Square, Triangle};
         use Meaning::{Back, Baseline, Group, New, Old, Others, Query, Right, Wrong};
         [
-            (New, "newer", "the newer of two conflicting writings", looks(0x0072b2, None, Circle)),
-            (Old, "older", "the older writing, that the newer one replaces", looks(0xd55e00, LONG, Square)),
-            (Back, "back", "what the newer writing pays to the older one", looks(0x882255, SHORT, Triangle)),
-            (Query, "query", "all that the question reads, not told apart", looks(0x1a1a1a, None, Circle)),
-            (Right, "right", "right answers; what is chosen", looks(0x009e73, None, Circle)),
-            (Wrong, "wrong", "wrong answers; what is rejected", looks(0xcc79a7, LONG, Square)),
-            (
-                Baseline,
-                "baseline",
-                "baselines and controls that belong to no one curve",
-                looks(0x767676, Some(DOTS), Marker::None),
-            ),
-            (Others, "others", "parts of the history without a role", looks(0xa8a8a8, None, Circle)),
-            (
-                Group(0),
-                "group-1",
-                "types, models, conditions and other groups, in the legend's order",
-                looks(0x332288, None, Circle),
-            ),
-            (Group(1), "group-2", "the second of them", looks(0xe69f00, LONG, Square)),
-            (Group(2), "group-3", "the third", looks(0x44aa99, SHORT, Triangle)),
-            (Group(3), "group-4", "the fourth", looks(0xaa4499, Some((12, 3)), Diamond)),
-            (Group(4), "group-5", "the fifth", looks(0x999933, Some((6, 5)), Down)),
-            (Group(5), "group-6", "the sixth", looks(0x56b4e9, Some((2, 2)), Circle)),
+            (New, "newer", look(0x0072b2, None, Circle)),
+            (Old, "older", look(0xd55e00, LONG, Square)),
+            (Back, "back", look(0x882255, SHORT, Triangle)),
+            (Query, "query", look(0x1a1a1a, None, Circle)),
+            (Right, "right", look(0x009e73, None, Circle)),
+            (Wrong, "wrong", look(0xcc79a7, LONG, Square)),
+            (Baseline, "baseline", look(0x767676, Some(DOTS), Marker::None)),
+            (Others, "others", look(0xa8a8a8, None, Circle)),
+            (Group(0), "group-1", look(0x332288, None, Circle)),
+            (Group(1), "group-2", look(0xe69f00, LONG, Square)),
+            (Group(2), "group-3", look(0x44aa99, SHORT, Triangle)),
+            (Group(3), "group-4", look(0xaa4499, Some((12, 3)), Diamond)),
+            (Group(4), "group-5", look(0x999933, Some((6, 5)), Down)),
+            (Group(5), "group-6", look(0x56b4e9, Some((2, 2)), Circle)),
         ]
     };
 
@@ -102,9 +85,9 @@ impl Meaning {
         if let Meaning::Group(at) = self { Meaning::Group(at % GROUPS) } else { self }
     }
 
-    pub fn own(self) -> Looks {
+    pub fn own(self) -> Stroke {
         let found = Self::ALL.into_iter().find(|(meaning, ..)| *meaning == self.key());
-        found.map_or(looks(0, None, Marker::None), |(.., looks)| looks)
+        found.map_or(look(0, None, Marker::None), |(.., look)| look)
     }
 }
 
@@ -135,31 +118,33 @@ pub fn of_curves(curves: &[Curve]) -> Vec<Stroke> {
     curves.iter().map(of).collect()
 }
 
-/// Strokes of named groups in legend order; role and verdict names keep theirs.
-pub fn of_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Stroke> {
-    let mut groups = 0;
-    let of = |word: &str| match word {
-        "correct" | "right" => Some(Meaning::Right),
-        "wrong" | "incorrect" => Some(Meaning::Wrong),
-        "all" | "" | QUERY => Some(Meaning::Query),
-        role => Meaning::of_role(role),
-    };
-    let stroke = |word: &'a str| {
-        of(word).map(Meaning::stroke).unwrap_or_else(|| {
-            groups += 1;
-            Meaning::Group(groups - 1).stroke()
-        })
-    };
-    words.map(stroke).collect()
-}
+/// Named groups in legend order with their strokes; role and verdict names keep theirs.
+#[derive(Debug, Default)]
+pub(super) struct Named<'a>(pub Vec<(&'a str, Stroke)>);
 
-#[cfg(test)]
-fn luminance(Colour(r, g, b): Colour) -> f64 {
-    let linear = |c: u8| {
-        let c = f64::from(c) / 255.0;
-        if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
-    };
-    0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+impl<'a> Named<'a> {
+    pub fn of(words: impl Iterator<Item = &'a str>) -> Self {
+        let mut groups = 0;
+        let own = |word: &str| match word {
+            "correct" | "right" => Some(Meaning::Right),
+            "wrong" | "incorrect" => Some(Meaning::Wrong),
+            "all" | "" | QUERY => Some(Meaning::Query),
+            role => Meaning::of_role(role),
+        };
+        let named = |word: &'a str| {
+            let meaning = own(word).unwrap_or_else(|| {
+                groups += 1;
+                Meaning::Group(groups - 1)
+            });
+            (word, meaning.stroke())
+        };
+        Named(unique(words).into_iter().map(named).collect())
+    }
+
+    pub fn stroke(&self, word: &str) -> Stroke {
+        let known = self.0.iter().find(|(name, _)| *name == word);
+        known.map_or_else(|| Meaning::Query.stroke(), |(_, stroke)| *stroke)
+    }
 }
 
 #[cfg(test)]
@@ -169,10 +154,12 @@ mod tests {
 
     #[test]
     fn no_two_meanings_look_alike_in_colour_or_without_it() {
-        for (at, (_, key, _, one)) in Meaning::ALL.iter().enumerate() {
-            for (_, name, _, other) in &Meaning::ALL[..at] {
-                assert_ne!(one.colour, other.colour, "{key} and {name}");
-            }
+        let pairs = |all: &[Meaning]| -> Vec<[Meaning; 2]> {
+            let before = |(at, one)| all[..at].iter().map(move |other| [one, *other]);
+            all.iter().copied().enumerate().flat_map(before).collect()
+        };
+        for [one, other] in pairs(&Meaning::ALL.map(|(meaning, ..)| meaning)) {
+            assert_ne!(one.own().colour, other.own().colour, "{one:?} and {other:?}");
         }
         // Lines within one figure must differ in greyscale.
         let figures: [&[Meaning]; 3] = [
@@ -180,21 +167,18 @@ mod tests {
             &[Meaning::Right, Meaning::Wrong],
             &[0, 1, 2, 3, 4, 5].map(Meaning::Group),
         ];
-        for together in figures {
-            for (at, one) in together.iter().enumerate() {
-                for other in &together[..at] {
-                    let (a, b) = (one.own(), other.own());
-                    assert_ne!(a.dash, b.dash, "{one:?} and {other:?}");
-                }
-            }
+        for [one, other] in figures.into_iter().flat_map(pairs) {
+            assert_ne!(one.own().dash, other.own().dash, "{one:?} and {other:?}");
         }
     }
 
     #[test]
     fn text_stands_out_from_white() {
+        let linear = |c: u8| ((f64::from(c) / 255.0 + 0.055) / 1.055).powf(2.4);
         for colour in [INK, GREY] {
-            let contrast = 1.05 / (luminance(colour) + 0.05);
-            assert!(contrast >= 4.5, "{colour:?}: {contrast}");
+            let Colour(r, g, b) = colour;
+            let luminance = 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+            assert!(1.05 / (luminance + 0.05) >= 4.5, "{colour:?}");
         }
     }
 
@@ -205,10 +189,10 @@ mod tests {
         assert_eq!(colours, [Meaning::Back, Meaning::Old, Meaning::New].map(Meaning::colour));
         let twice = of_curves(&[Curve::new("query", "chosen"), Curve::new("verdict", "chosen")]);
         assert!(twice[0].colour == twice[1].colour && twice[0] != twice[1]);
-        let many: Vec<Stroke> = of_words(["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8"].into_iter());
-        for (at, one) in many.iter().enumerate() {
-            assert!(!many[..at].contains(one), "{at}");
+        let many = Named::of(["T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "wrong"].into_iter());
+        for (at, (name, one)) in many.0.iter().enumerate() {
+            assert!(many.0[..at].iter().all(|(_, other)| one != other), "{name}");
         }
-        assert_eq!(of_words(["wrong"].into_iter()), [Meaning::Wrong.stroke()]);
+        assert_eq!(many.stroke("wrong"), Meaning::Wrong.stroke());
     }
 }

@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curves::{bands, titled};
-use super::meaning::{self, Meaning};
-use super::plot::Sample;
-use super::sheet::{ColumnAxis, Panel, Sheet};
-use super::style::Stroke;
+use super::meaning::{Meaning, Named};
+use super::sheet::{Panel, Sample, Sheet, ValueAxis};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::study::EVIDENCE_LIFT;
-use palimpsest_analysis::lens::{MeasureLine, MeasureRow, Study, table};
+use palimpsest_analysis::lens::table::{MeasureTable, measures_csv};
+use palimpsest_analysis::lens::{MeasureLine, MeasureRow, Study};
 use palimpsest_data::benchmarks::{Axis, Grouping, Measure, Scale, Unit};
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
@@ -64,47 +63,44 @@ fn draw(
     name: String,
     measured: &[(&Measure, Vec<MeasureRow>)],
 ) -> Figure {
-    let all = measured.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
-    let lines: BTreeSet<&str> = all.map(|line| line.word.as_str()).collect();
-    let strokes = meaning::of_words(lines.iter().copied());
-    let stroke_of = |line: &str| {
-        let at = lines.iter().position(|other| *other == line).unwrap_or(0);
-        strokes.get(at).copied().unwrap_or_else(|| Meaning::Query.stroke())
-    };
+    let lines = measured.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
+    let words: BTreeSet<&str> = lines.map(|line| line.word.as_str()).collect();
+    let strokes = Named::of(words.into_iter());
     let places = places(study, measured);
     let by_condition = unique(places.iter().map(|(_, condition)| condition)).len() > 1;
-    let rows = places.iter().map(|place| {
-        let panels = measured.iter().map(|(measure, rows)| {
-            let row = rows.iter().find(|row| (&row.row, &row.condition) == (&place.0, &place.1))?;
-            let mut words = vec![place.0.clone()];
-            words.extend(place.1.as_deref().filter(|_| by_condition).map(|name| label(name).to_owned()));
-            words.retain(|word| !word.is_empty());
-            Some(panel(measure, row, &words.join(" · "), stroke_of))
-        });
-        panels.collect()
-    });
-    let rows: Vec<Vec<Option<Panel>>> = rows.collect();
-    let axes = measured.iter().map(|(measure, _)| axis_of(measure)).collect();
-    let legend = lines.iter().map(|line| (Sample::Line(stroke_of(line)), (*line).to_owned())).collect();
-    let what = match paired {
-        true => format!("Measures over both orders by layer, for each {}", grouping.label),
-        false => format!("Measures by layer, for each {}", grouping.label),
+    let panels = |(row, condition): &(&str, Option<&str>)| {
+        let named = condition.filter(|_| by_condition).map(label);
+        let words: Vec<&str> = [*row].into_iter().chain(named).filter(|word| !word.is_empty()).collect();
+        let note = words.join(" · ");
+        let panel = |(axis, (measure, rows)): (usize, &(&Measure, Vec<MeasureRow>))| {
+            let row = rows.iter().find(|one| (&*one.row, one.condition.as_deref()) == (row, *condition))?;
+            Some(Panel { axis, ..panel(measure, row, &note, &strokes) })
+        };
+        measured.iter().enumerate().filter_map(panel).collect()
     };
+    let axis = |(measure, _): &(&Measure, _)| ValueAxis {
+        reference: measure.reference,
+        linear: match measure.axis {
+            Axis::Logarithmic => None,
+            Axis::Linear(from, to) => Some((from, to)),
+        },
+    };
+    let legend = strokes.0.iter().map(|(word, stroke)| (Sample::Line(*stroke), (*word).to_owned()));
+    let over = if paired { " over both orders" } else { "" };
+    let title = titled(&format!("Measures{over} by layer, for each {}", grouping.label), scale);
     let sheet = Sheet {
-        title: origin.titled(titled(&what, scale)),
-        origin: origin.line.clone(),
-        rows,
-        legend,
+        rows: places.iter().map(panels).collect(),
+        legend: legend.collect(),
         panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
         reach: 10.0,
         units: study.benchmark.unit.many(),
-        axes,
+        axes: measured.iter().map(axis).collect(),
         ..Sheet::default()
     };
     let tables = measured.iter().map(|(measure, rows)| table_of(grouping.key, measure, scale, rows));
-    let csv = table::measures_csv(&name, "grouping", &tables.collect::<Vec<_>>());
+    let csv = measures_csv(&name, "grouping", &tables.collect::<Vec<_>>());
     let caption = caption(study, grouping, measured, scale);
-    sheet.figure(name, caption, csv)
+    sheet.headed(origin, title).figure(name, caption, csv)
 }
 
 fn table_of<'a>(
@@ -112,18 +108,18 @@ fn table_of<'a>(
     measure: &Measure,
     scale: Scale,
     rows: &'a [MeasureRow],
-) -> table::MeasureTable<'a> {
-    table::MeasureTable { grouping, measure: measure.key, scale, paired: measure.paired, rows }
+) -> MeasureTable<'a> {
+    MeasureTable { grouping, measure: measure.key, scale, paired: measure.paired, rows }
 }
 
 /// Panel rows by label and condition: labels sorted, numerically if they start with a number; conditions in the run's order.
-fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(String, Option<String>)> {
-    let order = |condition: &Option<String>| {
-        study.conditions.iter().position(|known| Some(&known.name) == condition.as_ref()).unwrap_or(0)
+fn places<'a>(study: &Study, measured: &'a [(&Measure, Vec<MeasureRow>)]) -> Vec<(&'a str, Option<&'a str>)> {
+    let order = |row: &MeasureRow| {
+        study.conditions.iter().position(|known| Some(&known.name) == row.condition.as_ref()).unwrap_or(0)
     };
     let rows = measured.iter().flat_map(|(_, rows)| rows);
-    let found: BTreeSet<(u64, String, usize, Option<String>)> = rows
-        .map(|row| (leading_number(&row.row), row.row.clone(), order(&row.condition), row.condition.clone()))
+    let found: BTreeSet<_> = rows
+        .map(|row| (leading_number(&row.row), row.row.as_str(), order(row), row.condition.as_deref()))
         .collect();
     found.into_iter().map(|(_, row, _, condition)| (row, condition)).collect()
 }
@@ -134,18 +130,13 @@ fn leading_number(word: &str) -> u64 {
     word.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
-fn panel(measure: &Measure, row: &MeasureRow, note: &str, stroke_of: impl Fn(&str) -> Stroke) -> Panel {
-    let mut legend = Vec::new();
-    if !note.is_empty() {
-        legend.push((None, note.to_owned()));
-    }
-    for line in &row.lines {
-        legend.push(match &row.lines[..] {
-            [_] => (None, format!("n = {}", cases(line))),
-            _ => (Some(stroke_of(&line.word)), cases(line)),
-        });
-    }
-    let lines = row.lines.iter().map(|line| (stroke_of(&line.word), line.series.clone()));
+fn panel(measure: &Measure, row: &MeasureRow, note: &str, strokes: &Named<'_>) -> Panel {
+    let counts = row.lines.iter().map(|line| match &row.lines[..] {
+        [_] => (None, format!("n = {}", cases(line))),
+        _ => (Some(strokes.stroke(&line.word)), cases(line)),
+    });
+    let lines = row.lines.iter().map(|line| (strokes.stroke(&line.word), line.series.clone()));
+    let legend = [(None, note.to_owned())].into_iter().chain(counts).collect();
     Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
@@ -157,41 +148,28 @@ fn cases(line: &MeasureLine) -> String {
     }
 }
 
-fn axis_of(measure: &Measure) -> ColumnAxis {
-    let linear = match measure.axis {
-        Axis::Logarithmic => None,
-        Axis::Linear(from, to) => Some((from, to)),
-    };
-    ColumnAxis { reference: measure.reference, linear }
-}
-
 fn caption(
     study: &Study,
     grouping: &Grouping,
     measured: &[(&Measure, Vec<MeasureRow>)],
     scale: Scale,
 ) -> String {
-    let each: Vec<String> = measured
+    let each = measured
         .iter()
-        .map(|(measure, _)| format!("{}: {}.", captions::capital(measure.label), measure.about))
-        .collect();
+        .map(|(measure, _)| format!("{}: {}. ", captions::capital(measure.label), measure.about))
+        .collect::<String>();
     let of_lifts = measured.iter().any(|(measure, _)| measure.axis == Axis::Logarithmic);
-    let lens = study.measured().next().map(|(_, lens)| lens);
-    let unit = study.benchmark.unit;
+    let lifts = if of_lifts { " Lifts have a logarithmic axis." } else { "" };
+    let baseline = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
+    let (what, label, bands) =
+        (of_scale(scale, study.segment()), grouping.label, bands(study.benchmark.unit));
+    let numbers = match study.benchmark.unit {
+        Unit::Case => "cases, in brackets their examples where a case has several",
+        Unit::Probe => study.benchmark.unit.many(),
+    };
+    let (without, common) = (without(study), captions::of_study(study));
     format!(
-        "{} {} Lines: {}; the numbers above a panel are {}. {}{}{}{}{}",
-        each.join(" "),
-        of_scale(scale, study.segment()),
-        grouping.label,
-        match unit {
-            Unit::Case => "cases, in brackets their examples where a case has several",
-            Unit::Probe => unit.many(),
-        },
-        bands(unit),
-        if of_lifts { " Lifts have a logarithmic axis." } else { "" },
-        lens.map(captions::baseline).unwrap_or_default(),
-        without(study),
-        captions::of_study(study),
+        "{each}{what} Lines: {label}; the numbers above a panel are {numbers}. {bands}{lifts}{baseline}{without}{common}"
     )
 }
 
@@ -210,13 +188,11 @@ fn of_scale(scale: Scale, segment: &str) -> String {
 fn without(study: &Study) -> String {
     let missing = study.conditions.iter().filter(|condition| condition.lens.is_none());
     let missing = missing.filter(|condition| !study.selection.unmeasured.contains(&condition.name));
-    let names: Vec<&str> = missing.map(|condition| label(&condition.name)).collect();
-    if names.is_empty() { String::new() } else { format!(" Not measured: {}.", names.join(", ")) }
+    captions::naming("Not measured", missing.map(|condition| label(&condition.name)))
 }
 
 /// Lift of the evidence in several benchmarks by one model: one panel per run, one line per condition, on one axis.
 pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
-    const COLUMNS: usize = 4;
     let name = format!("evidence-lift-{}", scale.key());
     let (mut panels, mut tables, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     let found: Vec<Vec<MeasureRow>> =
@@ -240,26 +216,22 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         }
         let same = studies.iter().filter(|(other, _)| other.benchmark.name == study.benchmark.name);
         let title = if same.count() > 1 { format!("{title} · {}", origin.model) } else { title.to_owned() };
-        panels.push(Some(Panel::of_layers(title, legend, lines)));
+        panels.push(Panel::of_layers(title, legend, lines));
         tables.push(table_of(study.benchmark.name, &EVIDENCE_LIFT, scale, rows));
     }
-    let rows: Vec<Vec<Option<Panel>>> = panels.chunks(COLUMNS).map(<[_]>::to_vec).collect();
     let sheet = Sheet {
         title: titled("What the evidence gets over what stands beside it, by layer", scale),
         origin: studies.iter().map(|(_, origin)| origin.line.as_str()).collect::<Vec<_>>().join("\n"),
         y_label: format!("attention {} of evidence / of its neighbours", scale.key()),
-        reference: Some(1.0),
-        rows,
+        axes: vec![ValueAxis { reference: Some(1.0), linear: None }],
+        rows: vec![panels],
         panel: (300, 210),
         reach: 10.0,
         units: "values",
         ..Sheet::default()
     };
-    let csv = table::measures_csv(&name, "benchmark", &tables);
-    let empty = match empty.is_empty() {
-        true => String::new(),
-        false => format!(" Left out, having no evidence with a baseline: {}.", empty.join(", ")),
-    };
+    let csv = measures_csv(&name, "benchmark", &tables);
+    let empty = captions::naming("Left out, having no evidence with a baseline", empty);
     let of_each = studies.iter().map(|(study, _)| {
         let said = study.measured().next().map(|(_, lens)| captions::baseline(lens)).unwrap_or_default();
         format!(" {}:{said}", study.benchmark.title)

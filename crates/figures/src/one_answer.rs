@@ -1,65 +1,27 @@
-//! Pictures of one answer: layers by sessions, and one number per session. Used by `palimpsest view`, whose canvases show the same numbers.
+//! Pictures of one answer as SVG: layers by sessions, and one number per session. Used by `palimpsest view`, whose canvases show the same
+//! numbers.
 
-use super::Figure;
-use super::heat_map::{numbered, width_of};
-use super::intervals::{Intervals, Line};
-use super::map::{Cells, Column, Grid, Map, Shades};
+pub use super::columns::Column;
+use super::map::{map, numbered, of_layers, values, width_of};
 use super::meaning::Meaning;
+use super::rows::{Intervals, Line};
+use super::shades::Shades;
+use super::sheet::Sheet;
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::{Layer, Scale};
-use palimpsest_data::ground::csv::CsvTable;
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct AnswerSession {
-    pub label: String,
-    /// Role of the session or of evidence inside it.
-    pub role: Option<String>,
-    /// By layer; NaN outside a layer's window.
-    pub layers: Vec<f64>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct AnswerMap {
-    pub title: String,
-    /// Source of the numbers, below the title.
-    pub origin: String,
-    pub rows: String,
-    pub segment: String,
-    pub layers: Vec<Layer>,
-    pub sessions: Vec<AnswerSession>,
-    pub scale: Scale,
-}
-
-impl AnswerMap {
-    pub fn figure(&self) -> Figure {
-        let column = |session: &AnswerSession| Column {
-            label: session.label.clone(),
-            n: None,
-            role: session.role.clone(),
-            cells: Cells::Values(session.layers.clone()),
-        };
-        let maps = vec![Map {
-            title: self.rows.clone(),
-            note: format!("{} {}s", self.sessions.len(), self.segment),
-            axis: numbered(&self.segment),
-            columns: self.sessions.iter().map(column).collect(),
-        }];
-        let shades = Shades::of(&maps, self.scale);
-        let cells = self.sessions.iter().flat_map(|session| {
-            self.layers.iter().zip(&session.layers).map(move |(layer, value)| (session, layer, *value))
-        });
-        let csv = CsvTable::of(cells)
-            .column(&self.segment, |(session, ..)| &session.label)
-            .optional("role", |(session, ..)| session.role.as_ref())
-            .column("scale", |_| self.scale.key())
-            .column("layer", |(_, layer, _)| layer.index)
-            .optional("value", |(.., value)| Some(value).filter(|value| !value.is_nan()))
-            .bytes();
-        let caption = shades.in_words().trim().to_owned();
-        let (name, head) = (format!("map-{}", self.scale.key()), (self.title.clone(), &*self.origin));
-        let width = width_of(&maps);
-        Grid::of_layers(maps, shades, &self.layers, width).figure(name, head, caption, csv)
-    }
+/// Map of the attention of `rows` on sessions, one column each. `head`: title and source of the numbers.
+pub fn map_svg(
+    head: (String, String),
+    rows: String,
+    segment: &str,
+    sessions: Vec<Column>,
+    (layers, scale): (&[Layer], Scale),
+) -> String {
+    let note = format!("{} {segment}s", sessions.len());
+    let maps = vec![map(rows, note, numbered(segment), sessions)];
+    let (shades, width) = (Shades::of(&values(&maps), scale), width_of(&maps));
+    svg(head, of_layers(maps, shades, layers, width))
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,30 +33,24 @@ pub struct SessionNumber {
     pub baseline: Option<f64>,
 }
 
-pub fn strip(title: String, origin: String, axis: String, numbers: &[SessionNumber]) -> Figure {
-    let line = |number: &SessionNumber| Line {
-        group: number.measure.clone(),
-        label: match &number.role {
-            Some(role) => format!("{} · {role}", number.label),
-            None => number.label.clone(),
-        },
-        estimate: Estimate { n: 0, value: Some(number.value), band: None, each: Vec::new() },
-        colour: number.role.as_deref().and_then(Meaning::of_role).unwrap_or(Meaning::Others).colour(),
-        mark: number.baseline,
+/// A row per session and measure. `head`: title and source of the numbers.
+pub fn strip_svg(head: (String, String), axis: String, numbers: Vec<SessionNumber>) -> String {
+    let line = |number: SessionNumber| {
+        let role = number.role.as_deref();
+        Line {
+            group: number.measure,
+            label: [number.label.as_str()].into_iter().chain(role).collect::<Vec<_>>().join(" · "),
+            estimate: Estimate { n: 0, value: Some(number.value), band: None, each: Vec::new() },
+            colour: role.and_then(Meaning::of_role).unwrap_or(Meaning::Others).colour(),
+            mark: number.baseline,
+        }
     };
-    let baselines = numbers.iter().any(|number| number.baseline.is_some());
-    let intervals = Intervals {
-        axis,
-        mark: if baselines { "control of the same length" } else { "" },
-        lines: numbers.iter().map(line).collect(),
-        ..Intervals::default()
-    };
-    let csv = CsvTable::of(numbers.iter())
-        .column("measure", |number| &number.measure)
-        .column("session", |number| &number.label)
-        .optional("role", |number| number.role.as_ref())
-        .column("value", |number| number.value)
-        .optional("baseline", |number| number.baseline)
-        .bytes();
-    intervals.rows(title, origin).figure("strip", String::new(), csv)
+    let lines: Vec<Line> = numbers.into_iter().map(line).collect();
+    let controls = lines.iter().any(|line| line.mark.is_some());
+    let mark = if controls { "control of the same length" } else { "" };
+    svg(head, Intervals { axis, mark, lines, ..Intervals::default() }.sheet())
+}
+
+fn svg((title, origin): (String, String), sheet: Sheet) -> String {
+    Sheet { title, origin, ..sheet }.figure("", String::new(), Vec::new()).svg
 }

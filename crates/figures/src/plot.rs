@@ -1,5 +1,5 @@
-//! Draws a panel: curves with bands, single cases and clipping marks, and generic marks (bars, lines, dots, words). [`super::sheet`] owns
-//! the axes and the legend.
+//! What a panel holds: curves with bands, single cases and clipping marks; bars, lines, dots and words. [`super::sheet`] owns the axes
+//! and the legend, [`super::map`] the cells of maps.
 
 use super::axis::{Range, single_cases};
 use super::canvas::{LABEL, text_width, write};
@@ -22,33 +22,18 @@ fn runs<T>(points: impl Iterator<Item = Option<T>>) -> Vec<Vec<T>> {
 /// A mark at axis positions (x, y).
 #[derive(Debug, Clone)]
 pub enum Mark {
-    Bar {
-        corners: [(f64, f64); 2],
-        ink: Ink,
-    },
-    Path {
-        places: Vec<(f64, f64)>,
-        look: Plain,
-    },
+    /// Two corners.
+    Bar([(f64, f64); 2], Ink),
+    Path(Vec<(f64, f64)>, Plain),
     /// A line with markers, interrupted at missing points.
-    Line {
-        stroke: Stroke,
-        places: Vec<Option<(f64, f64)>>,
-    },
+    Line(Stroke, Vec<Option<(f64, f64)>>),
     /// Radius in units.
-    Dot {
-        at: (f64, f64),
-        radius: i32,
-        ink: Ink,
-    },
-    /// Words above a position; omitted if wider than `room` on the x axis.
-    Words {
-        at: (f64, f64),
-        text: String,
-        room: f64,
-    },
+    Dot((f64, f64), i32, Ink),
+    /// Words above a position; omitted if wider than so much of the x axis.
+    Words((f64, f64), String, f64),
 }
 
+/// A line without markers; width in units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plain {
     pub ink: Ink,
@@ -56,38 +41,41 @@ pub struct Plain {
     pub dash: Option<Dash>,
 }
 
-pub(super) const BAND: f64 = 0.20;
-pub(super) const NOISE_BAND: f64 = 0.10;
+const BAND: f64 = 0.20;
+const NOISE_BAND: f64 = 0.10;
 const CASE: f64 = 0.55;
 /// Half the width of a lone layer's bar.
 const BAR: i32 = 4 * UNIT;
 const MARKERS: usize = 12;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Drawn {
-    pub bands: bool,
-    pub noise_bands: bool,
-    pub cases: bool,
-    pub cut: bool,
-    /// Exact zeros on a logarithmic axis.
-    pub zeros: bool,
-}
+pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
 
-impl Drawn {
-    pub fn add(&mut self, series: &[&Series], y: &Range) {
-        for one in series {
-            let noise = matches!(one.statistic, Statistic::Mean(_, Target::Noise));
-            for point in &one.points {
-                let band = shown_band(point, y);
-                self.bands |= band.is_some() && !noise;
-                self.noise_bands |= band.is_some() && noise;
-                self.cases |= !single_cases(one, point).is_empty();
-                self.cut |= beyond(one, point, y) != (false, false);
-                let mut drawn = point.value.iter().chain(single_cases(one, point));
-                self.zeros |= drawn.any(|value| y.is_zero(*value));
-            }
-        }
-    }
+/// Legend entries of what is drawn of these series besides their lines.
+pub(super) fn explained(drawn: &[(&Series, &Range)], units: &str) -> Vec<(Sample, String)> {
+    let points = || drawn.iter().flat_map(|(one, y)| one.points.iter().map(move |point| (*one, point, *y)));
+    let any =
+        |is: &dyn Fn(&Series, &Point, &Range) -> bool| points().any(|(one, point, y)| is(one, point, y));
+    let noise = |one: &Series| matches!(one.statistic, Statistic::Mean(_, Target::Noise));
+    let band = |of_noise| any(&|one, point, y| noise(one) == of_noise && shown_band(point, y).is_some());
+    let zero = |one: &Series, point: &Point, y: &Range| {
+        point.value.iter().chain(single_cases(one, point)).any(|value| y.is_zero(*value))
+    };
+    let linear = Stroke::solid(GREY, Marker::Circle).linear();
+    let single = format!("single {units} (n < 5: no band)");
+    let entries = [
+        (any(&|_, point, _| point.layer.is_linear()), Sample::Line(linear), LINEAR_LEGEND),
+        (band(false), Sample::Band(BAND), "95% band"),
+        (band(true), Sample::Band(NOISE_BAND), "band of a noise baseline"),
+        (any(&|one, point, _| !single_cases(one, point).is_empty()), Sample::Cases, &single),
+        (any(&zero), Sample::Zero, "exactly 0"),
+        (
+            any(&|one, point, y| beyond(one, point, y) != (false, false)),
+            Sample::Cut,
+            "goes on beyond the axis",
+        ),
+    ];
+    let shown = entries.into_iter().filter(|(shown, ..)| *shown);
+    shown.map(|(_, sample, text)| (sample, text.to_owned())).collect()
 }
 
 /// The band, if it lies on the axis.
@@ -104,35 +92,38 @@ fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
     (ends().any(|end| end < y.low && !y.is_zero(end)), ends().any(|end| end > y.high))
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Nth {
-    pub at: usize,
-    pub of: usize,
-    pub most: usize,
-}
-
-impl Nth {
-    /// Marker period and offset: keeps markers of deep models and of several lines apart.
-    fn markers(self, points: usize) -> (usize, usize) {
-        let every = points.div_ceil(self.most.max(1)).max(1);
-        let every = if points >= 3 * self.of { every.max(self.of) } else { every };
-        (every, self.at * every / self.of.max(1))
-    }
-
-    fn beside(self) -> i32 {
-        (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
-    }
-}
-
 /// Plot area in units, with its axes.
 pub(super) struct Plane<'a> {
     pub corners: [Place; 2],
     pub x: (f64, f64),
     pub y: &'a Range,
+    /// Part of a row's height for its marks; its words stand above them.
+    pub share: f64,
 }
 
-fn points_of(series: &Series, kind: LayerKind) -> Vec<&Point> {
-    series.points.iter().filter(|point| point.layer.kind == kind).collect()
+/// A series at layers of one kind: number `at` of the `of` lines with markers, with about `most` markers.
+struct Curve<'a> {
+    stroke: Stroke,
+    series: &'a Series,
+    kind: LayerKind,
+    points: Vec<&'a Point>,
+    at: usize,
+    of: usize,
+    most: usize,
+}
+
+impl Curve<'_> {
+    /// Beside the markers of the other lines, in units.
+    fn beside(&self) -> i32 {
+        (2 * self.at as i32 - self.of.saturating_sub(1) as i32) * UNIT * 3 / 4
+    }
+}
+
+/// Marker period and offset of line `at` of `of`: keeps markers of deep models and of several lines apart.
+fn markers(points: usize, (at, of): (usize, usize), most: usize) -> (usize, usize) {
+    let every = points.div_ceil(most.max(1)).max(1);
+    let every = if points >= 3 * of { every.max(of) } else { every };
+    (every, at * every / of.max(1))
 }
 
 impl Plane<'_> {
@@ -148,7 +139,9 @@ impl Plane<'_> {
     }
 
     fn place(&self, (x, value): (f64, f64)) -> Place {
-        (self.across(x), self.up(self.y.clamp(value)))
+        let level = self.y.clamp(value);
+        let level = if self.share < 1.0 { level.floor() + level.fract() * self.share } else { level };
+        (self.across(x), self.up(level))
     }
 
     fn at(&self, point: &Point, value: f64) -> Place {
@@ -157,20 +150,20 @@ impl Plane<'_> {
 
     pub fn mark(&self, area: &mut Drawing, mark: &Mark) {
         match mark {
-            Mark::Bar { corners, ink } => {
+            Mark::Bar(corners, ink) => {
                 area.fill(Form::Rectangle(corners.map(|corner| self.place(corner))), *ink);
             }
-            Mark::Path { places, look } => {
+            Mark::Path(places, look) => {
                 let places: Vec<Place> = places.iter().map(|at| self.place(*at)).collect();
                 area.dashed(places, look.ink, look.width, look.dash);
             }
-            Mark::Line { stroke, places } => {
+            Mark::Line(stroke, places) => {
                 let places = || places.iter().map(|at| at.map(|at| self.place(at)));
                 runs(places()).into_iter().for_each(|run| stretch(area, *stroke, run));
                 places().flatten().for_each(|at| marker(area, *stroke, at));
             }
-            Mark::Dot { at, radius, ink } => area.fill(Form::Circle(self.place(*at), *radius), *ink),
-            Mark::Words { at, text, room } => {
+            Mark::Dot(at, radius, ink) => area.fill(Form::Circle(self.place(*at), *radius), *ink),
+            Mark::Words(at, text, room) => {
                 let (style, (x, y)) = (LABEL.sized(9).centred(), self.place(*at));
                 if text_width(text, style.size) * UNIT <= self.across(at.0 + room) - x {
                     write(area, text, (x / UNIT, y / UNIT - 12), style);
@@ -179,16 +172,35 @@ impl Plane<'_> {
         }
     }
 
-    pub fn band(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind) {
-        let of_kind = points_of(series, kind);
-        let points = of_kind.iter().map(|point| {
+    /// Bands of all lines, then single cases and clipping marks, then the lines; softmax layers on top.
+    pub fn curves(&self, area: &mut Drawing, lines: &[(Stroke, Series)]) {
+        let [(left, _), (right, _)] = self.corners;
+        let most = ((right - left) / UNIT / 24).clamp(3, 12) as usize;
+        let marked = lines.iter().filter(|(stroke, _)| !stroke.is_noise()).count().max(1);
+        let mut curves = Vec::new();
+        for kind in [LayerKind::Linear, LayerKind::Windowed, LayerKind::Softmax] {
+            let mut before = 0;
+            for (stroke, series) in lines {
+                let (at, of) = if stroke.is_noise() { (0, 1) } else { (before, marked) };
+                before += usize::from(!stroke.is_noise());
+                let points = series.points.iter().filter(|point| point.layer.kind == kind).collect();
+                curves.push(Curve { stroke: *stroke, series, kind, points, at, of, most });
+            }
+        }
+        curves.iter().for_each(|curve| self.band(area, curve));
+        curves.iter().for_each(|curve| self.cases_and_cuts(area, curve));
+        curves.iter().for_each(|curve| self.curve(area, curve));
+    }
+
+    fn band(&self, area: &mut Drawing, curve: &Curve<'_>) {
+        let points = curve.points.iter().map(|point| {
             let (low, high) = shown_band(point, self.y)?;
             Some((self.at(point, low), self.at(point, high)))
         });
-        let share = if stroke.is_noise() { NOISE_BAND } else { BAND };
+        let share = if curve.stroke.is_noise() { NOISE_BAND } else { BAND };
         // linear layers are more numerous, and on grey
-        let share = if kind == LayerKind::Linear { share * 0.6 } else { share };
-        let ink = stroke.colour.mix(share);
+        let share = if curve.kind == LayerKind::Linear { share * 0.6 } else { share };
+        let ink = curve.stroke.colour.mix(share);
         for run in runs(points) {
             if let [((x, low), (_, high))] = run[..] {
                 area.fill(Form::Rectangle([(x - BAR, high), (x + BAR, low)]), ink);
@@ -200,23 +212,16 @@ impl Plane<'_> {
         }
     }
 
-    /// Single cases at layers of one kind, and triangles where bands or cases are clipped.
-    pub fn cases_and_cuts(
-        &self,
-        area: &mut Drawing,
-        stroke: Stroke,
-        series: &Series,
-        kind: LayerKind,
-        nth: Nth,
-    ) {
+    /// Single cases, and triangles where bands or cases are clipped.
+    fn cases_and_cuts(&self, area: &mut Drawing, curve: &Curve<'_>) {
+        let (series, colour) = (curve.series, curve.stroke.colour);
         let mut since = usize::MAX;
-        let of_kind = points_of(series, kind);
-        let every = of_kind.len().div_ceil(MARKERS).max(1);
-        for point in of_kind {
+        let every = curve.points.len().div_ceil(MARKERS).max(1);
+        for point in &curve.points {
             let placed = |value: &&f64| self.y.holds(**value) || self.y.is_zero(**value);
             for value in single_cases(series, point).iter().filter(placed) {
                 let (x, y) = self.at(point, *value);
-                area.fill(Form::Circle((x + nth.beside(), y), UNIT * 3 / 2), stroke.colour.mix(CASE));
+                area.fill(Form::Circle((x + curve.beside(), y), UNIT * 3 / 2), colour.mix(CASE));
             }
             let (below, above) = beyond(series, point, self.y);
             since = if below || above { since.wrapping_add(1) } else { usize::MAX };
@@ -225,20 +230,18 @@ impl Plane<'_> {
             }
             let marks = [(below, self.y.low, 1), (above, self.y.high, -1)];
             for (_, edge, side) in marks.into_iter().filter(|(cut, ..)| *cut) {
-                cut_mark(area, self.at(point, edge), side, stroke.colour);
+                cut_mark(area, self.at(point, edge), side, colour);
             }
         }
     }
 
-    /// Curve at layers of one kind. Zeros interrupt it and get a hollow mark at the axis foot.
-    pub fn curve(&self, area: &mut Drawing, stroke: Stroke, series: &Series, kind: LayerKind, nth: Nth) {
-        let stroke = if kind == LayerKind::Linear { stroke.linear() } else { stroke };
-        let of_kind = points_of(series, kind);
-        let points = of_kind
-            .iter()
-            .enumerate()
-            .map(|(at, p)| p.value.filter(|v| self.y.shows(*v)).map(|v| (at, self.at(p, v))));
-        let (every, first) = nth.markers(of_kind.len());
+    /// Zeros interrupt a curve and get a hollow mark at the axis foot.
+    fn curve(&self, area: &mut Drawing, curve: &Curve<'_>) {
+        let of_kind = &curve.points;
+        let stroke = if curve.kind == LayerKind::Linear { curve.stroke.linear() } else { curve.stroke };
+        let shown = |point: &Point| point.value.filter(|value| self.y.shows(*value));
+        let points = of_kind.iter().enumerate().map(|(at, p)| shown(p).map(|value| (at, self.at(p, value))));
+        let (every, first) = markers(of_kind.len(), (curve.at, curve.of), curve.most);
         for run in runs(points) {
             stretch(area, stroke, run.iter().map(|(_, point)| *point).collect());
             // a lone point is shown by its marker, or a short dash for baselines
@@ -252,7 +255,7 @@ impl Plane<'_> {
         }
         for point in of_kind.iter().filter(|p| p.value.is_some_and(|value| self.y.is_zero(value))) {
             let (x, y) = self.at(point, 0.0);
-            zero_mark(area, (x + nth.beside(), y), stroke.colour);
+            zero_mark(area, (x + curve.beside(), y), stroke.colour);
         }
     }
 }
@@ -306,6 +309,14 @@ fn outline(marker: Marker, s: i32, (x, y): Place) -> Vec<Place> {
     corners.into_iter().map(|(dx, dy)| (x + dx, y + dy)).collect()
 }
 
+/// A layer's kind beside its row of a map: open for linear, filled for softmax, narrow for windowed.
+pub(super) fn kind_mark(area: &mut Drawing, [(left, top), (right, bottom)]: [Place; 2], kind: LayerKind) {
+    let left = if kind == LayerKind::Windowed { right - (right - left) / 3 } else { left };
+    let corners = [(left, top), (right, bottom)];
+    area.fill(Form::Rectangle(corners), if kind == LayerKind::Linear { LINEAR } else { GREY });
+    area.outline(corners, GREY);
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sample {
     Line(Stroke),
@@ -317,6 +328,8 @@ pub enum Sample {
     Cases,
     Cut,
     Zero,
+    /// Rows of a map at such layers.
+    Rows(LayerKind),
 }
 
 pub(super) const SAMPLE: i32 = 27;
@@ -349,6 +362,7 @@ pub(super) fn sample(area: &mut Drawing, sample: Sample, (x, y): (i32, i32)) {
             }
         }
         Sample::Zero => zero_mark(area, middle, GREY),
+        Sample::Rows(kind) => kind_mark(area, [around(-3, -6), around(3, 6)], kind),
         Sample::Cut => {
             cut_mark(area, around(-5, 3), 1, GREY);
             cut_mark(area, around(5, -3), -1, GREY);
@@ -364,7 +378,7 @@ mod tests {
     fn markers_of_several_lines_never_stand_at_the_same_layer() {
         for (points, lines) in [(30, 3), (64, 6), (12, 2), (9, 3), (200, 5)] {
             let stand = |at: usize| {
-                let (every, first) = Nth { at, of: lines, most: MARKERS }.markers(points);
+                let (every, first) = markers(points, (at, lines), MARKERS);
                 (0..points).filter(|point| point % every == first).collect::<Vec<_>>()
             };
             let all: Vec<usize> = (0..lines).flat_map(stand).collect();
@@ -372,6 +386,6 @@ mod tests {
             assert_eq!(apart.len(), all.len(), "{points} points, {lines} lines");
             assert!((0..lines).all(|at| (2..=MARKERS).contains(&stand(at).len())), "{points}, {lines}");
         }
-        assert_eq!(Nth { at: 1, of: 3, most: MARKERS }.markers(5).0, 1);
+        assert_eq!(markers(5, (1, 3), MARKERS).0, 1);
     }
 }

@@ -1,86 +1,14 @@
-//! Renders a figure's shapes as PNG and PDF with the bundled font, never with system fonts.
-
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::rc::Rc;
+//! Renders a figure's shapes as PNG with the figures' fonts, never with system fonts.
 
 use tiny_skia::{Color, FillRule, Paint, Path, PathBuilder, Pixmap, Stroke, StrokeDash, Transform};
 use ttf_parser::OutlineBuilder;
 
 use super::drawing::{Drawing, Form};
-use super::look::Look;
 use super::style::{Colour, Ink, UNIT};
 use super::typeface::{Fonts, Line};
-use super::{Figure, FigureError, look, pdf};
 
-const TOLD: usize = 12;
-
-/// Renders in the look at its creation.
-pub struct Rasteriser {
-    look: Rc<Look>,
-    /// PNG pixels per CSS pixel.
-    zoom: f64,
-    /// Missing characters already reported.
-    lacking: RefCell<BTreeSet<char>>,
-}
-
-impl Rasteriser {
-    pub fn new() -> Self {
-        let look = look::current();
-        // Print: 576 dpi; screen: two pixels per CSS pixel.
-        let zoom = if look.size.is_some() { 6.0 } else { 2.0 };
-        Rasteriser { look, zoom, lacking: RefCell::default() }
-    }
-
-    /// PNG on white: double size, or 576 dpi with a stated width.
-    pub fn png(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        let fonts = Fonts::of(&self.look.style.typeface);
-        self.tell_lacking(figure, &fonts);
-        painted(&figure.drawing, &fonts, self.zoom).map_err(|reason| figure.refused(reason))
-    }
-
-    /// Deterministic one-page PDF with embedded fonts.
-    pub fn pdf(&self, figure: &Figure) -> Result<Vec<u8>, FigureError> {
-        let fonts = Fonts::of(&self.look.style.typeface);
-        self.tell_lacking(figure, &fonts);
-        let page = pdf::page(&figure.title, &figure.drawing, &fonts);
-        page.map_err(|reason| figure.refused(format!("as PDF: {reason}")))
-    }
-
-    /// Warns once per character missing in all fonts.
-    fn tell_lacking(&self, figure: &Figure, fonts: &Fonts<'_>) {
-        let texts = figure.drawing.shapes.iter().filter_map(|shape| match &shape.form {
-            Form::Words(words) => Some(&*words.text),
-            _ => None,
-        });
-        let mut told = self.lacking.borrow_mut();
-        let lacking: BTreeSet<char> =
-            texts.flat_map(|text| fonts.lacking(text)).filter(|letter| told.insert(*letter)).collect();
-        if lacking.is_empty() {
-            return;
-        }
-        let shown = lacking.iter().take(TOLD);
-        let shown: Vec<String> = shown.map(|one| format!("{one} (U+{:04X})", u32::from(*one))).collect();
-        let more = match lacking.len().saturating_sub(TOLD) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        tracing::warn!(
-            "figure {}: its font has no {}{more}; PDF and PNG show boxes in their place, the SVG whatever the viewer's fonts have; \
-             name a font that has them in a style file (--style, `font`)",
-            figure.name,
-            shown.join(", ")
-        );
-    }
-}
-
-impl Default for Rasteriser {
-    fn default() -> Self {
-        Rasteriser::new()
-    }
-}
-
-fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f64) -> Result<Vec<u8>, String> {
+/// PNG on white, with `zoom` pixels per CSS pixel.
+pub(super) fn png(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f64) -> Result<Vec<u8>, String> {
     let (width, height) = (drawing.size.0 * zoom, drawing.size.1 * zoom);
     let mut pixels = Pixmap::new(width.ceil() as u32, height.ceil() as u32)
         .ok_or_else(|| format!("a picture of {width} x {height} pixels cannot be made"))?;
@@ -88,27 +16,19 @@ fn painted(drawing: &Drawing, fonts: &Fonts<'_>, zoom: f64) -> Result<Vec<u8>, S
     let scale = (width / f64::from(drawing.view.0)) as f32;
     let view = Transform::from_scale(scale, scale);
     for shape in &drawing.shapes {
-        let paint = paint(shape.ink);
-        match (&shape.form, shape.pen) {
-            (Form::Words(words), _) => {
-                if let Some(path) = letters(&fonts.line(words), fonts) {
-                    pixels.fill_path(&path, &paint, FillRule::Winding, view, None);
-                }
-            }
-            (form, None) => {
-                if let Some(path) = form.path() {
-                    pixels.fill_path(&path, &paint, FillRule::Winding, view, None);
-                }
-            }
-            (form, Some(pen)) => {
-                let dash = pen.dash.map(|(dash, space)| [dash, space].map(|part| (part * UNIT) as f32));
-                let dash = dash.and_then(|dash| StrokeDash::new(dash.to_vec(), 0.0));
-                let stroke = Stroke { width: pen.width as f32, dash, ..Stroke::default() };
-                if let Some(path) = form.path() {
-                    pixels.stroke_path(&path, &paint, &stroke, view, None);
-                }
-            }
-        }
+        let path = match &shape.form {
+            Form::Words(words) => letters(&fonts.line(words), fonts),
+            form => form.path(),
+        };
+        let (Some(path), paint) = (path, paint(shape.ink)) else { continue };
+        let Some(pen) = shape.pen else {
+            pixels.fill_path(&path, &paint, FillRule::Winding, view, None);
+            continue;
+        };
+        let dash = pen.dash.map(|(dash, space)| [dash, space].map(|part| (part * UNIT) as f32));
+        let dash = dash.and_then(|dash| StrokeDash::new(dash.to_vec(), 0.0));
+        let stroke = Stroke { width: pen.width as f32, dash, ..Stroke::default() };
+        pixels.stroke_path(&path, &paint, &stroke, view, None);
     }
     pixels.encode_png().map_err(|error| error.to_string())
 }

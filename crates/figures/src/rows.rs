@@ -1,174 +1,166 @@
-//! Rows of marks on one axis with a label at the left and a note at the right, or both above if space is short.
+//! Named rows on one axis: bars, or numbers with 95% intervals; single units as dots if too few for an interval.
 
-use super::Figure;
-use super::canvas::{
-    Head, LABEL, NOTE, TICK, dot, filled, fitted, is_sized, line, margin, outlined, room, text_width, units,
-    width_for, wrapped, write,
-};
-use super::drawing::Drawing;
-use super::legend::Legend;
-use super::plot::{SAMPLE, Sample, sample};
-use super::style::{Colour, GREY, GRID, INK, Ink, UNIT, WHITE};
+use super::axis::spanning;
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet};
+use super::style::{Colour, INK, UNIT};
+use super::{Figure, Origin};
+use palimpsest_analysis::lens::band::Estimate;
+use palimpsest_data::ground::csv::CsvTable;
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct Rows {
-    pub title: String,
-    pub origin: String,
-    pub axis: String,
-    pub ends: (f64, f64),
-    pub ticks: Vec<(f64, String)>,
-    pub rows: Vec<Row>,
-    pub legend: Vec<(Sample, String)>,
+/// A panel for each group of adjacent rows. `words`: a row's group, name and note; `marks` of a row at its middle.
+pub(super) fn panels<T>(
+    rows: &[T],
+    (low, high): (f64, f64),
+    x_label: &str,
+    words: impl Fn(&T) -> [String; 3],
+    marks: impl Fn(&T, f64) -> Vec<Mark>,
+) -> Vec<Vec<Panel>> {
+    let panel = |rows: &[T]| {
+        let (x, x_label) = (Across::Linear(low, high), x_label.to_owned());
+        let mut panel = Panel { x, x_label, ..Panel::default() };
+        for (at, row) in rows.iter().rev().enumerate() {
+            let [group, name, note] = words(row);
+            panel.title = group;
+            panel.rows.names.push(name);
+            panel.rows.notes.push(note);
+            panel.marks.extend(marks(row, at as f64 + 0.5));
+        }
+        panel
+    };
+    rows.chunk_by(|one, next| words(one)[0] == words(next)[0]).map(|group| vec![panel(group)]).collect()
 }
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct Row {
+/// Length of the axis in pixels.
+pub(super) const LENGTH: (i32, i32) = (380, 0);
+
+#[derive(Debug, Clone)]
+pub(super) struct Line {
     pub group: String,
     pub label: String,
-    pub note: String,
-    pub marks: Vec<RowMark>,
+    /// With n = 0, the number is no mean.
+    pub estimate: Estimate,
+    pub colour: Colour,
+    /// Extra mark, such as chance level.
+    pub mark: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum RowMark {
-    Bar([f64; 2], Colour),
-    Interval([f64; 2], Colour),
-    /// Value, radius in pixels, colour.
-    Dot(f64, i32, Ink),
-    Upright(f64),
+#[derive(Debug, Clone, Default)]
+pub(super) struct Intervals {
+    pub axis: String,
+    pub mark: &'static str,
+    pub ends: (f64, f64),
+    pub percent: bool,
+    pub lines: Vec<Line>,
 }
 
-const GROUP: i32 = 24;
-/// Height of a row's marks and of a bar, in pixels.
-const MARK: i32 = 22;
-const BAR: i32 = 15;
-/// Preferred and minimum axis length in pixels.
-const LENGTH: i32 = 380;
-const LEAST: i32 = 170;
-
-struct Layout {
-    width: i32,
-    /// Left edge and maximum length of marks.
-    left: i32,
-    length: i32,
-    step: i32,
-    /// From a row's top to its marks; 0 if words stand beside them.
-    mark_top: i32,
-}
-
-impl Layout {
-    fn of(rows: &[Row]) -> Self {
-        let label = rows.iter().map(|row| text_width(&row.label, 12)).max().unwrap_or(0);
-        let note = rows.iter().map(|row| text_width(&row.note, 11)).max().unwrap_or(0);
-        let words = label + note + 22 + 2 * margin();
-        let width = width_for(words + LENGTH);
-        if words + LEAST <= width {
-            let length = if is_sized() { width - words } else { LENGTH.min(width - words) };
-            return Layout { width, left: margin() + label + 10, length, step: MARK, mark_top: 0 };
-        }
-        // End tick labels extend beyond the axis.
-        let side = margin() + 12;
-        let length = (room().min(width) - 2 * side).max(40);
-        Layout { width, left: side, length, step: MARK + 17, mark_top: 15 }
+impl Intervals {
+    /// With a table of the lines.
+    pub fn figure(&self, name: &str, (title, origin): (String, &Origin), caption: String) -> Figure {
+        let csv = CsvTable::of(&self.lines)
+            .column("group", |line| &line.group)
+            .column("line", |line| &line.label)
+            .column("n", |line| line.estimate.n)
+            .optional("value", |line| line.estimate.value)
+            .optional("low", |line| line.estimate.band.map(|(low, _)| low))
+            .optional("high", |line| line.estimate.band.map(|(_, high)| high))
+            .optional("mark", |line| line.mark);
+        self.sheet().headed(origin, title).figure(name, caption, csv.bytes())
     }
 
-    fn words(&self, area: &mut Drawing, row: &Row, top: i32) {
-        if self.mark_top == 0 {
-            write(area, &row.label, (self.left - 10, top + 1), LABEL.right());
-            write(area, &row.note, (self.left + self.length + 12, top + 2), NOTE);
-            return;
-        }
-        let right = self.width - margin();
-        let taken = text_width(&row.note, 11) + 8;
-        write(area, &fitted(&row.label, 12, right - margin() - taken), (margin(), top), LABEL);
-        write(area, &row.note, (right, top + 1), NOTE.right());
-    }
-}
-
-impl Rows {
-    pub fn figure(self, name: impl Into<String>, caption: String, csv: Vec<u8>) -> Figure {
-        let drawing = self.draw();
-        Figure::of(name, self.title, caption, drawing, csv)
-    }
-
-    fn begins(&self, at: usize) -> bool {
-        let group = |at: usize| self.rows.get(at).map(|row| row.group.as_str());
-        group(at).is_some_and(|name| !name.is_empty()) && (at == 0 || group(at - 1) != group(at))
-    }
-
-    fn draw(&self) -> Drawing {
-        let layout = Layout::of(&self.rows);
-        let room = layout.width - 2 * margin();
-        let head = Head::of(&self.title, &self.origin, layout.width);
-        let top = head.height() + 4;
-        let mut bottom = top;
-        let mut tops = Vec::new();
-        for at in 0..self.rows.len() {
-            bottom += if self.begins(at) { GROUP } else { 0 };
-            tops.push(bottom);
-            bottom += layout.step;
-        }
-        let axis = if self.axis.is_empty() { Vec::new() } else { wrapped(&self.axis, 12, room) };
-        let indent = SAMPLE + 7;
-        let entries =
-            self.legend.iter().map(|(shown, text)| (*shown, indent, fitted(text, 12, room - indent)));
-        let legend = Legend::of(entries, LABEL, [22, 18], room);
-        let below = bottom + 22 + axis.len() as i32 * 15;
-        let mut area = Drawing::of((layout.width, below + legend.height() + margin()));
-        head.draw(&mut area);
-        let (low, high) = self.ends;
-        let place = |value: f64| {
-            layout.left + ((value - low) / (high - low) * f64::from(layout.length)).round() as i32
+    pub fn sheet(&self) -> Sheet {
+        let values = self.lines.iter().flat_map(|line| {
+            let Estimate { value, band, each, .. } = &line.estimate;
+            let band = band.iter().flat_map(|(low, high)| [*low, *high]);
+            value.iter().copied().chain(band).chain(each.iter().copied()).chain(line.mark)
+        });
+        let (low, high) = spanning(self.ends, values);
+        let pad = (high - low).max(1e-9) * 0.04;
+        let ends = (if low < 0.0 { low - pad } else { low }, high + pad);
+        let words = |line: &Line| {
+            let note = note(&line.estimate, self.percent, ends.1 - ends.0);
+            [line.group.clone(), line.label.clone(), note]
         };
-        let mut free = i32::MIN;
-        for (tick, name) in &self.ticks {
-            let x = place(*tick);
-            line(&mut area, [(x, top - 2), (x, bottom)], if *tick == 0.0 { GREY } else { GRID });
-            let half = text_width(name, 10) / 2 + 2;
-            if x - half >= free {
-                write(&mut area, name, (x, bottom + 4), TICK.centred());
-                free = x + half;
-            }
+        Sheet {
+            percent: self.percent,
+            rows: panels(&self.lines, ends, &self.axis, words, Line::marks),
+            legend: match self.mark {
+                "" => Vec::new(),
+                mark => vec![(Sample::Upright, mark.to_owned())],
+            },
+            panel: LENGTH,
+            ..Sheet::default()
         }
-        for (at, text) in axis.iter().enumerate() {
-            let half = text_width(text, 12) / 2;
-            let (least, most) = (margin() + half, layout.width - margin() - half);
-            let x = (layout.left + layout.length / 2).clamp(least, most.max(least));
-            write(&mut area, text, (x, bottom + 19 + at as i32 * 15), LABEL.centred());
-        }
-        for (at, (row, &top)) in self.rows.iter().zip(&tops).enumerate() {
-            if self.begins(at) {
-                write(&mut area, &fitted(&row.group, 12, room), (margin(), top - GROUP + 6), LABEL);
-            }
-            layout.words(&mut area, row, top);
-            let top = top + layout.mark_top;
-            row.marks.iter().for_each(|mark| mark.draw(&mut area, top, place));
-        }
-        let left = |total: i32| ((layout.width - total) / 2).max(margin());
-        legend.draw(&mut area, left, below, |area, shown, (x, y)| sample(area, *shown, (x, y + 7)));
-        area
     }
 }
 
-impl RowMark {
-    fn draw(self, area: &mut Drawing, top: i32, place: impl Fn(f64) -> i32) {
-        let middle = top + MARK / 2 - 2;
-        match self {
-            RowMark::Bar(ends, colour) => {
-                let [from, to] = ends.map(place);
-                let corners = [(from, top), (to, top + BAR)];
-                filled(area, corners, colour);
-                outlined(area, corners, WHITE);
-            }
-            RowMark::Interval(ends, colour) => {
-                let ends = ends.map(|end| units((place(end), middle)));
-                area.line(ends, colour, UNIT * 2);
-            }
-            RowMark::Dot(at, radius, ink) => dot(area, (place(at), middle), UNIT * radius, ink),
-            RowMark::Upright(at) => {
-                let (x, y) = units((place(at), middle));
-                area.line([(x, y - 8 * UNIT), (x, y + 8 * UNIT)], INK, UNIT * 3 / 2);
-            }
+impl Line {
+    /// Extra mark, interval, single units, number.
+    fn marks(&self, y: f64) -> Vec<Mark> {
+        let Estimate { value, band, each, .. } = &self.estimate;
+        let line = |places, ink, width| Mark::Path(places, Plain { ink, width, dash: None });
+        let mark = self.mark.map(|at| line(vec![(at, y - 0.36), (at, y + 0.36)], INK.into(), UNIT * 3 / 2));
+        let band = band.map(|(low, high)| line(vec![(low, y), (high, y)], self.colour.into(), UNIT * 2));
+        let each = each.iter().map(|value| Mark::Dot((*value, y), 2 * UNIT, self.colour.mix(0.45)));
+        let value = value.map(|value| Mark::Dot((value, y), 4 * UNIT, self.colour.into()));
+        mark.into_iter().chain(band).chain(each).chain(value).collect()
+    }
+}
+
+/// Number and sample size as text, rounded to a hundredth of the axis length or finer.
+fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool, length: f64) -> String {
+    let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
+    // Drop the sign of a rounded zero.
+    let write = |x: f64| match percent {
+        true => format!("{:.0}%", 100.0 * x),
+        false => format!("{:.digits$}", if x.abs() < 0.5 * 10f64.powi(-(digits as i32)) { 0.0 } else { x }),
+    };
+    match (value, band) {
+        (Some(value), Some((low, high))) => {
+            format!("{} [{}, {}]  n = {n}", write(*value), write(*low), write(*high))
+        }
+        (Some(value), None) if *n == 0 => write(*value),
+        (Some(value), None) => format!("{}  n = {n}", write(*value)),
+        (None, _) => "none".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Form;
+    use crate::look::{Look, Size};
+
+    #[test]
+    fn rows_have_their_words_in_a_column_too() {
+        let label = "new, control";
+        let estimate = Estimate { n: 8, value: Some(0.1), band: Some((-0.2, 0.4)), each: Vec::new() };
+        let line = |group: &str| Line {
+            group: group.to_owned(),
+            label: label.to_owned(),
+            estimate: estimate.clone(),
+            colour: INK,
+            mark: Some(0.3),
+        };
+        let intervals = Intervals {
+            axis: "effect".to_owned(),
+            mark: "control",
+            lines: ["right", "right", "wrong"].map(line).into(),
+            ..Intervals::default()
+        };
+        for size in [None, Some(Size { width: 317.0, text: 10.7 })] {
+            let _look = Look { size, ..Look::default() }.enter();
+            let figure = intervals.sheet().figure("rows", String::new(), Vec::new());
+            let words = figure.drawing.shapes.iter().filter_map(|shape| match &shape.form {
+                Form::Words(words) => Some((&*words.text, words.at)),
+                _ => None,
+            });
+            let within =
+                |(_, at): &(&str, (i32, i32))| at.0 <= figure.drawing.view.0 && at.1 <= figure.drawing.view.1;
+            let words: Vec<_> = words.filter(within).collect();
+            let count = |text: &str| words.iter().filter(|(word, _)| *word == text).count();
+            let found =
+                [label, "0.10 [-0.20, 0.40]  n = 8", "right", "wrong", "effect", "control"].map(count);
+            assert_eq!(found, [3, 3, 1, 1, 1, 1], "{words:?}");
         }
     }
 }

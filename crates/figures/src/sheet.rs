@@ -1,23 +1,25 @@
-//! Layout of a sheet: a grid of panels on shared axes, with title, axis names and legend. Panels hold curves over layers, or marks over
-//! named levels or a logarithmic axis.
+//! Layout of all figures: a sheet of panels on shared axes, with title, axis names and legend. A panel holds curves over layers, marks
+//! over named levels, numbers or rows, or the cells of a map.
 //!
-//! All panels (or all panels of a column) share a value axis, logarithmic by default: masses span decades, and ratios 2 and 1/2 are
-//! symmetric. Zeros interrupt a curve and get a ring at the axis foot. Layer axes are per panel, since models may differ.
+//! Panels share value axes, logarithmic by default: masses span decades, and ratios 2 and 1/2 are symmetric. Zeros interrupt a curve and
+//! get a ring at the axis foot. Layer axes are per panel, since models may differ.
 //!
 //! Linear layers form a second line, thinner with hollow markers, on a grey band; windowed layers get a panel of their own. The sheet adds
 //! these and the legend entries for bands, single cases and clipping by itself. It also drops empty panels and breaks wide rows.
 
 use super::Figure;
-use super::axis::{Range, layer_ticks, linear_stretches, value_ticks, write_value};
+use super::axis::{Range, layer_ticks, linear_stretches, round_ticks, value_ticks, write_value};
 use super::canvas::{
-    Head, LABEL, NOTE, TICK, ValueAxis, columns_for, fitted, is_sized, margin, room, text_width, width_for,
-    wrapped, write, write_middle,
+    AxisName, Frame, Head, LABEL, NOTE, TICK, fitted, is_sized, margin, room, text_width, units, widest,
+    width_for, wrapped, write, write_middle,
 };
+use super::columns::{self, Below, Column, edge};
 use super::drawing::{Drawing, Form};
 use super::legend::Legend;
-use super::plot::{BAND, Drawn, NOISE_BAND, Nth, Plane, SAMPLE, sample};
 pub use super::plot::{Mark, Plain, Sample};
-use super::style::{GREY, GRID, LINEAR, Marker, Stroke, UNIT};
+use super::plot::{Plane, explained, kind_mark};
+use super::shades::Shades;
+use super::style::{GREY, GRID, LINEAR, Stroke, UNIT};
 use palimpsest_analysis::lens::{Layer, LayerKind, Point, Series};
 use palimpsest_data::ground::order::sorted_unique;
 
@@ -28,10 +30,7 @@ pub struct Sheet {
     pub y_label: String,
     /// Values are shares, written as percentages.
     pub percent: bool,
-    /// Horizontal line in every panel.
-    pub reference: Option<f64>,
-    /// Row by row; `None` if empty, and the others close up.
-    pub rows: Vec<Vec<Option<Panel>>>,
+    pub rows: Vec<Vec<Panel>>,
     /// Shared legend, below the panels.
     pub legend: Vec<(Sample, String)>,
     /// Plot size of a panel in pixels, unless a width is stated.
@@ -40,13 +39,14 @@ pub struct Sheet {
     /// which would flatten all others.
     pub reach: f64,
     pub units: &'static str,
-    /// Per-column axes; empty if all share one.
-    pub axes: Vec<ColumnAxis>,
-    pub range: Option<Range>,
+    pub axes: Vec<ValueAxis>,
+    /// Of maps.
+    pub shades: Option<Shades>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ColumnAxis {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ValueAxis {
+    /// Line in every panel.
     pub reference: Option<f64>,
     /// Ends of a linear axis; `None` for logarithmic.
     pub linear: Option<(f64, f64)>,
@@ -64,9 +64,12 @@ pub struct Panel {
     pub x: Across,
     /// Written once if shared by all panels.
     pub x_label: String,
+    /// Place in the sheet's value axes.
+    pub axis: usize,
+    pub rows: Rows,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub enum Across {
     #[default]
     Layers,
@@ -74,12 +77,61 @@ pub enum Across {
     Names(Vec<String>),
     /// Ends of a logarithmic axis; marks use log10 coordinates.
     Log(f64, f64),
+    /// Ends of a linear axis.
+    Linear(f64, f64),
+    /// A map.
+    Columns(Vec<Column>),
 }
 
-struct Span {
-    low: f64,
-    high: f64,
-    ticks: Vec<(f64, String)>,
+/// Named rows from the bottom in place of a value axis; row `at` extends from `at` to `at + 1`.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    pub names: Vec<String>,
+    /// At the right of each row; none in a map.
+    pub notes: Vec<String>,
+    /// Of a map of layers of several kinds.
+    pub kinds: Vec<LayerKind>,
+}
+
+/// Height of the ticks of the x axis.
+const X_AXIS: i32 = 20;
+/// Width of the value ticks.
+const Y_AXIS: i32 = 42;
+const GAP: i32 = 14;
+const TITLE: i32 = 17;
+const LINE: i32 = 17;
+/// Minimum plot width, with a stated width; with notes beside the plot.
+const LEAST: (i32, i32) = (105, 170);
+/// Height of a row of marks, and of its words above them.
+const ROW: (i32, i32) = (22, 17);
+/// Width of the colour bar with its numbers.
+const BAR: i32 = 76;
+/// Width of the mark of a layer's kind.
+const KIND: i32 = 6;
+
+/// Arranges panels into rows of at most `most` without holes: unchanged if possible, else each row broken evenly, else all reflowed. A
+/// single column is reflowed side by side.
+fn arrange<T: Clone>(rows: Vec<Vec<T>>, most: usize) -> Vec<Vec<T>> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let whole = rows.iter().all(|row| row.len() == columns);
+    let each = columns_for(columns, most);
+    let broken = |panels: &Vec<T>, each: usize| panels.chunks(each).map(<[T]>::to_vec).collect::<Vec<_>>();
+    if whole && columns > 1 && (columns <= most || columns.is_multiple_of(each)) {
+        return rows.iter().flat_map(|row| broken(row, each)).collect();
+    }
+    let all = rows.concat();
+    broken(&all, columns_for(all.len(), most))
+}
+
+/// Number of columns, at most `most`: fewest empty cells, then most columns.
+fn columns_for(count: usize, most: usize) -> usize {
+    let most = most.clamp(1, count.max(1));
+    // With many rows, the last may be incomplete.
+    if count > 3 * most {
+        return most;
+    }
+    let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
+    (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
 }
 
 impl Panel {
@@ -91,77 +143,104 @@ impl Panel {
         Panel { title, legend, lines, x_label: "layer".to_owned(), ..Panel::default() }
     }
 
-    fn span(&self, layers: &[Layer], width: i32) -> Span {
+    fn titles(&self, width: i32) -> Vec<String> {
+        wrapped(&self.title, LABEL.size, width + GAP)
+    }
+
+    fn legend(&self, width: i32) -> Legend {
+        let entries = self.legend.iter().map(|(stroke, text)| (stroke.map(Sample::Line), text.clone()));
+        Legend::of_panel(entries, width)
+    }
+
+    /// Of a map; else none.
+    pub fn columns(&self) -> &[Column] {
+        if let Across::Columns(columns) = &self.x { columns } else { &[] }
+    }
+
+    fn layers(&self) -> Vec<Layer> {
+        sorted_unique(self.lines.iter().flat_map(|(_, one)| one.points.iter().map(|point| point.layer)))
+    }
+
+    fn is_empty(&self) -> bool {
+        let values = |(_, one): &(Stroke, Series)| one.points.iter().any(|point| point.value.is_some());
+        self.marks.is_empty() && self.rows.names.is_empty() && !self.lines.iter().any(values)
+    }
+
+    /// Splits a panel into windowed and full-attention layers, since lines through both would overlap; drops panels without values.
+    fn by_reach(&self) -> Vec<Panel> {
+        let windowed = |point: &Point| point.layer.kind == LayerKind::Windowed;
+        let points = || self.lines.iter().flat_map(|(_, series)| &series.points);
+        let part = |name: &str, of_windows: bool| {
+            let mut part = self.clone();
+            part.legend.insert(0, (None, name.to_owned()));
+            for (_, series) in &mut part.lines {
+                series.points.retain(|point| windowed(point) == of_windows);
+            }
+            part
+        };
+        let mut parts = match points().any(windowed) && !points().all(windowed) {
+            true => vec![part("full layers", false), part("windowed layers", true)],
+            false => vec![self.clone()],
+        };
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// Ends and ticks of the x axis.
+    fn span(&self, width: i32, percent: bool) -> ((f64, f64), Vec<(f64, String)>) {
         match &self.x {
             Across::Layers => {
-                let indices: Vec<usize> = layers.iter().map(|layer| layer.index).collect();
+                let indices: Vec<usize> = self.layers().iter().map(|layer| layer.index).collect();
                 let end = |layer: Option<&usize>| layer.copied().unwrap_or(0) as f64;
                 let (first, last) = (end(indices.first()), end(indices.last()));
                 let pad = ((last - first) * 0.02).max(0.25);
                 let ticks = layer_ticks(&indices).into_iter().map(|tick| (tick as f64, tick.to_string()));
-                Span { low: first - pad, high: last + pad, ticks: ticks.collect() }
+                ((first - pad, last + pad), ticks.collect())
             }
             Across::Names(names) => {
                 let room = if names.len() > 1 { width / 2 } else { width };
                 let ticks = names.iter().enumerate().map(|(at, name)| (at as f64, fitted(name, 10, room)));
-                Span { low: -0.5, high: names.len() as f64 - 0.5, ticks: ticks.collect() }
+                ((-0.5, names.len() as f64 - 0.5), ticks.collect())
             }
             Across::Log(low, high) => {
                 let ticks = value_ticks(*low, *high).into_iter();
-                let ticks = ticks.map(|tick| (tick.log10(), write_value(tick, false))).collect();
-                Span { low: low.log10(), high: high.log10(), ticks }
+                (
+                    (low.log10(), high.log10()),
+                    ticks.map(|at| (at.log10(), write_value(at, percent))).collect(),
+                )
             }
+            Across::Linear(low, high) => {
+                let ticks = round_ticks(*low, *high).into_iter();
+                ((*low, *high), ticks.map(|at| (at, write_value(at, percent))).collect())
+            }
+            Across::Columns(_) => ((0.0, 1.0), Vec::new()),
         }
     }
 }
 
-/// Height of the layer ticks.
-const X_AXIS: i32 = 20;
-/// Width of the value ticks.
-const Y_AXIS: i32 = 42;
-const GAP: i32 = 14;
-const TITLE: i32 = 17;
-const LINE: i32 = 17;
-/// Minimum plot width, with a stated width.
-const LEAST: i32 = 105;
-
-pub(super) const LINEAR_LEGEND: &str = "linear layer: share of |weight|";
-
-type Placed = (usize, Panel);
-
-/// Arranges panels into rows of at most `most` without holes: unchanged if possible, else each row broken evenly, else all reflowed. A
-/// single column is reflowed side by side.
-fn arrange<T>(rows: Vec<Vec<Option<T>>>, most: usize) -> Vec<Vec<T>> {
-    let most = most.max(1);
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let whole = rows.iter().all(|row| row.len() == columns && row.iter().all(Option::is_some));
-    let panels = |row: Vec<Option<T>>| row.into_iter().flatten().collect::<Vec<T>>();
-    let balanced = |count: usize| columns_for(count, most);
-    if whole && columns > 1 && (columns <= most || columns % balanced(columns) == 0) {
-        let each = balanced(columns);
-        return rows.into_iter().flat_map(|row| broken(panels(row), each)).collect();
-    }
-    let all: Vec<T> = rows.into_iter().flat_map(panels).collect();
-    let each = balanced(all.len());
-    broken(all, each)
+/// A row of the sheet, with its heights in pixels.
+struct Placed {
+    panels: Vec<Panel>,
+    head: i32,
+    plot: i32,
+    foot: i32,
 }
 
-fn broken<T>(panels: Vec<T>, each: usize) -> Vec<Vec<T>> {
-    let mut rows: Vec<Vec<T>> = Vec::new();
-    for panel in panels {
-        match rows.last_mut() {
-            Some(row) if row.len() < each => row.push(panel),
-            _ => rows.push(vec![panel]),
-        }
+impl Placed {
+    fn height(&self) -> i32 {
+        self.head + self.plot + self.foot
     }
-    rows
 }
 
-/// Positions and sizes of panels, in pixels.
+/// Sizes in pixels.
 struct Plan {
-    rows: Vec<Vec<Placed>>,
-    heads: Vec<i32>,
-    plot: (i32, i32),
+    rows: Vec<Placed>,
+    /// Widths of a plot and of what stands at its left and right.
+    plot: i32,
+    beside: i32,
+    after: i32,
+    /// Words of rows stand above their marks.
+    stacked: bool,
     width: i32,
     /// Shared name of the x axis; `None` if panels differ.
     x_label: Option<String>,
@@ -169,164 +248,156 @@ struct Plan {
 
 impl Plan {
     fn cell(&self) -> i32 {
-        self.plot.0 + Y_AXIS + GAP
+        self.plot + self.beside + self.after
     }
-
-    fn row_height(&self, row: usize) -> i32 {
-        let label = if self.x_label.is_none() { LINE } else { 0 };
-        self.heads[row] + self.plot.1 + X_AXIS + GAP + label
-    }
-
-    fn height(&self) -> i32 {
-        (0..self.rows.len()).map(|row| self.row_height(row)).sum()
-    }
-}
-
-fn panel_title(panel: &Panel, width: i32) -> Vec<String> {
-    if panel.title.is_empty() { Vec::new() } else { wrapped(&panel.title, 12, width + GAP) }
-}
-
-fn panel_legend(panel: &Panel, width: i32) -> Legend<Option<Stroke>> {
-    let entries = panel.legend.iter().flat_map(|(stroke, text)| match stroke {
-        Some(_) => vec![(*stroke, SAMPLE + 6, fitted(text, NOTE.size, width - SAMPLE - 6))],
-        None => wrapped(text, NOTE.size, width).into_iter().map(|line| (None, 0, line)).collect(),
-    });
-    Legend::of(entries, NOTE, [12, 15], width + 12)
 }
 
 impl Sheet {
     pub fn figure(self, name: impl Into<String>, caption: String, csv: Vec<u8>) -> Figure {
         let drawing = self.draw();
-        Figure::of(name, self.title, caption, drawing, csv)
+        Figure { name: name.into(), svg: drawing.svg(&self.title), title: self.title, caption, csv, drawing }
     }
 
     fn draw(&self) -> Drawing {
         let plan = self.plan();
-        if plan.rows.is_empty() {
-            return self.nothing(plan.width);
-        }
         let width = plan.width;
-        let ranges = self.ranges();
         let head = Head::of(&self.title, &self.origin, width);
-        let y_label = ValueAxis::of(&self.y_label, plan.height() - GAP, width);
-        let legend = Legend::of(self.legend_items(&ranges), LABEL, [22, LINE], width - 2 * margin());
+        if plan.rows.is_empty() {
+            return nothing(&head, width);
+        }
+        let ranges = self.ranges();
+        let height = plan.rows.iter().map(Placed::height).sum::<i32>();
+        let y_label = AxisName::of(&self.y_label, height - GAP, width);
+        let legend = self.legend(&ranges, width - 2 * margin());
         let top = head.height() + y_label.above();
-        let bottom = top + plan.height();
-        let left = margin() + ValueAxis::beside(&self.y_label);
+        let bottom = top + height;
+        let left = margin() + AxisName::beside(&self.y_label);
         let area = &mut Drawing::of((width, bottom + 12 + legend.height() + margin()));
         head.draw(area);
-        y_label.draw(area, head.height(), top + plan.height() / 2);
+        y_label.draw(area, head.height(), top + height / 2);
         let mut y = top;
-        for (row, panels) in plan.rows.iter().enumerate() {
-            for (column, (axis, panel)) in panels.iter().enumerate() {
-                let at = (left + column as i32 * plan.cell(), y);
-                self.panel(area, panel, (at, plan.heads[row], plan.plot), range_of(&ranges, *axis));
+        for row in &plan.rows {
+            for (column, panel) in (0..).zip(&row.panels) {
+                let left = left + column * plan.cell();
+                self.panel(area, panel, (left, y), (&plan, row), &ranges[panel.axis]);
                 if plan.x_label.is_none() {
-                    let (middle, below) = (at.0 + Y_AXIS + plan.plot.0 / 2, y + plan.row_height(row));
                     let name = fitted(&panel.x_label, LABEL.size, plan.cell());
-                    write(area, &name, (middle, below - GAP - LINE), LABEL.centred());
+                    let middle = left + plan.beside + plan.plot / 2;
+                    write(area, &name, (middle, y + row.height() - GAP - LINE), LABEL.centred());
                 }
             }
-            y += plan.row_height(row);
+            y += row.height();
         }
-        let columns = plan.rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
-        let middle = left + (columns * plan.cell() + Y_AXIS - GAP) / 2;
+        let columns = plan.rows.iter().map(|row| row.panels.len()).max().unwrap_or(1) as i32;
+        if let (Some(shades), Some(row)) = (&self.shades, plan.rows.first()) {
+            shades.draw(area, (left + columns * plan.cell(), top + row.head), row.plot);
+        }
+        let middle = left + (columns * plan.cell() + plan.beside - plan.after) / 2;
         let x_label = plan.x_label.as_deref().unwrap_or_default();
         write(area, x_label, (middle, bottom - 11), LABEL.centred());
-        let centred = |total: i32| ((width - total) / 2).max(margin());
-        legend.draw(area, centred, bottom + 10, |area, shown, (x, y)| sample(area, *shown, (x, y + 7)));
+        legend.draw(area, |total| ((width - total) / 2).max(margin()), bottom + 10);
         std::mem::take(area)
     }
 
-    fn nothing(&self, width: i32) -> Drawing {
-        let head = Head::of(&self.title, &self.origin, width);
-        let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
-        let top = head.height() + margin();
-        let mut area = Drawing::of((width, top + lines.len() as i32 * 15 + margin()));
-        head.draw(&mut area);
-        for (at, line) in lines.iter().enumerate() {
-            write(&mut area, line, (margin(), top + at as i32 * 15), LABEL);
-        }
-        area
-    }
-
     fn plan(&self) -> Plan {
+        let of_rows =
+            |of: fn(&Rows) -> &Vec<String>| self.rows.iter().flatten().flat_map(move |one| of(&one.rows));
+        let (names, notes) = (of_rows(|rows| &rows.names), of_rows(|rows| &rows.notes));
+        let noted = notes.clone().next().is_some();
+        let (mut beside, mut after) = match (noted, names.clone().next()) {
+            (false, None) => (Y_AXIS, GAP),
+            (false, Some(_)) => (widest(names, TICK.size).min(68) + KIND + 13, GAP),
+            (true, _) => (widest(names, LABEL.size) + 10, widest(notes, NOTE.size) + 12 + GAP),
+        };
+        let stacked = noted && 2 * margin() + beside + LEAST.1 + after > room();
+        if stacked {
+            // End tick labels extend beyond the axis.
+            (beside, after) = (12, 12 + GAP);
+        }
         let across = |columns: i32, plot: i32| {
-            2 * margin() + ValueAxis::beside(&self.y_label) + columns * (plot + Y_AXIS + GAP)
-                - if columns > 0 { GAP - 8 } else { 0 }
+            let bar = if self.shades.is_some() { BAR } else { 0 };
+            let panels = columns * (plot + beside + after) - (GAP - 8);
+            2 * margin() + AxisName::beside(&self.y_label) + panels + bar
         };
         let natural = self.panel.0;
-        let narrowest = if is_sized() { LEAST.min(natural) } else { natural };
+        let narrowest = natural.min(match (is_sized(), noted) {
+            (false, _) => room() - across(1, 0),
+            (true, false) => LEAST.0,
+            // Words above marks need the width of a picture.
+            (true, true) if stacked => natural,
+            (true, true) => LEAST.1,
+        });
         let most = (1..=24).take_while(|columns| across(*columns, narrowest) <= room()).count();
-        let placed = |row: &Vec<Option<Panel>>| -> Vec<Option<Placed>> {
-            row.iter()
-                .enumerate()
-                .flat_map(|(column, panel)| match panel {
-                    Some(panel) => match by_reach(panel) {
-                        none if none.is_empty() => vec![None],
-                        parts => parts.into_iter().map(|one| Some((column, one))).collect(),
-                    },
-                    None => vec![None],
-                })
-                .collect()
-        };
-        let rows = arrange(self.rows.iter().map(placed).collect(), most);
-        let columns = rows.iter().map(Vec::len).max().unwrap_or(1).max(1) as i32;
+        let parts = self.rows.iter().map(|row| row.iter().flat_map(Panel::by_reach).collect());
+        let rows = arrange(parts.collect(), most);
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
         let width = width_for(across(columns, natural));
         let fitting = (width - across(columns, 0)) / columns;
         let plot = if is_sized() { fitting.min(2 * natural) } else { natural.min(fitting) };
-        let ratio = f64::from(self.panel.1) / f64::from(natural.max(1));
-        // Narrow panels keep some height; wide ones do not fill the page.
-        let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
-        let high = (f64::from(plot) * ratio).round() as i32;
-        let plot = (plot, if is_sized() { high.clamp(80, self.panel.1) } else { self.panel.1 });
-        let head = |row: &Vec<Placed>| {
-            let legend = row.iter().map(|(_, panel)| panel_legend(panel, plot.0).height()).max().unwrap_or(0);
-            let titles = row.iter().map(|(_, panel)| panel_title(panel, plot.0).len() as i32).max();
-            let titles = titles.filter(|lines| *lines > 0).map_or(0, |lines| TITLE + (lines - 1) * 15);
-            legend + titles + 5
-        };
-        let heads = rows.iter().map(head).collect();
-        let labels = sorted_unique(rows.iter().flatten().map(|(_, panel)| panel.x_label.clone()));
+        let mut height = self.panel.1;
+        if is_sized() && self.shades.is_none() {
+            // Narrow panels keep some height; wide ones do not fill the page.
+            let ratio = f64::from(height) / f64::from(natural.max(1));
+            let ratio = if plot < 160 { 0.75 } else { ratio.min(0.6) };
+            height = ((f64::from(plot) * ratio).round() as i32).clamp(80, height.max(80));
+        }
+        let labels = sorted_unique(rows.iter().flatten().map(|panel| panel.x_label.clone()));
         let x_label = <[String; 1]>::try_from(labels).ok().map(|[label]| label);
-        Plan { rows, heads, plot, width, x_label }
+        let placed = |panels: Vec<Panel>| {
+            let most = |of: &dyn Fn(&Panel) -> i32| panels.iter().map(of).max().unwrap_or(0);
+            let titles = most(&|panel| panel.titles(plot).len() as i32);
+            let titles = if titles > 0 { TITLE + (titles - 1) * 15 } else { 0 };
+            let head = titles + most(&|panel| panel.legend(plot).height() + columns::above(panel.columns()));
+            let noted = most(&|panel| panel.rows.notes.len() as i32);
+            let step = if stacked { ROW.0 + ROW.1 } else { ROW.0 };
+            let foot = most(&|panel| match panel.columns() {
+                [] => X_AXIS,
+                columns => Below::of(columns, plot).height(),
+            });
+            Placed {
+                head: head + 5,
+                plot: if noted > 0 { noted * step } else { height },
+                foot: foot + GAP + if x_label.is_none() { LINE } else { 0 },
+                panels,
+            }
+        };
+        Plan { rows: rows.into_iter().map(placed).collect(), plot, beside, after, stacked, width, x_label }
     }
 
     fn panel(
         &self,
         area: &mut Drawing,
         panel: &Panel,
-        ((left, top), head, (width, height)): ((i32, i32), i32, (i32, i32)),
-        (y, reference): (&Range, Option<f64>),
+        (left, top): (i32, i32),
+        (plan, row): (&Plan, &Placed),
+        (y, reference): &(Range, Option<f64>),
     ) {
-        let left = left + Y_AXIS;
-        for (line, text) in panel_title(panel, width).iter().enumerate() {
+        let (left, width) = (left + plan.beside, plan.plot);
+        for (line, text) in panel.titles(width).iter().enumerate() {
             write(area, text, (left, top + line as i32 * 15), LABEL);
         }
-        let legend = panel_legend(panel, width);
-        let above = top + head - 5 - legend.height();
-        legend.draw(
-            area,
-            |_| left,
-            above,
-            |area, stroke, (x, y)| {
-                if let Some(stroke) = stroke {
-                    sample(area, Sample::Line(*stroke), (x, y + 7));
-                }
-            },
-        );
-        let layers = layers(panel.lines.iter().map(|(_, series)| series));
-        let Span { low, high, ticks } = panel.span(&layers, width);
-        let (x0, y0) = (left * UNIT, (top + head) * UNIT);
-        let (x1, y1) = (x0 + width * UNIT, y0 + height * UNIT);
-        let plane = Plane { corners: [(x0, y0), (x1, y1)], x: (low, high), y };
-        for (from, to) in linear_stretches(&layers) {
-            let (from, to) = (plane.across(from.max(low)), plane.across(to.min(high)));
+        let legend = panel.legend(width);
+        let above = top + row.head - 5 - legend.height() - columns::above(panel.columns());
+        legend.draw(area, |_| left, above);
+        let frame = Frame { left, top: top + row.head, width, height: row.plot };
+        if !panel.rows.names.is_empty() {
+            row_names(area, &panel.rows, frame, plan);
+        }
+        let rows = Range::over(0.0, panel.rows.names.len() as f64);
+        let y = if panel.rows.names.is_empty() { y } else { &rows };
+        let corners = [(frame.left, frame.top), (frame.right(), frame.bottom())].map(units);
+        let [(x0, y0), (x1, y1)] = corners;
+        let (x, ticks) = panel.span(width, self.percent);
+        let share = if plan.stacked { f64::from(ROW.0) / f64::from(ROW.0 + ROW.1) } else { 1.0 };
+        let plane = Plane { corners, x, y, share };
+        for (from, to) in linear_stretches(&panel.layers()) {
+            let (from, to) = (plane.across(from.max(x.0)), plane.across(to.min(x.1)));
             area.fill(Form::Rectangle([(from, y0), (to, y1)]), LINEAR);
         }
         let zero = y.zero.map(|zero| (zero, "0".to_owned()));
         let values = y.ticks.iter().map(|tick| (*tick, write_value(*tick, self.percent)));
-        for (tick, written) in zero.into_iter().chain(values) {
+        let values = zero.into_iter().chain(values).filter(|_| panel.rows.names.is_empty());
+        for (tick, written) in values {
             let at = plane.up(y.place(tick));
             area.line([(x0, at), (x1, at)], GRID, UNIT * 3 / 4);
             area.line([(x0 - 3 * UNIT, at), (x0, at)], GREY, UNIT);
@@ -334,12 +405,13 @@ impl Sheet {
         }
         let mut free = i32::MIN;
         // The last tick is always labelled; an earlier one that would touch it is not.
-        let half = |name: &str| (text_width(name, 10) * UNIT) / 2 + UNIT;
+        let half = |name: &str| (text_width(name, TICK.size) * UNIT) / 2 + UNIT;
         let end = ticks.last().map_or(i32::MAX, |(last, name)| plane.across(*last) - half(name));
         for (nth, (tick, name)) in ticks.iter().enumerate() {
             let at = plane.across(*tick);
-            if matches!(panel.x, Across::Log(..)) {
-                area.line([(at, y0), (at, y1)], GRID, UNIT * 3 / 4);
+            if matches!(panel.x, Across::Log(..) | Across::Linear(..)) {
+                let ink = if *tick == 0.0 && matches!(panel.x, Across::Linear(..)) { GREY } else { GRID };
+                area.line([(at, y0), (at, y1)], ink, UNIT * 3 / 4);
             }
             area.line([(at, y1), (at, y1 + 3 * UNIT)], GREY, UNIT);
             let is_last = nth + 1 == ticks.len();
@@ -353,149 +425,108 @@ impl Sheet {
             let at = plane.up(y.place(reference));
             area.line([(x0, at), (x1, at)], GREY, UNIT);
         }
+        if let Some(shades) = &self.shades {
+            columns::draw(area, panel.columns(), frame, shades);
+        }
         panel.marks.iter().for_each(|mark| plane.mark(area, mark));
-        let kinds = [LayerKind::Linear, LayerKind::Windowed, LayerKind::Softmax];
-        let marked = panel.lines.iter().filter(|(stroke, _)| !stroke.is_noise()).count();
-        let mut before = 0;
-        let nth: Vec<Nth> = (panel.lines.iter())
-            .map(|(stroke, _)| {
-                let most = (width / 24).clamp(3, 12) as usize;
-                let nth = Nth { at: before, of: marked.max(1), most };
-                before += usize::from(!stroke.is_noise());
-                if stroke.is_noise() { Nth { at: 0, of: 1, ..nth } } else { nth }
-            })
-            .collect();
-        let lines = || {
-            let of_kind = |kind| panel.lines.iter().zip(&nth).map(move |(line, nth)| (kind, line, *nth));
-            kinds.into_iter().flat_map(of_kind)
-        };
-        for (kind, (stroke, series), _) in lines() {
-            plane.band(area, *stroke, series, kind);
-        }
-        for (kind, (stroke, series), nth) in lines() {
-            plane.cases_and_cuts(area, *stroke, series, kind, nth);
-        }
-        for (kind, (stroke, series), nth) in lines() {
-            plane.curve(area, *stroke, series, kind, nth);
-        }
+        plane.curves(area, &panel.lines);
     }
 
     pub fn cuts_linear_layers(&self) -> bool {
         let ranges = self.ranges();
-        let columns = || self.rows.iter().flat_map(|row| row.iter().enumerate());
-        let mut series = columns().filter_map(|(column, panel)| Some((column, panel.as_ref()?)));
-        series.any(|(column, panel)| {
-            let (y, _) = range_of(&ranges, column);
+        self.rows.iter().flatten().any(|panel| {
+            let (y, _) = &ranges[panel.axis];
             let points = panel.lines.iter().flat_map(|(_, series)| &series.points);
             let mut values = points.filter(|point| point.layer.is_linear()).filter_map(|point| point.value);
             values.any(|value| y.shows(value) && !y.holds(value))
         })
     }
 
-    /// Value axis and reference line, shared or per column.
+    /// The value axes with their reference lines; one without reference where the sheet names none.
     fn ranges(&self) -> Vec<(Range, Option<f64>)> {
-        if let Some(range) = &self.range {
-            return vec![(range.clone(), self.reference)];
-        }
-        if self.axes.is_empty() {
-            let all: Vec<&Series> = self.series().collect();
-            return vec![(Range::of(&all, self.reference, self.reach), self.reference)];
-        }
-        let of_column = |(column, axis): (usize, &ColumnAxis)| {
-            let all = self.series_of(column);
+        let of_axis = |(at, axis): (usize, &ValueAxis)| {
+            let panels = self.rows.iter().flatten().filter(|panel| panel.axis == at);
+            let all: Vec<&Series> = panels.flat_map(|panel| panel.lines.iter().map(|(_, one)| one)).collect();
             let range = match axis.linear {
                 Some(ends) => Range::linear(&all, ends),
                 None => Range::of(&all, axis.reference, self.reach),
             };
             (range, axis.reference)
         };
-        self.axes.iter().enumerate().map(of_column).collect()
+        let plain = [ValueAxis::default()];
+        let axes = if self.axes.is_empty() { &plain[..] } else { &self.axes };
+        axes.iter().enumerate().map(of_axis).collect()
     }
 
-    fn series_of(&self, column: usize) -> Vec<&Series> {
-        let panels = self.rows.iter().filter_map(|row| row.get(column)?.as_ref());
-        panels.flat_map(|panel| panel.lines.iter().map(|(_, series)| series)).collect()
+    fn legend(&self, ranges: &[(Range, Option<f64>)], room: i32) -> Legend {
+        let drawn = self
+            .rows
+            .iter()
+            .flatten()
+            .flat_map(|panel| panel.lines.iter().map(|(_, series)| (series, &ranges[panel.axis].0)));
+        let explained = explained(&drawn.collect::<Vec<_>>(), self.units);
+        Legend::of_sheet(self.legend.iter().cloned().chain(explained), room)
     }
+}
 
-    fn series(&self) -> impl Iterator<Item = &Series> {
-        self.rows.iter().flatten().flatten().flat_map(|panel| panel.lines.iter().map(|(_, series)| series))
+fn nothing(head: &Head, width: i32) -> Drawing {
+    let lines = wrapped("There is nothing to draw; the caption says why.", 12, width - 2 * margin());
+    let top = head.height() + margin();
+    let mut area = Drawing::of((width, top + lines.len() as i32 * 15 + margin()));
+    head.draw(&mut area);
+    for (at, line) in lines.iter().enumerate() {
+        write(&mut area, line, (margin(), top + at as i32 * 15), LABEL);
     }
+    area
+}
 
-    fn legend_items(&self, ranges: &[(Range, Option<f64>)]) -> Vec<(Sample, i32, String)> {
-        let grey = Stroke::solid(GREY, Marker::Circle);
-        let linear = layers(self.series()).iter().any(|layer| layer.is_linear());
-        let mut drawn = Drawn::default();
-        match ranges {
-            [(y, _)] if self.axes.is_empty() => drawn.add(&self.series().collect::<Vec<_>>(), y),
-            _ => {
-                for (column, (y, _)) in ranges.iter().enumerate() {
-                    drawn.add(&self.series_of(column), y);
-                }
+/// Names and notes of rows: beside the plot, or above their marks. Of a map those that fit, and always the last: measured layers may skip
+/// some.
+fn row_names(area: &mut Drawing, rows: &Rows, frame: Frame, plan: &Plan) {
+    let Rows { names, notes, kinds } = rows;
+    let up = |at: usize| frame.bottom() - edge(at, names.len(), frame.height);
+    let mut from = 0;
+    for run in kinds.chunk_by(|a, b| a == b) {
+        let to = from + run.len();
+        let corners = [(frame.left - KIND - 4, up(to)), (frame.left - 4, up(from))];
+        kind_mark(area, corners.map(units), run[0]);
+        from = to;
+    }
+    let every = if notes.is_empty() { names.len().div_ceil((frame.height / 26).max(1) as usize) } else { 1 };
+    let last = names.len().saturating_sub(1);
+    let left = if kinds.is_empty() { frame.left - 6 } else { frame.left - KIND - 9 };
+    for (at, name) in names.iter().enumerate() {
+        let middle = (up(at) + up(at + 1)) / 2;
+        match notes.get(at) {
+            Some(note) if plan.stacked => {
+                let (right, top) = (frame.right() + 12, up(at + 1));
+                let room = plan.cell() - GAP - text_width(note, NOTE.size) - 8;
+                write(area, &fitted(name, LABEL.size, room), (frame.left - 12, top), LABEL);
+                write(area, note, (right, top + 1), NOTE.right());
             }
+            Some(note) => {
+                write_middle(area, name, units((frame.left - 10, middle)), LABEL.right());
+                write_middle(area, note, units((frame.right() + 12, middle)), NOTE);
+            }
+            // A name that would touch the last one is left out.
+            None if at == last || (at % every == 0 && (last - at) * 2 > every) => {
+                let name = fitted(name, TICK.size, plan.beside - KIND - 11);
+                write_middle(area, &name, units((left, middle)), TICK.right());
+            }
+            None => {}
         }
-        let single = format!("single {} (n < 5: no band)", self.units);
-        let marks = [
-            (linear, Sample::Line(grey.linear()), LINEAR_LEGEND),
-            (drawn.bands, Sample::Band(BAND), "95% band"),
-            (drawn.noise_bands, Sample::Band(NOISE_BAND), "band of a noise baseline"),
-            (drawn.cases, Sample::Cases, single.as_str()),
-            (drawn.zeros, Sample::Zero, "exactly 0"),
-            (drawn.cut, Sample::Cut, "goes on beyond the axis"),
-        ];
-        let marks = marks.into_iter().filter(|(shown, ..)| *shown);
-        let all = self.legend.iter().cloned().chain(marks.map(|(_, shown, text)| (shown, text.to_owned())));
-        let most = room() - 2 * margin() - SAMPLE - 29;
-        all.map(|(shown, text)| (shown, SAMPLE + 7, fitted(&text, LABEL.size, most))).collect()
     }
-}
-
-/// Splits a panel into windowed and full-attention layers, since lines through both would overlap; drops panels without values.
-fn by_reach(panel: &Panel) -> Vec<Panel> {
-    let layers = layers(panel.lines.iter().map(|(_, series)| series));
-    let windowed = |kind: LayerKind| kind == LayerKind::Windowed;
-    let (some, all) = (layers.iter().any(|l| windowed(l.kind)), layers.iter().all(|l| windowed(l.kind)));
-    let with_data = |panel: &Panel| {
-        let mut series = panel.lines.iter().map(|(_, series)| series);
-        !panel.marks.is_empty()
-            || series.any(|series| series.points.iter().any(|point| point.value.is_some()))
-    };
-    if !some || all {
-        return if with_data(panel) { vec![panel.clone()] } else { Vec::new() };
-    }
-    let part = |name: &str, wanted: &dyn Fn(&Point) -> bool| {
-        let lines = panel.lines.iter().map(|(stroke, series)| {
-            let points = series.points.iter().filter(|point| wanted(point)).cloned().collect();
-            (*stroke, Series { points, ..series.clone() })
-        });
-        let mut legend = panel.legend.clone();
-        legend.insert(0, (None, name.to_owned()));
-        Panel::of_layers(panel.title.clone(), legend, lines.collect())
-    };
-    let mut parts = vec![
-        part("full layers", &|point| !windowed(point.layer.kind)),
-        part("windowed layers", &|point| windowed(point.layer.kind)),
-    ];
-    parts.retain(with_data);
-    parts
-}
-
-fn range_of(ranges: &[(Range, Option<f64>)], column: usize) -> (&Range, Option<f64>) {
-    let (range, reference) = ranges.get(column).unwrap_or(&ranges[0]);
-    (range, *reference)
-}
-
-fn layers<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<Layer> {
-    sorted_unique(series.flat_map(|one| one.points.iter().map(|point| point.layer)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::style::Marker;
     use palimpsest_analysis::lens::{Group, Scale, Statistic};
 
     #[test]
     fn windowed_layers_have_a_panel_beside_the_others() {
-        let points = |kinds: &[LayerKind]| -> Vec<Point> {
+        let panel = |kinds: &[LayerKind]| {
             let point = |(index, kind): (usize, &LayerKind)| Point {
                 layer: Layer { index, kind: *kind },
                 n: 1,
@@ -505,49 +536,47 @@ mod tests {
                 cases: vec![1.0],
                 signed: None,
             };
-            kinds.iter().enumerate().map(point).collect()
-        };
-        let panel = |kinds: &[LayerKind]| {
+            let points = kinds.iter().enumerate().map(point).collect();
             let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
-            let points = points(kinds);
             let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
             let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
             Panel::of_layers("T1".to_owned(), Vec::new(), lines)
         };
         let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);
-        let layers = |panel: &Panel| -> Vec<usize> {
-            panel.lines[0].1.points.iter().map(|point| point.layer.index).collect()
-        };
-        let parts = by_reach(&panel(&[windowed, windowed, full, windowed, full]));
+        let layers = |panel: &Panel| -> Vec<usize> { panel.layers().iter().map(|one| one.index).collect() };
+        let parts = panel(&[windowed, windowed, full, windowed, full]).by_reach();
         let names: Vec<&str> = parts.iter().map(|part| part.legend[0].1.as_str()).collect();
         assert_eq!(names, ["full layers", "windowed layers"]);
+        assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
         let mut hidden = panel(&[windowed, full]);
         hidden.lines[0].1.points[0].value = None;
-        assert_eq!(by_reach(&hidden).len(), 1, "a panel without a value is left out");
-        assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
-        assert_eq!(by_reach(&panel(&[full, full])).len(), 1);
-        assert_eq!(by_reach(&panel(&[windowed])).len(), 1);
+        assert_eq!(hidden.by_reach().len(), 1, "a panel without a value is left out");
+        assert_eq!(panel(&[full, full]).by_reach().len(), 1);
+        assert_eq!(panel(&[windowed]).by_reach().len(), 1);
     }
 
     #[test]
     fn rows_have_no_holes_and_are_no_wider_than_there_is_room() {
-        let rows = |text: &str| -> Vec<Vec<Option<char>>> {
-            text.lines().map(|line| line.chars().map(|c| (c != '.').then_some(c)).collect()).collect()
-        };
         let laid = |text: &str, most: usize| -> String {
-            arrange(rows(text), most)
-                .iter()
-                .map(|row| row.iter().collect::<String>())
-                .collect::<Vec<_>>()
-                .join("\n")
+            let rows = text.lines().map(|line| line.chars().collect()).collect();
+            arrange(rows, most).iter().map(String::from_iter).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(laid("abc\ndef", 4), "abc\ndef");
-        assert_eq!(laid("abcd\nefgh", 3), "ab\ncd\nef\ngh");
-        assert_eq!(laid("abcde\nfghij", 3), "abc\ndef\nghi\nj");
-        assert_eq!(laid("abcd\ne.gh\n....", 4), "abcd\negh");
-        assert_eq!(laid("a.\n.b", 4), "ab");
-        assert_eq!(laid("abc", 1), "a\nb\nc");
-        assert_eq!(laid("a\nb\nc\nd\ne", 3), "abc\nde");
-        assert_eq!(laid("", 3), "");
+        for (rows, most, wanted) in [
+            ("abc\ndef", 4, "abc def"),
+            ("abcd\nefgh", 3, "ab cd ef gh"),
+            ("abcde\nfghij", 3, "abc def ghi j"),
+            ("abcd\negh\n", 4, "abcd egh"),
+            ("a\nb", 4, "ab"),
+            ("abc", 1, "a b c"),
+            ("a\nb\nc\nd\ne", 3, "abc de"),
+            ("", 3, ""),
+        ] {
+            assert_eq!(laid(rows, most), wanted, "{rows}");
+        }
+        // As few empty places as may be.
+        let cases = [(3, 2, 1), (4, 3, 2), (5, 3, 3), (6, 4, 3), (7, 4, 4), (10, 3, 3), (8, 3, 2), (4, 9, 4)];
+        for (count, most, columns) in cases {
+            assert_eq!(columns_for(count, most), columns, "{count} panels, room for {most}");
+        }
     }
 }

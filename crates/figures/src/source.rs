@@ -1,7 +1,8 @@
-//! Runs shown by a figure.
+//! Runs shown by a figure, their panels, and the arrangement of those of several runs.
 
-use super::style;
-use palimpsest_analysis::lens::{AnalysedRun, Lens};
+use super::sheet::{Panel, Sheet};
+use super::style::shortened;
+use palimpsest_analysis::lens::{AnalysedRun, Correctness, Lens};
 
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
@@ -19,8 +20,7 @@ impl Origin {
         let named = |pointer: &str, fallback: &str| -> String {
             let text = run.header_text(pointer).unwrap_or_else(|| fallback.to_owned());
             let name = text.trim_end_matches(['/', '\\']).rsplit(['/', '\\']).next().unwrap_or(&text);
-            let name = name.rsplit('#').next().unwrap_or(name);
-            style::shortened(name, 48)
+            shortened(name.rsplit('#').next().unwrap_or(name), 48)
         };
         let model = named("/identity/model/name", "model unnamed");
         let mut parts = vec![model.clone(), named("/identity/dataset/name", "data unnamed")];
@@ -28,13 +28,19 @@ impl Origin {
             1 => "1 case".to_owned(),
             n => format!("{n} cases"),
         });
-        if let Some(tokens) = run.header_text("/identity/context/tokens") {
-            parts.push(format!("context {tokens} tokens"));
-        }
-        if let Some(judge) = judge {
-            parts.push(format!("judge {}", style::shortened(short_judge(judge), 40)));
-        }
+        let tokens = run.header_text("/identity/context/tokens");
+        parts.extend(tokens.map(|tokens| format!("context {tokens} tokens")));
+        parts.extend(judge.map(|judge| format!("judge {}", shortened(short_judge(judge), 40))));
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
+    }
+
+    /// Of several sources together: with their condition if all share it; else panels name theirs.
+    pub(super) fn of_all(sources: &[Source<'_>]) -> Self {
+        let lines: Vec<&str> = sources.iter().map(|source| source.origin.line.as_str()).collect();
+        let mut conditions = sources.iter().map(|source| &source.origin.condition);
+        let first = conditions.next().cloned().flatten();
+        let condition = first.filter(|first| conditions.all(|other| other.as_ref() == Some(first)));
+        Origin { condition, line: lines.join("\n"), ..Origin::default() }
     }
 
     /// Adds a condition to titles, panels and the origin line.
@@ -51,13 +57,17 @@ impl Origin {
     pub fn over(self, conditions: &str) -> Self {
         Origin { line: format!("{} · {conditions}", self.line), ..self }
     }
+}
 
-    /// Prefixes a title with the condition, if any.
-    pub(super) fn titled(&self, title: String) -> String {
-        match &self.condition {
+impl Sheet {
+    /// Adds the title, after the condition if there is one, and the origin.
+    #[must_use]
+    pub(super) fn headed(self, origin: &Origin, title: String) -> Self {
+        let title = match &origin.condition {
             Some(condition) => format!("{condition}: {title}"),
             None => title,
-        }
+        };
+        Sheet { title, origin: origin.line.clone(), ..self }
     }
 }
 
@@ -73,6 +83,52 @@ pub struct Source<'a> {
     pub lens: &'a Lens,
     /// With several sources, its name is unique.
     pub origin: &'a Origin,
+}
+
+/// Panels of each run as rows of one sheet, side by side if they fit. With several runs, panel titles name the run.
+pub(super) fn arranged(sources: &[Source<'_>], mut blocks: Vec<Vec<Vec<Panel>>>) -> Vec<Vec<Panel>> {
+    const MOST_COLUMNS: usize = 4;
+    for (block, source) in blocks.iter_mut().zip(sources).filter(|_| sources.len() > 1) {
+        let name = shortened(&source.origin.name, 28);
+        for panel in block.iter_mut().flatten() {
+            panel.title = format!("{name} · {}", panel.title);
+        }
+    }
+    let width = |block: &Vec<Vec<Panel>>| block.iter().map(Vec::len).max().unwrap_or(0);
+    if blocks.len() < 2 || blocks.iter().map(width).sum::<usize>() > MOST_COLUMNS {
+        return blocks.concat();
+    }
+    let rows = blocks.iter().map(Vec::len).max().unwrap_or(0);
+    let beside = |row: usize| blocks.iter().filter_map(|block| block.get(row)).flatten().cloned().collect();
+    (0..rows).map(beside).collect()
+}
+
+/// Maximum number of probes with panels of their own.
+pub(super) const MOST_PROBES: usize = 6;
+
+/// Probes with panels: all, or only their union if there are too many.
+pub(super) fn panel_probes(lens: &Lens) -> Vec<Option<String>> {
+    match lens.probes.len() {
+        1..=MOST_PROBES => lens.probes.iter().cloned().map(Some).collect(),
+        _ => vec![None],
+    }
+}
+
+/// Probes with panels split by verdict: the pooled ones; without verdicts, all.
+pub(super) fn split_probes(lens: &Lens) -> Vec<Option<String>> {
+    let mut probes = panel_probes(lens);
+    if lens.splits() != [Correctness::All] {
+        probes.retain(|probe| probe.as_ref().is_none_or(|probe| lens.pooled.contains(probe)));
+    }
+    probes
+}
+
+/// Split values with panels; the union if the data has none.
+pub(super) fn panel_kinds(lens: &Lens) -> Vec<Option<String>> {
+    match lens.kinds.is_empty() {
+        true => vec![None],
+        false => lens.kinds.iter().cloned().map(Some).collect(),
+    }
 }
 
 #[cfg(test)]

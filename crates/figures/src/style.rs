@@ -1,4 +1,4 @@
-//! Inks and strokes shared by all figures; [`super::meaning`] assigns them.
+//! Inks, strokes and words shared by all figures; [`super::meaning`] assigns them.
 
 /// Drawing units per pixel: positions are integers, and curves need subpixel steps.
 pub const UNIT: i32 = 4;
@@ -10,6 +10,11 @@ pub struct Colour(pub u8, pub u8, pub u8);
 pub const WHITE: Colour = Colour(255, 255, 255);
 
 impl Colour {
+    pub const fn of(rgb: u32) -> Self {
+        let [_, r, g, b] = rgb.to_be_bytes();
+        Colour(r, g, b)
+    }
+
     /// Opacity from 0 to 1.
     pub fn mix(self, opacity: f64) -> Ink {
         Ink { colour: self, opacity }
@@ -29,16 +34,12 @@ impl From<Colour> for Ink {
     }
 }
 
-pub const INK: Colour = Colour(0x1a, 0x1a, 0x1a);
+pub const INK: Colour = Colour::of(0x1a1a1a);
 /// Secondary text and axes.
-pub const GREY: Colour = Colour(0x4a, 0x4a, 0x4a);
-pub const GRID: Colour = Colour(0xe2, 0xe2, 0xe2);
+pub const GREY: Colour = Colour::of(0x4a4a4a);
+pub const GRID: Colour = Colour::of(0xe2e2e2);
 /// Behind linear layers: light enough for grid and curves, dark enough for print.
-pub const LINEAR: Colour = Colour(0xec, 0xec, 0xec);
-/// Upper end of a diverging scale.
-const ABOVE: Colour = Colour(0x00, 0x72, 0xb2);
-/// Lower end of a diverging scale.
-const BELOW: Colour = Colour(0xd5, 0x5e, 0x00);
+pub const LINEAR: Colour = Colour::of(0xececec);
 
 /// Dash and gap length in pixels.
 pub type Dash = (i32, i32);
@@ -99,10 +100,7 @@ impl Stroke {
 
     /// Dash and gap in pixels; `None` for a solid line.
     pub fn dashes(self) -> Option<Dash> {
-        match (self.linear, self.is_noise()) {
-            (true, true) => Some((1, 4)),
-            _ => self.dash,
-        }
+        if self.linear && self.is_noise() { Some((1, 4)) } else { self.dash }
     }
 }
 
@@ -116,14 +114,6 @@ pub fn shortened(text: &str, most: usize) -> String {
     let head: String = text.chars().take(most.saturating_sub(tail + 1)).collect();
     let end: String = text.chars().skip(count - tail).collect();
     format!("{head}…{end}")
-}
-
-/// Maps -1..1 from vermillion over white to blue.
-pub fn diverging(at: f64) -> Colour {
-    let Colour(r, g, b) = if at < 0.0 { BELOW } else { ABOVE };
-    let part = at.abs().min(1.0);
-    let mix = |c: u8| (255.0 + (f64::from(c) - 255.0) * part).round() as u8;
-    Colour(mix(r), mix(g), mix(b))
 }
 
 /// In units.

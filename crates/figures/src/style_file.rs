@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::meaning::{Looks, Meaning};
-use super::style::{Colour, Dash};
-use super::style_error::StyleError;
-use super::typeface::Typeface;
+use super::meaning::Meaning;
+use super::style::{Colour, Dash, Stroke};
+use super::typeface::{StyleError, Typeface};
 use palimpsest_data::ground::text_file;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Style {
-    looks: BTreeMap<Meaning, Looks>,
+    strokes: BTreeMap<Meaning, Stroke>,
     words: Vec<(String, String)>,
     pub typeface: Typeface,
 }
@@ -23,21 +22,59 @@ pub struct Style {
 struct Written {
     font: Option<PathBuf>,
     #[serde(default)]
-    colours: BTreeMap<String, String>,
+    colours: BTreeMap<Meaning, Colour>,
     #[serde(default)]
-    dashes: BTreeMap<String, WrittenDash>,
+    dashes: BTreeMap<Meaning, WrittenDash>,
     #[serde(default)]
     words: BTreeMap<String, String>,
 }
 
+impl<'de> Deserialize<'de> for Meaning {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(from)?;
+        let known = || Meaning::ALL.map(|(_, key, ..)| key).join(", ");
+        Meaning::of_key(&key).ok_or_else(|| {
+            serde::de::Error::custom(format!("`{key}` means nothing; the meanings are {}", known()))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Colour {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6);
+        let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let refusal = || format!("`{text}` is no colour; write one as \"#0072b2\"");
+        number.map(Colour::of).ok_or_else(|| serde::de::Error::custom(refusal()))
+    }
+}
+
+/// `None` for a solid line.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum WrittenDash {
-    Named(String),
-    Lengths(Vec<i32>),
+#[serde(try_from = "toml::Value")]
+struct WrittenDash(Option<Dash>);
+
+impl TryFrom<toml::Value> for WrittenDash {
+    type Error = String;
+
+    fn try_from(written: toml::Value) -> Result<Self, String> {
+        let lengths: Option<[i32; 2]> = written.clone().try_into().ok();
+        match lengths {
+            _ if written.as_str() == Some("solid") => Ok(WrittenDash(None)),
+            Some([dash, space]) if [dash, space].iter().all(|length| (1..=40).contains(length)) => {
+                Ok(WrittenDash(Some((dash, space))))
+            }
+            _ => Err(format!(
+                "{written} is no dash; write \"solid\", or the lengths of dash and space such as [8, 3], each from 1 to 40"
+            )),
+        }
+    }
 }
 
 impl Style {
+    /// A style file that says how figures are drawn without one.
+    pub const EXAMPLE: &'static str = include_str!("style.toml");
+
     /// Reads a style file; the font path is relative to it.
     pub fn read(path: &Path) -> Result<Self, StyleError> {
         let text =
@@ -50,37 +87,12 @@ impl Style {
             path: path.to_owned(),
             reason: e.to_string().trim_end().to_owned(),
         })?;
-        let entry = |table: &'static str, key: &str, problem: String| StyleError::Entry {
-            path: path.to_owned(),
-            table,
-            key: key.to_owned(),
-            problem,
-        };
-        let meaning = |table: &'static str, key: &str| {
-            let known = Meaning::ALL.map(|(_, key, ..)| key).join(", ");
-            Meaning::of_key(key)
-                .ok_or_else(|| entry(table, key, format!(" means nothing; the meanings are {known}")))
-        };
         let mut style = Style::default();
-        for (key, text) in &written.colours {
-            let meaning = meaning("colours", key)?;
-            let colour = colour(text).ok_or_else(|| {
-                entry("colours", key, format!(" is `{text}`; write a colour as \"#0072b2\""))
-            })?;
+        for (meaning, colour) in written.colours {
             style.change(meaning).colour = colour;
         }
-        for (key, dash) in &written.dashes {
-            let meaning = meaning("dashes", key)?;
-            style.change(meaning).dash = match dash {
-                WrittenDash::Named(solid) if solid == "solid" => None,
-                WrittenDash::Lengths(lengths) => Some(
-                    lengths_of(lengths)
-                        .ok_or_else(|| entry("dashes", key, format!(" is {lengths:?}; {DASHES}")))?,
-                ),
-                WrittenDash::Named(other) => {
-                    return Err(entry("dashes", key, format!(" is `{other}`; {DASHES}")));
-                }
-            };
+        for (meaning, WrittenDash(dash)) in written.dashes {
+            style.change(meaning).dash = dash;
         }
         style.words = written.words.into_iter().filter(|(from, _)| !from.is_empty()).collect();
         style.words.sort_by_key(|(from, _)| std::cmp::Reverse(from.len()));
@@ -90,12 +102,12 @@ impl Style {
         Ok(style)
     }
 
-    fn change(&mut self, meaning: Meaning) -> &mut Looks {
-        self.looks.entry(meaning).or_insert_with(|| meaning.own())
+    fn change(&mut self, meaning: Meaning) -> &mut Stroke {
+        self.strokes.entry(meaning).or_insert_with(|| meaning.own())
     }
 
-    pub fn looks(&self, meaning: Meaning) -> Looks {
-        self.looks.get(&meaning).copied().unwrap_or_else(|| meaning.own())
+    pub fn stroke(&self, meaning: Meaning) -> Stroke {
+        self.strokes.get(&meaning).copied().unwrap_or_else(|| meaning.own())
     }
 
     /// Replaces the program's words by the style's; whole words only.
@@ -106,67 +118,21 @@ impl Style {
         let mut said = String::new();
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let begins = !said.chars().next_back().is_some_and(in_word);
-            let word = self.words.iter().find(|(from, _)| {
-                let after = rest.strip_prefix(from.as_str());
-                begins && after.is_some_and(|after| !after.chars().next().is_some_and(in_word))
+            let begins = !said.ends_with(in_word);
+            let word = self.words.iter().find_map(|(from, to)| {
+                let after = rest.strip_prefix(from.as_str()).filter(|_| begins)?;
+                (!after.starts_with(in_word)).then_some((to.as_str(), after))
             });
-            let taken = match word {
-                Some((from, to)) => {
-                    said += to;
-                    from.len()
-                }
-                None => {
-                    said.push(first);
-                    first.len_utf8()
-                }
-            };
-            (_, rest) = rest.split_at(taken);
+            let (word, after) = word.unwrap_or_else(|| rest.split_at(first.len_utf8()));
+            said += word;
+            rest = after;
         }
         said
     }
-
-    pub fn example() -> String {
-        let mut text = "# A style file: palimpsest figures RUN --style style.toml\n\
-                        # Every line may be left out; what stands here is how figures are drawn without one.\n\n\
-                        # A TrueType or OpenType file, relative to this one; the figures' own is Arimo.\n\
-                        # font = \"MyFont-Regular.ttf\"\n\n[colours]\n"
-            .to_owned();
-        for (_, key, about, Looks { colour: Colour(r, g, b), .. }) in Meaning::ALL {
-            text += &format!("{key} = \"#{r:02x}{g:02x}{b:02x}\" # {about}\n");
-        }
-        text +=
-            "\n# Lengths of dash and space in pixels of which words are 12 high, or \"solid\".\n[dashes]\n";
-        for (_, key, _, looks) in Meaning::ALL {
-            text += &match looks.dash {
-                None => format!("{key} = \"solid\"\n"),
-                Some((dash, space)) => format!("{key} = [{dash}, {space}]\n"),
-            };
-        }
-        text += "\n# Words in pictures, titles and captions in place of the program's own; whole words only.\n[words]\n\
-                 # old = \"outdated\"\n# \"query to new\" = \"question to update\"\n";
-        text
-    }
 }
-
-const DASHES: &str = "write \"solid\", or the lengths of dash and space such as [8, 3], each from 1 to 40";
 
 fn in_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '-'
-}
-
-fn lengths_of(lengths: &[i32]) -> Option<Dash> {
-    match *lengths {
-        [dash, space] if (1..=40).contains(&dash) && (1..=40).contains(&space) => Some((dash, space)),
-        _ => None,
-    }
-}
-
-fn colour(text: &str) -> Option<Colour> {
-    let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6 && digits.is_ascii())?;
-    let number = u32::from_str_radix(digits, 16).ok()?;
-    let [_, r, g, b] = number.to_be_bytes();
-    Some(Colour(r, g, b))
 }
 
 #[cfg(test)]
@@ -179,24 +145,25 @@ mod tests {
 
     #[test]
     fn the_example_is_the_look_without_a_file_and_changes_are_taken() {
-        let example = parse(&Style::example()).unwrap();
+        let example = parse(Style::EXAMPLE).unwrap();
         for (meaning, key, ..) in Meaning::ALL {
-            assert_eq!(example.looks(meaning), meaning.own(), "{key}");
+            assert_eq!(example.stroke(meaning), meaning.own(), "{key}");
+            assert_eq!(Style::EXAMPLE.matches(&format!("\n{key} = ")).count(), 2, "{key}");
         }
         let style =
             parse("[colours]\nolder = \"#ABCDEF\"\n[dashes]\nnewer = [3, 1]\nolder = \"solid\"\n").unwrap();
-        assert_eq!(style.looks(Meaning::Old).colour, Colour(0xab, 0xcd, 0xef));
-        assert_eq!((style.looks(Meaning::New).dash, style.looks(Meaning::Old).dash), (Some((3, 1)), None));
-        assert_eq!(style.looks(Meaning::New).colour, Meaning::New.own().colour);
+        assert_eq!(style.stroke(Meaning::Old).colour, Colour::of(0xabcdef));
+        assert_eq!((style.stroke(Meaning::New).dash, style.stroke(Meaning::Old).dash), (Some((3, 1)), None));
+        assert_eq!(style.stroke(Meaning::New).colour, Meaning::New.own().colour);
     }
 
     #[test]
     fn what_no_style_file_has_is_refused_with_what_is_known() {
         for (text, words) in [
-            ("[colours]\nancient = \"#000000\"\n", ["colours.ancient", "newer, older, back"]),
-            ("[colours]\nolder = \"red\"\n", ["colours.older is `red`", "#0072b2"]),
-            ("[dashes]\nolder = [0, 3]\n", ["dashes.older is [0, 3]", "solid"]),
-            ("[dashes]\nolder = \"dotted\"\n", ["dashes.older is `dotted`", "solid"]),
+            ("[colours]\nancient = \"#000000\"\n", ["`ancient` means nothing", "newer, older, back"]),
+            ("[colours]\nolder = \"red\"\n", ["`red` is no colour", "#0072b2"]),
+            ("[dashes]\nolder = [0, 3]\n", ["[0, 3] is no dash", "solid"]),
+            ("[dashes]\nolder = \"dotted\"\n", ["\"dotted\" is no dash", "solid"]),
             ("colors = 3\n", ["unknown field `colors`", "`colours`"]),
             ("font = \"none.ttf\"\n", ["none.ttf", "No such file"]),
         ] {

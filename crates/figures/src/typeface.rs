@@ -3,7 +3,7 @@
 //! The bundled Arimo is metric-compatible with Arial and Helvetica, so viewers without it keep the layout. Style files may set another.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use icu_normalizer::ComposingNormalizerBorrowed;
@@ -12,7 +12,19 @@ use ttf_parser::gpos::{PairAdjustment, PositioningSubtable};
 use ttf_parser::{Face, GlyphId, Tag};
 
 use super::style::{Side, Words};
-use super::style_error::StyleError;
+
+/// Errors of style files and their fonts.
+#[derive(Debug, thiserror::Error)]
+pub enum StyleError {
+    #[error("{path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path}: {reason}; `palimpsest figures --style-example` prints a whole style file")]
+    Toml { path: PathBuf, reason: String },
+    #[error(
+        "{path} is no font that can be drawn with ({reason}); give a TrueType or OpenType file (.ttf, .otf)"
+    )]
+    Font { path: PathBuf, reason: String },
+}
 
 /// Arimo Regular, subset to Latin, Greek, Cyrillic and symbols; its licence is in the same folder.
 const ARIMO: &[u8] = include_bytes!("font/Arimo-Regular.ttf");

@@ -4,80 +4,59 @@
 //! type and probe.
 
 use super::Figure;
-use super::axis::Range;
-use super::meaning::Meaning;
-use super::plot::{Mark, Plain, Sample};
-use super::sheet::{Across, Panel, Sheet};
+use super::meaning::Named;
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Colour, INK, UNIT};
 use palimpsest_analysis::losses::count::{Step, roles, waterfall};
 use palimpsest_analysis::losses::fact::Level;
-use palimpsest_analysis::losses::records::{ALL, Block, blocks};
+use palimpsest_analysis::losses::records::{ALL, blocks};
 use palimpsest_analysis::losses::trace::{Stage, Trace};
 use palimpsest_analysis::losses::{ConditionLosses, Losses};
 use palimpsest_data::ground::csv::CsvTable;
-use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::condition::label;
 
 /// The steps of each role.
 type Bars = Vec<(String, Vec<Step>)>;
 
-const FILLED: f64 = 0.72;
+fn bars(traces: &[&Trace]) -> Bars {
+    let steps = |role: String| {
+        let steps = waterfall(traces, &role);
+        (role, steps)
+    };
+    roles(traces).into_iter().map(steps).collect()
+}
 
-pub fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
+pub(super) fn memory_waterfall(losses: &Losses, origin: &str) -> Figure {
     let conditions = losses.systems.iter().flat_map(|system| &system.conditions);
     let of_condition = |condition: &ConditionLosses| {
         let traces: Vec<&Trace> = condition.traces.get(&Level::Source).into_iter().flatten().collect();
-        let bars = roles(&traces).into_iter().map(|role| {
-            let steps = waterfall(&traces, &role);
-            (role, steps)
-        });
-        (label(&condition.name).to_owned(), bars.collect())
+        (label(&condition.name).to_owned(), bars(&traces))
     };
     let found: Vec<(String, Bars)> = conditions.map(of_condition).collect();
-    let names = unique(found.iter().flat_map(|(_, bars)| bars).map(|(role, _)| role.as_str()));
-    let colours = colours(&names);
-    let colour = |role: &str| {
-        let at = names.iter().position(|name| *name == role).unwrap_or(0);
-        colours[at]
-    };
-    let panels = found.iter().map(|(title, bars)| {
+    let strokes = Named::of(found.iter().flat_map(|(_, bars)| bars).map(|(role, _)| role.as_str()));
+    let colour = |role: &str| strokes.stroke(role).colour;
+    let panel = |(title, bars): &(String, Bars)| {
         let marks = (0..Stage::ALL.len()).flat_map(|stage| stage_marks(stage, bars, &colour));
         let x = Across::Names(Stage::ALL.map(|stage| stage.key().to_owned()).into());
-        Some(Panel { title: title.clone(), marks: marks.collect(), x, ..Panel::default() })
-    });
-    let words = |name: &str| name.replace('_', " ");
+        vec![Panel { title: title.clone(), marks: marks.collect(), x, ..Panel::default() }]
+    };
+    let legend = strokes.0.iter().map(|(role, stroke)| (Sample::Bar(stroke.colour), role.replace('_', " ")));
     let sheet = Sheet {
         title: "Where memory systems lose facts".to_owned(),
         origin: origin.to_owned(),
         percent: true,
-        rows: panels.map(|panel| vec![panel]).collect(),
-        legend: names
-            .iter()
-            .zip(&colours)
-            .map(|(name, colour)| (Sample::Bar(*colour), words(name)))
-            .collect(),
+        rows: found.iter().map(panel).collect(),
+        legend: legend.collect(),
         panel: (58 * Stage::ALL.len() as i32, 130),
         // Room for the count above a full bar.
-        range: Some(Range { high: 1.08, ..Range::shares() }),
+        axes: vec![ValueAxis { reference: None, linear: Some((0.0, 1.08)) }],
         ..Sheet::default()
     };
     sheet.figure("memory-waterfall", caption(losses), csv(losses))
 }
 
-/// Colours of the two sides; group colours for other roles.
-fn colours(names: &[&str]) -> Vec<Colour> {
-    let mut groups = 0;
-    let of = |name: &&str| {
-        let meaning = Meaning::of_role(name).unwrap_or_else(|| {
-            groups += 1;
-            Meaning::Group(groups - 1)
-        });
-        meaning.colour()
-    };
-    names.iter().map(of).collect()
-}
-
 fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str) -> Colour) -> Vec<Mark> {
+    const FILLED: f64 = 0.72;
     let middle = stage as f64;
     let wide = FILLED / bars.len().max(1) as f64;
     let mut marks = Vec::new();
@@ -87,9 +66,8 @@ fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str
         let Some(step) = steps.get(stage) else { continue };
         let (_, left) = step.shown();
         let Some([certain, possible]) = left.shares() else { continue };
-        let bar = |low: f64, high: f64, opacity: f64| Mark::Bar {
-            corners: [(place(0.04), high), (place(0.96), low)],
-            ink: colour(role).mix(opacity),
+        let bar = |low: f64, high: f64, opacity: f64| {
+            Mark::Bar([(place(0.04), high), (place(0.96), low)], colour(role).mix(opacity))
         };
         marks.push(bar(0.0, certain, 1.0));
         if possible > certain {
@@ -99,16 +77,16 @@ fn stage_marks(stage: usize, bars: &[(String, Vec<Step>)], colour: &impl Fn(&str
         if let Some(interval) = left.interval() {
             high = interval.high;
             let places = vec![(place(0.5), interval.low), (place(0.5), interval.high)];
-            marks.push(Mark::Path { places, look: Plain { ink: INK.mix(0.6), width: UNIT, dash: None } });
+            marks.push(Mark::Path(places, Plain { ink: INK.mix(0.6), width: UNIT, dash: None }));
         }
         let text = match (left.count, left.most()) {
             (certain, possible) if certain == possible => certain.to_string(),
             (certain, possible) => format!("{certain}-{possible}"),
         };
-        marks.push(Mark::Words { at: (place(0.5), high), text, room: wide * 1.2 });
+        marks.push(Mark::Words((place(0.5), high), text, wide * 1.2));
     }
     if bars.iter().all(|(_, steps)| steps.get(stage).is_none_or(|step| step.left.of == 0)) {
-        marks.push(Mark::Words { at: (middle, 0.0), text: "not measured".to_owned(), room: 1.0 });
+        marks.push(Mark::Words((middle, 0.0), "not measured".to_owned(), 1.0));
     }
     marks
 }
@@ -132,33 +110,27 @@ fn caption(losses: &Losses) -> String {
 /// One row per condition, level, type, probe, role and stage. `reached`: facts that came so far; `unknown`: those with an unknown outcome;
 /// `of`: all facts except the unknown.
 fn csv(losses: &Losses) -> Vec<u8> {
-    struct Row<'a> {
-        block: &'a Block<'a>,
-        role: String,
-        step: Step,
-    }
     let blocks = blocks(std::slice::from_ref(losses));
     let mut rows = Vec::new();
     for block in &blocks {
-        for role in roles(&block.traces) {
-            let steps = waterfall(&block.traces, &role).into_iter();
-            rows.extend(steps.map(|step| Row { block, role: role.clone(), step }));
+        for (role, steps) in bars(&block.traces) {
+            rows.extend(steps.into_iter().map(|step| (block, role.clone(), step)));
         }
     }
     let named = |name: &Option<String>| name.clone().unwrap_or_else(|| ALL.to_owned());
-    let ends = |row: &Row<'_>| row.step.shown().1.interval();
+    let ends = |step: &Step| step.shown().1.interval();
     CsvTable::of(&rows)
-        .column("condition", |row| label(&row.block.condition.name))
-        .column("level", |row| row.block.level.number())
-        .column("type", |row| named(&row.block.kind))
-        .column("probe", |row| named(&row.block.probe))
-        .column("fact", |row| &row.role)
-        .column("stage", |row| row.step.stage.key())
-        .column("count", |row| row.step.arrow.count)
-        .column("reached", |row| row.step.arrow.of + row.step.arrow.unknown)
-        .column("unknown", |row| row.step.arrow.unknown)
-        .column("of", |row| row.step.left.of)
-        .optional("low", |row| Some(format!("{:.6}", ends(row)?.low)))
-        .optional("high", |row| Some(format!("{:.6}", ends(row)?.high)))
+        .column("condition", |(block, ..)| label(&block.condition.name))
+        .column("level", |(block, ..)| block.level.number())
+        .column("type", |(block, ..)| named(&block.kind))
+        .column("probe", |(block, ..)| named(&block.probe))
+        .column("fact", |(_, role, _)| role)
+        .column("stage", |(.., step)| step.stage.key())
+        .column("count", |(.., step)| step.arrow.count)
+        .column("reached", |(.., step)| step.arrow.of + step.arrow.unknown)
+        .column("unknown", |(.., step)| step.arrow.unknown)
+        .column("of", |(.., step)| step.left.of)
+        .optional("low", |(.., step)| Some(format!("{:.6}", ends(step)?.low)))
+        .optional("high", |(.., step)| Some(format!("{:.6}", ends(step)?.high)))
         .bytes()
 }

@@ -3,14 +3,13 @@
 //! Size limits: long texts are cut, many probes are folded, and shade columns are limited to probes with evidence in the segment. Cuts are
 //! marked.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::text::turns;
-use super::view::View;
 use crate::captions::{plural, ranges};
-use palimpsest_analysis::lens::{Example, LayerKind, Lens, LensError, Study};
+use palimpsest_analysis::lens::{AnalysedRun, Example, LayerKind, Lens, LensError, Study};
 use palimpsest_analysis::records::{Record, join};
 use palimpsest_core::engine::StopReason;
 use palimpsest_core::text::known_special_tokens;
@@ -37,6 +36,23 @@ const WHOLE_TEXTS: usize = 1500;
 /// Characters per query, answer or reason on a large page.
 const TEXT: usize = 600;
 
+/// A run under one condition.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    /// Display name; empty if the run has only the plain condition.
+    pub condition: &'a str,
+    /// What it does.
+    pub about: String,
+    /// Why no attention is shown, if so.
+    pub without: Option<&'a str>,
+    pub shades: bool,
+    pub run: &'a AnalysedRun,
+    pub verdicts: Option<&'a Judged<'a>>,
+    pub lens: Option<&'a Lens>,
+}
+
+/// Maximum characters of a text, if limited.
+#[derive(Default)]
 struct Room {
     /// Per segment without evidence.
     plain: Option<usize>,
@@ -48,13 +64,12 @@ struct Room {
 
 impl Room {
     fn of(views: &[View<'_>]) -> Self {
-        let Some(run) = views.first().map(|view| view.run) else {
-            return Room { plain: None, evidence: None, text: None };
-        };
+        let run = views[0].run;
         let folder = std::fs::read_dir(run.path().join("cases")).into_iter().flatten();
         let bytes: u64 = folder.filter_map(|entry| entry.ok()?.metadata().ok()).map(|meta| meta.len()).sum();
         let large = bytes > MOST_BYTES;
-        let pieces: usize = run.cases().iter().map(|case| all_evidence(case).len()).sum();
+        let segments = |case| all_evidence(case).map(|(_, one)| one.segment).collect::<BTreeSet<_>>().len();
+        let pieces: usize = run.cases().iter().map(segments).sum();
         let probes: usize = run.cases().iter().map(|case| case.probes.len()).sum();
         Room {
             plain: large.then_some(EXCERPT),
@@ -71,55 +86,40 @@ impl Room {
     }
 }
 
-fn all_evidence(case: &PlannedCase) -> BTreeSet<usize> {
-    let of_probes = case.probes.iter().flat_map(|probe| &probe.evidence);
-    case.evidence.iter().chain(of_probes).map(|evidence| evidence.segment).collect()
+/// Evidence of a case and of its probes, with the probe's name.
+fn all_evidence(case: &PlannedCase) -> impl Iterator<Item = (&str, &PlannedEvidence)> {
+    let of_probes =
+        case.probes.iter().flat_map(|probe| probe.evidence.iter().map(move |one| (probe.id.as_str(), one)));
+    case.evidence.iter().map(|one| ("", one)).chain(of_probes)
 }
 
+/// A case under one condition.
 struct OfCase<'a> {
     view: &'a View<'a>,
-    records: Vec<Record<'a>>,
+    records: Vec<&'a Record<'a>>,
     examples: Vec<&'a Example>,
 }
 
-impl<'a> OfCase<'a> {
-    fn example(&self, probe: &str) -> Option<&'a Example> {
-        self.examples.iter().find(|example| example.probe == probe).copied()
-    }
-}
-
-/// A view's records and examples by case.
-type OfView<'a> = (HashMap<&'a str, Vec<Record<'a>>>, HashMap<&'a str, Vec<&'a Example>>);
-
 /// Template values of all cases, in data order.
 pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
-    let Some(first) = views.first() else { return Ok(Vec::new()) };
-    let (run, room) = (first.run, Room::of(views));
+    let (run, room) = (views[0].run, Room::of(views));
     let benchmark = run.benchmark();
-    let by_case: Vec<OfView<'_>> = views
-        .iter()
-        .map(|view| {
-            let (one, mut records, mut examples) = (view.run, HashMap::new(), HashMap::new());
-            let verdicts = view.verdicts.into_iter().flat_map(Judged::rows);
-            for record in join(one.cases(), one.condition(), one.answers(), verdicts) {
-                records.entry(&*record.case.case).or_insert_with(Vec::new).push(record);
-            }
-            for example in view.lens.iter().flat_map(|lens| &lens.examples) {
-                examples.entry(&*example.case).or_insert_with(Vec::new).push(example);
-            }
-            (records, examples)
-        })
-        .collect();
+    let records = views.iter().map(|view| {
+        let (one, verdicts) = (view.run, view.verdicts.into_iter().flat_map(Judged::rows));
+        join(one.cases(), one.condition(), one.answers(), verdicts)
+    });
+    let records: Vec<Vec<Record<'_>>> = records.collect();
     let shaded = views.iter().find_map(|view| shaded_over(view.lens?)).unwrap_or(LayerKind::Softmax);
     let part = |case: &PlannedCase| {
-        let of_case = views.iter().zip(&by_case).map(|(view, (records, examples))| OfCase {
+        let of_case = views.iter().zip(&records).map(|(view, records)| OfCase {
             view,
-            records: records.get(&*case.case).cloned().unwrap_or_default(),
-            examples: examples.get(&*case.case).cloned().unwrap_or_default(),
+            records: records.iter().filter(|record| record.case.case == case.case).collect(),
+            examples: (view.lens.iter().flat_map(|lens| &lens.examples))
+                .filter(|example| example.case == case.case)
+                .collect(),
         });
         let of_case: Vec<OfCase<'_>> = of_case.collect();
         let shown = run.shown(&case.case)?;
-        let special_tokens = special_tokens(case, shown.as_ref());
         let segments = shown.as_ref().map(|shown| segments(shown, case, &of_case, shaded, &room, benchmark));
         let missing = "No prompt was made for this case, so there is no history to show.";
         let (mut probes, mut said) = (Vec::new(), Vec::new());
@@ -139,7 +139,7 @@ pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
             probes.push(json!({"id": probe.id, "query": query, "evidence": evidence, "answers": answers}));
         }
         let answers: Vec<&AnswerRow> =
-            of_case.iter().flat_map(|one| one.records.iter().filter_map(|record| record.row)).collect();
+            of_case.iter().flat_map(|one| &one.records).filter_map(|record| record.row).collect();
         Ok(json!({
             "id": case.case,
             "kind": case.labels.get(benchmark.split),
@@ -149,7 +149,7 @@ pub(super) fn parts(views: &[View<'_>]) -> Result<Vec<Value>, LensError> {
             "blocks": blocks(segments.unwrap_or_default(), benchmark.beside),
             "segments_missing": shown.is_none().then_some(missing),
             "dropped": dropped(benchmark.segment, &answers),
-            "special_tokens": special_tokens,
+            "special_tokens": special_tokens(case, shown.as_ref()),
         }))
     };
     run.cases().iter().map(part).collect()
@@ -195,7 +195,8 @@ fn answer_part(
         Some(false) => "wrong",
         None => "",
     };
-    let attention = one.example(&probe.id).zip(one.view.lens).map(|(example, lens)| summaries(example, lens));
+    let example = one.examples.iter().find(|example| example.probe == probe.id);
+    let attention = example.zip(one.view.lens).map(|(example, lens)| summaries(example, lens));
     let text = |text: &str| room.cut(text);
     let part = json!({
         "condition": one.view.condition,
@@ -270,32 +271,28 @@ pub fn shaded_over(lens: &Lens) -> Option<LayerKind> {
     lens.layer_kinds().first().map(|(kind, _)| *kind)
 }
 
+/// Attention on each role, on all segments and outside them, by kind of layer.
 fn summaries(example: &Example, lens: &Lens) -> Vec<Value> {
+    let segments = plural(lens.segment);
     let part = |(kind, count): (LayerKind, usize)| {
         let layers = match lens.has_kinds() {
             false => "layers".to_owned(),
             true => format!("{} layers ({count} of {})", kind.key(), lens.layers.len()),
         };
-        let text = summary(example, kind, lens.segment);
-        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text})
+        let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
+        let all: f64 = example.segments.iter().map(over).sum();
+        let mut masses: Vec<(String, f64)> = Vec::new();
+        for segment in &example.segments {
+            let Some(role) = &segment.role else { continue };
+            entry(&mut masses, |(name, _)| name == role, || (role.clone(), 0.0)).1 += over(segment);
+        }
+        masses.push((format!("all {segments}"), all));
+        masses.push((format!("outside the {segments}"), (1.0 - all).max(0.0)));
+        let text: Vec<String> =
+            masses.iter().map(|(name, mass)| format!("{name} {}", percent(*mass))).collect();
+        json!({"linear": kind == LayerKind::Linear, "layers": layers, "text": text.join(", ")})
     };
     lens.layer_kinds().into_iter().map(part).collect()
-}
-
-fn summary(example: &Example, kind: LayerKind, segment: &str) -> String {
-    let over = |segment| example.mean_over(kind, segment).unwrap_or(0.0);
-    let all: f64 = example.segments.iter().map(over).sum();
-    let mut roles: Vec<(&str, f64)> = Vec::new();
-    for segment in &example.segments {
-        let Some(role) = segment.role.as_deref() else { continue };
-        entry(&mut roles, |(name, _)| *name == role, || (role, 0.0)).1 += over(segment);
-    }
-    let mut parts: Vec<String> =
-        roles.iter().map(|(role, mass)| format!("{role} {}", percent(*mass))).collect();
-    let segments = plural(segment);
-    parts.push(format!("all {segments} {}", percent(all)));
-    parts.push(format!("outside the {segments} {}", percent((1.0 - all).max(0.0))));
-    parts.join(", ")
 }
 
 fn segments(
@@ -307,25 +304,14 @@ fn segments(
     benchmark: &Benchmark,
 ) -> Vec<Value> {
     let shading: Vec<&OfCase<'_>> = of_case.iter().filter(|one| one.view.shades).collect();
-    let examples = || shading.iter().flat_map(|one| one.examples.iter().map(move |example| (*one, *example)));
-    let masses = examples().flat_map(|(_, e)| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
+    let examples = || shading.iter().flat_map(|one| &one.examples);
+    let masses = examples().flat_map(|e| e.segments.iter().filter_map(|s| e.mean_over(shaded, s)));
     let most = masses.fold(0.0, f64::max);
-    let places: Vec<(&OfCase<'_>, &Example, HashMap<usize, usize>)> = examples()
-        .map(|(one, e)| (one, e, e.segments.iter().enumerate().map(|(at, s)| (s.index, at)).collect()))
-        .collect();
-    let measured = !places.is_empty();
+    let measured = examples().next().is_some();
     let room_for_all = case.probes.len() * shading.len() <= COLUMNS;
-    let mut of_segment: HashMap<usize, Vec<(&str, &PlannedEvidence)>> = HashMap::new();
-    for evidence in &case.evidence {
-        of_segment.entry(evidence.segment).or_default().push(("", evidence));
-    }
-    for probe in &case.probes {
-        for evidence in &probe.evidence {
-            of_segment.entry(evidence.segment).or_default().push((&probe.id, evidence));
-        }
-    }
     let part = |segment: &ShownSegment| {
-        let mut evidence = of_segment.get(&segment.index).cloned().unwrap_or_default();
+        let here = all_evidence(case).filter(|(_, one)| one.segment == segment.index);
+        let mut evidence: Vec<(&str, &PlannedEvidence)> = here.collect();
         if benchmark.beside == Some(segment.kind.as_str()) {
             // whole-text evidence: its role by position differs by condition, and is stated beside the name
             evidence.retain(|(_, one)| one.turn.is_none() || one.bytes.is_some());
@@ -334,11 +320,10 @@ fn segments(
         let roles = roles(evidence, case.probes.len());
         // unmeasured probes keep their column, for alignment
         let shade = |probe: &PlannedProbe, one: &OfCase<'_>| {
-            let of_probe = |(other, example, _): &&(&OfCase<'_>, &Example, HashMap<usize, usize>)| {
-                std::ptr::eq(*other, one) && example.probe == probe.id
-            };
-            let found = places.iter().find(of_probe).and_then(|(_, example, places)| {
-                example.mean_over(shaded, example.segments.get(*places.get(&segment.index)?)?)
+            let example = one.examples.iter().find(|example| example.probe == probe.id);
+            let found = example.and_then(|example| {
+                let here = example.segments.iter().find(|one| one.index == segment.index)?;
+                example.mean_over(shaded, here)
             });
             let (percent, alpha) = match found {
                 None => ("–".to_owned(), 0.0),

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use minijinja::value::Serde;
-use minijinja::{Environment, context};
+use minijinja::{Environment, Value, context};
 use serde::Serialize;
 
 use super::style::shortened;
@@ -33,9 +33,8 @@ use palimpsest_run::runs::labels::label_rows;
 
 pub mod cases;
 mod text;
-mod view;
 
-use view::View;
+use cases::View;
 
 const TEMPLATE: &str = include_str!("report.html.j2");
 
@@ -51,23 +50,34 @@ pub enum ReportError {
     Figure(#[from] FigureError),
 }
 
-#[derive(Debug, Default, Serialize)]
-struct Part {
-    id: &'static str,
-    heading: Option<String>,
-    about: Option<String>,
-    words: Vec<String>,
-    pictures: Vec<Picture>,
+/// Without sections that have nothing to show.
+fn parts(sections: &[Section]) -> Vec<Value> {
+    let part = |section: &Section| {
+        context! {
+            id => section.id,
+            heading => &section.heading,
+            about => section.about.as_deref().map(captions::capital),
+            words => &section.words,
+            pictures => section.figures.iter().map(picture).collect::<Vec<_>>(),
+        }
+    };
+    sections.iter().filter(|one| !one.figures.is_empty() || !one.words.is_empty()).map(part).collect()
 }
 
-impl Part {
-    fn told(id: &'static str, heading: &str, words: Vec<String>, figures: &[Figure]) -> Self {
-        let pictures = figures.iter().map(picture).collect();
-        Part { id, heading: Some(heading.to_owned()), about: None, words, pictures }
+fn picture(figure: &Figure) -> Value {
+    context! {
+        name => &figure.name,
+        title => &figure.title,
+        caption => &figure.caption,
+        // inline SVG needs no namespace; the page sets its size
+        svg => figure.svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1),
+        width => figure.drawing.size.0.round() as u32,
+        // Open; density versions are folded.
+        main => !figure.name.ends_with("-density"),
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct Accuracy {
     /// Empty if there is only one condition.
     condition: String,
@@ -76,29 +86,15 @@ struct Accuracy {
     apart: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct Fact {
-    name: &'static str,
-    value: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Picture {
-    name: String,
-    title: String,
-    caption: String,
-    svg: String,
-    width: u32,
-    /// Open; density versions are folded.
-    main: bool,
-}
+/// Name and value.
+type Fact = (&'static str, String);
 
 /// Renders the page. `no_result`: why the verdicts are none. Without attention, the page says so and has no figures or shades.
 fn page(
     views: &[View<'_>],
     no_result: Option<&str>,
-    sections: Vec<Part>,
-    told: Vec<Part>,
+    sections: &[Section],
+    told: &[Section],
 ) -> Result<String, ReportError> {
     let mut environment = Environment::new();
     environment.add_filter("percent", percent);
@@ -108,12 +104,7 @@ fn page(
     // the extension enables HTML escaping
     environment.add_template("report.html", TEMPLATE).map_err(FigureError::from)?;
     let template = environment.get_template("report.html").map_err(FigureError::from)?;
-    let Some(first) = views.first() else {
-        return Err(
-            FigureError::Draw { figure: "report".to_owned(), reason: "no run was given".to_owned() }.into()
-        );
-    };
-    let run = first.run;
+    let run = views[0].run;
     let judge = views.iter().find_map(|view| Some(view.verdicts?.name.label.clone()));
     let lens = views.iter().find_map(|view| view.lens);
     let sum = |of: &dyn Fn(&View<'_>) -> usize| views.iter().map(of).sum::<usize>();
@@ -132,16 +123,16 @@ fn page(
         Some(if view.condition.is_empty() { warning } else { format!("{}: {warning}", view.condition) })
     };
     let accuracies: Vec<Accuracy> = views.iter().filter_map(accuracy).collect();
-    let (expected, cases) =
-        (run.cases().iter().map(|case| case.probes.len()).sum::<usize>(), cases::parts(views)?);
-    let facts = facts(run, lens, judge.clone(), views).into_iter();
+    let expected = run.cases().iter().map(|case| case.probes.len()).sum::<usize>();
+    let mut facts = facts(run, lens, judge.as_deref(), views);
+    facts.extend(labels_checked(run).map_err(LensError::from)?);
     let page = context! {
         title => super::Origin::of(run, None).line,
         dir => run.path().display().to_string(),
         // The run's name in `palimpsest view` URLs.
         id => run.path().file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
-        found => found(&accuracies, &told),
-        facts => Serde(facts.chain(labels_checked(run).map_err(LensError::from)?).collect::<Vec<_>>()),
+        found => found(&accuracies, told),
+        facts => facts,
         header => format!("{:#}", run.header()),
         judge => judge.as_deref(),
         judge_note => judge.as_deref().filter(|_| no_result.is_none()).and_then(judge_note),
@@ -159,33 +150,23 @@ fn page(
         failed => failed,
         expected => expected * views.len(),
         special_tokens_are_text => run.header_text("/identity/special_tokens").is_some_and(|how| how == "text"),
-        costs => Serde(costs(views)),
-        sections => Serde(shown(sections)),
-        told => Serde(shown(told)),
-        cases => Serde(cases),
+        costs => costs(views),
+        sections => parts(sections),
+        told => parts(told),
+        cases => Serde(cases::parts(views)?),
     };
     Ok(template.render(page).map_err(FigureError::from)?)
 }
 
-fn shown(mut parts: Vec<Part>) -> Vec<Part> {
-    parts.retain(|part| !part.pictures.is_empty() || !part.words.is_empty());
-    parts
-}
-
 /// Percent-encodes a URL fragment.
 fn address(text: &str) -> String {
-    let mut written = String::new();
-    for byte in text.bytes() {
-        match byte.is_ascii_alphanumeric() || b"-._/:".contains(&byte) {
-            true => written.push(char::from(byte)),
-            false => written += &format!("%{byte:02X}"),
-        }
-    }
-    written
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:".contains(&byte);
+    let written = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(written).collect()
 }
 
 /// Overall accuracy per condition, and the main finding of each section.
-fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
+fn found(accuracies: &[Accuracy], told: &[Section]) -> Vec<String> {
     let right = |one: &Accuracy| {
         let overall = &one.table.overall;
         let share = percent(overall.accuracy?);
@@ -199,7 +180,7 @@ fn found(accuracies: &[Accuracy], told: &[Part]) -> Vec<String> {
     let over = if of_cells { "mean of the cells" } else { "over all probes" };
     let overall = (!shares.is_empty()).then(|| format!("Accuracy, {over}: {}.", shares.join("; ")));
     // Causes start with a definition and single sessions; the overall finding follows.
-    let first = |part: &Part| {
+    let first = |part: &Section| {
         let words = &part.words;
         let found = if part.id == "causes" { words.get(2).or(words.get(1)) } else { words.first() };
         Some(format!("{}: {}", part.heading.as_deref()?, found.or(words.first())?))
@@ -214,30 +195,18 @@ pub fn write_study(
     causes: Option<&Causes>,
     folder: &Path,
 ) -> Result<PathBuf, ReportError> {
-    let several = study.selection.several;
-    let words: Vec<String> =
-        study.conditions.iter().map(|condition| study.condition_in_words(&condition.name)).collect();
-    let shading = cases::shading(study);
+    let (several, shading) = (study.selection.several, cases::shading(study));
     let judged: Vec<Option<Judged<'_>>> = study.conditions.iter().map(Condition::verdicts).collect();
-    let mut views = Vec::new();
-    for ((condition, about), verdicts) in study.conditions.iter().zip(&words).zip(&judged) {
-        views.push(View {
-            condition: if several { label(&condition.name) } else { "" },
-            about,
-            without: condition.without.as_deref(),
-            shades: shading.contains(&condition.name.as_str()),
-            run: &condition.run,
-            verdicts: verdicts.as_ref(),
-            lens: condition.lens.as_ref(),
-        });
-    }
-    let part = |section: &Section| Part {
-        heading: section.heading.clone(),
-        about: section.about.as_deref().map(captions::capital),
-        pictures: section.figures.iter().map(picture).collect(),
-        ..Part::default()
-    };
-    let sections = sections.iter().map(part).collect();
+    let views = study.conditions.iter().zip(&judged).map(|(of, verdicts)| View {
+        condition: if several { label(&of.name) } else { "" },
+        about: captions::capital(&study.condition_in_words(&of.name)),
+        without: of.without.as_deref(),
+        shades: shading.contains(&of.name.as_str()),
+        run: &of.run,
+        verdicts: verdicts.as_ref(),
+        lens: of.lens.as_ref(),
+    });
+    let views: Vec<View<'_>> = views.collect();
     let mut told = Vec::new();
     // Memory systems, doses and labels belong to the whole run.
     if let Some(first) = study.conditions.first().filter(|_| study.selection.prefix.is_empty()) {
@@ -247,36 +216,42 @@ pub fn write_study(
     }
     if let Some(causes) = causes {
         let words = super::cause_words::in_words(causes, study);
-        told.push(Part::told("causes", "What made it answer", words, &super::draw_causes(causes, study)));
+        let figures = super::draw_causes(causes, study);
+        told.push(Section::told("causes", "What made it answer", words, figures));
     }
-    let name = format!("{}report.html", study.selection.prefix);
-    let path = folder.join(name);
-    let html = page(&views, study.no_result.as_deref(), sections, told)?;
+    let path = folder.join(format!("{}report.html", study.selection.prefix));
+    let html = page(&views, study.no_result.as_deref(), sections, &told)?;
     palimpsest_core::files::write_atomically(&path, html.as_bytes())
         .map_err(|source| FigureError::Io { path: path.clone(), source })?;
     Ok(path)
 }
 
-fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Part>, ReportError> {
+impl Section {
+    fn told(id: &'static str, heading: &str, words: Vec<String>, figures: Vec<Figure>) -> Self {
+        Section { id, heading: Some(heading.to_owned()), about: None, words, figures }
+    }
+}
+
+fn lost(study: &Study, run: &AnalysedRun) -> Result<Option<Section>, ReportError> {
     if run.identity().conditions_or_plain().iter().all(|condition| condition.memory.is_none()) {
         return Ok(None);
     }
     let losses = Losses::open(&study.folder, study.benchmark, JudgeChoice::of(study.judge.as_deref()))?;
     Ok(losses.map(|losses| {
-        let figure = super::memory_waterfall(&losses, &super::Origin::of(run, None).line);
+        let figure = super::waterfall::memory_waterfall(&losses, &super::Origin::of(run, None).line);
         let words = in_words(std::slice::from_ref(&losses));
-        Part::told("lost", "Where it was lost", words, &[figure])
+        Section::told("lost", "Where it was lost", words, vec![figure])
     }))
 }
 
-fn labelled(study: &Study) -> Result<Option<Part>, ReportError> {
+fn labelled(study: &Study) -> Result<Option<Section>, ReportError> {
     let labels = Labels::open(&study.folder).map_err(LensError::from)?;
     let words = labels.map(|labels| labels.in_words());
-    Ok(words.map(|words| Part::told("why", "Why answers are as they are", words, &[])))
+    Ok(words.map(|words| Section::told("why", "Why answers are as they are", words, Vec::new())))
 }
 
 /// Section on dose; `None` if no answer has log-probabilities.
-fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
+fn by_dose(study: &Study) -> Result<Option<Section>, ReportError> {
     let doses = match Doses::of_run(study.folder.clone(), &DoseOptions::default()) {
         Ok(doses) => doses,
         Err(DoseError::OtherBenchmark { .. } | DoseError::NoContrast { .. }) => return Ok(None),
@@ -284,10 +259,10 @@ fn by_dose(study: &Study) -> Result<Option<Part>, ReportError> {
     };
     let residues = palimpsest_analysis::lens::causes::residue::in_words(&doses.residues, "session");
     let words = [paragraphs(&doses), residues].concat();
-    Ok(Some(Part::told("doses", "What moves the update effect", words, &super::draw_doses(&doses))))
+    Ok(Some(Section::told("doses", "What moves the update effect", words, super::draw_doses(&doses))))
 }
 
-fn under(view: &View<'_>) -> minijinja::Value {
+fn under(view: &View<'_>) -> Value {
     let answers = view.run.answers();
     let failed = answers.iter().filter(|row| row.error.is_some()).count();
     let expected = view.run.cases().iter().map(|case| case.probes.len()).sum::<usize>();
@@ -298,7 +273,7 @@ fn under(view: &View<'_>) -> minijinja::Value {
     if let Some(why) = view.without {
         came += &format!("; no figures of it: {why}");
     }
-    context! { name => view.condition, about => captions::capital(view.about), came => came }
+    context! { name => view.condition, about => &view.about, came => came }
 }
 
 fn shaded_by(views: &[View<'_>]) -> Option<String> {
@@ -327,25 +302,8 @@ fn shaded_over(lens: &Lens) -> String {
     }
 }
 
-fn picture(figure: &Figure) -> Picture {
-    // inline SVG needs no namespace; the page sets its size
-    let svg = figure.svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
-    let number = |key: &str| {
-        let value = svg.split_once(&format!("{key}=\"")).and_then(|(_, rest)| rest.split_once('"'));
-        value.and_then(|(number, _)| number.parse().ok()).unwrap_or(900)
-    };
-    Picture {
-        name: figure.name.clone(),
-        title: figure.title.clone(),
-        caption: figure.caption.clone(),
-        width: number("width"),
-        main: !figure.name.ends_with("-density"),
-        svg,
-    }
-}
-
 /// Header facts for display; absent ones are omitted.
-fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &[View<'_>]) -> Vec<Fact> {
+fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<&str>, views: &[View<'_>]) -> Vec<Fact> {
     let text = |pointer: &str| run.header_text(&format!("/identity/{pointer}"));
     // Header texts with surrounding words; digests are shortened.
     let said = |parts: &[(&str, &str)]| -> Vec<String> {
@@ -358,7 +316,8 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
         });
         said.collect()
     };
-    let listed = |parts: &[(&str, &str)]| Some(said(parts).join(", ")).filter(|said| !said.is_empty());
+    let joined = |parts: Vec<String>| (!parts.is_empty()).then(|| parts.join(", "));
+    let listed = |parts: &[(&str, &str)]| joined(said(parts));
     let with = |parts: &[(&str, &str)]| match &said(parts)[..] {
         [] => None,
         [first] => Some(first.clone()),
@@ -376,7 +335,6 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     let machine =
         ["/machine/device", "/machine/cpu", "/machine/os"].iter().filter_map(|p| run.header_text(p));
     let threads = run.header_text("/machine/threads").map(|threads| format!("{threads} threads"));
-    let machine: Vec<String> = machine.chain(threads).collect();
     let tokenizer = [("context/tokenizer/name", "{}"), ("context/tokenizer/digest", "(SHA-256 {})")];
     let bound = [("context/chars_per_token", "at least {} characters a token")];
     let counted = [said(&tokenizer), said(&bound)].into_iter().find(|said| !said.is_empty());
@@ -385,42 +343,46 @@ fn facts(run: &AnalysedRun, lens: Option<&Lens>, judge: Option<String>, views: &
     let broken = run.cases().iter().filter(|case| case.broken.is_some()).count();
     let broken =
         (broken > 0).then(|| format!("{broken} of {}, not asked, counted as errors", run.cases().len()));
-    let conditions: Vec<&str> =
-        views.iter().map(|view| view.condition).filter(|name| !name.is_empty()).collect();
+    let conditions = views.iter().map(|view| view.condition).filter(|name| !name.is_empty());
+    let mut thoughts = said(&[
+        ("thinking/mode", "{}"),
+        ("thinking/max_tokens", "at most {} tokens beside the answer"),
+        ("thinking/reasoning_effort", "effort {}"),
+    ]);
+    let kwargs = run.header().pointer("/identity/thinking/chat_template_kwargs");
+    thoughts.extend(kwargs.map(|kwargs| format!("the server's template was sent {kwargs}")));
+    let selection = [
+        ("sample/cases", "sample {}"),
+        ("sample/seed", "sample seed {}"),
+        ("only", "only {}"),
+        ("limit", "limit {}"),
+    ];
     let facts = [
         ("Benchmark", Some(run.benchmark().title.to_owned())),
         ("Model", with(&[("model/name", "{}"), ("model/digest", "SHA-256 {}")])),
         ("Data", with(&[("dataset/name", "{}"), ("dataset/digest", "SHA-256 {}")])),
         ("Layers", lens.filter(|lens| lens.has_kinds()).map(Lens::layers_in_words)),
         ("Cases", Some(run.cases().len().to_string())),
-        ("Conditions", (!conditions.is_empty()).then(|| conditions.join(", "))),
-        (
-            "Selection",
-            listed(&[
-                ("sample/cases", "sample {}"),
-                ("sample/seed", "sample seed {}"),
-                ("only", "only {}"),
-                ("limit", "limit {}"),
-            ]),
-        ),
+        ("Conditions", joined(conditions.map(str::to_owned).collect())),
+        ("Selection", listed(&selection)),
         ("Context", with(&[("context/tokens", "{} tokens"), ("context/policy", "{}")])),
         ("Tokens counted by", counted),
         ("Numbers of cut histories", text("context/session_numbers")),
         ("Broken rows", broken),
-        ("Thoughts", thoughts(run)),
+        ("Thoughts", joined(thoughts)),
         ("Special tokens in the data", listed(&[("special_tokens", "read as {}")])),
         ("Dtype", text("dtype")),
         ("Dtype of the cache", text("cache_dtype")),
         ("Sampling", sampling),
-        ("Parameters refused", refused(views)),
+        ("Parameters refused", joined(refused(views))),
         ("Seed", text("seed")),
         ("Prompts", listed(&[("prompts", "SHA-256 {}")])),
-        ("Judge", Some(judge.unwrap_or_else(|| "none yet".to_owned()))),
-        ("Machine", (!machine.is_empty()).then(|| machine.join(", "))),
+        ("Judge", Some(judge.unwrap_or("none yet").to_owned())),
+        ("Machine", joined(machine.chain(threads).collect())),
         ("Attention by", attention_by(run)),
         ("palimpsest", text("version")),
     ];
-    facts.into_iter().filter_map(|(name, value)| Some(Fact { name, value: value? })).collect()
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
@@ -428,7 +390,7 @@ fn labels_checked(run: &AnalysedRun) -> Result<Option<Fact>, RunError> {
     let agreements = label_agreement(&check, run.cases(), &label_rows(run.path())?);
     let lines = agreements.iter().map(|agreement| format!("{}: {}", agreement.judge, agreement.line()));
     let lines: Vec<String> = lines.collect();
-    Ok((!lines.is_empty()).then(|| Fact { name: "Labels checked", value: lines.join("; ") }))
+    Ok((!lines.is_empty()).then(|| ("Labels checked", lines.join("; "))))
 }
 
 /// Attention kernels; `None` for runs that did not record them.
@@ -441,42 +403,21 @@ fn attention_by(run: &AnalysedRun) -> Option<String> {
     Some(format!("{} ({chosen}), sums of rows by {}", names("forward")?, names("sums")?))
 }
 
-/// Reasoning settings; `None` for models without reasoning.
-fn thoughts(run: &AnalysedRun) -> Option<String> {
-    let said = [
-        ("mode", "{}"),
-        ("max_tokens", "at most {} tokens beside the answer"),
-        ("reasoning_effort", "effort {}"),
-    ];
-    let said = said.into_iter().filter_map(|(field, words)| {
-        Some(words.replace("{}", &run.header_text(&format!("/identity/thinking/{field}"))?))
-    });
-    let kwargs = run.header().pointer("/identity/thinking/chat_template_kwargs");
-    let kwargs = kwargs.map(|kwargs| format!("the server's template was sent {kwargs}"));
-    let parts: Vec<String> = said.chain(kwargs).collect();
-    (!parts.is_empty()).then(|| parts.join(", "))
-}
-
 /// Parameters that an endpoint rejected and requests omitted.
-fn refused(views: &[View<'_>]) -> Option<String> {
+fn refused(views: &[View<'_>]) -> Vec<String> {
     let answers = views.iter().flat_map(|view| view.run.answers()).flat_map(|row| &row.refused_parameters);
     let verdicts = views.iter().filter_map(|view| view.verdicts).flat_map(Judged::rows);
     let verdicts = verdicts.flat_map(|row| &row.refused_parameters);
-    let all = unique(answers.map(|name| (name, "model")).chain(verdicts.map(|name| (name, "judge"))));
-    let all: Vec<String> = all.into_iter().map(|(name, whose)| format!("{name} ({whose})")).collect();
-    (!all.is_empty()).then(|| all.join(", "))
+    let answers = answers.map(|name| format!("{name} (model)"));
+    unique(answers.chain(verdicts.map(|name| format!("{name} (judge)"))))
 }
 
 /// Mean cost per case, if recorded.
 fn costs(views: &[View<'_>]) -> Vec<Fact> {
-    let of = |name, mean: Option<MeanCost>| {
-        mean.map(|mean| Fact { name, value: format!("{mean}; mean of {} cases", mean.cases) })
-    };
     let rows: Vec<CostRow> = views.iter().flat_map(|view| view.run.costs()).cloned().collect();
-    of("Answers", MeanCost::of_answers(&rows))
-        .into_iter()
-        .chain(of("Judge", MeanCost::of_judges(&rows)))
-        .collect()
+    let means = [("Answers", MeanCost::of_answers(&rows)), ("Judge", MeanCost::of_judges(&rows))];
+    let known = means.into_iter().filter_map(|(name, mean)| Some((name, mean?)));
+    known.map(|(name, mean)| (name, format!("{mean}; mean of {} cases", mean.cases))).collect()
 }
 
 /// Warns that a local judge may be unreliable.
@@ -486,15 +427,4 @@ fn judge_note(judge: &str) -> Option<String> {
         "The judge was local:{name}, a model that ran locally. How well it judges is not known: check a sample of its verdicts \
          by hand before you rest anything on them. Verdicts of small judges are no evidence."
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_local_judges_are_warned_about() {
-        assert!(judge_note("local:qwen3.5-27b").unwrap().contains("qwen3.5-27b"));
-        assert_eq!(judge_note("http://host/v1#gpt"), None);
-    }
 }

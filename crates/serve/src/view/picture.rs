@@ -5,7 +5,7 @@ use ndarray::{Array2, Axis};
 use super::case::Case;
 use super::strip::Strip;
 use palimpsest_analysis::lens::Scale;
-use palimpsest_figures::one_answer::{AnswerMap, AnswerSession, SessionNumber, strip};
+use palimpsest_figures::one_answer::{self, Column, SessionNumber};
 
 #[derive(Debug, Clone)]
 pub struct Caption {
@@ -55,8 +55,7 @@ pub fn strip_svg(case: &Case<'_>, caption: Caption, keys: &[&str]) -> Result<Str
         "ratio" => "times what uniform attention would pay",
         _ => first.unit,
     };
-    let numbers: Vec<SessionNumber> = numbers.collect();
-    Ok(strip(caption.title, caption.origin, axis.to_owned(), &numbers).svg)
+    Ok(one_answer::strip_svg((caption.title, caption.origin), axis.to_owned(), numbers.collect()))
 }
 
 /// Layers by sessions, averaged over rows weighted by tokens; the viewer's row without `rows`.
@@ -85,21 +84,16 @@ pub fn map_svg(case: &Case<'_>, caption: Caption, scale: Scale, rows: &[usize]) 
     };
     let sessions = case.sessions.iter().filter_map(|session| {
         let key = session.span?;
-        Some(AnswerSession {
+        Some(Column {
             label: session.index.to_string(),
+            n: None,
             role: session.role.clone().or_else(|| session.holds.clone()),
-            layers: (0..by_layer.layers.len()).map(|layer| value(layer, key)).collect(),
+            cells: Some((0..by_layer.layers.len()).map(|layer| value(layer, key)).collect()),
         })
     });
     let names: Vec<&str> = rows.iter().map(|row| store.rows[*row].label.as_str()).collect();
-    let map = AnswerMap {
-        title: caption.title,
-        origin: caption.origin,
-        rows: format!("{} from {}", scale.key(), names.join(" and ")),
-        segment: caption.segment,
-        layers: by_layer.layers.clone(),
-        sessions: sessions.collect(),
-        scale,
-    };
-    Ok(map.figure().svg)
+    let (head, names) =
+        ((caption.title, caption.origin), format!("{} from {}", scale.key(), names.join(" and ")));
+    let sessions = sessions.collect();
+    Ok(one_answer::map_svg(head, names, &caption.segment, sessions, (&by_layer.layers, scale)))
 }
