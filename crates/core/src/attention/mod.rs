@@ -35,7 +35,7 @@ pub use masses::{DeltaMasses, EachMasses, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
-pub use store::{AttentionStore, StoreError, Values, write_tensors};
+pub use store::{AttentionStore, StoreError, Values, tensors_file, write_tensors};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 
 /// Selects the kernels for layers of this shape on CUDA; `None` on other devices. For [`AttentionKernel::Auto`], the fused kernels first

@@ -101,8 +101,20 @@ pub fn write_tensors(
     tensors: &[(&str, Values, Vec<usize>)],
     metadata: &[(&str, String)],
 ) -> Result<(), StoreError> {
-    let broken =
-        |e: safetensors::SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
+    let metadata: HashMap<String, String> =
+        metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let mut file = tensors_file(tensors, Some(metadata))
+        .map_err(|error| StoreError::Broken { path: path.to_owned(), reason: error.to_string() })?;
+    sort_metadata(&mut file);
+    crate::files::write_atomically(path, &file)
+        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
+/// A safetensors file of named row-major tensors with shapes.
+pub fn tensors_file(
+    tensors: &[(&str, Values, Vec<usize>)],
+    metadata: Option<HashMap<String, String>>,
+) -> Result<Vec<u8>, safetensors::SafeTensorError> {
     let bytes: Vec<(Dtype, Vec<u8>)> = tensors
         .iter()
         .map(|(_, values, _)| match values {
@@ -114,14 +126,8 @@ pub fn write_tensors(
         .iter()
         .zip(&bytes)
         .map(|((name, _, shape), (dtype, bytes))| Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?)))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(broken)?;
-    let metadata: HashMap<String, String> =
-        metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let mut file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
-    sort_metadata(&mut file);
-    crate::files::write_atomically(path, &file)
-        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+        .collect::<Result<Vec<_>, safetensors::SafeTensorError>>()?;
+    safetensors::serialize(views, metadata)
 }
 
 /// Sorts the metadata of a safetensors file, which the crate writes in random hash-map order, so that equal runs give equal files.
