@@ -6,8 +6,8 @@
 use serde::Deserialize;
 
 use super::attention_request::is_label;
-use super::error::ApiError;
-use super::sent::{ContentPart, Sent};
+use super::error::{ApiError, ensure};
+use super::sent::{Part, Sent};
 use palimpsest_core::text::{Document, Speaker};
 
 #[derive(Debug, Deserialize)]
@@ -34,8 +34,9 @@ pub struct Documents {
 impl Documents {
     /// `native`: the template supports documents; otherwise they are inlined into the last user message.
     pub fn new(fields: Vec<DocumentField>, native: bool, sent: &mut [Sent]) -> Result<Documents, ApiError> {
-        if let Some(i) = fields.iter().position(|field| field.text.trim().is_empty()) {
-            return Err(ApiError::at(format!("documents[{i}].text"), "is empty; leave the document out"));
+        for (i, field) in fields.iter().enumerate() {
+            let name = format!("documents[{i}].text");
+            ensure(!field.text.trim().is_empty(), name, "is empty; leave the document out")?;
         }
         let mut labels: Vec<String> = Vec::with_capacity(fields.len());
         for (i, field) in fields.iter().enumerate() {
@@ -45,12 +46,12 @@ impl Documents {
             labels.push(if same > 0 { format!("{named} ({})", same + 1) } else { named });
         }
         if fields.is_empty() || native {
-            let listed = fields
-                .into_iter()
-                .map(|field| Document { title: field.title.unwrap_or_default(), text: field.text });
+            let listed = fields.into_iter();
+            let listed =
+                listed.map(|field| Document { title: field.title.unwrap_or_default(), text: field.text });
             return Ok(Documents { listed: listed.collect(), labels });
         }
-        let last = sent.iter_mut().rev().find(|one| one.role == Speaker::User);
+        let last = sent.iter_mut().rev().find(|one| one.turn.role == Speaker::User);
         let last = last.ok_or_else(|| {
             ApiError::at("documents", "stand before the user's last message, and there is none; send one")
         })?;
@@ -59,7 +60,8 @@ impl Documents {
                 "" => format!("Document {}", i + 1),
                 title => title.to_owned(),
             };
-            ContentPart::named(format!("# {heading}\n{}\n\n", field.text.trim()), labels[i].clone())
+            let text = format!("# {heading}\n{}\n\n", field.text.trim());
+            Part { text, label: labels[i].clone(), named: true }
         };
         last.lead = fields.iter().enumerate().map(part).collect();
         Ok(Documents { listed: Vec::new(), labels })

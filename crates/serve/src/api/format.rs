@@ -63,10 +63,8 @@ impl Format {
             (FormatKind::JsonSchema, None) => Err(ApiError::missing(at)),
             (FormatKind::JsonSchema, Some(JsonSchema { schema, strict, .. })) => {
                 let schema = schema.map_or_else(|| json!({"type": "object"}), Value::Object);
-                if let Some(fault) = schema::fault(&schema).filter(|_| strict) {
-                    return Err(ApiError::at(SCHEMA, fault));
-                }
-                Ok(Format::Schema { schema, strict })
+                let fault = schema::fault(&schema).filter(|_| strict);
+                fault.map_or(Ok(Format::Schema { schema, strict }), |fault| Err(ApiError::at(SCHEMA, fault)))
             }
             (FormatKind::Text | FormatKind::JsonObject, Some(_)) => Err(ApiError::unknown(at)),
         }
@@ -92,10 +90,8 @@ impl Format {
     /// Why the format alone cannot be enforced, if so.
     pub fn refusal(&self, model: &ServedModel) -> Option<ConstraintError> {
         let grammar = format!("start: format\n{}", self.rule()?);
-        model
-            .vocabulary()
-            .and_then(|vocabulary| vocabulary.compile(grammar, Starts::AtOnce, self.field()))
-            .err()
+        let vocabulary = model.vocabulary();
+        vocabulary.and_then(|words| words.compile(grammar, Starts::AtOnce, self.field())).err()
     }
 }
 

@@ -164,17 +164,12 @@ impl Guard {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
-        let Some(sent) = sent else {
-            let message = "this server needs a key; send it as `Authorization: Bearer KEY`";
-            return Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message));
+        let message = match sent {
+            Some(sent) if bool::from(digest(sent).ct_eq(&key)) => return Ok(()),
+            Some(_) => "the key is not this server's; send the one that it was started with",
+            None => "this server needs a key; send it as `Authorization: Bearer KEY`",
         };
-        match bool::from(digest(sent).ct_eq(&key)) {
-            true => Ok(()),
-            false => {
-                let message = "the key is not this server's; send the one that it was started with";
-                Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
-            }
-        }
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::json::OneOf;
+use super::json::{found, read_at};
 use super::model::{Pairs, ServedModel};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,16 +19,13 @@ pub enum Heads {
     },
 }
 
-/// `mean`, `all`, `retrieval`, or (layer, head) pairs.
-pub type HeadsField = OneOf<Vec<(usize, usize)>>;
-
 impl Heads {
-    /// Refuses unknown heads, and `retrieval` if the model's retrieval heads are unknown.
-    pub fn of(field: &HeadsField, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
-        match field {
-            OneOf::Text(word) if word == "mean" => Ok(Heads::Mean),
-            OneOf::Text(word) if word == "all" => Ok(Heads::All),
-            OneOf::Text(word) if word == "retrieval" => Heads::retrieval(model).ok_or_else(|| {
+    /// Of `mean`, `all`, `retrieval` or pairs [layer, head]. Refuses unknown heads, and `retrieval` if the model's are unknown.
+    pub fn of(field: &Value, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
+        match field.as_str() {
+            Some("mean") => Ok(Heads::Mean),
+            Some("all") => Ok(Heads::All),
+            Some("retrieval") => Heads::retrieval(model).ok_or_else(|| {
                 let reason = format!(
                     "is \"retrieval\", and this server does not know which heads of {} retrieve; give \"all\" or pairs [layer, head], \
                      or ask whoever runs the server to find them (docs/serve.md)",
@@ -36,13 +33,14 @@ impl Heads {
                 );
                 ApiError::at(name, reason).with_code("no_retrieval_heads")
             }),
-            OneOf::Other(pairs) => {
-                check_pairs(pairs, name, model)?;
-                Ok(Heads::These { pairs: pairs.as_slice().into(), retrieval: false })
+            None if field.is_array() => {
+                let pairs: Vec<(usize, usize)> = read_at(name, field)?;
+                check_pairs(&pairs, name, model)?;
+                Ok(Heads::These { pairs: pairs.into(), retrieval: false })
             }
-            other => {
+            _ => {
                 let wanted = "\"mean\", \"all\", \"retrieval\" or an array of pairs [layer, head]";
-                Err(other.wrong(name, wanted))
+                Err(ApiError::wrong(name, found(field), wanted))
             }
         }
     }

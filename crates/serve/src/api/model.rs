@@ -12,7 +12,6 @@ use palimpsest_core::text::{
 };
 
 use super::error::ApiError;
-use super::text_limit::{self, TextLimit};
 
 /// (decoder layer, head).
 pub type Pairs = Arc<[(usize, usize)]>;
@@ -33,8 +32,7 @@ pub struct ServedModel {
 #[derive(Debug, Default)]
 struct Lazy {
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
-    tools: OnceLock<ToolLayout>,
-    shows_users: OnceLock<bool>,
+    tools: OnceLock<Result<ToolLayout, ApiError>>,
     bytes: OnceLock<Vec<TokenBytes>>,
 }
 
@@ -55,14 +53,10 @@ impl ServedModel {
         retrieval: Option<Pairs>,
         longest_text: usize,
     ) -> Self {
-        let limit = TextLimit::new(text.context, text.tokenizer.longest(), longest_text);
+        let limit =
+            TextLimit { context: text.context, longest: text.tokenizer.longest(), bytes: longest_text };
         let created = jiff::Timestamp::now().as_second();
         ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
-    }
-
-    /// True if the chat template includes all user text.
-    pub fn shows_users(&self) -> bool {
-        *self.lazy.shows_users.get_or_init(|| text_limit::shows_users(&self.text.template))
     }
 
     /// Vocabulary for grammar compilation, built once: about 100,000 tokens take some tenths of a second.
@@ -74,14 +68,9 @@ impl ServedModel {
 
     /// Layout of functions and calls; fails if the chat template cannot render them.
     pub fn tool_layout(&self) -> Result<ToolLayout, ApiError> {
-        match self.lazy.tools.get() {
-            Some(layout) => Ok(*layout),
-            None => {
-                let layout =
-                    ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"))?;
-                Ok(*self.lazy.tools.get_or_init(|| layout))
-            }
-        }
+        let layout =
+            || ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"));
+        self.lazy.tools.get_or_init(layout).clone()
     }
 
     pub fn name(&self) -> &str {
@@ -158,6 +147,53 @@ impl ServedModel {
         match with.strip_prefix(&decode(&anchor)) {
             Some(text) => text.to_owned(),
             None => decode(&[token]),
+        }
+    }
+}
+
+/// Refuses oversized texts by byte length, before tokenising.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextLimit {
+    pub context: usize,
+    /// Maximum bytes per token, if known.
+    pub longest: Option<usize>,
+    pub bytes: usize,
+}
+
+impl TextLimit {
+    /// Refuses a text that must exceed the context or the tokenising memory.
+    pub fn check(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
+        let TextLimit { context, longest, bytes: most } = *self;
+        let message = match longest {
+            Some(longest) if bytes.div_ceil(longest) > context => format!(
+                "the text of `{field}` has {bytes} bytes, which are {} tokens at least, and the context holds {context}; shorten it, \
+                 to {} bytes at the very most",
+                bytes.div_ceil(longest),
+                context.saturating_mul(longest).min(most)
+            ),
+            _ if bytes > most => format!(
+                "the text of `{field}` has {bytes} bytes, and at most {most} are read at once; shorten it"
+            ),
+            _ => return Ok(()),
+        };
+        Err(ApiError::field(field, message).with_code("context_length_exceeded"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_refused_only_where_its_longest_tokens_are_too_many() {
+        let limit = TextLimit { context: 10, longest: Some(7), bytes: usize::MAX };
+        let unknown = TextLimit { longest: None, bytes: 1000, ..limit };
+        assert!(limit.check("prompt", 70).is_ok() && unknown.check("prompt", 1000).is_ok());
+        for (limit, bytes, said) in
+            [(limit, 71, "has 71 bytes, which are 11 tokens"), (unknown, 1001, "at most 1000")]
+        {
+            let Err(error) = limit.check("prompt", bytes) else { panic!("{bytes} are too many") };
+            assert!(error.param.as_deref() == Some("prompt") && error.message.contains(said), "{error:?}");
         }
     }
 }

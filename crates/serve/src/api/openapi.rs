@@ -77,15 +77,13 @@ mod tests {
             ("TokenizeRequest", names_of::<TokenizeRequest>().to_vec()),
             ("DetokenizeRequest", names_of::<DetokenizeRequest>().to_vec()),
         ] {
-            let properties = file["components"]["schemas"][schema]["properties"].as_object();
+            let schema = &file["components"]["schemas"][schema];
+            let properties = schema["properties"].as_object();
             let told: BTreeSet<&str> =
                 properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
             assert_eq!(told, read.into_iter().collect(), "{schema}");
             // Unknown fields are refused unless null.
-            assert_eq!(
-                file["components"]["schemas"][schema]["additionalProperties"],
-                json!({"type": "null"})
-            );
+            assert_eq!(schema["additionalProperties"], json!({"type": "null"}));
         }
     }
 
@@ -96,14 +94,6 @@ mod tests {
             file["paths"].as_object().into_iter().flatten().map(|(path, _)| path.as_str()).collect();
         let routed: Vec<String> = http::PATHS.into_iter().map(|(path, _)| path.replace("{*", "{")).collect();
         assert_eq!(told, routed.iter().map(String::as_str).collect());
-        for (path, item) in file["paths"].as_object().into_iter().flatten() {
-            let method = if http::POSTED.contains(&path.as_str()) { "post" } else { "get" };
-            assert_eq!(
-                item.as_object().map(|item| item.keys().map(String::as_str).collect::<Vec<_>>()),
-                Some(vec![method]),
-                "{path}"
-            );
-        }
     }
 
     #[test]

@@ -17,19 +17,17 @@ use super::memory::Held;
 
 const PIECE: usize = 256 << 10;
 
+/// An entry of `choices`.
 #[derive(Debug, Serialize)]
 pub struct Said {
-    /// Without `palimpsest`.
+    pub index: usize,
+    /// `message`, `delta` or `text`.
     #[serde(flatten)]
-    pub fields: Value,
+    pub content: Map<String, Value>,
+    pub logprobs: Value,
+    pub finish_reason: Option<&'static str>,
     #[serde(rename = "palimpsest", skip_serializing_if = "Option::is_none")]
     pub attention: Option<Reply>,
-}
-
-impl From<Value> for Said {
-    fn from(fields: Value) -> Self {
-        Said { fields, attention: None }
-    }
 }
 
 /// Common fields and choices of a response body.
@@ -67,7 +65,7 @@ impl Write for Pieces {
 /// JSON response that holds its memory reservation.
 pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
     let mut pieces = Pieces::default();
-    serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
+    serde_json::to_writer(&mut pieces, body).map_err(ApiError::internal)?;
     let Pieces { mut whole, last } = pieces;
     whole.push(last.into());
     Ok(of_pieces(whole, held))

@@ -3,17 +3,15 @@
 //! Read after the scored request, so that the documents' KV cache is reused. Masses are cached for further questions about the same
 //! documents.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ndarray::Array4;
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 
+use super::super::engine::ServedEngine;
 use super::super::error::ApiError;
 use palimpsest_core::attention::Masses;
-use palimpsest_core::engine::thread::EngineThread;
-use palimpsest_core::engine::{Event, Next, Observe, Request, Rows, Task};
+use palimpsest_core::engine::{Event, Observe, Request, Rows, Task};
 use palimpsest_core::span::Span;
 
 pub const SCORE_CACHE_BYTES: usize = 16 << 20;
@@ -25,21 +23,18 @@ type Key = [u8; 32];
 
 #[derive(Debug, Clone)]
 pub struct NeutralPrompt {
-    tokens: Arc<[u32]>,
-    question: Vec<Span>,
-    documents: Vec<Span>,
-    digest: Key,
+    pub tokens: Vec<u32>,
+    pub question: Vec<Span>,
+    pub documents: Vec<Span>,
 }
 
 impl NeutralPrompt {
-    pub fn new(tokens: Vec<u32>, question: Vec<Span>, documents: Vec<Span>) -> Self {
-        let numbers = question.iter().chain(&documents).flat_map(|span| [span.start as u32, span.end as u32]);
-        let numbers = [documents.len() as u32].into_iter().chain(numbers).chain(tokens.iter().copied());
-        let digest = Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into();
-        // Without overlays.
-        let documents =
-            documents.into_iter().map(|span| Span::new(span.label.clone(), span.range())).collect();
-        NeutralPrompt { tokens: tokens.into(), question, documents, digest }
+    fn digest(&self) -> Key {
+        let spans = self.question.iter().chain(&self.documents);
+        let numbers = spans.flat_map(|span| [span.start as u32, span.end as u32]);
+        let count = self.documents.len() as u32;
+        let numbers = [count].into_iter().chain(numbers).chain(self.tokens.iter().copied());
+        Sha256::digest(numbers.flat_map(u32::to_le_bytes).collect::<Vec<u8>>()).into()
     }
 }
 
@@ -67,18 +62,28 @@ impl NeutralMasses {
 pub struct NeutralCache(Mutex<Vec<(Key, Arc<NeutralMasses>)>>);
 
 impl NeutralCache {
+    /// Masses of the question row, cached or of a prefill.
     pub async fn masses(
         &self,
-        engine: &EngineThread,
-        cancelled: Arc<AtomicBool>,
+        engine: &ServedEngine,
         prompt: &NeutralPrompt,
     ) -> Result<Arc<NeutralMasses>, ApiError> {
-        if let Some(known) = self.get(&prompt.digest) {
+        let digest = prompt.digest();
+        if let Some(known) = self.get(&digest) {
             return Ok(known);
         }
-        let masses = measured(engine, cancelled, prompt).await?;
-        let masses = Arc::new(NeutralMasses { layers: masses.layers, mass: masses.mass });
-        self.put(&prompt.digest, Arc::clone(&masses));
+        let rows = Rows { spans: prompt.question.clone(), ..Rows::default() };
+        let observe = Observe { rows, keys: prompt.documents.clone(), ..Observe::default() };
+        let request = Request::of(prompt.tokens.clone(), observe, Task::Read);
+        let masses = engine.results(request, || {
+            |event: Event| match event {
+                Event::Done(measured) => Some(Ok(measured.masses)),
+                _ => None,
+            }
+        });
+        let Masses { layers, mass, .. } = masses.await?.pop().ok_or_else(ApiError::left)?;
+        let masses = Arc::new(NeutralMasses { layers, mass });
+        self.put(&digest, Arc::clone(&masses));
         Ok(masses)
     }
 
@@ -100,32 +105,6 @@ impl NeutralCache {
             bytes -= kept.remove(0).1.bytes();
         }
     }
-}
-
-/// Prefills the prompt and measures its question row.
-async fn measured(
-    engine: &EngineThread,
-    cancelled: Arc<AtomicBool>,
-    prompt: &NeutralPrompt,
-) -> Result<Masses, ApiError> {
-    let rows = Rows { spans: prompt.question.clone(), ..Rows::default() };
-    let observe = Observe { rows, keys: prompt.documents.clone(), ..Observe::default() };
-    let request = Request::of(prompt.tokens.to_vec(), observe, Task::Read);
-    let (told, heard) = oneshot::channel();
-    let mut told = Some(told);
-    engine.submit(request, move |event| {
-        let gone = told.as_ref().is_none_or(oneshot::Sender::is_closed) || cancelled.load(Ordering::Relaxed);
-        let outcome = match event {
-            Event::Done(measured) => Ok(measured.masses),
-            Event::Failed(error) => Err(ApiError::from(error)),
-            _ => return if gone { Next::Cancel } else { Next::Go },
-        };
-        if let Some(told) = told.take() {
-            let _ = told.send(outcome);
-        }
-        Next::Cancel
-    });
-    heard.await.unwrap_or_else(|_| Err(ApiError::left()))
 }
 
 #[cfg(test)]
