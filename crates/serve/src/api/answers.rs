@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -41,25 +41,22 @@ pub struct PreparedCompletion<S> {
     pub held: Held,
 }
 
-/// Content and logprobs of a choice, whole or of a stream entry.
-pub type Entry = (Value, Value);
-
-/// JSON of choices at one endpoint.
+/// JSON of choices at one endpoint: entries of `choices` without `index`, `finish_reason` and `palimpsest`.
 pub trait Shape: Send + 'static {
     const ID: &'static str;
-    /// `object`, and the field of the content: for whole and streamed responses.
-    const OBJECTS: [(&'static str, &'static str); 2];
+    /// `object`, for whole and streamed responses.
+    const OBJECTS: [&'static str; 2];
     fn asked(&mut self, choice: usize) -> Option<&mut Asked>;
     /// Stream entry before the first token of a choice.
-    fn open(&mut self, choice: usize) -> Option<Entry>;
+    fn open(&mut self, choice: usize) -> Option<Value>;
     /// Stream entry with prompt logprobs, if requested.
-    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Entry> {
+    fn scored(&mut self, _choice: usize, _prompt: &[Likelihood]) -> Option<Value> {
         None
     }
     /// Stream entry of a token; must be `Some` if attention rows come with it.
-    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Entry>;
-    fn close(&mut self, finished: &Finished) -> Entry;
-    fn whole(&mut self, choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Entry;
+    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Value>;
+    fn close(&mut self, finished: &Finished) -> Value;
+    fn whole(&mut self, choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Value;
 }
 
 pub struct Run<S> {
@@ -136,14 +133,16 @@ impl<S: Shape> Run<S> {
         if self.job.common.stream { Ok(self.stream()) } else { self.whole().await }
     }
 
-    fn head(&self, stream: bool) -> Map<String, Value> {
-        let (object, _) = S::OBJECTS[usize::from(stream)];
-        Map::from_iter([
-            ("id".to_owned(), self.id.clone().into()),
-            ("object".to_owned(), object.into()),
-            ("created".to_owned(), self.created.into()),
-            ("model".to_owned(), self.app.model.name().into()),
-        ])
+    fn envelope<'a>(&'a self, streams: bool, choices: &'a [Said]) -> Envelope<'a> {
+        Envelope {
+            id: &self.id,
+            object: S::OBJECTS[usize::from(streams)],
+            created: self.created,
+            model: self.app.model.name(),
+            progress: None,
+            choices,
+            usage: (streams && self.job.common.usage()).then_some(Value::Null),
+        }
     }
 
     async fn next(&mut self) -> Option<(usize, Step)> {
@@ -190,7 +189,7 @@ impl<S: Shape> Run<S> {
         if order.thinks {
             self.usage.thought.get_or_insert(0);
         }
-        self.line.record.prompt(prompt);
+        self.line.record.noted().prompt += prompt;
         let progress = self.job.common.stream && self.job.common.progress;
         let choices = order.submit(&self.app, self.caller, &self.line.record, progress);
         let current = |(i, steps)| Current { steps, prompt, counted: i == 0 };
@@ -211,24 +210,11 @@ impl<S: Shape> Run<S> {
             asked.settle(&self.app, &finished.measured).await?;
             attention = Some(asked.reply(&finished.measured, whole.is_none())?);
         }
-        let (streams, reason) = (whole.is_none(), Some(finished.reason));
         let entry = match whole {
             Some((said, tokens)) => shape.whole(choice, said, &tokens, finished),
             None => shape.close(finished),
         };
-        Ok(Self::said(streams, choice, entry, reason, attention))
-    }
-
-    fn said(
-        streams: bool,
-        index: usize,
-        (content, logprobs): Entry,
-        finish_reason: Option<&'static str>,
-        attention: Option<Reply>,
-    ) -> Said {
-        let (_, field) = S::OBJECTS[usize::from(streams)];
-        let content = Map::from_iter([(field.to_owned(), content)]);
-        Said { index, content, logprobs, finish_reason, attention }
+        Ok(Said { index: choice, entry, finish_reason: Some(finished.reason), attention })
     }
 
     async fn whole(mut self) -> Result<Response<Body>, ApiError> {
@@ -249,15 +235,18 @@ impl<S: Shape> Run<S> {
                 Step::Failed(error) => return Err(error),
             }
         }
-        let (head, usage) = (self.head(false), Some(self.usage.json()));
-        let held = self.job.held;
+        let held = std::mem::replace(&mut self.job.held, self.app.memory.hold());
         // Serialisation may take long, so it runs off the connection thread.
-        off_thread(move || pieces::response(&Envelope { head, choices: &choices, usage }, Some(held))).await
+        off_thread(move || {
+            let usage = Some(self.usage.json());
+            pieces::response(&Envelope { usage, ..self.envelope(false, &choices) }, Some(held))
+        })
+        .await
     }
 
     /// Streams all choices; the last frame holds the usage, if requested.
     fn stream(mut self) -> Response<Body> {
-        self.line.record.streams();
+        self.line.record.noted().streams = true;
         let keep_alive = KeepAlive::new().interval(self.app.options.keep_alive);
         let mut opening = Vec::new();
         self.open(0, &mut opening);
@@ -284,8 +273,8 @@ impl<S: Shape> Run<S> {
             Ok(true) => {
                 self.line.record.ended(None);
                 if self.job.common.usage() {
-                    let (head, usage) = (self.head(true), Some(self.usage.json()));
-                    frames.push(event(&Envelope { head, choices: &[], usage }));
+                    let usage = Some(self.usage.json());
+                    frames.push(event(&Envelope { usage, ..self.envelope(true, &[]) }));
                 }
                 frames.push(Event::default().data("[DONE]"));
             }
@@ -305,28 +294,27 @@ impl<S: Shape> Run<S> {
     ) -> Result<(), ApiError> {
         self.open(choice, frames);
         let shape = &mut self.job.shape;
-        let said = match step {
+        let (entry, attention) = match step {
             Step::Read(read) => {
                 let of = self.under_way.front().map_or(read, |current| current.prompt);
-                let mut head = self.head(true);
-                head.insert("palimpsest".to_owned(), json!({"progress": {"read": read, "of": of}}));
-                frames.push(self.frame(head, &[]));
-                None
+                let progress = Some(json!({"progress": {"read": read, "of": of}}));
+                frames.push(event(&Envelope { progress, ..self.envelope(true, &[]) }));
+                (None, None)
             }
-            Step::Scored(prompt) => shape.scored(choice, &prompt).map(|entry| (entry, None)),
+            Step::Scored(prompt) => (shape.scored(choice, &prompt), None),
             Step::Token(piece, chosen) => {
                 let asked = shape.asked(choice).filter(|_| !chosen.rows.is_empty());
                 let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
-                shape.token(&piece, &chosen).map(|entry| (entry, attention))
+                (shape.token(&piece, &chosen), attention)
             }
             Step::Done(finished) => {
                 let said = self.ended(choice, &finished, None).await?;
-                frames.push(self.frame(self.head(true), &[said]));
-                None
+                frames.push(event(&self.envelope(true, &[said])));
+                (None, None)
             }
             Step::Failed(error) => return Err(error),
         };
-        frames.extend(said.map(|(entry, attention)| self.frame_of(choice, entry, attention)));
+        frames.extend(entry.map(|entry| self.frame(choice, entry, attention)));
         Ok(())
     }
 
@@ -334,18 +322,13 @@ impl<S: Shape> Run<S> {
     fn open(&mut self, choice: usize, frames: &mut Vec<Event>) {
         if choice >= self.unopened {
             self.unopened = choice + 1;
-            let opening = self.job.shape.open(choice);
-            frames.extend(opening.map(|entry| self.frame_of(choice, entry, None)));
+            let entry = self.job.shape.open(choice);
+            frames.extend(entry.map(|entry| self.frame(choice, entry, None)));
         }
     }
 
-    fn frame_of(&self, choice: usize, entry: Entry, attention: Option<Reply>) -> Event {
-        self.frame(self.head(true), &[Self::said(true, choice, entry, None, attention)])
-    }
-
-    fn frame(&self, head: Map<String, Value>, choices: &[Said]) -> Event {
-        let usage = self.job.common.usage().then_some(Value::Null);
-        event(&Envelope { head, choices, usage })
+    fn frame(&self, index: usize, entry: Value, attention: Option<Reply>) -> Event {
+        event(&self.envelope(true, &[Said { index, entry, finish_reason: None, attention }]))
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::embedder::ServedEmbedder;
 use super::engine::ServedEngine;
 use super::error::ApiError;
-use super::guard::{AllowedHost, AllowedOrigin, Guard};
+use super::guard::Guard;
 use super::log::LogFormat;
 use super::memory::Memory;
 use super::metrics::{Metrics, Resident};
@@ -42,8 +42,9 @@ pub struct ServeOptions {
     pub max_answer: usize,
     /// Default stop strings of chats; `None` for the chat template's.
     pub stops: Option<Vec<String>>,
-    pub origins: Vec<AllowedOrigin>,
-    pub hosts: Vec<AllowedHost>,
+    /// Checked by [`super::allowed_origin`] and [`super::allowed_host`].
+    pub origins: Vec<String>,
+    pub hosts: Vec<String>,
     pub log: LogFormat,
     pub slow: Duration,
     pub keep_alive: Duration,
@@ -115,6 +116,14 @@ impl App {
             requests,
             room: plan.requests,
         }
+    }
+
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub fn cancel(&self) {
+        self.engine.cancel();
     }
 
     /// 404 for other models.

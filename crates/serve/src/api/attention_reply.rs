@@ -17,12 +17,11 @@ use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
 use super::heads::Heads;
-use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
 use palimpsest_core::attention::{
-    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, Values, tensors_file, uniform_share,
+    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, NO_KEY, Values, tensors_file, uniform_share,
 };
 use palimpsest_core::engine::{Measured, Rows};
 use palimpsest_core::model::DecoderSpec;
@@ -419,16 +418,50 @@ impl Serialize for Reply {
             map.serialize_entry(key, value)?;
         }
         for NamedTensor(name, shape, values) in &self.tensors {
-            map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
+            let element = |i: usize| values.get(i).copied().map(Element::Number);
+            map.serialize_entry(name, &Nested { shape, at: 0, element: &element })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {
-            let elements = match self.texts.as_slice() {
-                [] => Elements::Pairs(keys, weights),
-                texts => Elements::Named(keys, weights, texts),
+            let element = |i: usize| {
+                let (key, weight) = (keys[i], weights[i]);
+                let text = self.texts.get(key as usize).map(String::as_str);
+                (key != NO_KEY)
+                    .then(|| text.map_or(Element::Key(key, weight), |text| Element::Named(key, weight, text)))
             };
-            map.serialize_entry("top_keys", &Nested { elements, shape })?;
+            map.serialize_entry("top_keys", &Nested { shape, at: 0, element: &element })?;
         }
         map.end()
+    }
+}
+
+/// Elements of a tensor from `at` on, as nested arrays.
+struct Nested<'a> {
+    shape: &'a [usize],
+    at: usize,
+    /// By row-major index; none for padding.
+    element: &'a dyn Fn(usize) -> Option<Element<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Element<'a> {
+    Number(f32),
+    /// A token's index and weight.
+    Key(u32, f32),
+    Named(u32, f32, &'a str),
+}
+
+impl Serialize for Nested<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Nested { shape, at, element } = *self;
+        match shape {
+            [] => element(at).serialize(serializer),
+            [n] => serializer.collect_seq((at..at + n).filter_map(element)),
+            [n, shape @ ..] => {
+                let size: usize = shape.iter().product();
+                serializer.collect_seq((0..*n).map(|i| Nested { shape, at: at + i * size, element }))
+            }
+        }
     }
 }
 
@@ -455,4 +488,21 @@ fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) 
         (0..width).map(at)
     };
     groups.iter().flat_map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
+        let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
+        let written = |values: &[f32], shape: &[usize]| {
+            let element = |i: usize| values.get(i).copied().map(Element::Number);
+            serde_json::to_string(&Nested { shape, at: 0, element: &element }).ok()
+        };
+        assert_eq!(written(&values, &[2, 3]).as_deref(), Some("[[0.1,0.2,0.3],[0.4,0.5,1e-9]]"));
+        assert_eq!(written(&[], &[2, 0, 3]).as_deref(), Some("[[],[]]"));
+        assert_eq!(written(&[f32::NAN], &[]).as_deref(), Some("null"));
+    }
 }

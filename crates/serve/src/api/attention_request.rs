@@ -4,13 +4,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::error::{ApiError, ensure};
-use super::heads::Heads;
+use super::heads::{self, Heads};
 use super::json::{count, found, list, read_at, text};
 use super::model::ServedModel;
 use super::prompts::check_tokens;
 use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::engine::{Rows, TopRequest};
-use palimpsest_core::model::LayerSpec;
 use palimpsest_run::observe::{Measure, TokenName, TokenTarget};
 
 /// Maximum numbers stored for a request's rows: 512 MiB as f64.
@@ -258,12 +257,10 @@ impl AttentionRequest {
         let target = |(i, target): (usize, &TokenTarget)| {
             let field = |name: &str| format!("palimpsest.targets[{i}].{name}");
             let position = target.position.unwrap_or(tokens.saturating_sub(1));
-            if position >= tokens {
-                let reason = format!(
-                    "is {position}; the prompt has {tokens} tokens, and positions count from 0; leave it out for the last one"
-                );
-                return Err(ApiError::at(field("position"), reason));
-            }
+            let reason = format_args!(
+                "is {position}; the prompt has {tokens} tokens, and positions count from 0; leave it out for the last one"
+            );
+            ensure(position < tokens, field("position"), reason)?;
             let against = target.against.as_ref().map(|name| id(field("against"), name));
             Ok(Target { position, token: id(field("token"), &target.token)?, against: against.transpose()? })
         };
@@ -279,39 +276,32 @@ impl AttentionRequest {
     ) -> Result<Option<TopRequest>, ApiError> {
         let Some(k) = self.top_keys else { return Ok(None) };
         let mean = self.heads == Heads::Mean;
-        let of_layer =
-            |layer: &LayerSpec| layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads });
-        let a_position = 2 * k * model.spec.layers.iter().map(of_layer).sum::<usize>().max(1);
+        let layers = model.spec.layers.iter().filter(|layer| layer.attention().is_some()).count();
+        let heads = if mean { layers } else { heads::count(&model.spec).0 };
+        let a_position = 2 * k * heads.max(1);
         let generated = if rows.answer.any() { most } else { 0 };
         let positions = rows.spans.iter().map(|row| row.len()).sum::<usize>().saturating_add(generated);
         let fit = MOST_NUMBERS / a_position;
-        if positions > fit {
-            let reason = format!(
-                "of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, shorter rows, or \
-                 fewer tokens to be generated"
-            );
-            return Err(ApiError::at("palimpsest.top_keys", reason));
-        }
+        let reason = format_args!(
+            "of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, shorter rows, or \
+             fewer tokens to be generated"
+        );
+        ensure(positions <= fit, "palimpsest.top_keys", reason)?;
         Ok(Some(TopRequest { k, mean }))
     }
 
     /// Refuses requests above the memory limit: `spans` columns, and up to `most` generated rows if each token is one.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
-        let heads = |layer: &LayerSpec| {
-            layer.attention().map_or(0, |spec| spec.heads)
-                + layer.delta_net().map_or(0, |spec| spec.value_heads)
-        };
-        let heads: usize = model.spec.layers.iter().map(heads).sum();
-        let a_row = heads.saturating_mul(spans + 1).max(1);
-        let fit = MOST_NUMBERS / a_row;
-        if self.rows.len() > fit {
+        let (softmax, linear) = heads::count(&model.spec);
+        let a_row = (softmax + linear).saturating_mul(spans + 1).max(1);
+        let (rows, fit) = (self.rows.len(), MOST_NUMBERS / a_row);
+        if rows > fit {
             let message = format!(
-                "{} rows over {spans} spans are more than the {fit} rows that are kept at most; name fewer rows or spans",
-                self.rows.len()
+                "{rows} rows over {spans} spans are more than the {fit} rows that are kept at most; name fewer rows or spans"
             );
             return Err(ApiError::field("palimpsest.rows", message));
         }
-        let fit = fit - self.rows.len();
+        let fit = fit - rows;
         if self.keeps_each() && most > fit {
             let (name, field) =
                 if self.each() { ("each", "palimpsest.rows") } else { ("cite", "palimpsest.cite") };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Entry, PreparedCompletion, Shape};
+use super::answers::{PreparedCompletion, Shape};
 use super::app::App;
 use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
@@ -208,8 +208,8 @@ impl ChatShape {
             }
         }
         if !piece.calls.is_empty() {
-            let calls: Vec<Value> = piece.calls.iter().map(|piece| call(piece, true)).collect();
-            delta.insert("tool_calls".to_owned(), calls.into());
+            delta
+                .insert("tool_calls".to_owned(), piece.calls.iter().map(|piece| call(piece, true)).collect());
         }
         delta
     }
@@ -217,18 +217,17 @@ impl ChatShape {
 
 impl Shape for ChatShape {
     const ID: &'static str = "chatcmpl";
-    const OBJECTS: [(&'static str, &'static str); 2] =
-        [("chat.completion", "message"), ("chat.completion.chunk", "delta")];
+    const OBJECTS: [&'static str; 2] = ["chat.completion", "chat.completion.chunk"];
 
     fn asked(&mut self, _choice: usize) -> Option<&mut Asked> {
         self.asked.as_mut()
     }
 
-    fn open(&mut self, _choice: usize) -> Option<Entry> {
-        Some((json!({"role": "assistant", "content": ""}), Value::Null))
+    fn open(&mut self, _choice: usize) -> Option<Value> {
+        Some(json!({"delta": {"role": "assistant", "content": ""}, "logprobs": null}))
     }
 
-    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Entry> {
+    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Value> {
         let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
@@ -236,18 +235,18 @@ impl Shape for ChatShape {
         if delta.is_empty() {
             delta.insert("content".to_owned(), "".into());
         }
-        Some((delta.into(), self.logprobs(std::slice::from_ref(chosen))))
+        Some(json!({"delta": delta, "logprobs": self.logprobs(std::slice::from_ref(chosen))}))
     }
 
-    fn close(&mut self, finished: &Finished) -> Entry {
+    fn close(&mut self, finished: &Finished) -> Value {
         let mut delta = ChatShape::delta(&finished.piece);
         if let Some(annotations) = self.annotations() {
             delta.insert("annotations".to_owned(), annotations);
         }
-        (delta.into(), Value::Null)
+        json!({"delta": delta, "logprobs": null})
     }
 
-    fn whole(&mut self, _choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Entry {
+    fn whole(&mut self, _choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Value {
         let Piece { thought, text, calls } = said;
         let only_calls = text.is_empty() && !calls.is_empty();
         let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
@@ -261,6 +260,6 @@ impl Shape for ChatShape {
         if let Some(annotations) = self.annotations() {
             message["annotations"] = annotations;
         }
-        (message, self.logprobs(tokens))
+        json!({"message": message, "logprobs": self.logprobs(tokens)})
     }
 }

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::answers::{Entry, PreparedCompletion, Shape};
+use super::answers::{PreparedCompletion, Shape};
 use super::app::App;
 use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
@@ -143,42 +143,41 @@ impl CompletionShape {
 
 impl Shape for CompletionShape {
     const ID: &'static str = "cmpl";
-    const OBJECTS: [(&'static str, &'static str); 2] = [("text_completion", "text"); 2];
+    const OBJECTS: [&'static str; 2] = ["text_completion"; 2];
 
     fn asked(&mut self, choice: usize) -> Option<&mut Asked> {
         self.prompts.get_mut(choice / self.n)?.asked.as_mut()
     }
 
-    fn open(&mut self, choice: usize) -> Option<Entry> {
+    fn open(&mut self, choice: usize) -> Option<Value> {
         let text = &self.prompts[choice / self.n].text;
         self.position = TextPosition::behind(text);
         // With logprobs, it is sent with those of the prompt.
-        (self.echo && !self.logprobs).then(|| (text.as_str().into(), Value::Null))
+        (self.echo && !self.logprobs).then(|| json!({"text": text, "logprobs": null}))
     }
 
-    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Entry> {
+    fn scored(&mut self, choice: usize, prompt: &[Likelihood]) -> Option<Value> {
         let Prompt { text, first, .. } = &self.prompts[choice / self.n];
         let lists = CompletionLogprobs::of_prompt(&self.app.model, text, *first, prompt);
-        Some((text.as_str().into(), lists.json()))
+        Some(json!({"text": text, "logprobs": lists.json()}))
     }
 
-    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Entry> {
+    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Value> {
         if piece.text.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
         }
-        Some((piece.text.as_str().into(), self.logprobs(chosen.likelihood.as_ref())))
+        Some(json!({"text": piece.text, "logprobs": self.logprobs(chosen.likelihood.as_ref())}))
     }
 
-    fn close(&mut self, finished: &Finished) -> Entry {
-        let logprobs = self.logprobs(finished.measured.end.as_ref());
-        (finished.piece.text.as_str().into(), logprobs)
+    fn close(&mut self, finished: &Finished) -> Value {
+        json!({"text": finished.piece.text, "logprobs": self.logprobs(finished.measured.end.as_ref())})
     }
 
-    fn whole(&mut self, choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Entry {
+    fn whole(&mut self, choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Value {
         let Prompt { text: echoed, first, .. } = &self.prompts[choice / self.n];
         let text = format!("{echoed}{}", said.text);
         if !self.logprobs {
-            return (text.into(), Value::Null);
+            return json!({"text": text, "logprobs": null});
         }
         let (model, measured) = (&self.app.model, &finished.measured);
         let mut lists = match self.echo {
@@ -191,6 +190,6 @@ impl Shape for CompletionShape {
             lists.push_generated(model, likelihood, &mut position);
         }
         lists.keep_within(text.chars().count());
-        (text.into(), lists.json())
+        json!({"text": text, "logprobs": lists.json()})
     }
 }

@@ -169,8 +169,8 @@ fn tokens_of(app: &App, embedder: Option<&Embedder>, input: &Value) -> Result<Ve
 
 impl PreparedEmbedding {
     pub fn note(&self, record: &Record) {
-        record.model(&self.model);
-        record.prompt(self.count);
+        let mut noted = record.noted();
+        (noted.model, noted.prompt) = (Some(self.model.clone()), self.count);
     }
 
     /// Stops early once the target of `waits` is dropped.

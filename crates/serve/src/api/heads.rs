@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::json::{found, read_at};
 use super::model::{Pairs, ServedModel};
+use palimpsest_core::model::DecoderSpec;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Heads {
@@ -60,9 +61,15 @@ impl Heads {
     }
 }
 
+/// Heads of softmax and of linear attention in all layers.
+pub fn count(spec: &DecoderSpec) -> (usize, usize) {
+    let softmax = spec.layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
+    let linear = spec.layers.iter().filter_map(|layer| layer.delta_net()).map(|spec| spec.value_heads).sum();
+    (softmax, linear)
+}
+
 fn check_pairs(pairs: &[(usize, usize)], name: &str, model: &ServedModel) -> Result<(), ApiError> {
-    let layers = &model.spec.layers;
-    let all: usize = layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
+    let (layers, (all, _)) = (&model.spec.layers, count(&model.spec));
     if pairs.is_empty() || pairs.len() > all {
         let reason = format!("has {} pairs; give 1 to {all}, which is every head once", pairs.len());
         return Err(ApiError::at(name, reason));

@@ -105,7 +105,7 @@ async fn answers<S: Shape>(
 ) -> Reply {
     let body = receive(&app, request).await?;
     let (place, begun) = (app.admit()?, Instant::now());
-    line.record.model(app.model.name());
+    line.record.noted().model = Some(app.model.name().to_owned());
     let job = body.prepared(&app, prepare).await?;
     Run::new(app, job, place, begun, line).response().await
 }

@@ -6,8 +6,8 @@
 use std::fmt::Display;
 
 use axum::http::StatusCode;
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
-use serde::{Deserialize, forward_to_deserialize_any};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected};
 use serde_json::{Value, json};
 use serde_path_to_error::{Path, Segment};
 
@@ -78,7 +78,7 @@ pub fn read_at<'de, T: Deserialize<'de>>(at: &str, value: &'de Value) -> Result<
 /// Reads the fields of `T` out of an object and leaves the others.
 pub fn read_part<T: for<'de> Deserialize<'de>>(body: &mut Value) -> Result<T, ApiError> {
     let Some(map) = body.as_object_mut() else { return read(body) };
-    let own = names_of::<T>().iter().filter_map(|name| map.shift_remove_entry(*name));
+    let own = names_of::<T>().into_iter().filter_map(|name| map.shift_remove_entry(&name));
     read(&Value::Object(own.collect()))
 }
 
@@ -177,36 +177,11 @@ pub fn list<'de, const LEAST: usize, const MOST: usize, D: Deserializer<'de>, T:
     }
 }
 
-pub fn names_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
-    struct Names<'n>(&'n mut &'static [&'static str]);
-
-    impl<'de> Deserializer<'de> for Names<'_> {
-        type Error = serde::de::value::Error;
-
-        fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-            Err(Self::Error::custom("the names are known"))
-        }
-
-        fn deserialize_struct<V: Visitor<'de>>(
-            self,
-            _name: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Self::Error> {
-            *self.0 = fields;
-            self.deserialize_any(visitor)
-        }
-
-        forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-        }
-    }
-
-    let mut names: &[&str] = &[];
-    // Always an error, after the names are recorded.
-    let _ = T::deserialize(Names(&mut names));
-    names
+/// Names of the fields of a type that refuses others.
+pub fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
+    let refused = T::deserialize(&json!({"": null})).err().map(|error| error.to_string());
+    // "unknown field ``, expected one of `a`, `b`"
+    refused.unwrap_or_default().split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -45,7 +45,6 @@ mod logprobs;
 mod memory;
 mod metrics;
 mod model;
-mod nested;
 pub mod off_thread;
 mod openapi;
 pub mod page;
@@ -67,7 +66,7 @@ pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
 use engine::ServedEngine;
 use guard::Guard;
-pub use guard::{AllowedHost, AllowedOrigin, NameError};
+pub use guard::{allowed_host, allowed_origin};
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
@@ -160,9 +159,9 @@ impl Server {
             let serving = listen::serve(listener, http::router(Arc::clone(&app)), asked(Arc::clone(&stop)));
             let ended = async {
                 asked(stop).await;
-                app.closing.store(true, Ordering::Relaxed);
+                app.close();
                 tokio::time::sleep(GRACE).await;
-                app.engine.cancel();
+                app.cancel();
                 // Lets cancelled requests send their errors.
                 tokio::time::sleep(GRACE / 2).await;
             };

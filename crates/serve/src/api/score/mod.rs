@@ -191,20 +191,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_score_is_the_mass_beyond_the_neutral_ones_division() {
-        // Head 1: 0.6 in the neutral proportions of 0.3. Head 2 moves 0.1 to the last document.
-        let heads = [(vec![0.2, 0.2, 0.2], vec![0.1, 0.1, 0.1]), (vec![0.1, 0.1, 0.4], vec![0.1, 0.2, 0.3])];
-        let ranked = ranking(&heads, 3);
-        let expected = [(0.0, 2), (-0.05, 3), (0.05, 1)];
-        for (found, (score, rank)) in ranked.iter().zip(expected) {
-            assert!((found.score - score).abs() < 1e-12 && found.rank == rank, "{ranked:?}");
-        }
-        // One head decides, the other abstains.
-        assert!(ranked.iter().all(|document| (document.sure - 1.0).abs() < 1e-9), "{ranked:?}");
-        assert!(ranked.iter().map(|document| document.score).sum::<f64>().abs() < 1e-12);
-    }
-
-    #[test]
     fn heads_that_contradict_each_other_leave_a_rank_unsure() {
         let neutral = vec![0.25, 0.25];
         let heads = [(vec![0.4, 0.1], neutral.clone()), (vec![0.15, 0.35], neutral)];
