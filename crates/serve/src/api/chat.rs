@@ -10,11 +10,11 @@ use super::app::App;
 use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, Limit};
+use super::common::Common;
 use super::documents::{DocumentField, Documents};
 use super::error::{ApiError, ensure};
 use super::format::{Format, ResponseFormat};
-use super::given;
+use super::given::{self, Limit};
 use super::json::{Neutral, OF_CLIENTS, count, drop_neutral, is_empty, list, read};
 use super::log::identifier;
 use super::logprobs;
@@ -90,25 +90,24 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     given::take_last(asked.as_mut(), &mut sent)?;
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let thinking = fields.chat_template_kwargs.and_then(|kwargs| kwargs.enable_thinking.or(kwargs.thinking));
-    let voice = match (thinking, fields.reasoning_effort) {
+    let effort = fields.reasoning_effort;
+    let (template, thoughts) = match thinking {
         // A given answer has no thought, if thinking can be switched off.
-        (None, effort) if is_given => {
-            model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?
-        }
-        (thinking, effort) => model.voice(thinking, effort)?,
+        None if is_given => model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?,
+        thinking => model.voice(thinking, effort)?,
     };
-    let shows_documents = !fields.documents.is_empty() && voice.template.takes_documents()?;
+    let shows_documents = !fields.documents.is_empty() && template.takes_documents()?;
     let documents = Documents::new(fields.documents, shows_documents, &mut sent)?;
     let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (conversation.tokens(&voice.template)?, None),
+        None => (conversation.tokens(&template)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
                 let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
-                chat_spans(&voice.template, &conversation, attention)
+                chat_spans(&template, &conversation, attention)
             };
-            let prompt = chat_spans(&voice.template, &conversation, &attention)?;
+            let prompt = chat_spans(&template, &conversation, &attention)?;
             let scoring = score::of_chat(&attention, (model, &sent, &prompt), &spans)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }
@@ -126,14 +125,14 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     }
     // Given answers always return logprobs.
     generate.likeliest = likeliest.or(is_given.then_some(0));
-    generate.thinker = model.thinker(voice.thoughts, most);
+    generate.thinker = model.thinker(thoughts, most);
     let logprobs = generate.likeliest.is_some();
     let stops: Vec<String> = match is_given {
         false => common.stops.iter().chain(app.options.stops.iter().flatten()).cloned().collect(),
         true => Vec::new(),
     };
     let reader = tools.reader(model)?;
-    let writer = |_| Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone());
+    let writer = |_| Writer::of_chat(tokenizer, thoughts, stops.clone(), reader.clone());
     let writers = (0..common.n).map(writer).collect();
     let plan = Plan { tokens, generate, scores_prompt: false, writers };
     let mut held = app.memory.hold();

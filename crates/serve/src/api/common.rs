@@ -159,39 +159,3 @@ fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32
     };
     biases.iter().map(one).collect()
 }
-
-/// Limit of an answer's tokens.
-#[derive(Clone, Copy)]
-pub struct Limit<'a> {
-    /// Fields that may set it, with their values.
-    pub asked: &'a [(&'static str, Option<usize>)],
-    /// Without one, within the context.
-    pub usual: usize,
-}
-
-/// Tokens that may be generated after a prompt, given by its field and length.
-pub fn room(app: &App, (field, tokens): (&str, usize), limit: &Limit<'_>) -> Result<usize, ApiError> {
-    let context = app.model.text.context;
-    let asked: Vec<(&str, usize)> =
-        limit.asked.iter().filter_map(|&(name, most)| Some((name, most?))).collect();
-    if let [(other, before), (name, most)] = asked[..] {
-        let reason = format_args!("is {most} and `{other}` is {before}; give one of them");
-        ensure(before == most, name, reason)?;
-    }
-    let (asked, free) = (asked.last(), context.saturating_sub(tokens));
-    let (param, message) = match asked {
-        // At least one token must be predictable.
-        _ if tokens > context || (free == 0 && asked.is_none_or(|&(_, most)| most > 0)) => {
-            (field, format!("the prompt has {tokens} tokens and the context holds {context}; shorten it"))
-        }
-        Some(&(name, most)) if most > free => {
-            let message = format!(
-                "the prompt has {tokens} tokens, `{name}` asks for {most} more and the context holds {context}; ask for at \
-                 most {free}, or shorten the prompt"
-            );
-            (name, message)
-        }
-        _ => return Ok(asked.map_or(limit.usual.min(free), |&(_, most)| most)),
-    };
-    Err(ApiError::field(param, message).with_code("context_length_exceeded"))
-}

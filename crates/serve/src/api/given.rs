@@ -1,4 +1,4 @@
-//! Answers given by the request, measured instead of generated.
+//! Lengths of answers, and answers given by the request, which are measured instead of generated.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::app::App;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, Limit, room};
+use super::common::Common;
 use super::error::{ApiError, ensure};
 use super::json::read_at;
 use super::sent::Sent;
@@ -33,6 +33,15 @@ pub fn take_last(asked: Option<&mut AttentionRequest>, sent: &mut Vec<Sent>) -> 
     sent.pop();
     *answer = text.into();
     Ok(())
+}
+
+/// Limit of an answer's tokens.
+#[derive(Clone, Copy)]
+pub struct Limit<'a> {
+    /// Fields that may set it, with their values.
+    pub asked: &'a [(&'static str, Option<usize>)],
+    /// Without one, within the context.
+    pub usual: usize,
 }
 
 /// Tokens of the given answer, tokenised in the prompt's context, and its length; or none, and the limit of generated tokens.
@@ -79,4 +88,31 @@ fn text_tokens(tokenizer: &Tokenizer, prompt: &[u32], text: &str) -> Result<Vec<
         // A token crosses the border: tokenise the answer alone.
         None => tokenizer.encode(text),
     }
+}
+
+/// Tokens that may be generated after a prompt, given by its field and length.
+fn room(app: &App, (field, tokens): (&str, usize), limit: &Limit<'_>) -> Result<usize, ApiError> {
+    let context = app.model.text.context;
+    let asked: Vec<(&str, usize)> =
+        limit.asked.iter().filter_map(|&(name, most)| Some((name, most?))).collect();
+    if let [(other, before), (name, most)] = asked[..] {
+        let reason = format_args!("is {most} and `{other}` is {before}; give one of them");
+        ensure(before == most, name, reason)?;
+    }
+    let (asked, free) = (asked.last(), context.saturating_sub(tokens));
+    let (param, message) = match asked {
+        // At least one token must be predictable.
+        _ if tokens > context || (free == 0 && asked.is_none_or(|&(_, most)| most > 0)) => {
+            (field, format!("the prompt has {tokens} tokens and the context holds {context}; shorten it"))
+        }
+        Some(&(name, most)) if most > free => {
+            let message = format!(
+                "the prompt has {tokens} tokens, `{name}` asks for {most} more and the context holds {context}; ask for at \
+                 most {free}, or shorten the prompt"
+            );
+            (name, message)
+        }
+        _ => return Ok(asked.map_or(limit.usual.min(free), |&(_, most)| most)),
+    };
+    Err(ApiError::field(param, message).with_code("context_length_exceeded"))
 }

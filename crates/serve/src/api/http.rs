@@ -63,16 +63,13 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let path = known(request.uri().path());
     let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
-    let checked = match app.guard.preflight(&request) {
-        Some(answer) => Err(answer),
+    let open = ["/", "/health"].contains(&path);
+    let refused = app.guard.preflight(&request);
+    let refused =
+        refused.or_else(|| app.guard.check(request.headers(), open).err().map(IntoResponse::into_response));
+    let mut reply = match refused {
+        Some(reply) => reply,
         None => {
-            let checked = app.guard.check(request.headers(), ["/", "/health"].contains(&path));
-            checked.map_err(IntoResponse::into_response)
-        }
-    };
-    let mut reply = match checked {
-        Err(reply) => reply,
-        Ok(()) => {
             request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())

@@ -36,14 +36,6 @@ struct Lazy {
     bytes: OnceLock<Vec<TokenBytes>>,
 }
 
-#[derive(Debug, Clone)]
-pub struct Voice {
-    /// With thinking switched on or off.
-    pub template: ChatTemplate,
-    /// `None` if the template has no thoughts.
-    pub thoughts: Option<Thoughts>,
-}
-
 impl ServedModel {
     /// Texts above `longest_text` bytes are not tokenised.
     pub fn new(
@@ -99,11 +91,15 @@ impl ServedModel {
         })
     }
 
-    /// Server defaults overridden by the request.
-    pub fn voice(&self, thinking: Option<bool>, effort: Option<ReasoningEffort>) -> Result<Voice, ApiError> {
+    /// Template and thoughts of the server, with thinking switched and effort set by the request. No thoughts if the template has none.
+    pub fn voice(
+        &self,
+        thinking: Option<bool>,
+        effort: Option<ReasoningEffort>,
+    ) -> Result<(ChatTemplate, Option<Thoughts>), ApiError> {
         let ModelText { template, thoughts, .. } = &self.text;
         if thinking.is_none() && effort.is_none() {
-            return Ok(Voice { template: template.clone(), thoughts: *thoughts });
+            return Ok((template.clone(), *thoughts));
         }
         let on = thinking.unwrap_or(thoughts.is_some_and(|thoughts| thoughts.on));
         let mode = match (on, thoughts) {
@@ -111,10 +107,8 @@ impl ServedModel {
             (false, None) => ThinkingMode::Auto,
             (false, Some(_)) => ThinkingMode::Off,
         };
-        let set = template.with_thinking(mode, effort);
         let field = if thinking.is_some() { "chat_template_kwargs" } else { "reasoning_effort" };
-        let (template, thoughts) = set.map_err(|error| ApiError::from(error).of(field))?;
-        Ok(Voice { template, thoughts })
+        template.with_thinking(mode, effort).map_err(|error| ApiError::from(error).of(field))
     }
 
     /// Thought parser with a limit of `most` tokens.
