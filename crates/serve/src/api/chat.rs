@@ -76,11 +76,8 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     let (common, mut asked) = Common::read(app, &mut body)?;
     let fields: ChatRequest = read(&body)?;
     let most = fields.top_logprobs.unwrap_or(0);
-    ensure(
-        fields.logprobs || most == 0,
-        "top_logprobs",
-        "needs `logprobs`: true; set both, or leave both out",
-    )?;
+    let reason = "needs `logprobs`: true; set both, or leave both out";
+    ensure(fields.logprobs || most == 0, "top_logprobs", reason)?;
     let likeliest = fields.logprobs.then_some(most);
     let model = &app.model;
     let format = Format::new(fields.response_format)?;
@@ -98,16 +95,15 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     };
     let shows_documents = !fields.documents.is_empty() && template.takes_documents()?;
     let documents = Documents::new(fields.documents, shows_documents, &mut sent)?;
-    let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (conversation.tokens(&template)?, None),
+        None => (Conversation::new(model, &sent, tools.told(), &documents)?.tokens(&template)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
                 let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
                 chat_spans(&template, &conversation, attention)
             };
-            let prompt = chat_spans(&template, &conversation, &attention)?;
+            let prompt = spans(&sent, &attention)?;
             let scoring = score::of_chat(&attention, (model, &sent, &prompt), &spans)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }

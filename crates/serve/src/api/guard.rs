@@ -13,6 +13,7 @@ use axum::http::header::{
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use axum::response::IntoResponse;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -86,16 +87,14 @@ impl Guard {
         let headers = request.headers();
         headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| request.method() == Method::OPTIONS)?;
         self.allowed_origin(headers).filter(|_| self.check_host(headers).is_ok())?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        let answer = response.headers_mut();
-        answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST"));
+        let allowed = [
+            (ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST")),
+            (ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600")),
+        ];
         // OpenAI clients send a dozen headers of their own; all are ignored.
-        if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
-        }
-        answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-        Some(response)
+        let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
+        let wanted = wanted.map(|wanted| [(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone())]);
+        Some((StatusCode::NO_CONTENT, allowed, wanted, Body::empty()).into_response())
     }
 
     /// Adds CORS headers for an allowed origin.
