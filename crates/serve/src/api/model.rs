@@ -25,12 +25,7 @@ pub struct ServedModel {
     pub created: i64,
     pub limit: TextLimit,
     pub retrieval: Option<Pairs>,
-    lazy: Lazy,
-}
-
-/// Built on first use.
-#[derive(Debug, Default)]
-struct Lazy {
+    /// Built on first use, as the next two.
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
     tools: OnceLock<Result<ToolLayout, ApiError>>,
     bytes: OnceLock<Vec<TokenBytes>>,
@@ -48,21 +43,22 @@ impl ServedModel {
         let limit =
             TextLimit { context: text.context, longest: text.tokenizer.longest(), bytes: longest_text };
         let created = jiff::Timestamp::now().as_second();
-        ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
+        let (vocabulary, tools, bytes) = Default::default();
+        ServedModel { text, spec, formats, created, limit, retrieval, vocabulary, tools, bytes }
     }
 
     /// Vocabulary for grammar compilation, built once: about 100,000 tokens take some tenths of a second.
     pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
         let ModelText { tokenizer, stop, .. } = &self.text;
         let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
-        self.lazy.vocabulary.get_or_init(make).clone()
+        self.vocabulary.get_or_init(make).clone()
     }
 
     /// Layout of functions and calls; fails if the chat template cannot render them.
     pub fn tool_layout(&self) -> Result<ToolLayout, ApiError> {
         let layout =
             || ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"));
-        self.lazy.tools.get_or_init(layout).clone()
+        self.tools.get_or_init(layout).clone()
     }
 
     pub fn name(&self) -> &str {
@@ -121,7 +117,7 @@ impl ServedModel {
     /// Empty for unknown ids.
     pub fn token_bytes(&self, token: u32) -> &TokenBytes {
         static NONE: TokenBytes = TokenBytes { bytes: Vec::new(), special: false };
-        let all = self.lazy.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
+        let all = self.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
         all.get(token as usize).unwrap_or(&NONE)
     }
 
