@@ -12,11 +12,10 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::attention_request::{AttentionRequest, Encoding};
+use super::attention_request::{AttentionRequest, Encoding, Heads};
 use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
-use super::heads::Heads;
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;

@@ -1,8 +1,8 @@
 //! Memory of a request besides its KV cache: choices, recorded attention and reply. In bytes, slightly above measured values.
 
 use super::attention_reply::Asked;
+use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
-use super::heads::{self, Heads};
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
 use palimpsest_core::model::DecoderSpec;
@@ -57,7 +57,7 @@ impl Cost {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
         }
-        let (softmax, linear) = heads::count(spec);
+        let (softmax, linear) = count_heads(spec);
         let (softmax, heads) = (softmax as u64, (softmax + 2 * linear) as u64);
         let (layers, width) = (spec.layers.len() as u64, spec.hidden as u64);
         let attention = &asked.attention;

@@ -40,11 +40,10 @@ mod tests {
     use super::super::chat::{self, ChatRequest};
     use super::super::common::{Common, StreamOptions};
     use super::super::completions::{self, CompletionRequest};
-    use super::super::documents::DocumentField;
     use super::super::embeddings::EmbeddingRequest;
     use super::super::http;
     use super::super::json::{Neutral, OF_CLIENTS, names_of};
-    use super::super::sent::{ContentPart, Message};
+    use super::super::sent::{ContentPart, DocumentField, Message};
     use super::super::tokens::{DetokenizeRequest, TokenizeRequest};
     use super::*;
     use palimpsest_run::observe::TokenTarget;

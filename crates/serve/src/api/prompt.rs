@@ -6,10 +6,9 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::attention_request::{AttentionRequest, RangeRequest, Units};
-use super::documents::Documents;
 use super::error::{ApiError, ensure};
 use super::model::ServedModel;
-use super::sent::Sent;
+use super::sent::{Documents, Sent};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
     Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,

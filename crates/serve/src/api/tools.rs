@@ -8,10 +8,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ensure};
-use super::format::{Format, name, with_options};
+use super::format::{Format, fault, name, with_options};
 use super::json::{found, read_at, shown};
 use super::model::ServedModel;
-use super::schema;
 use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
@@ -91,7 +90,7 @@ impl ToolRequest {
             return Err(ApiError::field(format!("tools[{i}].function.name"), message));
         }
         for (i, tool) in tools.iter().enumerate().filter(|(_, tool)| tool.strict) {
-            if let Some(fault) = schema::fault(&tool.parameters.clone().into()) {
+            if let Some(fault) = fault(&tool.parameters.clone().into()) {
                 return Err(ApiError::at(format!("tools[{i}].function.parameters"), fault));
             }
         }

@@ -1,14 +1,12 @@
 //! Resolves documents, question and heads of a score, and builds its neutral prompt.
 
-use super::super::attention_request::{AttentionRequest, RangeRequest, ScoreRequest};
+use super::super::attention_request::{AttentionRequest, Heads, RangeRequest, ScoreRequest};
 use super::super::error::{ApiError, ensure};
-use super::super::heads::Heads;
 use super::super::json::shown;
 use super::super::model::ServedModel;
 use super::super::prompt::{TokenPrompt, text_spans};
 use super::super::sent::{Part, Sent};
-use super::Scoring;
-use super::neutral;
+use super::{NEUTRAL, Scoring};
 use palimpsest_core::text::Speaker;
 
 const QUESTION: &str = "question";
@@ -104,7 +102,7 @@ pub fn of_text(
 
 /// The text of a null question, between the white space of the question.
 fn neutral_of(text: &str) -> String {
-    text.replacen(text.trim(), neutral::TEXT, 1)
+    text.replacen(text.trim(), NEUTRAL, 1)
 }
 
 fn no_question(label: &str, of: &str) -> ApiError {
