@@ -1,12 +1,9 @@
 //! Document scores: how much an answer rests on each document, with rank and head agreement.
 //!
-//! [`request`] resolves documents and question; a neutral request over the same documents calibrates the masses. It is read after the scored
-//! one, so that the documents' KV cache is reused, and kept for further questions about them. A head pays a_d to document d and A to all; in
-//! the neutral request b_d and B. Its contribution is a_d - b_d A / B: mass beyond the neutral distribution scaled to the same total
-//! (calibration by a null question, QRHead, arXiv 2506.09944). The score is the mean over heads; scores sum to 0. [`Scoring`] is a request's
-//! state until its answer ends.
-
-mod request;
+//! A neutral request over the same documents calibrates the masses. It is read after the scored one, so that the documents' KV cache is
+//! reused, and kept for further questions about them. A head pays a_d to document d and A to all; in the neutral request b_d and B. Its
+//! contribution is a_d - b_d A / B: mass beyond the neutral distribution scaled to the same total (calibration by a null question, QRHead,
+//! arXiv 2506.09944). The score is the mean over heads; scores sum to 0. [`Scoring`] is a request's state until its answer ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,18 +11,17 @@ use ndarray::Array4;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub use request::{of_chat, of_text};
-
-use super::attention_request::Heads;
+use super::attention_request::{AttentionRequest, Heads, RangeRequest};
 use super::engine::ServedEngine;
 use super::error::{ApiError, ensure};
 use super::json::shown;
-use super::model::Pairs;
-use super::prompt::TokenPrompt;
+use super::model::{Pairs, ServedModel};
+use super::prompt::{TokenPrompt, text_spans};
+use super::sent::{Part, Sent};
 use palimpsest_core::attention::Masses;
 use palimpsest_core::engine::{Event, Observe, Request, Rows, Task};
-use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
+use palimpsest_core::text::Speaker;
 
 #[derive(Debug, Clone)]
 pub struct Scoring {
@@ -40,12 +36,16 @@ pub struct Scoring {
 impl Scoring {
     /// `documents` and `question` must be spans of both prompts.
     pub fn new(
+        (model, asked): (&ServedModel, &AttentionRequest),
         (documents, question): (&[String], &str),
-        heads: &Heads,
         prompt: &TokenPrompt,
         neutral: TokenPrompt,
-        spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
+        // Heads of the score, else of the request, else retrieval heads, else all.
+        let named = Some(&asked.heads).filter(|heads| matches!(heads, Heads::These { .. }));
+        let heads = asked.score.as_ref().and_then(|score| score.heads.as_ref()).or(named).cloned();
+        let heads = heads.or_else(|| Heads::retrieval(model)).unwrap_or(Heads::All);
+        let spec = &model.spec;
         let mut of_prompt = spans_of(prompt, documents)?;
         of_prompt.sort_by_key(|span| (span.start, span.end));
         let documents: Vec<String> = of_prompt.iter().map(|span| span.label.clone()).collect();
@@ -55,7 +55,7 @@ impl Scoring {
             let window = spec.layers.get(layer).and_then(|layer| layer.attention()).map(|spec| spec.window);
             window.is_some_and(|window| window.is_none_or(|window| window >= n - first))
         };
-        let pairs: Pairs = match heads {
+        let pairs: Pairs = match &heads {
             Heads::These { pairs, .. } => pairs.iter().copied().filter(sees).collect(),
             Heads::All | Heads::Mean => {
                 let of_layer = |layer: usize| {
@@ -77,7 +77,7 @@ impl Scoring {
         Ok(Scoring {
             question: question.to_owned(),
             documents: of_prompt,
-            heads: heads.clone(),
+            heads,
             pairs,
             neutral: NeutralPrompt {
                 tokens: neutral.tokens,
@@ -277,6 +277,110 @@ impl NeutralCache {
             bytes -= kept.remove(0).1.bytes();
         }
     }
+}
+
+const QUESTION: &str = "question";
+
+/// Score of a conversation, if requested. `make` builds the neutral prompt.
+pub fn of_chat(
+    asked: &AttentionRequest,
+    (model, sent, prompt): (&ServedModel, &[Sent], &TokenPrompt),
+    make: &dyn Fn(&[Sent], &AttentionRequest) -> Result<TokenPrompt, ApiError>,
+) -> Result<Option<Scoring>, ApiError> {
+    let Some(score) = &asked.score else { return Ok(None) };
+    // 1. Question: by name, else the last part of the last user message.
+    let parts = || {
+        sent.iter().enumerate().flat_map(|(message, one)| {
+            one.parts.iter().enumerate().map(move |(nth, part)| (message, nth, one.turn.role, part))
+        })
+    };
+    let wanted = score.question.as_deref().unwrap_or(QUESTION);
+    let by_name = parts().find(|(.., part)| part.label == wanted);
+    let of_user = || parts().rfind(|(_, _, role, _)| *role == Speaker::User);
+    let missing = || match &score.question {
+        None => ApiError::at("palimpsest.score", "needs a question, and there is no message of the user's"),
+        Some(_) => no_question(wanted, "part of a message"),
+    };
+    let question = by_name.or_else(|| of_user().filter(|_| score.question.is_none()));
+    let (at, nth, _, question) = question.ok_or_else(missing)?;
+
+    // 2. Documents: other user parts, and named parts of other roles except the assistant.
+    let mut documents = score.documents.clone();
+    if documents.is_empty() {
+        let holds =
+            |part: &Part| prompt.tiles.iter().any(|span| span.label == part.label && !span.is_empty());
+        let is_document = |role: Speaker, part: &Part| {
+            let by_name = part.named && role != Speaker::Assistant;
+            part.label != question.label && (role == Speaker::User || by_name) && holds(part)
+        };
+        let own = parts().filter(|(_, _, role, part)| is_document(*role, part));
+        documents.clone_from(&prompt.documents);
+        documents.extend(own.map(|(.., part)| part.label.clone()));
+    }
+    check_documents(&documents, &question.label)?;
+
+    // 3. The neutral prompt.
+    let mut neutral_sent = sent.to_vec();
+    let text = &mut neutral_sent[at].parts[nth].text;
+    *text = neutral_of(text);
+    let mut neutral_asked = asked.clone();
+    neutral_asked.ranges.retain(|range| (range.message, range.part.unwrap_or(0)) != (Some(at), nth));
+    let neutral = make(&neutral_sent, &neutral_asked)?;
+    Scoring::new((model, asked), (&documents, &question.label), prompt, neutral).map(Some)
+}
+
+/// Score of a text, if requested; documents and question are ranges.
+pub fn of_text(
+    asked: &AttentionRequest,
+    (model, text, prompt): (&ServedModel, &str, &TokenPrompt),
+) -> Result<Option<Scoring>, ApiError> {
+    let Some(score) = &asked.score else { return Ok(None) };
+    let wanted = score.question.as_deref().unwrap_or(QUESTION);
+    let question = asked.ranges.iter().find(|range| range.label == wanted);
+    let question = question.ok_or_else(|| no_question(wanted, "range of `palimpsest.spans`"))?;
+    let mut documents = score.documents.clone();
+    if documents.is_empty() {
+        let others = asked.ranges.iter().filter(|range| range.label != wanted);
+        documents.extend(others.map(|range| range.label.clone()));
+    }
+    check_documents(&documents, wanted)?;
+    let (start, end) = (question.start, question.end);
+    let characters = |from: usize, to: usize| text.chars().skip(from).take(to - from).collect::<String>();
+    let new = neutral_of(&characters(start, end));
+    let longer = new.chars().count();
+    let moved = |at: usize| if at >= end { at - end + start + longer } else { at };
+    let outside = |range: &&RangeRequest| range.label == wanted || range.end <= start || range.start >= end;
+    let ranges = asked.ranges.iter().filter(outside).map(|range| RangeRequest {
+        start: moved(range.start),
+        end: moved(range.end),
+        ..range.clone()
+    });
+    let mut neutral_asked = asked.clone();
+    neutral_asked.ranges = ranges.collect();
+    let neutral_text = format!("{}{new}{}", characters(0, start), characters(end, usize::MAX));
+    let neutral = text_spans(&model.text.tokenizer, &neutral_text, &neutral_asked)?;
+    Scoring::new((model, asked), (&documents, wanted), prompt, neutral).map(Some)
+}
+
+/// The text of a null question, between the white space of the question.
+fn neutral_of(text: &str) -> String {
+    text.replacen(text.trim(), NEUTRAL, 1)
+}
+
+fn no_question(label: &str, of: &str) -> ApiError {
+    let reason = format!(": no {of} is called {}; name the one that asks", shown(label));
+    ApiError::at("palimpsest.score.question", reason)
+}
+
+fn check_documents(documents: &[String], question: &str) -> Result<(), ApiError> {
+    let field = "palimpsest.score.documents";
+    if documents.is_empty() {
+        let message = "`palimpsest.score` finds no documents beside the question; send them as parts of messages of their own, and \
+                       name them with `span`, or list spans under documents";
+        return Err(ApiError::field(field, message));
+    }
+    let is_question = documents.iter().any(|label| label == question);
+    ensure(!is_question, field, "names the question itself; leave it out")
 }
 
 #[cfg(test)]
