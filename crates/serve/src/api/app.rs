@@ -26,12 +26,6 @@ pub const DEFAULT_QUEUE: usize = 64;
 /// Default token limit of answers without one: bounds endless answers to some minutes with a small model on two cores.
 pub const DEFAULT_MAX_ANSWER: usize = 4096;
 
-/// Default duration after which a request is logged as slow.
-const DEFAULT_SLOW: Duration = Duration::from_secs(60);
-
-/// Default keep-alive interval of streams; proxies and clients often time out after 30 seconds.
-const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
-
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     pub key: Option<String>,
@@ -46,7 +40,9 @@ pub struct ServeOptions {
     pub origins: Vec<String>,
     pub hosts: Vec<String>,
     pub log: LogFormat,
+    /// Requests that take longer are logged as slow.
     pub slow: Duration,
+    /// Interval of comments in streams.
     pub keep_alive: Duration,
 }
 
@@ -62,8 +58,9 @@ impl Default for ServeOptions {
             origins: Vec::new(),
             hosts: Vec::new(),
             log: LogFormat::Off,
-            slow: DEFAULT_SLOW,
-            keep_alive: DEFAULT_KEEP_ALIVE,
+            slow: Duration::from_secs(60),
+            // Proxies and clients often time out after 30 seconds.
+            keep_alive: Duration::from_secs(5),
         }
     }
 }
