@@ -87,10 +87,7 @@ impl Guard {
         let headers = request.headers();
         headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| request.method() == Method::OPTIONS)?;
         self.allowed_origin(headers).filter(|_| self.check_host(headers).is_ok())?;
-        let allowed = [
-            (ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST")),
-            (ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600")),
-        ];
+        let allowed = [(ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST"), (ACCESS_CONTROL_MAX_AGE, "600")];
         // OpenAI clients send a dozen headers of their own; all are ignored.
         let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
         let wanted = wanted.map(|wanted| [(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone())]);

@@ -177,7 +177,7 @@ async fn unknown() -> Reply {
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
-pub const POSTED: [&str; 5] =
+const POSTED: [&str; 5] =
     ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"];
 
 async fn wrong_method(uri: Uri) -> Reply {
