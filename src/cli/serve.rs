@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 
 use super::{WrongUsage, WrongValue, interrupt};
 use crate::api::{
-    AllowedHost, AllowedOrigin, DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions,
-    Server,
+    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions, Server, allowed_host,
+    allowed_origin,
 };
 use crate::ground::text_file;
 use crate::heads::HeadScores;
@@ -91,11 +91,11 @@ pub struct Args {
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, help_heading = "Server")]
     slow: f64,
     /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
-    #[arg(long = "allow-origin", value_name = "ORIGIN", help_heading = "Server")]
-    origins: Vec<AllowedOrigin>,
+    #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = allowed_origin, help_heading = "Server")]
+    origins: Vec<String>,
     /// A further name by which clients may call this machine, such as host.docker.internal; may be given again
-    #[arg(long = "allow-host", value_name = "HOST", help_heading = "Server")]
-    hosts: Vec<AllowedHost>,
+    #[arg(long = "allow-host", value_name = "HOST", value_parser = allowed_host, help_heading = "Server")]
+    hosts: Vec<String>,
     /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
     #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     chunk: usize,

@@ -93,6 +93,18 @@ pub fn write_tensors(
     metadata: &[(&str, String)],
 ) -> Result<(), StoreError> {
     let broken = |e: SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let mut file = tensors_file(tensors, Some(metadata)).map_err(broken)?;
+    sort_metadata(&mut file);
+    crate::files::write_atomically(path, &file)
+        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
+/// A safetensors file of named row-major tensors with shapes.
+pub fn tensors_file(
+    tensors: &[(&str, Values, Vec<usize>)],
+    metadata: Option<HashMap<String, String>>,
+) -> Result<Vec<u8>, SafeTensorError> {
     let bytes = |values: &Values| match values {
         Values::F32(v) => (Dtype::F32, v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()),
         Values::U32(v) => (Dtype::U32, v.iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -101,12 +113,7 @@ pub fn write_tensors(
     let views = tensors.iter().zip(&bytes).map(|((name, _, shape), (dtype, bytes))| {
         Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?))
     });
-    let views = views.collect::<Result<Vec<_>, _>>().map_err(broken)?;
-    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let mut file = safetensors::serialize(views, Some(metadata)).map_err(broken)?;
-    sort_metadata(&mut file);
-    crate::files::write_atomically(path, &file)
-        .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+    safetensors::serialize(views.collect::<Result<Vec<_>, SafeTensorError>>()?, metadata)
 }
 
 /// Sorts the metadata of a safetensors file, which the crate writes in random hash-map order, so that equal runs give equal files.

@@ -27,6 +27,13 @@ pub struct ContentPlace {
     pub cut: usize,
 }
 
+impl ContentPlace {
+    /// Byte in the text of a byte of the content.
+    pub fn at(&self, byte: usize) -> usize {
+        (self.bytes.start + byte.saturating_sub(self.cut)).min(self.bytes.end)
+    }
+}
+
 impl ChatTemplate {
     /// [`ChatTemplate::render_turns`] with the location of each message's content. Templates may trim contents but not alter them
     /// otherwise. A message of calls only has an empty location. Fails with [`TextError::Placement`] or [`TextError::Altered`].

@@ -12,15 +12,15 @@ use axum::body::Body;
 use axum::http::Response;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::app::App;
 use super::ask::{Finished, Order, Step};
-use super::attention_reply::Asked;
+use super::attention_reply::{Asked, Reply};
 use super::common::Common;
 use super::error::ApiError;
 use super::log::{Line, identifier};
@@ -30,7 +30,6 @@ use super::pieces::{self, Envelope, Said};
 use super::writer::Piece;
 use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{Chosen, Likelihood, Measured};
-use palimpsest_core::text::CallPiece;
 
 /// Maximum number of choices of a request generated concurrently; one prompt's choices may exceed it.
 const AT_ONCE: usize = 16;
@@ -42,23 +41,7 @@ pub struct PreparedCompletion<S> {
     pub held: Held,
 }
 
-#[derive(Default)]
-pub struct Collected {
-    pub thought: String,
-    pub text: String,
-    pub calls: Vec<CallPiece>,
-    pub tokens: Vec<Chosen>,
-}
-
-impl Collected {
-    fn push(&mut self, piece: &Piece) {
-        self.thought.push_str(&piece.thought);
-        self.text.push_str(&piece.text);
-        self.calls.extend_from_slice(&piece.calls);
-    }
-}
-
-/// JSON of choices at one endpoint: entries of `choices`, without `palimpsest`.
+/// JSON of choices at one endpoint: entries of `choices` without `index`, `finish_reason` and `palimpsest`.
 pub trait Shape: Send + 'static {
     const ID: &'static str;
     /// `object`, for whole and streamed responses.
@@ -71,27 +54,26 @@ pub trait Shape: Send + 'static {
         None
     }
     /// Stream entry of a token; must be `Some` if attention rows come with it.
-    fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value>;
-    fn close(&mut self, choice: usize, finished: &Finished) -> Value;
-    fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value;
+    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Value>;
+    fn close(&mut self, finished: &Finished) -> Value;
+    fn whole(&mut self, choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Value;
 }
 
 pub struct Run<S> {
     app: Arc<App>,
-    shape: S,
-    common: Common,
+    job: PreparedCompletion<S>,
     id: String,
     created: i64,
-    orders: VecDeque<Order>,
     caller: Caller,
     /// Index of the choice being reported.
     choice: usize,
+    /// First choice without a stream entry.
+    unopened: usize,
     under_way: VecDeque<Current>,
     begun: Instant,
     usage: Usage,
     line: Arc<Line>,
     _place: OwnedSemaphorePermit,
-    held: Held,
 }
 
 struct Current {
@@ -131,42 +113,41 @@ impl<S: Shape> Run<S> {
         begun: Instant,
         line: Arc<Line>,
     ) -> Self {
-        let PreparedCompletion { orders, shape, common, held } = job;
         Run {
             app,
-            shape,
-            common,
+            job,
             id: identifier(S::ID),
             created: jiff::Timestamp::now().as_second(),
-            orders,
             caller: Caller::new(),
             choice: 0,
+            unopened: 0,
             under_way: VecDeque::new(),
             begun,
             usage: Usage::default(),
             line,
             _place: place,
-            held,
         }
     }
 
     pub async fn response(self) -> Result<Response<Body>, ApiError> {
-        if self.common.stream { Ok(self.stream()) } else { self.whole().await }
+        if self.job.common.stream { Ok(self.stream()) } else { self.whole().await }
     }
 
-    fn head(&self, stream: bool) -> Map<String, Value> {
-        let object = S::OBJECTS[usize::from(stream)];
-        Map::from_iter([
-            ("id".to_owned(), self.id.clone().into()),
-            ("object".to_owned(), object.into()),
-            ("created".to_owned(), self.created.into()),
-            ("model".to_owned(), self.app.model.name().into()),
-        ])
+    fn envelope<'a>(&'a self, streams: bool, choices: &'a [Said]) -> Envelope<'a> {
+        Envelope {
+            id: &self.id,
+            object: S::OBJECTS[usize::from(streams)],
+            created: self.created,
+            model: self.app.model.name(),
+            progress: None,
+            choices,
+            usage: (streams && self.job.common.usage()).then_some(Value::Null),
+        }
     }
 
     async fn next(&mut self) -> Option<(usize, Step)> {
         while self.under_way.len() < AT_ONCE
-            && let Some(order) = self.orders.pop_front()
+            && let Some(order) = self.job.orders.pop_front()
         {
             self.submit(order);
         }
@@ -176,7 +157,7 @@ impl<S: Shape> Run<S> {
         match &step {
             Step::Read(_) | Step::Scored(_) => {}
             Step::Token(piece, _) => {
-                if let Some(asked) = self.shape.asked(choice) {
+                if let Some(asked) = self.job.shape.asked(choice) {
                     asked.hear(piece, true);
                 }
             }
@@ -190,13 +171,13 @@ impl<S: Shape> Run<S> {
                 self.usage.thought = self.usage.thought.map(|thought| thought + generated.thought);
                 self.under_way.pop_front();
                 self.choice = choice + 1;
-                if self.orders.is_empty() && self.under_way.is_empty() {
+                if self.job.orders.is_empty() && self.under_way.is_empty() {
                     let took = self.begun.elapsed();
                     self.app.metrics.with(|counts| counts.whole.add(took));
                 }
             }
             Step::Failed(_) => {
-                self.orders.clear();
+                self.job.orders.clear();
                 self.under_way.clear();
             }
         }
@@ -208,8 +189,8 @@ impl<S: Shape> Run<S> {
         if order.thinks {
             self.usage.thought.get_or_insert(0);
         }
-        self.line.record.prompt(prompt);
-        let progress = self.common.stream && self.common.progress;
+        self.line.record.noted().prompt += prompt;
+        let progress = self.job.common.stream && self.job.common.progress;
         let choices = order.submit(&self.app, self.caller, &self.line.record, progress);
         let current = |(i, steps)| Current { steps, prompt, counted: i == 0 };
         self.under_way.extend(choices.into_iter().enumerate().map(current));
@@ -220,133 +201,134 @@ impl<S: Shape> Run<S> {
         &mut self,
         choice: usize,
         finished: &Finished,
-        whole: Option<Collected>,
+        whole: Option<(Piece, Vec<Chosen>)>,
     ) -> Result<Said, ApiError> {
+        let shape = &mut self.job.shape;
         let mut attention = None;
-        if let Some(asked) = self.shape.asked(choice) {
+        if let Some(asked) = shape.asked(choice) {
             asked.hear(&finished.piece, false);
             asked.settle(&self.app, &finished.measured).await?;
             attention = Some(asked.reply(&finished.measured, whole.is_none())?);
         }
-        let fields = match whole {
-            Some(collected) => self.shape.whole(choice, collected, finished),
-            None => self.shape.close(choice, finished),
+        let entry = match whole {
+            Some((said, tokens)) => shape.whole(choice, said, &tokens, finished),
+            None => shape.close(finished),
         };
-        Ok(Said { fields, attention })
+        Ok(Said { index: choice, entry, finish_reason: Some(finished.reason), attention })
     }
 
     async fn whole(mut self) -> Result<Response<Body>, ApiError> {
         let mut choices = Vec::new();
-        let mut collected = Collected::default();
+        let (mut said, mut tokens) = (Piece::default(), Vec::new());
         while let Some((choice, step)) = self.next().await {
             match step {
                 Step::Read(_) | Step::Scored(_) => {}
                 Step::Token(piece, chosen) => {
-                    collected.push(&piece);
-                    collected.tokens.push(chosen);
+                    said.add(&piece);
+                    tokens.push(chosen);
                 }
                 Step::Done(finished) => {
-                    collected.push(&finished.piece);
-                    let collected = std::mem::take(&mut collected);
-                    choices.push(self.ended(choice, &finished, Some(collected)).await?);
+                    said.add(&finished.piece);
+                    let whole = (std::mem::take(&mut said), std::mem::take(&mut tokens));
+                    choices.push(self.ended(choice, &finished, Some(whole)).await?);
                 }
                 Step::Failed(error) => return Err(error),
             }
         }
-        let (head, usage) = (self.head(false), Some(self.usage.json()));
-        let held = self.held;
+        let held = std::mem::replace(&mut self.job.held, self.app.memory.hold());
         // Serialisation may take long, so it runs off the connection thread.
-        off_thread(move || pieces::response(&Envelope { head, choices: &choices, usage }, Some(held))).await
+        off_thread(move || {
+            let usage = Some(self.usage.json());
+            pieces::response(&Envelope { usage, ..self.envelope(false, &choices) }, Some(held))
+        })
+        .await
     }
 
     /// Streams all choices; the last frame holds the usage, if requested.
     fn stream(mut self) -> Response<Body> {
-        self.line.record.streams();
+        self.line.record.noted().streams = true;
         let keep_alive = KeepAlive::new().interval(self.app.options.keep_alive);
-        let opening = self.shape.open(0);
-        let mut streaming = Streaming { run: self, opened: 0, ended: false, frames: VecDeque::new() };
-        streaming.say(opening.map(Said::from));
-        let frames = stream::unfold(streaming, |mut streaming| async move {
-            let frame = streaming.next().await?;
-            Some((Ok::<Event, Infallible>(frame), streaming))
+        let mut opening = Vec::new();
+        self.open(0, &mut opening);
+        let rest = stream::unfold((self, false), |(mut run, ended)| async move {
+            if ended {
+                return None;
+            }
+            let mut frames = Vec::new();
+            let ended = run.frames(&mut frames).await;
+            Some((stream::iter(frames), (run, ended)))
         });
+        let frames = stream::iter(opening).chain(rest.flatten()).map(Ok::<Event, Infallible>);
         Sse::new(frames).keep_alive(keep_alive.text("the prompt is being read, or waits")).into_response()
     }
-}
 
-struct Streaming<S> {
-    run: Run<S>,
-    opened: usize,
-    ended: bool,
-    frames: VecDeque<Event>,
-}
-
-impl<S: Shape> Streaming<S> {
-    async fn next(&mut self) -> Option<Event> {
-        while self.frames.is_empty() && !self.ended {
-            let told = match self.run.next().await {
-                Some((choice, step)) => self.take(choice, step).await,
-                None => {
-                    self.end();
-                    Ok(())
+    /// Appends the frames of the next step; true if they are the last.
+    async fn frames(&mut self, frames: &mut Vec<Event>) -> bool {
+        let told = match self.next().await {
+            Some((choice, step)) => self.frames_of(choice, step, frames).await.map(|()| false),
+            None => Ok(true),
+        };
+        match told {
+            Ok(false) => return false,
+            Ok(true) => {
+                self.line.record.ended(None);
+                if self.job.common.usage() {
+                    let usage = Some(self.usage.json());
+                    frames.push(event(&Envelope { usage, ..self.envelope(true, &[]) }));
                 }
-            };
-            if let Err(error) = told {
-                self.run.line.record.ended(Some(&error));
-                self.ended = true;
-                self.frames.push_back(event(&error.body()));
+                frames.push(Event::default().data("[DONE]"));
+            }
+            Err(error) => {
+                self.line.record.ended(Some(&error));
+                frames.push(event(&error.body()));
             }
         }
-        self.frames.pop_front()
+        true
     }
 
-    async fn take(&mut self, choice: usize, step: Step) -> Result<(), ApiError> {
-        if choice > self.opened {
-            self.opened = choice;
-            let opening = self.run.shape.open(choice);
-            self.say(opening.map(Said::from));
-        }
-        let shape = &mut self.run.shape;
-        let said = match step {
+    async fn frames_of(
+        &mut self,
+        choice: usize,
+        step: Step,
+        frames: &mut Vec<Event>,
+    ) -> Result<(), ApiError> {
+        self.open(choice, frames);
+        let shape = &mut self.job.shape;
+        let (entry, attention) = match step {
             Step::Read(read) => {
-                let of = self.run.under_way.front().map_or(read, |current| current.prompt);
-                let mut head = self.run.head(true);
-                head.insert("palimpsest".to_owned(), json!({"progress": {"read": read, "of": of}}));
-                self.tell(head, &[]);
-                None
+                let of = self.under_way.front().map_or(read, |current| current.prompt);
+                let progress = Some(json!({"progress": {"read": read, "of": of}}));
+                frames.push(event(&Envelope { progress, ..self.envelope(true, &[]) }));
+                (None, None)
             }
-            Step::Scored(prompt) => shape.scored(choice, &prompt).map(Said::from),
+            Step::Scored(prompt) => (shape.scored(choice, &prompt), None),
             Step::Token(piece, chosen) => {
                 let asked = shape.asked(choice).filter(|_| !chosen.rows.is_empty());
                 let attention = asked.map(|asked| asked.reply_rows(&chosen.rows)).transpose()?;
-                shape.token(choice, &piece, &chosen).map(|fields| Said { fields, attention })
+                (shape.token(&piece, &chosen), attention)
             }
-            Step::Done(finished) => Some(self.run.ended(choice, &finished, None).await?),
+            Step::Done(finished) => {
+                let said = self.ended(choice, &finished, None).await?;
+                frames.push(event(&self.envelope(true, &[said])));
+                (None, None)
+            }
             Step::Failed(error) => return Err(error),
         };
-        self.say(said);
+        frames.extend(entry.map(|entry| self.frame(choice, entry, attention)));
         Ok(())
     }
 
-    fn end(&mut self) {
-        self.ended = true;
-        self.run.line.record.ended(None);
-        if self.run.common.usage() {
-            let (head, usage) = (self.run.head(true), Some(self.run.usage.json()));
-            self.frames.push_back(event(&Envelope { head, choices: &[], usage }));
-        }
-        self.frames.push_back(Event::default().data("[DONE]"));
-    }
-
-    fn say(&mut self, said: Option<Said>) {
-        if let Some(said) = said {
-            self.tell(self.run.head(true), &[said]);
+    /// Appends the entry that opens a choice, unless it is open.
+    fn open(&mut self, choice: usize, frames: &mut Vec<Event>) {
+        if choice >= self.unopened {
+            self.unopened = choice + 1;
+            let entry = self.job.shape.open(choice);
+            frames.extend(entry.map(|entry| self.frame(choice, entry, None)));
         }
     }
 
-    fn tell(&mut self, head: Map<String, Value>, choices: &[Said]) {
-        let usage = self.run.common.usage().then_some(Value::Null);
-        self.frames.push_back(event(&Envelope { head, choices, usage }));
+    fn frame(&self, index: usize, entry: Value, attention: Option<Reply>) -> Event {
+        event(&self.envelope(true, &[Said { index, entry, finish_reason: None, attention }]))
     }
 }
 

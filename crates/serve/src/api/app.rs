@@ -1,5 +1,6 @@
 //! State shared by all requests: model, engine thread, queue.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,8 +9,9 @@ use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::embedder::ServedEmbedder;
+use super::engine::ServedEngine;
 use super::error::ApiError;
-use super::guard::{AllowedHost, AllowedOrigin, Guard};
+use super::guard::Guard;
 use super::log::LogFormat;
 use super::memory::Memory;
 use super::metrics::{Metrics, Resident};
@@ -17,19 +19,12 @@ use super::model::ServedModel;
 use super::score::NeutralCache;
 use palimpsest_core::engine::Engine;
 use palimpsest_core::engine::memory_plan::resident_bytes;
-use palimpsest_core::engine::thread::EngineThread;
 
 /// Default limit of running and waiting completions.
 pub const DEFAULT_QUEUE: usize = 64;
 
 /// Default token limit of answers without one: bounds endless answers to some minutes with a small model on two cores.
 pub const DEFAULT_MAX_ANSWER: usize = 4096;
-
-/// Default duration after which a request is logged as slow.
-const DEFAULT_SLOW: Duration = Duration::from_secs(60);
-
-/// Default keep-alive interval of streams; proxies and clients often time out after 30 seconds.
-const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
@@ -41,10 +36,13 @@ pub struct ServeOptions {
     pub max_answer: usize,
     /// Default stop strings of chats; `None` for the chat template's.
     pub stops: Option<Vec<String>>,
-    pub origins: Vec<AllowedOrigin>,
-    pub hosts: Vec<AllowedHost>,
+    /// Checked by [`super::allowed_origin`] and [`super::allowed_host`].
+    pub origins: Vec<String>,
+    pub hosts: Vec<String>,
     pub log: LogFormat,
+    /// Requests that take longer are logged as slow.
     pub slow: Duration,
+    /// Interval of comments in streams.
     pub keep_alive: Duration,
 }
 
@@ -60,8 +58,9 @@ impl Default for ServeOptions {
             origins: Vec::new(),
             hosts: Vec::new(),
             log: LogFormat::Off,
-            slow: DEFAULT_SLOW,
-            keep_alive: DEFAULT_KEEP_ALIVE,
+            slow: Duration::from_secs(60),
+            // Proxies and clients often time out after 30 seconds.
+            keep_alive: Duration::from_secs(5),
         }
     }
 }
@@ -72,69 +71,41 @@ pub struct App {
     pub embedder: ServedEmbedder,
     /// Model weights, for embeddings; answers use the thread.
     pub weights: Engine,
-    pub engine: EngineThread,
+    pub engine: ServedEngine,
     pub metrics: Arc<Metrics>,
     pub neutral: NeutralCache,
     pub guard: Guard,
     pub memory: Arc<Memory>,
     pub options: ServeOptions,
-    places: Arc<Semaphore>,
-    most: usize,
-    closing: AtomicBool,
-    cancelled: Arc<AtomicBool>,
+    /// As many as [`ServeOptions::queue`].
+    pub places: Arc<Semaphore>,
+    pub closing: AtomicBool,
 }
 
 impl App {
-    pub fn new(
-        model: ServedModel,
-        embedder: ServedEmbedder,
-        weights: Engine,
-        engine: EngineThread,
-        guard: Guard,
-        memory: Memory,
-        options: ServeOptions,
-    ) -> Self {
-        let most = options.queue.clamp(1, Semaphore::MAX_PERMITS);
-        App {
-            model,
-            embedder,
-            weights,
-            engine,
-            guard,
-            memory: Arc::new(memory),
-            neutral: NeutralCache::default(),
-            options,
-            metrics: Arc::default(),
-            places: Arc::new(Semaphore::new(most)),
-            most,
-            closing: AtomicBool::new(false),
-            cancelled: Arc::new(AtomicBool::new(false)),
-        }
-    }
-
     /// Reserves a place in the queue. 429 if full, 503 if shutting down.
     pub fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         if self.closing.load(Ordering::Relaxed) {
             return Err(ApiError::closing());
         }
         Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            let most = self.most;
+            let most = self.options.queue;
             let message =
                 format!("{most} requests are being served or wait, which is all that fit; try again later");
             let mean = self.metrics.with(|counts| counts.whole.mean()).unwrap_or(1.0);
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("queue_full"), message);
-            ApiError { retry_after: Some(mean.ceil().clamp(1.0, 60.0) as u64), ..error }
+            error.retry_after(mean.ceil().clamp(1.0, 60.0) as u64)
         })
     }
 
     /// Running and waiting completions.
     pub fn under_way(&self) -> usize {
-        self.most - self.places.available_permits().min(self.most)
+        self.options.queue - self.places.available_permits()
     }
 
     pub fn resident(&self) -> Resident {
         let plan = self.memory.plan();
-        let (requests, caches) = (self.memory.used(), self.engine.load().taken as u64 * plan.token);
+        let (requests, caches) = (self.memory.used(), self.engine.thread.load().taken as u64 * plan.token);
         Resident {
             resident: resident_bytes(),
             planned: plan.planned,
@@ -149,11 +120,7 @@ impl App {
     }
 
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-
-    pub fn cancelled(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
+        self.engine.cancel();
     }
 
     /// 404 for other models.
@@ -161,17 +128,17 @@ impl App {
         let embeds = name == self.embedder.name();
         let why =
             if embeds { "embeds texts (/v1/embeddings) and does nothing else" } else { "is not served here" };
-        self.check_name(name, format!("{why}; ask for {:?}", self.model.name()))
+        self.check_name(name, format_args!("{why}; ask for {:?}", self.model.name()))
     }
 
     /// 404 for models without embeddings.
     pub fn check_embedding_model(&self, name: &str) -> Result<(), ApiError> {
         let (embedder, own) = (self.embedder.name(), self.model.name());
-        let served = format!("{embedder:?}, which embeds texts, or for {own:?}, the mean of its states");
-        self.check_name(name, format!("is not served here; ask for {served}"))
+        let served = format_args!("{embedder:?}, which embeds texts, or for {own:?}, the mean of its states");
+        self.check_name(name, format_args!("is not served here; ask for {served}"))
     }
 
-    fn check_name(&self, name: &str, why: String) -> Result<(), ApiError> {
+    fn check_name(&self, name: &str, why: fmt::Arguments<'_>) -> Result<(), ApiError> {
         if name == self.model.name() {
             return Ok(());
         }

@@ -17,22 +17,19 @@ use super::writer::{Piece, Writer};
 use palimpsest_core::attention::LayerHoles;
 use palimpsest_core::engine::thread::Caller;
 use palimpsest_core::engine::{
-    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Sink, StopReason,
-    Task, Thinker, TokenRules,
+    Branch, Chosen, Event, Generate, Likelihood, Measured, Next, Observe, Request, Reuse, Sampling, Sink,
+    StopReason, Task,
 };
 use palimpsest_core::text::Ending;
 
+/// One prompt of a request.
 pub struct Plan {
     pub tokens: Vec<u32>,
-    /// A given answer; token rules and stop tokens do not apply to it.
-    pub forced: Option<Arc<[u32]>>,
-    /// Maximum tokens of thought and answer.
-    pub most: usize,
-    pub rules: TokenRules,
-    pub thinker: Option<Thinker>,
-    /// Number of top logprobs per token.
-    pub likeliest: Option<usize>,
+    /// With the seed of the first choice; each has its own.
+    pub generate: Generate,
     pub scores_prompt: bool,
+    /// One per choice.
+    pub writers: Vec<Writer>,
 }
 
 pub struct Order {
@@ -42,46 +39,39 @@ pub struct Order {
 }
 
 impl Plan {
-    /// Reserves memory for the choices. `before`: earlier choices of the request.
+    /// Reserves memory for the choices.
     pub fn order(
         self,
         app: &App,
         common: &Common,
         asked: Option<&Asked>,
-        before: usize,
-        writer: impl Fn() -> Writer,
         held: &mut Held,
     ) -> Result<Order, ApiError> {
-        let Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt } = self;
-        let (rules, stop) = match forced {
-            None => (rules, app.model.text.stop.clone()),
-            // A forced answer ends only with its last token.
-            Some(_) => (TokenRules { forced, ..TokenRules::default() }, Vec::new()),
-        };
+        let Plan { tokens, mut generate, scores_prompt, writers } = self;
+        let likeliest = generate.likeliest;
         let mut observe = Observe { likeliest: likeliest.filter(|_| scores_prompt), ..Observe::default() };
         let mut knockouts = LayerHoles::default();
         if let Some(asked) = asked {
-            let attention = &asked.attention;
+            let (attention, most) = (&asked.attention, generate.sampling.max_new_tokens);
             (observe.rows, observe.keys) = (asked.rows()?, asked.measured_keys());
             attention.check_size(&app.model, observe.keys.len(), most)?;
             observe.top_keys = attention.top_keys(&app.model, &observe.rows, most)?;
             observe.norms = attention.lengths();
             observe.targets = attention.targets(&app.model, tokens.len())?;
             knockouts = asked.holes(&app.model.spec)?;
+            generate.tell_rows = common.stream && attention.each();
         }
-        let thinks = thinker.is_some();
-        let generate = |choice: usize| Generate {
-            rules: rules.clone(),
-            most: Some(most),
-            thinker: thinker.clone(),
-            likeliest,
-            tell_rows: common.stream && asked.is_some_and(|asked| asked.attention.each()),
-            ..Generate::new(common.sampling(before + choice, most), stop.clone())
-        };
+        let thinks = generate.thinker.is_some();
         let mut branch = Branch { tokens, knockouts, observe, ..Branch::default() };
-        Cost::of(&branch, likeliest, asked, &app.model.spec).take(held, common.n, generate(0).room())?;
-        branch.tasks = (0..common.n).map(|choice| Task::Generate(Box::new(generate(choice)))).collect();
-        let writers = (0..common.n).map(|_| writer()).collect();
+        Cost::of(&branch, likeliest, asked, &app.model.spec).take(held, common.n, generate.room())?;
+        let Generate { sampling, rules, stop, thinker, most, tell_rows, .. } = generate;
+        let of_choice = |choice: usize| {
+            let sampling = Sampling { seed: sampling.seed.wrapping_add(choice as u64), ..sampling };
+            let (rules, thinker) = (rules.clone(), thinker.clone());
+            let generate = Generate::new(sampling, stop.clone());
+            Task::Generate(Box::new(Generate { rules, thinker, most, likeliest, tell_rows, ..generate }))
+        };
+        branch.tasks = (0..common.n).map(of_choice).collect();
         Ok(Order { branch, writers, thinks })
     }
 }
@@ -104,11 +94,11 @@ impl Order {
         let listened = writers.into_iter().enumerate().map(|(choice, writer)| {
             let (steps, received) = mpsc::unbounded_channel();
             let record = Arc::clone(record);
-            (listener(app.cancelled(), writer, record, (choice == 0, progress), steps), received)
+            (listener(app.engine.cancelled(), writer, record, (choice == 0, progress), steps), received)
         });
         let (sinks, received): (Vec<Sink>, Vec<_>) = listened.unzip();
         let request = Request { reuse: Reuse::Longest, branches: vec![branch], ..Request::default() };
-        app.engine.submit_of(caller, request, sinks);
+        app.engine.thread.submit_of(caller, request, sinks);
         received
     }
 }
@@ -133,67 +123,56 @@ pub struct Finished {
 /// The first choice of a prompt counts its prefill.
 fn listener(
     cancelled: Arc<AtomicBool>,
-    writer: Writer,
+    mut writer: Writer,
     record: Arc<Record>,
     (counted, progress): (bool, bool),
     steps: UnboundedSender<Step>,
 ) -> Sink {
-    let mut writer = Some(writer);
     let (mut read, mut before) = (0, None::<Instant>);
     Box::new(move |event| {
         if cancelled.load(Ordering::Relaxed) || steps.is_closed() {
             let _ = steps.send(Step::Failed(ApiError::closing()));
             return Next::Cancel;
         }
-        let step = match event {
+        let (step, next) = match event {
             Event::Begun(tokens) | Event::Prefilled(tokens) => {
                 if let (Event::Begun(cached), true) = (&event, counted) {
                     record.begun(*cached);
                 }
                 read += tokens;
-                if progress && read > 0 {
-                    let _ = steps.send(Step::Read(read));
-                }
-                return Next::Go;
+                ((progress && read > 0).then_some(Step::Read(read)), Next::Go)
             }
-            Event::Prompt | Event::Logits(..) => return Next::Go,
-            Event::Scored(prompt) => {
-                let _ = steps.send(Step::Scored(prompt));
-                return Next::Go;
-            }
+            Event::Prompt | Event::Logits(..) => (None, Next::Go),
+            Event::Scored(prompt) => (Some(Step::Scored(prompt)), Next::Go),
             Event::Token(chosen) => {
                 let now = Instant::now();
                 record.token(before.replace(now).map(|before| now - before));
-                match writer.as_mut().map(|writer| (writer.push(chosen.token), writer.stopped())) {
-                    Some((Ok(piece), stopped)) => {
-                        let _ = steps.send(Step::Token(piece, chosen));
-                        return if stopped { Next::End } else { Next::Go };
+                match writer.push(chosen.token) {
+                    Ok(piece) => {
+                        let next = if writer.stopped() { Next::End } else { Next::Go };
+                        (Some(Step::Token(piece, chosen)), next)
                     }
-                    Some((Err(error), _)) => Step::Failed(ApiError::internal(error.to_string())),
-                    None => return Next::Cancel,
+                    Err(error) => (Some(Step::Failed(ApiError::internal(error))), Next::Cancel),
                 }
             }
-            Event::Done(measured) => finished(writer.take(), *measured),
-            Event::Failed(error) => Step::Failed(error.into()),
+            Event::Done(measured) => (Some(finished(&mut writer, *measured)), Next::Cancel),
+            Event::Failed(error) => (Some(Step::Failed(error.into())), Next::Cancel),
         };
-        let _ = steps.send(step);
-        Next::Cancel
+        let _ = step.map(|step| steps.send(step));
+        next
     })
 }
 
-fn finished(writer: Option<Writer>, measured: Measured) -> Step {
-    let Some(writer) = writer else { return Step::Failed(ApiError::internal("the answer ended twice")) };
+fn finished(writer: &mut Writer, measured: Measured) -> Step {
     let called = writer.calls() > 0;
     let (ending, reason) = match measured.generated.stop {
         _ if writer.stopped() => (Ending::StopString, "stop"),
         StopReason::EndOfTurn | StopReason::ThoughtOnly | StopReason::Refused => (Ending::Turn, "stop"),
         StopReason::MaxNewTokens | StopReason::ThoughtCut => (Ending::Limit, "length"),
     };
+    let reason = if called && reason == "stop" { "tool_calls" } else { reason };
     match writer.finish(ending) {
-        Ok((piece, has_answer)) => {
-            let reason = if called && reason == "stop" { "tool_calls" } else { reason };
-            Step::Done(Box::new(Finished { piece, has_answer, reason, measured }))
-        }
-        Err(error) => Step::Failed(ApiError::internal(error.to_string())),
+        Ok((piece, has_answer)) => Step::Done(Box::new(Finished { piece, has_answer, reason, measured })),
+        Err(error) => Step::Failed(ApiError::internal(error)),
     }
 }

@@ -2,27 +2,27 @@
 //!
 //! Masses are summed over prompt spans. The span `generated` is 1 minus the row's other masses minus the attention sink.
 
+use std::ops::Range;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ndarray::ArrayView4;
-use safetensors::tensor::{Dtype, TensorView};
+use ndarray::{ArrayView4, s};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::app::App;
-use super::attention_request::{AttentionRequest, Encoding};
+use super::attention_request::{AttentionRequest, Encoding, Heads};
 use super::causes::Causes;
 use super::cite::{Answered, Cite, control_label};
 use super::error::ApiError;
-use super::heads::Heads;
-use super::nested::{Elements, Nested};
 use super::prompt::TokenPrompt;
 use super::score::Scoring;
 use super::writer::Piece;
-use palimpsest_core::attention::{Attributions, EachMasses, LargestKeys, LayerHoles, Masses, uniform_share};
-use palimpsest_core::engine::Measured;
-use palimpsest_core::engine::Rows;
+use palimpsest_core::attention::{
+    Attributions, EachMasses, LargestKeys, LayerHoles, Masses, NO_KEY, Values, tensors_file, uniform_share,
+};
+use palimpsest_core::engine::{Measured, Rows};
 use palimpsest_core::model::DecoderSpec;
 use palimpsest_core::span::Span;
 use palimpsest_run::observe::Measure;
@@ -41,9 +41,9 @@ pub struct Asked {
 }
 
 /// Reply fields, and tensors serialised from flat arrays.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reply {
-    fields: Map<String, Value>,
+    fields: Value,
     tensors: Vec<NamedTensor>,
     ranked: Option<Ranked>,
     texts: Vec<String>,
@@ -72,7 +72,6 @@ impl Asked {
         scoring: Option<Scoring>,
         spec: &DecoderSpec,
     ) -> Result<Self, ApiError> {
-        let cite = attention.cite.then(Cite::default);
         let layers = spec.layers.iter().enumerate().filter(|(_, layer)| layer.attention().is_some());
         let softmax_layers = layers.map(|(layer, _)| layer).collect();
         for row in scoring.iter().flat_map(|scoring| [scoring.question.as_str(), "answer"]) {
@@ -80,12 +79,12 @@ impl Asked {
                 attention.rows.push(row.to_owned());
             }
         }
-        let field = if attention.tells_causes { "causes" } else { "cite" };
-        let options = attention.causes.clone();
+        let cite = attention.cite.is_some().then(Cite::default);
         let mut asked =
             Asked { attention, prompt, scoring, causes: None, cite, texts: Vec::new(), softmax_layers };
-        if let Some(options) = options {
-            asked.causes = Some(Causes::new(&options, &asked.prompt, asked.holes(spec)?, field)?);
+        if let Some(options) = asked.attention.causes() {
+            let field = if asked.attention.causes.is_some() { "causes" } else { "cite" };
+            asked.causes = Some(Causes::new(options, &asked.prompt, asked.holes(spec)?, field)?);
         }
         Ok(asked)
     }
@@ -104,23 +103,19 @@ impl Asked {
     /// Awaits the neutral request of a score and the effects on the answer, if requested.
     pub async fn settle(&mut self, app: &App, measured: &Measured) -> Result<(), ApiError> {
         if let Some(scoring) = &mut self.scoring {
-            scoring.settle(&app.neutral, &app.engine, app.cancelled()).await?;
+            scoring.settle(&app.neutral, &app.engine).await?;
         }
         if let Some(causes) = &mut self.causes {
             let kinds = app.model.spec.layer_kinds();
-            let answer = (self.prompt.tokens.as_slice(), &measured.generated, kinds.as_slice());
-            causes.settle(&app.engine, app.cancelled(), answer).await?;
+            causes.settle(&app.engine, &kinds, &self.prompt.tokens, &measured.generated).await?;
         }
         if self.attention.tokens {
             self.texts =
                 app.model.token_texts(&[&self.prompt.tokens[..], &measured.generated.tokens].concat());
         }
-        if let (Some(causes), true) = (&self.causes, self.cite.is_some()) {
-            let keys = self.measured_keys();
-            let answered = Answered { prompt: self.prompt.tokens.len(), measured, keys: &keys };
-            if let Some(cite) = &mut self.cite {
-                cite.settle(causes, &answered);
-            }
+        let keys = self.measured_keys();
+        if let (Some(causes), Some(cite)) = (&self.causes, &mut self.cite) {
+            cite.settle(causes, &Answered { prompt: self.prompt.tokens.len(), measured, keys: &keys });
         }
         Ok(())
     }
@@ -130,30 +125,27 @@ impl Asked {
     }
 
     pub fn keys(&self) -> Vec<Span> {
-        self.prompt.tiles.iter().chain(&self.prompt.overlays).cloned().collect()
+        self.prompt.spans().cloned().collect()
     }
 
     /// Measured spans: reported ones, then the controls of citations.
     pub fn measured_keys(&self) -> Vec<Span> {
         let controls = self.causes.iter().filter(|_| self.cite.is_some()).flat_map(|causes| &causes.controls);
-        let control = |(nth, stretch): (usize, &std::ops::Range<usize>)| {
+        let control = |(nth, stretch): (usize, &Range<usize>)| {
             Span::new(control_label(nth), stretch.clone()).as_overlay()
         };
         self.keys().into_iter().chain(controls.enumerate().map(control)).collect()
     }
 
     pub fn rows(&self) -> Result<Rows, ApiError> {
-        let failed = |error: palimpsest_core::attention::SpanError| {
-            ApiError::field("palimpsest.rows", error.to_string())
-        };
-        let mut rows =
-            Rows::named(&self.attention.rows, &self.keys(), self.prompt.tokens.len()).map_err(failed)?;
+        let failed = |message: String| ApiError::field("palimpsest.rows", message);
+        let rows = Rows::named(&self.attention.rows, &self.keys(), self.prompt.tokens.len());
+        let mut rows = rows.map_err(|error| failed(error.to_string()))?;
         rows.answer.each |= self.attention.keeps_each();
         match rows.spans.iter().find(|row| row.is_empty()) {
             None => Ok(rows),
             Some(row) => {
-                let message = format!("row {:?} holds no token, so that it attends to nothing", row.label);
-                Err(ApiError::field("palimpsest.rows", message))
+                Err(failed(format!("row {:?} holds no token, so that it attends to nothing", row.label)))
             }
         }
     }
@@ -164,80 +156,84 @@ impl Asked {
         holes.map_err(|error| ApiError::field("palimpsest.knockouts", error.to_string()))
     }
 
-    fn tells(&self, layer: usize) -> bool {
-        self.attention.layers.as_ref().is_none_or(|layers| layers.contains(&layer))
-    }
-
     /// The full reply of an answer; the thought is in no row. Omits per-token rows if already `told`.
     pub fn reply(&self, measured: &Measured, told: bool) -> Result<Reply, ApiError> {
-        let mut reply = self.measured(measured, told)?;
+        let n = self.prompt.tokens.len();
+        let after = n..n + measured.generated.tokens.len();
+        let generated = self.attention.answers().then(|| Span::new("generated", after.clone()));
+        let spans: Vec<&Span> =
+            self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
+        let mut fields = json!({"spans": spans});
+        if let Some(scoring) = &self.scoring {
+            fields["score"] = scoring.json(&measured.masses, &self.keys());
+        }
+        if let Some(causes) = self.causes.as_ref().filter(|_| self.attention.causes.is_some()) {
+            fields["causes"] = causes.json();
+        }
+        if let Some(cite) = &self.cite {
+            fields["cite"] = cite.json().clone();
+        }
+        if self.attention.tokens {
+            fields["tokens"] = json!(self.texts);
+        }
+        let mut tensors = Vec::new();
+        if let Some(found) = &measured.attributions {
+            tensors.extend(self.attributed(found, &mut fields));
+        }
+        let mut ranked = None;
+        if !self.attention.rows.is_empty() {
+            tensors.extend(self.of_rows(measured, after, told, &mut fields));
+            ranked = measured.top_keys.as_ref().map(|top_keys| {
+                fields["top_positions"] = json!(top_keys.rows);
+                self.ranked(top_keys)
+            });
+        }
+        let mut reply = self.put(fields, tensors, ranked)?;
         if self.attention.token_ids {
-            reply.fields.insert("prompt_token_ids".to_owned(), json!(self.prompt.tokens));
-            reply.fields.insert("token_ids".to_owned(), json!(measured.generated.tokens));
+            reply.fields["prompt_token_ids"] = json!(self.prompt.tokens);
+            reply.fields["token_ids"] = json!(measured.generated.tokens);
         }
         Ok(reply)
     }
 
-    fn measured(&self, measured: &Measured, told: bool) -> Result<Reply, ApiError> {
-        let masses = &measured.masses;
-        let (generated, thought) = (measured.generated.tokens.len(), measured.generated.thought);
-        let n = self.prompt.tokens.len();
-        let after = n..n + generated;
-        let generated = self.attention.answers().then(|| Span::new("generated", after.clone()));
-        let spans: Vec<&Span> =
-            self.prompt.tiles.iter().chain(&generated).chain(&self.prompt.overlays).collect();
-        let rows: Vec<&str> = masses.rows.iter().map(|row| row.label.as_str()).collect();
-        let layers: Vec<usize> = masses.layers.iter().copied().filter(|&layer| self.tells(layer)).collect();
-        let mut reply = Map::new();
-        reply.insert("spans".to_owned(), json!(spans));
-        if let Some(scoring) = &self.scoring {
-            reply.insert("score".to_owned(), scoring.json(masses, &self.keys()));
+    /// Measures of the rows; `after` are the generated positions.
+    fn of_rows(
+        &self,
+        measured: &Measured,
+        after: Range<usize>,
+        told: bool,
+        fields: &mut Value,
+    ) -> Vec<NamedTensor> {
+        let (masses, attention) = (&measured.masses, &self.attention);
+        let shown = |layers: &[usize]| self.shown(layers).map(|l| layers[l]).collect::<Vec<_>>();
+        fields["rows"] = masses.rows.iter().map(|row| row.label.as_str()).collect();
+        match &attention.heads {
+            Heads::These { pairs, .. } => fields["heads"] = json!(pairs[..]),
+            Heads::Mean | Heads::All => fields["layers"] = json!(shown(&masses.layers)),
         }
-        if let Some(causes) = self.causes.as_ref().filter(|_| self.attention.tells_causes) {
-            reply.insert("causes".to_owned(), causes.json());
-        }
-        if let Some(cite) = &self.cite {
-            reply.insert("cite".to_owned(), cite.json().clone());
-        }
-        if self.attention.tokens {
-            reply.insert("tokens".to_owned(), json!(self.texts));
-        }
-        let mut tensors = Vec::new();
-        if let Some(found) = &measured.attributions {
-            tensors.extend(self.attributed(found, &mut reply));
-        }
-        if self.attention.rows.is_empty() {
-            return self.put(reply, tensors, None);
-        }
-        reply.insert("rows".to_owned(), json!(rows));
-        match &self.attention.heads {
-            Heads::These { pairs, .. } => reply.insert("heads".to_owned(), json!(pairs[..])),
-            Heads::Mean | Heads::All => reply.insert("layers".to_owned(), json!(layers)),
-        };
-        if thought > 0 {
-            reply.insert("thought_tokens".to_owned(), thought.into());
+        if measured.generated.thought > 0 {
+            fields["thought_tokens"] = measured.generated.thought.into();
         }
 
         let is_answer: Vec<bool> =
-            masses.rows.iter().map(|row| row.end > n || row.label == "answer").collect();
-        let sink = masses.sink.as_ref().map(|sink| sink.view());
-        let paid = |l: usize, h: usize, r: usize| sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
-        let mass = self.masses(("mass", masses.mass.view()), &masses.layers, &paid, &is_answer);
+            masses.rows.iter().map(|row| row.end > after.start || row.label == "answer").collect();
+        let sink = |l: usize, h: usize, r: usize| masses.sink.as_ref().map_or(0.0, |sink| sink[[l, h, r]]);
+        let paid = |l: usize, h: usize, r: usize| is_answer[r].then(|| sink(l, h, r));
+        let mass = self.masses("mass", masses.mass.view(), &masses.layers, &paid);
         let share = self.share(masses, &is_answer, after);
-        if self.attention.tells(Measure::Density) {
+        let mut tensors = Vec::new();
+        if attention.tells(Measure::Density) {
             tensors.push(density(&mass, &share));
         }
-        let of_rows = [(Measure::Mass, mass), (Measure::Share, share)];
-        tensors.extend(
-            of_rows.into_iter().filter(|(name, _)| self.attention.tells(*name)).map(|(_, tensor)| tensor),
-        );
+        let of_rows = [(Measure::Mass, mass), (Measure::Share, share)].into_iter();
+        tensors.extend(of_rows.filter(|(name, _)| attention.tells(*name)).map(|(_, tensor)| tensor));
         if let Some(norms) = &measured.norms {
             for (measure, name, values) in [
                 (Measure::ValueNorm, "value_norm", &norms.value_norm),
                 (Measure::OutputNorm, "output_norm", &norms.output_norm),
             ] {
-                if self.attention.tells(measure) {
-                    tensors.push(self.masses((name, values.view()), &norms.layers, &|_, _, _| 0.0, &[]));
+                if attention.tells(measure) {
+                    tensors.push(self.masses(name, values.view(), &norms.layers, &|_, _, _| None));
                 }
             }
         }
@@ -245,35 +241,28 @@ impl Asked {
             let (_, heads, rows) = sink.dim();
             let (mut shape, groups) = self.groups(&masses.layers, heads);
             shape.push(rows);
-            let values = means(&groups, |l, h| sink.slice(ndarray::s![l, h, ..]).to_vec());
+            let values = means(&groups, |l, h| sink.slice(s![l, h, ..]).to_vec());
             tensors.push(NamedTensor("sink", shape, values));
         }
         // Heads of linear-attention layers cannot be requested singly.
-        let delta = masses.delta.as_ref().filter(|_| !matches!(self.attention.heads, Heads::These { .. }));
+        let delta = masses.delta.as_ref().filter(|_| !matches!(attention.heads, Heads::These { .. }));
         if let Some(delta) = delta {
-            let layers: Vec<usize> =
-                delta.layers.iter().copied().filter(|&layer| self.tells(layer)).collect();
-            reply.insert("delta_layers".to_owned(), json!(layers));
-            let share = ("delta_share", delta.share.view());
-            tensors.push(self.masses(share, &delta.layers, &|_, _, _| 0.0, &is_answer));
+            fields["delta_layers"] = json!(shown(&delta.layers));
+            let paid = |_: usize, _: usize, r: usize| is_answer[r].then_some(0.0);
+            tensors.push(self.masses("delta_share", delta.share.view(), &delta.layers, &paid));
         }
-        if let Some(each) = masses.each.as_ref().filter(|_| !told && self.attention.each()) {
-            tensors.push(self.each(each));
-        }
-        let ranked = measured.top_keys.as_ref().map(|top_keys| {
-            reply.insert("top_positions".to_owned(), json!(top_keys.rows));
-            self.ranked(top_keys)
-        });
-        self.put(reply, tensors, ranked)
+        tensors
+            .extend(masses.each.as_ref().filter(|_| !told && attention.each()).map(|each| self.each(each)));
+        tensors
     }
 
     /// Attributions of the target logits, always of all heads.
-    fn attributed(&self, found: &Attributions, reply: &mut Map<String, Value>) -> [NamedTensor; 2] {
-        let mut labels: Vec<String> = self.keys().into_iter().map(|key| key.label).collect();
-        labels.push(NO_SPAN.to_owned());
-        reply.insert("attribution_layers".to_owned(), json!(found.layers));
-        reply.insert("attribution_spans".to_owned(), json!(labels));
-        reply.insert("parts".to_owned(), json!(found.parts));
+    fn attributed(&self, found: &Attributions, fields: &mut Value) -> [NamedTensor; 2] {
+        let mut labels: Vec<&str> = self.prompt.spans().map(|key| key.label.as_str()).collect();
+        labels.push(NO_SPAN);
+        fields["attribution_layers"] = json!(found.layers);
+        fields["attribution_spans"] = json!(labels);
+        fields["parts"] = json!(found.parts);
         let heads = found.heads.iter().copied().collect();
         let other = found.other.iter().copied().collect();
         [
@@ -284,79 +273,60 @@ impl Asked {
 
     /// Rows of one streamed token.
     pub fn reply_rows(&self, rows: &[EachMasses]) -> Result<Reply, ApiError> {
-        let mut named: Option<NamedTensor> = None;
-        for row in rows {
-            let NamedTensor(_, shape, values) = self.each(row);
-            match &mut named {
-                None => named = Some(NamedTensor("each", shape, values)),
-                Some(NamedTensor(_, all, before)) => {
-                    if let (Some(first), Some(more)) = (all.first_mut(), shape.first()) {
-                        *first += more;
-                    }
-                    before.extend(values);
-                }
-            }
-        }
-        self.put(Map::new(), named.into_iter().collect(), None)
+        let each = rows.iter().map(|row| self.each(row)).reduce(|mut all, NamedTensor(_, shape, values)| {
+            all.1[0] += shape[0];
+            all.2.extend(values);
+            all
+        });
+        self.put(json!({}), each.into_iter().collect(), None)
     }
 
-    /// Masses [layers, heads, rows, spans] of the reported heads, including the span `generated`.
+    /// Masses [layers, heads, rows, spans] of the reported heads. Rows with a sink's weight have what is left to 1 on the span `generated`.
     fn masses(
         &self,
-        (name, masses): (&'static str, ArrayView4<'_, f32>),
+        name: &'static str,
+        masses: ArrayView4<'_, f32>,
         layers: &[usize],
-        sink: &dyn Fn(usize, usize, usize) -> f32,
-        is_answer: &[bool],
+        sink: &dyn Fn(usize, usize, usize) -> Option<f32>,
     ) -> NamedTensor {
         let (_, heads, rows, _) = masses.dim();
-        let of = |l: usize, h: usize| -> Vec<f32> {
-            let row = |r: usize| {
-                let paid = masses.slice(ndarray::s![l, h, r, ..]).to_vec();
-                self.with_generated(&paid, sink(l, h, r), is_answer.get(r) == Some(&true))
-            };
-            (0..rows).flat_map(row).collect()
+        let row = |l: usize, h: usize, r: usize| {
+            let paid = masses.slice(s![l, h, r, ..]).to_vec();
+            self.row(&paid, |tiles| {
+                let of_prompt: f64 = tiles.iter().map(|&x| f64::from(x)).sum();
+                sink(l, h, r).map_or(0.0, |sink| (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32)
+            })
         };
         let (mut shape, groups) = self.groups(layers, heads);
         shape.extend([rows, self.columns()]);
-        NamedTensor(name, shape, means(&groups, of))
+        let values = means(&groups, |l, h| (0..rows).flat_map(|r| row(l, h, r)).collect());
+        NamedTensor(name, shape, values)
     }
 
     /// Mass under uniform attention, [layers, rows, spans]; [heads, rows, spans] by each head's layer.
-    fn share(&self, masses: &Masses, is_answer: &[bool], after: std::ops::Range<usize>) -> NamedTensor {
-        let share = &masses.uniform.share;
-        let mut values = Vec::new();
-        let told: Vec<usize> = match &self.attention.heads {
-            Heads::These { pairs, .. } => {
-                let place = |layer: &usize| masses.layers.iter().position(|of| of == layer);
-                pairs.iter().filter_map(|(layer, _)| place(layer)).collect()
-            }
-            Heads::Mean | Heads::All => self.told(&masses.layers),
-        };
-        for &l in &told {
+    fn share(&self, masses: &Masses, is_answer: &[bool], after: Range<usize>) -> NamedTensor {
+        let (_, groups) = self.groups(&masses.layers, 1);
+        let (mut values, count) = (Vec::new(), groups.len());
+        for (l, _) in groups.into_iter().flatten() {
             for (r, row) in masses.rows.iter().enumerate() {
-                let paid = share.slice(ndarray::s![l, r, ..]).to_vec();
-                values.extend(self.row(&paid, |_| match is_answer.get(r) {
-                    Some(true) => {
-                        let window = masses.uniform.windows.get(l).copied().flatten();
-                        uniform_share(row.range(), after.clone(), window) as f32
-                    }
-                    _ => 0.0,
-                }));
+                let paid = masses.uniform.share.slice(s![l, r, ..]).to_vec();
+                let window = masses.uniform.windows.get(l).copied().flatten();
+                let generated = || uniform_share(row.range(), after.clone(), window) as f32;
+                values.extend(self.row(&paid, |_| if is_answer[r] { generated() } else { 0.0 }));
             }
         }
-        NamedTensor("share", vec![told.len(), masses.rows.len(), self.columns()], values)
+        NamedTensor("share", vec![count, masses.rows.len(), self.columns()], values)
     }
 
     /// Per-token rows: [tokens, layers, spans], [tokens, layers, heads, spans] or [tokens, heads, spans].
     fn each(&self, each: &EachMasses) -> NamedTensor {
         let (_, heads, tokens, _) = each.mass.dim();
-        let (axes, groups) = self.groups(&self.softmax_layers, heads);
+        let (axes, _) = self.groups(&self.softmax_layers, heads);
         let of_token = |t: usize| {
-            means(&groups, |l, h| {
-                let paid = each.mass.slice(ndarray::s![l, h, t, ..]).to_vec();
-                let sink = each.sink.as_ref().map_or(0.0, |sink| sink[[l, h, t]]);
-                self.with_generated(&paid, sink, true)
-            })
+            let sink =
+                |l: usize, h: usize, _: usize| Some(each.sink.as_ref().map_or(0.0, |sink| sink[[l, h, t]]));
+            let mass = each.mass.slice(s![.., .., t..=t, ..]);
+            self.masses("each", mass, &self.softmax_layers, &sink).2
         };
         let shape = [&[tokens][..], &axes, &[self.columns()]].concat();
         NamedTensor("each", shape, (0..tokens).flat_map(of_token).collect())
@@ -366,25 +336,25 @@ impl Asked {
         let LargestKeys { layers, shape: [_, heads, positions, k], keys, weights, .. } = top_keys;
         let (mut shape, groups) = self.groups(layers, *heads);
         shape.extend([*positions, *k]);
-        let (mut of_keys, mut of_weights) = (Vec::new(), Vec::new());
+        let size = positions * k;
         // Keys are ranked after averaging over heads, which leaves one head.
-        for (l, head) in groups.into_iter().flatten() {
-            let at = (l * heads + head) * positions * k;
-            of_keys.extend_from_slice(&keys[at..at + positions * k]);
-            of_weights.extend_from_slice(&weights[at..at + positions * k]);
+        let places = || groups.iter().flatten().map(|(l, head)| (l * heads + head) * size);
+        Ranked {
+            shape,
+            keys: places().flat_map(|at| &keys[at..at + size]).copied().collect(),
+            weights: places().flat_map(|at| &weights[at..at + size]).copied().collect(),
         }
-        Ranked { shape, keys: of_keys, weights: of_weights }
     }
 
     /// Indices into `layers` of the reported ones.
-    fn told(&self, layers: &[usize]) -> Vec<usize> {
-        (0..layers.len()).filter(|&l| self.tells(layers[l])).collect()
+    fn shown(&self, layers: &[usize]) -> impl Iterator<Item = usize> {
+        let all = self.attention.layers.as_ref();
+        (0..layers.len()).filter(move |&l| all.is_none_or(|all| all.contains(&layers[l])))
     }
 
     /// Groups of (layer index, head) that are averaged: all heads of a layer, or single heads. Also returns the group axes.
     fn groups(&self, layers: &[usize], heads: usize) -> (Vec<usize>, Vec<Vec<(usize, usize)>>) {
-        let told = self.told(layers);
-        let of_layer = |l: usize| (0..heads).map(move |h| (l, h));
+        let of_layers = self.shown(layers).map(|l| (0..heads).map(|h| (l, h)).collect::<Vec<_>>());
         match &self.attention.heads {
             Heads::These { pairs, .. } => {
                 let place = |layer: usize| layers.iter().position(|&of| of == layer);
@@ -392,19 +362,10 @@ impl Asked {
                 (vec![pairs.len()], groups.collect())
             }
             Heads::All => {
-                let groups = told.iter().flat_map(|&l| of_layer(l)).map(|one| vec![one]).collect();
-                (vec![told.len(), heads], groups)
+                (vec![self.shown(layers).count(), heads], of_layers.flatten().map(|one| vec![one]).collect())
             }
-            Heads::Mean => (vec![told.len()], told.iter().map(|&l| of_layer(l).collect()).collect()),
+            Heads::Mean => (vec![self.shown(layers).count()], of_layers.collect()),
         }
-    }
-
-    fn with_generated(&self, paid: &[f32], sink: f32, is_answer: bool) -> Vec<f32> {
-        self.row(paid, |tiles| {
-            let of_prompt: f64 = tiles.iter().map(|&x| f64::from(x)).sum();
-            let rest = (1.0 - of_prompt - f64::from(sink)).max(0.0) as f32;
-            if is_answer { rest } else { 0.0 }
-        })
     }
 
     /// Inserts the value of `generated` between tiles and ranges, if rows of generated tokens are reported.
@@ -420,12 +381,12 @@ impl Asked {
     }
 
     fn columns(&self) -> usize {
-        self.prompt.tiles.len() + usize::from(self.attention.answers()) + self.prompt.overlays.len()
+        self.prompt.spans().count() + usize::from(self.attention.answers())
     }
 
     fn put(
         &self,
-        mut fields: Map<String, Value>,
+        mut fields: Value,
         tensors: Vec<NamedTensor>,
         ranked: Option<Ranked>,
     ) -> Result<Reply, ApiError> {
@@ -433,48 +394,73 @@ impl Asked {
             let texts = if ranked.is_some() { self.texts.clone() } else { Vec::new() };
             return Ok(Reply { fields, tensors, ranked, texts });
         }
-        if tensors.is_empty() && ranked.is_none() {
-            return Ok(Reply { fields, ..Reply::default() });
-        }
-        let of_f32 = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-        let mut bytes: Vec<(&str, Dtype, Vec<usize>, Vec<u8>)> = (tensors.into_iter())
-            .map(|NamedTensor(name, shape, values)| (name, Dtype::F32, shape, of_f32(&values)))
-            .collect();
+        let tensors = tensors.into_iter();
+        let mut tensors: Vec<_> =
+            tensors.map(|NamedTensor(name, shape, values)| (name, Values::F32(values), shape)).collect();
         if let Some(Ranked { shape, keys, weights }) = ranked {
-            let keys = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
-            bytes.push(("top_keys", Dtype::U32, shape.clone(), keys));
-            bytes.push(("top_weights", Dtype::F32, shape, of_f32(&weights)));
+            tensors.push(("top_keys", Values::U32(keys), shape.clone()));
+            tensors.push(("top_weights", Values::F32(weights), shape));
         }
-        let failed =
-            |error: safetensors::SafeTensorError| ApiError::internal(format!("safetensors: {error}"));
-        let views = (bytes.iter())
-            .map(|(name, dtype, shape, bytes)| Ok((*name, TensorView::new(*dtype, shape.clone(), bytes)?)))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(failed)?;
-        let file = safetensors::serialize(views, None).map_err(failed)?;
-        drop(bytes);
-        fields.insert("data".to_owned(), STANDARD.encode(file).into());
-        Ok(Reply { fields, ..Reply::default() })
+        if !tensors.is_empty() {
+            let file = tensors_file(&tensors, None);
+            let file = file.map_err(|error| ApiError::internal(format_args!("safetensors: {error}")))?;
+            fields["data"] = STANDARD.encode(file).into();
+        }
+        Ok(Reply { fields, tensors: Vec::new(), ranked: None, texts: Vec::new() })
     }
 }
 
 impl Serialize for Reply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (key, value) in &self.fields {
+        for (key, value) in self.fields.as_object().into_iter().flatten() {
             map.serialize_entry(key, value)?;
         }
         for NamedTensor(name, shape, values) in &self.tensors {
-            map.serialize_entry(name, &Nested { elements: Elements::Numbers(values), shape })?;
+            let element = |i: usize| values.get(i).copied().map(Element::Number);
+            map.serialize_entry(name, &Nested { shape, at: 0, element: &element })?;
         }
         if let Some(Ranked { shape, keys, weights }) = &self.ranked {
-            let elements = match self.texts.as_slice() {
-                [] => Elements::Pairs(keys, weights),
-                texts => Elements::Named(keys, weights, texts),
+            let element = |i: usize| {
+                let (key, weight) = (keys[i], weights[i]);
+                let text = self.texts.get(key as usize).map(String::as_str);
+                (key != NO_KEY)
+                    .then(|| text.map_or(Element::Key(key, weight), |text| Element::Named(key, weight, text)))
             };
-            map.serialize_entry("top_keys", &Nested { elements, shape })?;
+            map.serialize_entry("top_keys", &Nested { shape, at: 0, element: &element })?;
         }
         map.end()
+    }
+}
+
+/// Elements of a tensor from `at` on, as nested arrays.
+struct Nested<'a> {
+    shape: &'a [usize],
+    at: usize,
+    /// By row-major index; none for padding.
+    element: &'a dyn Fn(usize) -> Option<Element<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Element<'a> {
+    Number(f32),
+    /// A token's index and weight.
+    Key(u32, f32),
+    Named(u32, f32, &'a str),
+}
+
+impl Serialize for Nested<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Nested { shape, at, element } = *self;
+        match shape {
+            [] => element(at).serialize(serializer),
+            [n] => serializer.collect_seq((at..at + n).filter_map(element)),
+            [n, shape @ ..] => {
+                let size: usize = shape.iter().product();
+                serializer.collect_seq((0..*n).map(|i| Nested { shape, at: at + i * size, element }))
+            }
+        }
     }
 }
 
@@ -493,13 +479,29 @@ fn density(mass: &NamedTensor, share: &NamedTensor) -> NamedTensor {
 
 /// Mean over each group of heads, concatenated.
 fn means(groups: &[Vec<(usize, usize)>], of: impl Fn(usize, usize) -> Vec<f32>) -> Vec<f32> {
-    let of_group = |group: &Vec<(usize, usize)>| mean(group.iter().map(|&(l, h)| of(l, h)).collect());
-    groups.iter().flat_map(of_group).collect()
+    let mean = |group: &Vec<(usize, usize)>| {
+        let rows: Vec<Vec<f32>> = group.iter().map(|&(l, h)| of(l, h)).collect();
+        let n = rows.len().max(1) as f64;
+        let width = rows.first().map_or(0, Vec::len);
+        let at = move |i: usize| (rows.iter().map(|row| f64::from(row[i])).sum::<f64>() / n) as f32;
+        (0..width).map(at)
+    };
+    groups.iter().flat_map(mean).collect()
 }
 
-fn mean(rows: Vec<Vec<f32>>) -> Vec<f32> {
-    let n = rows.len().max(1) as f64;
-    let width = rows.first().map_or(0, Vec::len);
-    let at = |i: usize| rows.iter().map(|row| f64::from(row[i])).sum::<f64>() / n;
-    (0..width).map(|i| at(i) as f32).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
+        let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
+        let written = |values: &[f32], shape: &[usize]| {
+            let element = |i: usize| values.get(i).copied().map(Element::Number);
+            serde_json::to_string(&Nested { shape, at: 0, element: &element }).ok()
+        };
+        assert_eq!(written(&values, &[2, 3]).as_deref(), Some("[[0.1,0.2,0.3],[0.4,0.5,1e-9]]"));
+        assert_eq!(written(&[], &[2, 0, 3]).as_deref(), Some("[[],[]]"));
+        assert_eq!(written(&[f32::NAN], &[]).as_deref(), Some("null"));
+    }
 }

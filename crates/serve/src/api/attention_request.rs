@@ -1,15 +1,15 @@
 //! Request side of the extension: the field `"palimpsest"`.
 
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 
-use super::error::ApiError;
-use super::heads::{Heads, HeadsField};
-use super::json::{OneOf, count, list, text};
-use super::model::ServedModel;
+use super::error::{ApiError, ensure};
+use super::json::{count, found, list, read_at, text};
+use super::model::{Pairs, ServedModel};
 use super::prompts::check_tokens;
 use palimpsest_core::attention::{Knockout, Target};
 use palimpsest_core::engine::{Rows, TopRequest};
-use palimpsest_core::model::LayerSpec;
+use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::{Measure, TokenName, TokenTarget};
 
 /// Maximum numbers stored for a request's rows: 512 MiB as f64.
@@ -24,21 +24,12 @@ pub struct AttentionRequest {
     pub rows: Vec<String>,
     #[serde(deserialize_with = "list::<0, 64, _, _>")]
     pub knockouts: Vec<Knockout>,
-    #[serde(rename = "causes")]
-    sent_causes: Option<OneOf<CausesOptions>>,
-    #[serde(rename = "cite")]
-    sent_cite: Option<OneOf<CausesOptions>>,
-    /// Spans to hide in turn, for effects on the answer or its sentences.
-    #[serde(skip)]
+    /// Spans to hide in turn, for effects on the whole answer.
     pub causes: Option<CausesOptions>,
-    /// Return effects on the whole answer.
-    #[serde(skip)]
-    pub tells_causes: bool,
-    /// Return cited sentences with their supporting spans.
-    #[serde(skip)]
-    pub cite: bool,
+    /// The same, for cited sentences with their supporting spans.
+    pub cite: Option<CausesOptions>,
     #[serde(rename = "heads")]
-    sent_heads: Option<HeadsField>,
+    sent_heads: Option<Value>,
     #[serde(skip)]
     pub heads: Heads,
     /// Reported decoder layers; all if absent.
@@ -55,12 +46,9 @@ pub struct AttentionRequest {
     #[serde(rename = "spans", deserialize_with = "list::<0, 4096, _, _>")]
     pub ranges: Vec<RangeRequest>,
     pub units: Units,
-    #[serde(rename = "score")]
-    sent_score: Option<OneOf<ScoreRequest>>,
-    #[serde(skip)]
     pub score: Option<ScoreRequest>,
     /// A given answer: a text, tokens, or true for the last message.
-    pub answer: Option<OneOf<Vec<u32>>>,
+    pub answer: Option<Value>,
     pub progress: Option<bool>,
 }
 
@@ -83,20 +71,28 @@ pub enum Units {
 
 /// Document spans, question span and heads; absent fields are inferred.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a boolean (true for all documents) or an object of documents, question and heads"
+)]
 pub struct ScoreRequest {
     #[serde(deserialize_with = "list::<1, 4096, _, _>")]
     pub documents: Vec<String>,
     pub question: Option<String>,
     #[serde(rename = "heads")]
-    sent_heads: Option<HeadsField>,
+    sent_heads: Option<Value>,
     #[serde(skip)]
     pub heads: Option<Heads>,
 }
 
 /// Hidden spans, and the first position that does not see them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(
+    deny_unknown_fields,
+    default,
+    expecting = "a boolean (true for all documents and named spans) or an object of spans, from and controls"
+)]
 pub struct CausesOptions {
     #[serde(deserialize_with = "list::<1, 256, _, _>")]
     pub spans: Vec<String>,
@@ -131,68 +127,67 @@ pub fn is_label(label: &str) -> bool {
     (1..=256).contains(&label.len()) && !own
 }
 
+/// Options may be sent as `true` for the defaults, and as `false` for none.
+pub fn drop_flags(asked: &mut Value) {
+    let Some(fields) = asked.as_object_mut() else { return };
+    for name in ["causes", "cite", "score"] {
+        if fields.get(name) == Some(&Value::Bool(true)) {
+            fields[name] = json!({});
+        }
+    }
+    fields.retain(|name, value| {
+        *value != Value::Bool(false) || !["causes", "cite", "score", "answer"].contains(&name.as_str())
+    });
+}
+
 impl AttentionRequest {
     /// Validates against the model; `None` if only `progress` is requested.
-    pub fn checked(self, model: &ServedModel) -> Result<Option<Self>, ApiError> {
+    pub fn checked(mut self, model: &ServedModel) -> Result<Option<Self>, ApiError> {
         if self.progress.is_some() && (AttentionRequest { progress: None, ..self.clone() }) == Self::default()
         {
             return Ok(None);
         }
-        let mut asked = self;
-        let wanted = "a boolean (true for all documents) or an object of documents, question and heads";
-        let score = asked.sent_score.take().map(|field| field.options("palimpsest.score", wanted));
-        asked.score = score.transpose()?.flatten().map(|score| score.checked(model)).transpose()?;
-        match &asked.answer {
-            Some(OneOf::Bool(false)) => asked.answer = None,
-            Some(OneOf::Other(tokens)) => check_tokens("palimpsest.answer", tokens, model.spec.vocab)?,
-            Some(number @ OneOf::Number(_)) => {
-                return Err(number.wrong(
-                    "palimpsest.answer",
-                    "a boolean (true for the last message), a string or an array of token ids",
-                ));
+        self.score.iter_mut().try_for_each(|score| score.check(model))?;
+        match &self.answer {
+            Some(tokens @ Value::Array(_)) => {
+                let tokens: Vec<u32> = read_at("palimpsest.answer", tokens)?;
+                check_tokens("palimpsest.answer", &tokens, model.spec.vocab)?;
             }
-            _ => {}
+            None | Some(Value::Bool(_) | Value::String(_)) => {}
+            Some(other) => {
+                let wanted = "a boolean (true for the last message), a string or an array of token ids";
+                return Err(ApiError::wrong("palimpsest.answer", found(other), wanted));
+            }
         }
-        let options = |field: Option<OneOf<CausesOptions>>, path: &str| {
-            let wanted =
-                "a boolean (true for all documents and named spans) or an object of spans, from and controls";
-            field.map(|field| field.options(path, wanted)).transpose()
-        };
-        let causes = options(asked.sent_causes.take(), "palimpsest.causes")?.flatten();
-        let cite = options(asked.sent_cite.take(), "palimpsest.cite")?.flatten();
-        (asked.tells_causes, asked.cite) = (causes.is_some(), cite.is_some());
-        asked.causes = CausesOptions::shared(causes, cite)?;
-        if asked.score.is_some() && !asked.knockouts.is_empty() {
-            let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
-            return Err(ApiError::at("palimpsest.score", reason));
-        }
-        asked.check_measures()?;
-        if !asked.targets.is_empty() && (asked.cite || !asked.ranges.is_empty()) {
-            let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
-            return Err(ApiError::at("palimpsest.targets", reason));
-        }
-        let asks = asked.score.is_some()
-            || asked.answer.is_some()
-            || asked.causes.is_some()
-            || !asked.knockouts.is_empty()
-            || !asked.targets.is_empty()
-            || !asked.rows.is_empty()
-            || asked.tokens;
+        self.share_causes()?;
+        let reason = "is held against a neutral question with nothing blocked; leave out palimpsest.knockouts, or the score";
+        ensure(self.score.is_none() || self.knockouts.is_empty(), "palimpsest.score", reason)?;
+        self.check_measures()?;
+        let apart = self.cite.is_none() && self.ranges.is_empty();
+        let reason = "take a logit apart by spans that share no token; leave out palimpsest.spans and palimpsest.cite, or the targets";
+        ensure(self.targets.is_empty() || apart, "palimpsest.targets", reason)?;
+        let asks = self.score.is_some()
+            || self.answer.is_some()
+            || self.causes().is_some()
+            || !self.knockouts.is_empty()
+            || !self.targets.is_empty()
+            || !self.rows.is_empty()
+            || self.tokens;
         if !asks {
             let reason = "is missing or empty; give 1 to 4096 names of spans, last, answer or each";
             return Err(ApiError::at("palimpsest.rows", reason).with_code("missing_required_parameter"));
         }
-        if let Some(heads) = &asked.sent_heads {
-            asked.heads = Heads::of(heads, "palimpsest.heads", model)?;
+        if let Some(heads) = &self.sent_heads {
+            self.heads = Heads::of(heads, "palimpsest.heads", model)?;
         }
-        if asked.layers.is_some() && matches!(asked.heads, Heads::These { .. }) {
-            let reason = "is for the mean and for all heads; single heads are named with their layers, so leave it out";
-            return Err(ApiError::at("palimpsest.layers", reason));
-        }
-        if let Some(layers) = &mut asked.layers {
+        let of_layers = self.layers.is_none() || !matches!(self.heads, Heads::These { .. });
+        let reason =
+            "is for the mean and for all heads; single heads are named with their layers, so leave it out";
+        ensure(of_layers, "palimpsest.layers", reason)?;
+        if let Some(layers) = &mut self.layers {
             check_layers(layers, model.spec.layers.len())?;
         }
-        for (i, range) in asked.ranges.iter_mut().enumerate() {
+        for (i, range) in self.ranges.iter_mut().enumerate() {
             range.field = format!("palimpsest.spans[{i}]");
             let RangeRequest { field, start, end, .. } = range;
             if start >= end {
@@ -200,7 +195,24 @@ impl AttentionRequest {
                 return Err(ApiError::field(format!("{field}.end"), message));
             }
         }
-        Ok(Some(asked))
+        Ok(Some(self))
+    }
+
+    /// Options of the readings that `causes` and `cite` share.
+    pub fn causes(&self) -> Option<&CausesOptions> {
+        self.causes.as_ref().or(self.cite.as_ref())
+    }
+
+    /// Gives `causes` the options of `cite`, if only these are sent.
+    fn share_causes(&mut self) -> Result<(), ApiError> {
+        let (Some(causes), Some(cite)) = (&mut self.causes, &self.cite) else { return Ok(()) };
+        if *causes == CausesOptions::default() {
+            causes.clone_from(cite);
+        }
+        let same = *cite == CausesOptions::default() || *cite == *causes;
+        let reason = "has other options than palimpsest.causes, and both come from the same readings; give them once, and true for \
+                      the other";
+        ensure(same, "palimpsest.cite", reason)
     }
 
     pub fn tells(&self, measure: Measure) -> bool {
@@ -217,7 +229,7 @@ impl AttentionRequest {
 
     /// True if per-token masses are kept until the answer ends.
     pub fn keeps_each(&self) -> bool {
-        self.cite || self.each()
+        self.cite.is_some() || self.each()
     }
 
     /// True if a reported row sees generated tokens.
@@ -245,12 +257,10 @@ impl AttentionRequest {
         let target = |(i, target): (usize, &TokenTarget)| {
             let field = |name: &str| format!("palimpsest.targets[{i}].{name}");
             let position = target.position.unwrap_or(tokens.saturating_sub(1));
-            if position >= tokens {
-                let reason = format!(
-                    "is {position}; the prompt has {tokens} tokens, and positions count from 0; leave it out for the last one"
-                );
-                return Err(ApiError::at(field("position"), reason));
-            }
+            let reason = format_args!(
+                "is {position}; the prompt has {tokens} tokens, and positions count from 0; leave it out for the last one"
+            );
+            ensure(position < tokens, field("position"), reason)?;
             let against = target.against.as_ref().map(|name| id(field("against"), name));
             Ok(Target { position, token: id(field("token"), &target.token)?, against: against.transpose()? })
         };
@@ -266,39 +276,32 @@ impl AttentionRequest {
     ) -> Result<Option<TopRequest>, ApiError> {
         let Some(k) = self.top_keys else { return Ok(None) };
         let mean = self.heads == Heads::Mean;
-        let of_layer =
-            |layer: &LayerSpec| layer.attention().map_or(0, |spec| if mean { 1 } else { spec.heads });
-        let a_position = 2 * k * model.spec.layers.iter().map(of_layer).sum::<usize>().max(1);
+        let layers = model.spec.layers.iter().filter(|layer| layer.attention().is_some()).count();
+        let heads = if mean { layers } else { count_heads(&model.spec).0 };
+        let a_position = 2 * k * heads.max(1);
         let generated = if rows.answer.any() { most } else { 0 };
         let positions = rows.spans.iter().map(|row| row.len()).sum::<usize>().saturating_add(generated);
         let fit = MOST_NUMBERS / a_position;
-        if positions > fit {
-            let reason = format!(
-                "of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, shorter rows, or \
-                 fewer tokens to be generated"
-            );
-            return Err(ApiError::at("palimpsest.top_keys", reason));
-        }
+        let reason = format_args!(
+            "of {k} keys is kept for at most {fit} positions, and the rows have {positions}; give fewer keys, shorter rows, or \
+             fewer tokens to be generated"
+        );
+        ensure(positions <= fit, "palimpsest.top_keys", reason)?;
         Ok(Some(TopRequest { k, mean }))
     }
 
     /// Refuses requests above the memory limit: `spans` columns, and up to `most` generated rows if each token is one.
     pub fn check_size(&self, model: &ServedModel, spans: usize, most: usize) -> Result<(), ApiError> {
-        let heads = |layer: &LayerSpec| {
-            layer.attention().map_or(0, |spec| spec.heads)
-                + layer.delta_net().map_or(0, |spec| spec.value_heads)
-        };
-        let heads: usize = model.spec.layers.iter().map(heads).sum();
-        let a_row = heads.saturating_mul(spans + 1).max(1);
-        let fit = MOST_NUMBERS / a_row;
-        if self.rows.len() > fit {
+        let (softmax, linear) = count_heads(&model.spec);
+        let a_row = (softmax + linear).saturating_mul(spans + 1).max(1);
+        let (rows, fit) = (self.rows.len(), MOST_NUMBERS / a_row);
+        if rows > fit {
             let message = format!(
-                "{} rows over {spans} spans are more than the {fit} rows that are kept at most; name fewer rows or spans",
-                self.rows.len()
+                "{rows} rows over {spans} spans are more than the {fit} rows that are kept at most; name fewer rows or spans"
             );
             return Err(ApiError::field("palimpsest.rows", message));
         }
-        let fit = fit - self.rows.len();
+        let fit = fit - rows;
         if self.keeps_each() && most > fit {
             let (name, field) =
                 if self.each() { ("each", "palimpsest.rows") } else { ("cite", "palimpsest.cite") };
@@ -330,40 +333,17 @@ impl AttentionRequest {
     }
 }
 
-impl CausesOptions {
-    /// Options of `causes` and `cite`, which share readings.
-    fn shared(causes: Option<Self>, cite: Option<Self>) -> Result<Option<Self>, ApiError> {
-        let none = Self::default();
-        match (causes, cite) {
-            (Some(causes), Some(cite)) if cite == none || cite == causes => Ok(Some(causes)),
-            (Some(causes), Some(cite)) if causes == none => Ok(Some(cite)),
-            (Some(_), Some(_)) => {
-                let reason = "has other options than palimpsest.causes, and both come from the same readings; give them once, and \
-                              true for the other";
-                Err(ApiError::at("palimpsest.cite", reason))
-            }
-            (causes, cite) => Ok(causes.or(cite)),
-        }
-    }
-}
-
 impl ScoreRequest {
-    fn checked(mut self, model: &ServedModel) -> Result<Self, ApiError> {
+    fn check(&mut self, model: &ServedModel) -> Result<(), ApiError> {
         let labels = &self.documents;
         if let Some(i) = (1..labels.len()).find(|&i| labels[..i].contains(&labels[i])) {
             let reason = "names a span again; name it once";
             return Err(ApiError::at(format!("palimpsest.score.documents[{i}]"), reason));
         }
+        let Some(heads) = &self.sent_heads else { return Ok(()) };
         let name = "palimpsest.score.heads";
-        let heads = self.sent_heads.take().map(|heads| Heads::of(&heads, name, model)).transpose()?;
-        if heads == Some(Heads::Mean) {
-            return Err(ApiError::at(
-                name,
-                "is \"mean\"; give \"all\", \"retrieval\" or pairs [layer, head]",
-            ));
-        }
-        self.heads = heads;
-        Ok(self)
+        let heads = self.heads.insert(Heads::of(heads, name, model)?);
+        ensure(*heads != Heads::Mean, name, "is \"mean\"; give \"all\", \"retrieval\" or pairs [layer, head]")
     }
 }
 
@@ -377,5 +357,96 @@ fn check_layers(layers: &mut [usize], all: usize) -> Result<(), ApiError> {
         return Err(ApiError::at(format!("palimpsest.layers[{i}]"), reason));
     }
     layers.sort_unstable();
+    Ok(())
+}
+
+/// Head selection: `heads` of the extension and of its score.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Heads {
+    /// Mean over each layer's heads.
+    #[default]
+    Mean,
+    All,
+    These {
+        pairs: Pairs,
+        /// Requested as `retrieval`.
+        retrieval: bool,
+    },
+}
+
+impl Heads {
+    /// Of `mean`, `all`, `retrieval` or pairs [layer, head]. Refuses unknown heads, and `retrieval` if the model's are unknown.
+    pub fn of(field: &Value, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
+        match field.as_str() {
+            Some("mean") => Ok(Heads::Mean),
+            Some("all") => Ok(Heads::All),
+            Some("retrieval") => Heads::retrieval(model).ok_or_else(|| {
+                let reason = format!(
+                    "is \"retrieval\", and this server does not know which heads of {} retrieve; give \"all\" or pairs [layer, head], \
+                     or ask whoever runs the server to find them (docs/serve.md)",
+                    model.name()
+                );
+                ApiError::at(name, reason).with_code("no_retrieval_heads")
+            }),
+            None if field.is_array() => {
+                let pairs: Vec<(usize, usize)> = read_at(name, field)?;
+                check_pairs(&pairs, name, model)?;
+                Ok(Heads::These { pairs: pairs.into(), retrieval: false })
+            }
+            _ => {
+                let wanted = "\"mean\", \"all\", \"retrieval\" or an array of pairs [layer, head]";
+                Err(ApiError::wrong(name, found(field), wanted))
+            }
+        }
+    }
+
+    pub fn retrieval(model: &ServedModel) -> Option<Self> {
+        let pairs = model.retrieval.clone()?;
+        Some(Heads::These { pairs, retrieval: true })
+    }
+
+    pub fn json(&self) -> Value {
+        match self {
+            Heads::Mean => "mean".into(),
+            Heads::All => "all".into(),
+            Heads::These { retrieval: true, .. } => "retrieval".into(),
+            Heads::These { pairs, .. } => json!(pairs[..]),
+        }
+    }
+}
+
+/// Heads of softmax and of linear attention in all layers.
+pub fn count_heads(spec: &DecoderSpec) -> (usize, usize) {
+    let softmax = spec.layers.iter().filter_map(|layer| layer.attention()).map(|spec| spec.heads).sum();
+    let linear = spec.layers.iter().filter_map(|layer| layer.delta_net()).map(|spec| spec.value_heads).sum();
+    (softmax, linear)
+}
+
+fn check_pairs(pairs: &[(usize, usize)], name: &str, model: &ServedModel) -> Result<(), ApiError> {
+    let (layers, (all, _)) = (&model.spec.layers, count_heads(&model.spec));
+    if pairs.is_empty() || pairs.len() > all {
+        let reason = format!("has {} pairs; give 1 to {all}, which is every head once", pairs.len());
+        return Err(ApiError::at(name, reason));
+    }
+    for (i, &(layer, head)) in pairs.iter().enumerate() {
+        let wrong = match layers.get(layer).map(|layer| layer.attention()) {
+            None => {
+                let last = layers.len().saturating_sub(1);
+                format!("is of layer {layer}; the model's layers are 0 to {last}")
+            }
+            Some(None) => format!(
+                "is of layer {layer}, which has linear attention and no weights of single keys; name others"
+            ),
+            Some(Some(spec)) if head >= spec.heads => {
+                let last = spec.heads.saturating_sub(1);
+                format!("is head {head}; the heads of layer {layer} are 0 to {last}")
+            }
+            Some(Some(_)) if pairs[..i].contains(&(layer, head)) => {
+                format!("names head {head} of layer {layer} again; name it once")
+            }
+            Some(Some(_)) => continue,
+        };
+        return Err(ApiError::at(format!("{name}[{i}]"), wrong));
+    }
     Ok(())
 }

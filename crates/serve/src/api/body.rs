@@ -30,29 +30,20 @@ pub struct Received {
     held: Held,
 }
 
-pub type Fits = fn(&Arc<App>, &Value) -> Result<(), ApiError>;
-
-/// Receives a body with limits on size and time; refuses oversized requests.
-pub async fn receive(app: &Arc<App>, request: Request, fits: Fits) -> Result<Received, ApiError> {
+/// Receives a body with limits on size and time.
+pub async fn receive(app: &App, request: Request) -> Result<Received, ApiError> {
     let length = request.headers().get(CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > LONGEST_BODY as u64) {
         return Err(too_large());
     }
-    let mut held = app.memory.take(0).map_err(full)?;
+    let mut held = app.memory.hold();
     let received = tokio::time::timeout(BODY_TIMEOUT, collected(request, length, &mut held)).await;
     let bytes = received.unwrap_or_else(|_| {
         let message = format!("the request's body did not come within {} s", BODY_TIMEOUT.as_secs());
         Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, Some("body_timeout"), message))
     })?;
-    let app = Arc::clone(app);
-    off_thread(move || {
-        let received = parsed(&bytes, held)?;
-        drop(bytes);
-        fits(&app, &received.value)?;
-        Ok(received)
-    })
-    .await
+    off_thread(move || parsed(&bytes, held)).await
 }
 
 async fn collected(request: Request, length: Option<u64>, held: &mut Held) -> Result<Vec<u8>, ApiError> {
@@ -126,36 +117,11 @@ fn place(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// Refuses conversations whose user text exceeds the context.
-pub fn messages_fit(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
-    let Some(messages) = body["messages"].as_array() else { return Ok(()) };
-    // Templates may trim content.
-    let bytes = |content: &Value| match content {
-        Value::Array(parts) => {
-            let texts = parts.iter().filter_map(|part| part["text"].as_str());
-            texts.map(|text| text.trim().len()).sum()
-        }
-        content => content.as_str().map_or(0, |text| text.trim().len()),
-    };
-    let of_users = messages.iter().filter(|message| message["role"] == "user");
-    let bytes: usize = of_users.map(|message| bytes(&message["content"])).sum();
-    let fits = app.model.limit.check("messages", bytes);
-    if fits.is_err() && app.model.shows_users() { fits } else { Ok(()) }
-}
-
-/// Refuses a field with a text that is too long.
-pub fn texts_fit(app: &Arc<App>, body: &Value, field: &str) -> Result<(), ApiError> {
-    match &body[field] {
-        Value::String(text) => app.model.limit.check(field, text.len()),
-        Value::Array(list) => {
-            let mut texts = list.iter().enumerate().filter_map(|(i, value)| Some((i, value.as_str()?)));
-            texts.try_for_each(|(i, text)| app.model.limit.check(&format!("{field}[{i}]"), text.len()))
-        }
-        _ => Ok(()),
-    }
-}
-
 impl Received {
+    pub fn model(&self) -> Option<&str> {
+        self.value["model"].as_str()
+    }
+
     /// Runs `prepare` off the connection thread, with a permit to tokenise the texts.
     pub async fn prepared<T: Send + 'static>(
         self,
@@ -179,15 +145,6 @@ mod tests {
     use super::*;
     use palimpsest_core::engine::memory_plan::ServerMemory;
 
-    fn memory(requests: u64) -> Arc<Memory> {
-        Arc::new(Memory::new(ServerMemory { requests, ..ServerMemory::default() }))
-    }
-
-    fn read(text: &str, memory: &Arc<Memory>) -> Result<Value, ApiError> {
-        let held = memory.take(0).map_err(full)?;
-        parsed(text.as_bytes(), held).map(|received| received.value)
-    }
-
     #[test]
     fn what_a_body_becomes_is_counted_from_above_before_it_is_read() {
         fn parts(value: &Value) -> (u64, u64) {
@@ -202,7 +159,6 @@ mod tests {
                 _ => (1, 0),
             }
         }
-        let memory = memory(1 << 20);
         for text in [
             r#"{"a": [1, -2, 3.5, 1e300, null, true, "x\n\u00e9, \"[:"], "b": {"c": {}, "d": [], "\\": ""}}"#,
             "18446744073709551615",
@@ -214,18 +170,15 @@ mod tests {
             let ((values, texts), (most, longest)) = (parts(&value), weight(text.as_bytes()));
             assert!(values <= most && most <= 2 * values && texts <= longest, "{text}");
         }
-        for text in ["", "{", "[1,]", "{\"a\":1} 2", "nul", "{\"a\" 1}", "\"\u{1}\""] {
-            let read = read(text, &memory).map_err(|error| error.code);
-            assert_eq!(read, Err(Some("invalid_json")), "{text}");
-        }
-        assert_eq!(memory.used(), 0);
     }
 
     #[test]
     fn a_body_that_becomes_more_than_there_is_is_refused_while_it_is_read() {
-        let (memory, text) = (memory(1 << 20), format!("[{}0]", "0,".repeat(400_000)));
-        let refused = read(&text, &memory).map_err(|error| (error.status.as_u16(), error.code));
-        assert_eq!(refused, Err((413, Some("memory_exceeded"))));
+        let plan = ServerMemory { requests: 1 << 20, ..ServerMemory::default() };
+        let (memory, text) = (Arc::new(Memory::new(plan)), format!("[{}0]", "0,".repeat(400_000)));
+        let read = parsed(text.as_bytes(), memory.hold());
+        let refused = read.err().map(|error| (error.status.as_u16(), error.code));
+        assert_eq!(refused, Some((413, Some("memory_exceeded"))));
         assert_eq!(memory.used(), 0);
     }
 }

@@ -5,18 +5,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::attention_request::CausesOptions;
-use super::error::ApiError;
+use super::engine::ServedEngine;
+use super::error::{ApiError, ensure};
 use super::prompt::TokenPrompt;
 use palimpsest_core::ablate::{Position, collect, forcing, hide, lost};
 use palimpsest_core::attention::{LayerHoles, LayerKind};
-use palimpsest_core::engine::thread::{Caller, EngineThread};
-use palimpsest_core::engine::{Event, Generated, Next, Request, Reuse, Sink};
+use palimpsest_core::engine::{Event, Generated, Request, Reuse};
 use palimpsest_core::span::Span;
 use palimpsest_data::statistics::control::{are_apart, control_of, stretches_of_prompt};
 
@@ -41,17 +39,10 @@ pub struct Causes {
 pub struct Effects {
     /// Unchanged mean log-probability per token, in nats.
     pub log_p: f64,
-    pub spans: Vec<Effect>,
-    /// Per control: drop of the mean log-probability per token.
+    /// Per span: drop of the mean log-probability per token, and whether some token is the argmax in only one of the two readings.
+    pub spans: Vec<(f64, bool)>,
+    /// Per control: the drop.
     pub controls: Vec<f64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct Effect {
-    /// Drop of the mean log-probability per token.
-    pub log_p_drop: f64,
-    /// True if some answer token is the argmax in only one of the two readings.
-    pub changed: bool,
 }
 
 impl Causes {
@@ -64,23 +55,21 @@ impl Causes {
     ) -> Result<Self, ApiError> {
         let field = format!("palimpsest.{field}.spans");
         let field = field.as_str();
-        let all = || prompt.tiles.iter().chain(&prompt.overlays);
         let find = |label: &String| {
-            let found = all().find(|span| span.label == *label && !span.is_empty());
-            found.cloned().ok_or_else(|| {
-                ApiError::at(field, format!("names {label:?}, and no span of that name holds a token"))
-            })
+            let found = prompt.spans().find(|span| span.label == *label && !span.is_empty());
+            let reason = || format!("names {label:?}, and no span of that name holds a token");
+            found.cloned().ok_or_else(|| ApiError::at(field, reason()))
         };
         let from = options.from.as_ref().map(find).transpose()?.map(|span| span.start);
         let spans: Vec<Span> = match options.spans.as_slice() {
             labels @ [_, ..] => labels.iter().map(find).collect::<Result<_, _>>()?,
             [] => {
-                let is_own = |span: &&Span| {
-                    ["template[", "messages["].iter().any(|own| span.label.starts_with(own))
-                        || span.label == "prompt"
+                let is_own = |label: &str| {
+                    ["template[", "messages["].iter().any(|own| label.starts_with(own)) || label == "prompt"
                 };
-                let before = |span: &&Span| from.is_none_or(|from| span.end <= from);
-                all().filter(|span| !is_own(span) && !span.is_empty()).filter(before).cloned().collect()
+                let before = |span: &Span| from.is_none_or(|from| span.end <= from);
+                let named = prompt.spans().filter(|span| !is_own(&span.label) && !span.is_empty());
+                named.filter(|span| before(span)).cloned().collect()
             }
         };
         let Some(last) = spans.iter().map(|span| span.end).max() else {
@@ -88,17 +77,14 @@ impl Causes {
             return Err(ApiError::at(field, reason));
         };
         let from = from.unwrap_or(last);
-        if let Some(late) = spans.iter().find(|span| span.end > from) {
+        if let Some(Span { label, end, .. }) = spans.iter().find(|span| span.end > from) {
             let reason = format!(
-                "names {:?}, which ends at token {}, after the position {from} from which on it would be hidden",
-                late.label, late.end
+                "names {label:?}, which ends at token {end}, after the position {from} from which on it would be hidden"
             );
             return Err(ApiError::at(field, reason));
         }
-        if from >= prompt.tokens.len() {
-            let reason = "leaves no token of the prompt behind the spans; give `from`, a span behind them";
-            return Err(ApiError::at(field, reason));
-        }
+        let reason = "leaves no token of the prompt behind the spans; give `from`, a span behind them";
+        ensure(from < prompt.tokens.len(), field, reason)?;
         let ranges: Vec<Range<usize>> = spans.iter().map(Span::range).collect();
         let counted = (options.controls.unwrap_or(CONTROLS), SEED);
         let controls = stretches_of_prompt(counted, &ranges, from, &[]);
@@ -109,11 +95,13 @@ impl Causes {
         1 + self.spans.len() + self.controls.len()
     }
 
+    /// Scores the answer to the prompt of `tokens` in every reading.
     pub async fn settle(
         &mut self,
-        engine: &EngineThread,
-        cancelled: Arc<AtomicBool>,
-        (tokens, generated, kinds): (&[u32], &Generated, &[LayerKind]),
+        engine: &ServedEngine,
+        kinds: &[LayerKind],
+        tokens: &[u32],
+        generated: &Generated,
     ) -> Result<(), ApiError> {
         self.readings.clear();
         self.softmax_only = kinds.contains(&LayerKind::Linear);
@@ -127,7 +115,19 @@ impl Causes {
         let holes = std::iter::once(self.blocked.clone()).chain(hidden);
         let branches = holes.map(|holes| forcing(&tokens[self.from..], &answer, &holes)).collect();
         let request = Request { prefix: tokens[..self.from].into(), reuse: Reuse::Longest, branches };
-        self.readings = read(engine, cancelled, request, &answer).await?;
+        let reading = || {
+            let answer = Arc::clone(&answer);
+            let mut reading: Vec<Position> = Vec::with_capacity(answer.len());
+            move |event: Event| match event {
+                Event::Logits(at, logits) => {
+                    let of = |at: usize, logits: &[f32]| Position::of(answer[at], logits);
+                    collect(&logits, at, of, &mut reading).err().map(|error| Err(ApiError::internal(error)))
+                }
+                Event::Done(_) => Some(Ok(std::mem::take(&mut reading))),
+                _ => None,
+            }
+        };
+        self.readings = engine.results(request, reading).await?;
         for reading in &mut self.readings {
             reading.drain(..generated.thought.min(reading.len()));
         }
@@ -143,15 +143,12 @@ impl Causes {
     pub fn effects(&self, tokens: Range<usize>) -> Option<Effects> {
         let (plain, others) = self.readings.split_first()?;
         let plain = plain.get(tokens.clone()).filter(|plain| !plain.is_empty())?;
-        let effect = |reading: &Vec<Position>| {
-            let (log_p_drop, changed) = lost(plain, reading.get(tokens.clone()).unwrap_or_default());
-            Effect { log_p_drop, changed }
-        };
+        let effect = |reading: &Vec<Position>| lost(plain, reading.get(tokens.clone()).unwrap_or_default());
         let (spans, controls) = others.split_at(self.spans.len().min(others.len()));
         Some(Effects {
             log_p: plain.iter().map(|position| position.log_p).sum::<f64>() / plain.len() as f64,
             spans: spans.iter().map(effect).collect(),
-            controls: controls.iter().map(|reading| effect(reading).log_p_drop).collect(),
+            controls: controls.iter().map(|reading| effect(reading).0).collect(),
         })
     }
 
@@ -168,8 +165,7 @@ impl Causes {
     /// Effects on the whole answer; null if it is empty after the thought.
     pub fn json(&self) -> Value {
         let Some(effects) = self.effects(0..self.tokens()) else { return Value::Null };
-        let span = |(span, effect): (&Span, &Effect)| {
-            let Effect { log_p_drop, changed } = effect;
+        let span = |(span, (log_p_drop, changed)): (&Span, &(f64, bool))| {
             let control = self.control(span, &effects.controls);
             json!({"label": span.label, "log_p_drop": log_p_drop, "changed": changed, "control": control})
         };
@@ -186,43 +182,4 @@ impl Causes {
         }
         json
     }
-}
-
-/// Scores the answer in every branch of a request.
-async fn read(
-    engine: &EngineThread,
-    cancelled: Arc<AtomicBool>,
-    request: Request,
-    answer: &Arc<[u32]>,
-) -> Result<Vec<Vec<Position>>, ApiError> {
-    let count = request.branches.len();
-    let (told, mut heard) = mpsc::unbounded_channel();
-    let sink = |nth: usize| -> Sink {
-        let (told, cancelled, answer) = (told.clone(), Arc::clone(&cancelled), Arc::clone(answer));
-        let mut reading: Vec<Position> = Vec::with_capacity(answer.len());
-        let mut failed = None;
-        Box::new(move |event| {
-            let outcome = match event {
-                Event::Logits(at, logits) => {
-                    let read =
-                        collect(&logits, at, |at, logits| Position::of(answer[at], logits), &mut reading);
-                    failed = read.err().map(|error| ApiError::internal(error.to_string())).or(failed.take());
-                    return Next::Go;
-                }
-                Event::Done(_) => failed.take().map_or_else(|| Ok(std::mem::take(&mut reading)), Err),
-                Event::Failed(error) => Err(ApiError::from(error)),
-                _ => return Next::from(!told.is_closed() && !cancelled.load(Ordering::Relaxed)),
-            };
-            let _ = told.send((nth, outcome));
-            Next::Cancel
-        })
-    };
-    engine.submit_of(Caller::new(), request, (0..count).map(sink).collect());
-    drop(told);
-    let mut readings = vec![Vec::new(); count];
-    for _ in 0..count {
-        let Some((nth, reading)) = heard.recv().await else { return Err(ApiError::left()) };
-        readings[nth] = reading?;
-    }
-    Ok(readings)
 }

@@ -5,24 +5,23 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answers::{Collected, PreparedCompletion, Shape};
+use super::answers::{PreparedCompletion, Shape};
 use super::app::App;
 use super::ask::{Finished, Plan};
 use super::attention_reply::Asked;
 use super::attention_request::AttentionRequest;
-use super::common::{Common, room};
-use super::documents::{DocumentField, Documents};
-use super::error::ApiError;
+use super::common::Common;
+use super::error::{ApiError, ensure};
 use super::format::{Format, ResponseFormat};
-use super::given;
+use super::given::{self, Limit};
 use super::json::{Neutral, OF_CLIENTS, count, drop_neutral, is_empty, list, read};
 use super::log::identifier;
 use super::logprobs;
 use super::model::ServedModel;
 use super::prompt::{Conversation, chat_spans};
 use super::score;
-use super::sent::{Message, Sent, drop_neutral_of_messages};
-use super::tools::{ToolChoice, ToolField, ToolRequest};
+use super::sent::{DocumentField, Documents, Message, Sent, drop_neutral_of_messages};
+use super::tools::{ToolField, ToolRequest};
 use super::writer::{Piece, Writer};
 use palimpsest_core::engine::Chosen;
 use palimpsest_core::text::{CallPiece, ReasoningEffort};
@@ -49,7 +48,7 @@ pub struct ChatRequest {
     response_format: Option<ResponseFormat>,
     #[serde(default, deserialize_with = "list::<0, 128, _, _>")]
     tools: Vec<ToolField>,
-    tool_choice: Option<ToolChoice>,
+    tool_choice: Option<Value>,
     parallel_tool_calls: Option<bool>,
     #[serde(deserialize_with = "list::<1, 4096, _, _>")]
     messages: Vec<Message>,
@@ -75,13 +74,10 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     drop_neutral_of_messages(&mut body)?;
     let (common, mut asked) = Common::read(app, &mut body)?;
     let fields: ChatRequest = read(&body)?;
-    let likeliest = match (fields.logprobs, fields.top_logprobs) {
-        (true, most) => Some(most.unwrap_or(0)),
-        (false, None | Some(0)) => None,
-        (false, Some(_)) => {
-            return Err(ApiError::at("top_logprobs", "needs `logprobs`: true; set both, or leave both out"));
-        }
-    };
+    let most = fields.top_logprobs.unwrap_or(0);
+    let reason = "needs `logprobs`: true; set both, or leave both out";
+    ensure(fields.logprobs || most == 0, "top_logprobs", reason)?;
+    let likeliest = fields.logprobs.then_some(most);
     let model = &app.model;
     let format = Format::new(fields.response_format)?;
     let tools =
@@ -90,57 +86,53 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedCompletion<Cha
     given::take_last(asked.as_mut(), &mut sent)?;
     let is_given = asked.as_ref().is_some_and(|asked| asked.answer.is_some());
     let thinking = fields.chat_template_kwargs.and_then(|kwargs| kwargs.enable_thinking.or(kwargs.thinking));
-    let voice = match (thinking, fields.reasoning_effort) {
+    let effort = fields.reasoning_effort;
+    let (template, thoughts) = match thinking {
         // A given answer has no thought, if thinking can be switched off.
-        (None, effort) if is_given => {
-            model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?
-        }
-        (thinking, effort) => model.voice(thinking, effort)?,
+        None if is_given => model.voice(Some(false), effort).or_else(|_| model.voice(None, effort))?,
+        thinking => model.voice(thinking, effort)?,
     };
-    let shows_documents = !fields.documents.is_empty() && voice.template.takes_documents()?;
+    let shows_documents = !fields.documents.is_empty() && template.takes_documents()?;
     let documents = Documents::new(fields.documents, shows_documents, &mut sent)?;
-    let conversation = Conversation::new(model, &sent, tools.told(), &documents)?;
     let tokenizer = &model.text.tokenizer;
     let (tokens, asked) = match asked {
-        None => (conversation.tokens(&voice.template)?, None),
+        None => (Conversation::new(model, &sent, tools.told(), &documents)?.tokens(&template)?, None),
         Some(attention) => {
             let spans = |sent: &[Sent], attention: &AttentionRequest| {
                 let conversation = Conversation::new(model, sent, tools.told(), &documents)?;
-                chat_spans(&voice.template, &conversation, attention)
+                chat_spans(&template, &conversation, attention)
             };
-            let prompt = chat_spans(&voice.template, &conversation, &attention)?;
+            let prompt = spans(&sent, &attention)?;
             let scoring = score::of_chat(&attention, (model, &sent, &prompt), &spans)?;
             (prompt.tokens.clone(), Some(Asked::new(attention, prompt, scoring, &model.spec)?))
         }
     };
+    let asks = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
+    let limit = Limit { asked: &asks, usual: app.options.max_answer };
     let attention = asked.as_ref().map(|asked| &asked.attention);
-    let forced = given::tokens(attention, model, &tokens, &common)?;
-    let limits = [("max_completion_tokens", fields.max_completion_tokens), ("max_tokens", fields.max_tokens)];
-    let prompt = ("messages", tokens.len());
-    let most = match &forced {
-        None => room(app, prompt, &limits, app.options.max_answer)?,
-        Some(answer) => given::check_room(answer, app, prompt, &limits)?,
-    };
-    let mut rules = common.rules.clone();
+    let (forced, most) = given::answer(app, attention, &common, ("messages", &tokens), &limit)?;
+    let mut generate = common.generate(app, forced, most);
     if !is_given {
-        rules.constraint = tools.constraint(model, &format)?;
+        generate.rules.constraint = tools.constraint(model, &format)?;
         if format == Format::Object && tools.told().is_empty() {
-            rules.closed_within = Some(closable(model, most)?);
+            generate.rules.closed_within = Some(closable(model, most)?);
         }
     }
     // Given answers always return logprobs.
-    let likeliest = likeliest.or(is_given.then_some(0));
-    let stops = match is_given {
+    generate.likeliest = likeliest.or(is_given.then_some(0));
+    generate.thinker = model.thinker(thoughts, most);
+    let logprobs = generate.likeliest.is_some();
+    let stops: Vec<String> = match is_given {
         false => common.stops.iter().chain(app.options.stops.iter().flatten()).cloned().collect(),
         true => Vec::new(),
     };
     let reader = tools.reader(model)?;
-    let writer = || Writer::of_chat(tokenizer, voice.thoughts, stops.clone(), reader.clone());
-    let thinker = model.thinker(voice.thoughts, most);
-    let plan = Plan { tokens, forced, most, rules, thinker, likeliest, scores_prompt: false };
-    let mut held = app.memory.take(0).map_err(|full| full.error("the request", None, ""))?;
-    let order = plan.order(app, &common, asked.as_ref(), 0, writer, &mut held)?;
-    let shape = ChatShape { app: Arc::clone(app), logprobs: likeliest.is_some(), asked };
+    let writer = |_| Writer::of_chat(tokenizer, thoughts, stops.clone(), reader.clone());
+    let writers = (0..common.n).map(writer).collect();
+    let plan = Plan { tokens, generate, scores_prompt: false, writers };
+    let mut held = app.memory.hold();
+    let order = plan.order(app, &common, asked.as_ref(), &mut held)?;
+    let shape = ChatShape { app: Arc::clone(app), logprobs, asked };
     Ok(PreparedCompletion { orders: [order].into(), shape, common, held })
 }
 
@@ -155,37 +147,31 @@ fn closable(model: &ServedModel, most: usize) -> Result<usize, ApiError> {
     Err(ApiError::at("max_completion_tokens", reason).with_code("json_does_not_fit"))
 }
 
-/// Stream delta of a call; the first piece names the function.
-fn call_delta(piece: &CallPiece) -> Value {
+/// Call of an answer, or in a stream the delta of a call, whose first piece names the function.
+fn call(piece: &CallPiece, streams: bool) -> Value {
     let CallPiece { index, name, arguments } = piece;
-    match name {
-        None => json!({"index": index, "function": {"arguments": arguments}}),
-        Some(name) => json!({
-            "index": index, "id": call_identifier(), "type": "function",
-            "function": {"name": name, "arguments": arguments}
-        }),
+    let mut call = if streams { json!({"index": index}) } else { json!({}) };
+    if name.is_some() {
+        call["id"] = identifier("call").replace('-', "_").into();
+        call["type"] = "function".into();
     }
+    call["function"] = match name {
+        None => json!({"arguments": arguments}),
+        Some(name) => json!({"name": name, "arguments": arguments}),
+    };
+    call
 }
 
-fn joined(pieces: &[CallPiece]) -> Vec<Value> {
-    let mut calls: Vec<(&str, String)> = Vec::new();
-    for CallPiece { name, arguments, .. } in pieces {
-        match (name, calls.last_mut()) {
-            (Some(name), _) => calls.push((name, arguments.clone())),
-            (None, Some((_, all))) => all.push_str(arguments),
-            (None, None) => {}
+/// Whole calls of their pieces.
+fn joined(pieces: Vec<CallPiece>) -> Vec<Value> {
+    let mut calls: Vec<CallPiece> = Vec::new();
+    for piece in pieces {
+        match calls.last_mut() {
+            Some(call) if piece.name.is_none() => call.arguments.push_str(&piece.arguments),
+            _ => calls.push(piece),
         }
     }
-    let call = |(name, arguments)| {
-        json!({
-            "id": call_identifier(), "type": "function", "function": {"name": name, "arguments": arguments}
-        })
-    };
-    calls.into_iter().map(call).collect()
-}
-
-fn call_identifier() -> String {
-    identifier("call").replace('-', "_")
+    calls.iter().map(|piece| call(piece, false)).collect()
 }
 
 pub struct ChatShape {
@@ -216,14 +202,10 @@ impl ChatShape {
             }
         }
         if !piece.calls.is_empty() {
-            let calls: Vec<Value> = piece.calls.iter().map(call_delta).collect();
-            delta.insert("tool_calls".to_owned(), calls.into());
+            delta
+                .insert("tool_calls".to_owned(), piece.calls.iter().map(|piece| call(piece, true)).collect());
         }
         delta
-    }
-
-    fn chunk(choice: usize, delta: Value, reason: Option<&str>) -> Value {
-        json!({"index": choice, "delta": delta, "logprobs": null, "finish_reason": reason})
     }
 }
 
@@ -235,11 +217,11 @@ impl Shape for ChatShape {
         self.asked.as_mut()
     }
 
-    fn open(&mut self, choice: usize) -> Option<Value> {
-        Some(ChatShape::chunk(choice, json!({"role": "assistant", "content": ""}), None))
+    fn open(&mut self, _choice: usize) -> Option<Value> {
+        Some(json!({"delta": {"role": "assistant", "content": ""}, "logprobs": null}))
     }
 
-    fn token(&mut self, choice: usize, piece: &Piece, chosen: &Chosen) -> Option<Value> {
+    fn token(&mut self, piece: &Piece, chosen: &Chosen) -> Option<Value> {
         let mut delta = ChatShape::delta(piece);
         if delta.is_empty() && !self.logprobs && chosen.rows.is_empty() {
             return None;
@@ -247,21 +229,19 @@ impl Shape for ChatShape {
         if delta.is_empty() {
             delta.insert("content".to_owned(), "".into());
         }
-        let mut said = ChatShape::chunk(choice, delta.into(), None);
-        said["logprobs"] = self.logprobs(std::slice::from_ref(chosen));
-        Some(said)
+        Some(json!({"delta": delta, "logprobs": self.logprobs(std::slice::from_ref(chosen))}))
     }
 
-    fn close(&mut self, choice: usize, finished: &Finished) -> Value {
+    fn close(&mut self, finished: &Finished) -> Value {
         let mut delta = ChatShape::delta(&finished.piece);
         if let Some(annotations) = self.annotations() {
             delta.insert("annotations".to_owned(), annotations);
         }
-        ChatShape::chunk(choice, delta.into(), Some(finished.reason))
+        json!({"delta": delta, "logprobs": null})
     }
 
-    fn whole(&mut self, choice: usize, collected: Collected, finished: &Finished) -> Value {
-        let Collected { thought, text, calls, tokens } = collected;
+    fn whole(&mut self, _choice: usize, said: Piece, tokens: &[Chosen], finished: &Finished) -> Value {
+        let Piece { thought, text, calls } = said;
         let only_calls = text.is_empty() && !calls.is_empty();
         let content = ((finished.has_answer || thought.is_empty()) && !only_calls).then_some(text);
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
@@ -269,13 +249,11 @@ impl Shape for ChatShape {
             message["reasoning_content"] = thought.into();
         }
         if !calls.is_empty() {
-            message["tool_calls"] = joined(&calls).into();
+            message["tool_calls"] = joined(calls).into();
         }
         if let Some(annotations) = self.annotations() {
             message["annotations"] = annotations;
         }
-        json!({
-            "index": choice, "message": message, "logprobs": self.logprobs(&tokens), "finish_reason": finished.reason
-        })
+        json!({"message": message, "logprobs": self.logprobs(tokens)})
     }
 }

@@ -7,10 +7,11 @@
 use std::ops::Range;
 
 use ndarray::s;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use unicode_segmentation::UnicodeSegmentation;
 
 use super::causes::{Causes, Effects};
-use super::sentences::sentences;
 use super::writer::Piece;
 use palimpsest_core::attention::uniform_share;
 use palimpsest_core::engine::Measured;
@@ -22,6 +23,9 @@ const LEAST: f64 = 0.01;
 
 /// Minimum number of controls for a noise level.
 const FEWEST: usize = 2;
+
+/// Unreserved characters of RFC 3986 stay in URLs.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[derive(Debug, Clone, Default)]
 pub struct Cite {
@@ -40,30 +44,27 @@ pub struct Answered<'a> {
     pub keys: &'a [Span],
 }
 
-/// A span's value for a sentence, its control, values of disjoint controls, and values of the other spans.
-struct Measure {
-    number: f64,
-    control: Option<f64>,
-    apart: Vec<f64>,
-    others: Vec<f64>,
+/// Values of a sentence, NaN if unknown: of the spans, and of the controls, which are the noise.
+struct Values {
+    spans: Vec<f64>,
+    controls: Vec<f64>,
 }
 
-impl Measure {
-    fn of(nth: usize, spans: &[f64], causes: &Causes, controls: &[f64]) -> Option<Self> {
-        let number = *spans.get(nth).filter(|number| !number.is_nan())?;
-        let others = spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
-        let others = others.map(|(_, number)| *number).collect();
-        let span = &causes.spans[nth];
-        let mut apart = causes.apart(span, controls);
+impl Values {
+    /// True if a span's value is above every control and, with fewer than `FEWEST` controls, above the median of the other spans.
+    fn stands_out(&self, nth: usize, causes: &Causes) -> bool {
+        let mut apart = causes.apart(&causes.spans[nth], &self.controls);
         apart.retain(|number| !number.is_nan());
-        Some(Measure { number, control: causes.control(span, controls), apart, others })
+        let others =
+            self.spans.iter().enumerate().filter(|(other, number)| *other != nth && !number.is_nan());
+        let others: Vec<f64> = others.map(|(_, number)| *number).collect();
+        let few = apart.len() < FEWEST && others.len() >= FEWEST;
+        let few = few.then(|| median(others)).flatten();
+        apart.iter().chain(&few).all(|noise| self.spans[nth] > *noise)
     }
 
-    /// True if above every control and, with fewer than `FEWEST` controls, above the median of the other spans.
-    fn stands_out(&self) -> bool {
-        let few = self.apart.len() < FEWEST && self.others.len() >= FEWEST;
-        let few = few.then(|| median(self.others.clone())).flatten();
-        self.apart.iter().chain(&few).all(|noise| self.number > *noise)
+    fn control(&self, nth: usize, causes: &Causes) -> Option<f64> {
+        causes.control(&causes.spans[nth], &self.controls).filter(|_| !self.spans[nth].is_nan())
     }
 }
 
@@ -85,21 +86,18 @@ impl Cite {
 
     pub fn settle(&mut self, causes: &Causes, answered: &Answered<'_>) {
         let heard = std::mem::take(self);
-        let sentences = heard.sentences(answered.thought());
         let layers = whole(answered, causes);
         let (mut told, mut of_controls) = (Vec::new(), Vec::new());
-        for sentence in &sentences {
+        for sentence in &heard.sentences(answered.thought()) {
             let Some(effects) = causes.effects(sentence.tokens.clone()) else { continue };
-            let (json, densities) =
-                heard.sentence(sentence, &effects, causes, answered, &layers, &mut self.annotations);
+            let (json, controls) =
+                heard.sentence(sentence, effects, causes, answered, &layers, &mut self.annotations);
             told.push(json);
-            of_controls.push((effects.controls, densities));
+            of_controls.push(controls);
         }
         let control = |(nth, stretch): (usize, &Range<usize>)| {
-            let drops: Vec<f64> = of_controls.iter().map(|(drops, _)| drops[nth]).collect();
-            let densities: Vec<Option<f64>> =
-                of_controls.iter().map(|(_, densities)| densities[nth]).collect();
-            json!({"start": stretch.start, "end": stretch.end, "density": densities, "log_p_drop": drops})
+            let of = |kind: usize| of_controls.iter().map(|of| of[kind][nth]).collect::<Vec<f64>>();
+            json!({"start": stretch.start, "end": stretch.end, "density": of(1), "log_p_drop": of(0)})
         };
         let numbers: Vec<usize> =
             layers.iter().map(|&place| answered.measured.masses.layers[place]).collect();
@@ -139,57 +137,58 @@ impl Cite {
         found
     }
 
-    /// Values of a sentence, and control densities; appends its citations to `annotations`.
+    /// A sentence, with the drops and densities of the controls; appends its citations to `annotations`.
     fn sentence(
         &self,
         sentence: &Sentence,
-        effects: &Effects,
+        effects: Effects,
         causes: &Causes,
         answered: &Answered<'_>,
         layers: &[usize],
         annotations: &mut Vec<Value>,
-    ) -> (Value, Vec<Option<f64>>) {
+    ) -> (Value, [Vec<f64>; 2]) {
         let attended = |label: &str| answered.paid(label, sentence.tokens.clone(), layers);
-        let density = |(mass, share): (f64, f64)| (share > 0.0).then(|| mass / share);
-        let stretches = (0..causes.controls.len()).map(|nth| attended(&control_label(nth)).and_then(density));
-        let densities: Vec<Option<f64>> = stretches.collect();
-        let noise: Vec<f64> = densities.iter().map(|density| density.unwrap_or(f64::NAN)).collect();
+        let density = |paid: Option<(f64, f64)>| match paid {
+            Some((mass, share)) if share > 0.0 => mass / share,
+            _ => f64::NAN,
+        };
         let paid: Vec<Option<(f64, f64)>> = causes.spans.iter().map(|span| attended(&span.label)).collect();
-        let of_spans: Vec<f64> = paid.iter().map(|paid| paid.and_then(density).unwrap_or(f64::NAN)).collect();
-        let drops: Vec<f64> = effects.spans.iter().map(|effect| effect.log_p_drop).collect();
+        let stretches = 0..causes.controls.len();
+        let densities = Values {
+            spans: paid.iter().map(|paid| density(*paid)).collect(),
+            controls: stretches.map(|nth| density(attended(&control_label(nth)))).collect(),
+        };
+        let drops = Values {
+            spans: effects.spans.iter().map(|(drop, _)| *drop).collect(),
+            controls: effects.controls,
+        };
         let mut cited: Vec<(&str, &str, f64)> = Vec::new();
         let mut spans = Vec::new();
-        for (nth, (span, effect)) in causes.spans.iter().zip(&effects.spans).enumerate() {
-            let caused = Measure::of(nth, &drops, causes, &effects.controls);
-            let attention = Measure::of(nth, &of_spans, causes, &noise);
+        for (nth, (span, (drop, changed))) in causes.spans.iter().zip(&effects.spans).enumerate() {
             let mut kinds = Vec::new();
-            for (kind, measure, least) in
-                [("cause", &caused, LEAST), ("attention", &attention, f64::MIN_POSITIVE)]
+            for (kind, values, least) in
+                [("cause", &drops, LEAST), ("attention", &densities, f64::MIN_POSITIVE)]
             {
-                if let Some(one) = measure.as_ref().filter(|one| one.number >= least && one.stands_out()) {
+                let number = values.spans[nth];
+                if number >= least && values.stands_out(nth, causes) {
                     kinds.push(kind);
-                    cited.push((kind, &span.label, one.number));
+                    cited.push((kind, &span.label, number));
                 }
             }
             spans.push(json!({
-                "label": span.label,
-                "mass": paid[nth].map(|(mass, _)| mass),
-                "density": attention.as_ref().map(|one| one.number),
-                "density_control": attention.as_ref().and_then(|one| one.control),
-                "log_p_drop": effect.log_p_drop, "changed": effect.changed,
-                "control": caused.as_ref().and_then(|one| one.control),
-                "cited": kinds
+                "label": span.label, "mass": paid[nth].map(|(mass, _)| mass),
+                "density": densities.spans[nth], "density_control": densities.control(nth, causes),
+                "log_p_drop": drop, "changed": changed, "control": drops.control(nth, causes), "cited": kinds
             }));
         }
         cited.sort_by(|a, b| b.0.cmp(a.0).then(b.2.total_cmp(&a.2)));
         let characters = |byte: usize| self.text[..byte].chars().count();
         let (start, end) = (characters(sentence.bytes.start), characters(sentence.bytes.end));
         annotations.extend(cited.into_iter().map(|(kind, label, score)| {
+            let url = format!("#{}", utf8_percent_encode(label, ESCAPED));
             json!({
                 "type": "url_citation",
-                "url_citation": {
-                    "start_index": start, "end_index": end, "title": label, "url": format!("#{}", encoded(label))
-                },
+                "url_citation": {"start_index": start, "end_index": end, "title": label, "url": url},
                 "kind": kind, "score": score
             })
         }));
@@ -198,7 +197,7 @@ impl Cite {
             "start": start, "end": end, "text": &self.text[sentence.bytes.clone()], "tokens": tokens,
             "log_p": effects.log_p, "spans": spans
         });
-        (json, densities)
+        (json, [drops.controls, densities.controls])
     }
 }
 
@@ -246,16 +245,33 @@ pub fn control_label(nth: usize) -> String {
     format!("template[control {nth}]")
 }
 
-/// Percent-encodes a label for a URL fragment (RFC 3986).
-fn encoded(label: &str) -> String {
-    let mut url = String::new();
-    for byte in label.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => url.push(char::from(byte)),
-            _ => url.push_str(&format!("%{byte:02X}")),
+/// Byte ranges of sentences (UAX 29), trimmed. Segments without letters, such as list numbers, join the next sentence, or the previous one
+/// at the end.
+fn sentences(text: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    // Start of pending segments without letters.
+    let mut begun: Option<usize> = None;
+    for (at, piece) in text.split_sentence_bound_indices() {
+        let start = at + piece.len() - piece.trim_start().len();
+        let end = at + piece.trim_end().len();
+        if start >= end {
+            continue;
+        }
+        let start = begun.take().unwrap_or(start);
+        if piece.contains(char::is_alphabetic) {
+            found.push(start..end);
+        } else {
+            begun = Some(start);
         }
     }
-    url
+    if let Some(start) = begun {
+        let end = text.trim_end().len();
+        match found.last_mut() {
+            Some(last) => last.end = end,
+            None => found.push(start..end),
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -285,7 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_fragments() {
-        assert_eq!(encoded("doc 1/ä"), "doc%201%2F%C3%A4");
+    fn sentences_hold_their_numbers_and_no_space_around_them() {
+        let of = |text: &'static str| sentences(text).into_iter().map(|at| &text[at]).collect::<Vec<_>>();
+        assert_eq!(
+            of(" The tram leaves. It is late!\n\nIs it? 3.5 km. "),
+            ["The tram leaves.", "It is late!", "Is it?", "3.5 km."]
+        );
+        assert_eq!(of("1. Bread.\n2. Salt"), ["1. Bread.", "2. Salt"]);
+        assert_eq!(of("Yes. 42."), ["Yes. 42."]);
+        assert_eq!(of("42"), ["42"]);
+        assert_eq!(of("市场在周日。图书馆八点关门。"), ["市场在周日。", "图书馆八点关门。"]);
+        assert!(of(" \n").is_empty());
     }
 }

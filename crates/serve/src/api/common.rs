@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::app::App;
-use super::attention_request::AttentionRequest;
-use super::error::ApiError;
+use super::attention_request::{AttentionRequest, drop_flags};
+use super::error::{ApiError, ensure};
 use super::json::{count, found, read_part, real, wrong};
-use palimpsest_core::engine::{Sampling, TokenRules};
+use palimpsest_core::engine::{Generate, Sampling, TokenRules};
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,27 +74,19 @@ fn stops<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
         Value::Array(list) => list,
         one => vec![one],
     };
-    if texts.len() > 16 {
-        return Err(D::Error::custom(format_args!("has {} strings; give at most 16", texts.len())));
-    }
     let bytes: usize = texts.iter().filter_map(Value::as_str).map(str::len).sum();
-    if bytes > MOST_STOP_BYTES {
-        return Err(D::Error::custom(format_args!(
-            "has {bytes} bytes; give at most {MOST_STOP_BYTES} in all"
-        )));
-    }
-    let text = |text| match text {
-        Value::String(text) if !text.is_empty() => Ok(text),
-        Value::String(_) => {
-            Err(D::Error::custom("holds an empty string, which every text ends with; leave it out"))
-        }
-        other => {
-            let found = found(&other);
-            Err(D::Error::custom(format_args!("holds {found}; give a string, or an array of strings")))
-        }
-    };
     // Some clients send null strings.
-    texts.into_iter().filter(|text| !text.is_null()).map(text).collect()
+    let wrong = |text: &&Value| !text.is_null() && text.as_str().is_none_or(str::is_empty);
+    let reason = match texts.iter().find(wrong) {
+        _ if texts.len() > 16 => format!("has {} strings; give at most 16", texts.len()),
+        _ if bytes > MOST_STOP_BYTES => format!("has {bytes} bytes; give at most {MOST_STOP_BYTES} in all"),
+        Some(Value::String(_)) => {
+            "holds an empty string, which every text ends with; leave it out".to_owned()
+        }
+        Some(other) => format!("holds {}; give a string, or an array of strings", found(other)),
+        None => return Ok(texts.iter().filter_map(Value::as_str).map(str::to_owned).collect()),
+    };
+    Err(D::Error::custom(reason))
 }
 
 fn seed<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -116,15 +108,12 @@ fn top_k<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> 
 impl Common {
     /// Extracts the common fields and the attention request; refuses other models.
     pub fn read(app: &App, body: &mut Value) -> Result<(Self, Option<AttentionRequest>), ApiError> {
+        body.get_mut("palimpsest").into_iter().for_each(drop_flags);
         let mut fields: Common = read_part(body)?;
         app.check_model(&fields.model)?;
-        if fields.stream_options.is_some() && !fields.stream {
-            let reason = "is for streams; set stream, or leave it out";
-            return Err(ApiError::at("stream_options", reason));
-        }
-        if fields.top_p == 0.0 {
-            return Err(ApiError::at("top_p", "is 0; give a number above 0 and at most 1"));
-        }
+        let streams = fields.stream || fields.stream_options.is_none();
+        ensure(streams, "stream_options", "is for streams; set stream, or leave it out")?;
+        ensure(fields.top_p > 0.0, "top_p", "is 0; give a number above 0 and at most 1")?;
         fields.rules = TokenRules {
             frequency_penalty: fields.frequency_penalty as f32,
             presence_penalty: fields.presence_penalty as f32,
@@ -144,59 +133,29 @@ impl Common {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
-    /// Each choice has its own seed.
-    pub fn sampling(&self, choice: usize, max_new_tokens: usize) -> Sampling {
-        let seed = self.seed.wrapping_add(choice as u64);
-        Sampling { temperature: self.temperature, top_p: self.top_p, seed, max_new_tokens }
+    /// Generates up to `most` tokens. A forced answer follows no rules, and ends only with its last token.
+    pub fn generate(&self, app: &App, forced: Option<Arc<[u32]>>, most: usize) -> Generate {
+        let Common { temperature, top_p, seed, .. } = *self;
+        let (rules, stop) = match forced {
+            None => (self.rules.clone(), app.model.text.stop.clone()),
+            Some(_) => (TokenRules { forced, ..TokenRules::default() }, Vec::new()),
+        };
+        let sampling = Sampling { temperature, top_p, seed, max_new_tokens: most };
+        Generate { rules, most: Some(most), ..Generate::new(sampling, stop) }
     }
 }
 
 fn bias(biases: &BTreeMap<String, Value>, vocab: usize) -> Result<Arc<[(u32, f32)]>, ApiError> {
     let one = |(key, value): (&String, &Value)| {
         let field = format!("logit_bias.{}", key.chars().take(40).collect::<String>());
-        let Some(token) = key.parse::<u32>().ok().filter(|&token| (token as usize) < vocab) else {
-            let reason = format!("is no token of the model; its ids are 0 to {}", vocab - 1);
-            return Err(ApiError::at(field, reason));
-        };
-        match value.as_f64() {
-            Some(bias) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
-            _ => Err(ApiError::at(field, format!("is {}; give a number from -100 to 100", found(value)))),
+        match (key.parse::<u32>().ok().filter(|&token| (token as usize) < vocab), value.as_f64()) {
+            (Some(token), Some(bias)) if (-100.0..=100.0).contains(&bias) => Ok((token, bias as f32)),
+            (Some(_), _) => Err(ApiError::wrong(field, found(value), "a number from -100 to 100")),
+            (None, _) => {
+                let reason = format!("is no token of the model; its ids are 0 to {}", vocab - 1);
+                Err(ApiError::at(field, reason))
+            }
         }
     };
     biases.iter().map(one).collect()
-}
-
-/// Token limit: the request's field under one of these names, or `usual`, capped by the context.
-pub fn room(
-    app: &App,
-    prompt: (&str, usize),
-    asked: &[(&'static str, Option<usize>)],
-    usual: usize,
-) -> Result<usize, ApiError> {
-    let (prompt_field, tokens) = prompt;
-    let context = app.model.text.context;
-    let asked: Vec<(&str, usize)> = asked.iter().filter_map(|&(name, most)| Some((name, most?))).collect();
-    if let [(other, before), (name, most)] = asked[..]
-        && before != most
-    {
-        return Err(ApiError::at(name, format!("is {most} and `{other}` is {before}; give one of them")));
-    }
-    let (asked, free) = (asked.last(), context.saturating_sub(tokens));
-    match asked {
-        // At least one token must be predictable.
-        _ if tokens > context || (free == 0 && asked.is_none_or(|&(_, most)| most > 0)) => {
-            let message =
-                format!("the prompt has {tokens} tokens and the context holds {context}; shorten it");
-            Err(ApiError::field(prompt_field, message).with_code("context_length_exceeded"))
-        }
-        Some(&(name, most)) if most > free => {
-            let message = format!(
-                "the prompt has {tokens} tokens, `{name}` asks for {most} more and the context holds {context}; ask for at \
-                 most {free}, or shorten the prompt"
-            );
-            Err(ApiError::field(name, message).with_code("context_length_exceeded"))
-        }
-        Some(&(_, most)) => Ok(most),
-        None => Ok(usual.min(free)),
-    }
 }

@@ -1,11 +1,11 @@
 //! Memory of a request besides its KV cache: choices, recorded attention and reply. In bytes, slightly above measured values.
 
 use super::attention_reply::Asked;
+use super::attention_request::{Heads, count_heads};
 use super::error::ApiError;
-use super::heads::Heads;
 use super::memory::Held;
 use palimpsest_core::engine::{Branch, Likelihood};
-use palimpsest_core::model::{DecoderSpec, LayerSpec};
+use palimpsest_core::model::DecoderSpec;
 use palimpsest_run::observe::Measure;
 
 const MASS: u64 = 8 + 4;
@@ -57,42 +57,40 @@ impl Cost {
             cost.token += spec.vocab as u64 * 4 + asked.readings() as u64 * READ;
             cost.base += prompt * 4 * asked.readings() as u64;
         }
-        let of = |heads: &dyn Fn(&LayerSpec) -> usize| spec.layers.iter().map(heads).sum::<usize>() as u64;
-        let softmax = |layer: &LayerSpec| layer.attention().map_or(0, |spec| spec.heads);
-        let delta = |layer: &LayerSpec| layer.delta_net().map_or(0, |spec| spec.value_heads);
-        let heads = of(&softmax) + 2 * of(&delta);
+        let (softmax, linear) = count_heads(spec);
+        let (softmax, heads) = (softmax as u64, (softmax + 2 * linear) as u64);
+        let (layers, width) = (spec.layers.len() as u64, spec.hidden as u64);
         let attention = &asked.attention;
         let shown = match &attention.heads {
-            Heads::Mean => spec.layers.len() as u64,
+            Heads::Mean => layers,
             Heads::All => heads,
             Heads::These { pairs, .. } => pairs.len() as u64,
         };
         let columns = observe.keys.len() as u64 + 2;
-        let row = columns * (heads * MASS + (shown + 2 * spec.layers.len() as u64) * NUMBER);
+        let row = columns * (heads * MASS + (shown + 2 * layers) * NUMBER);
         // A score's neutral request has its own row.
-        let rows = attention.rows.len() + usize::from(attention.score.is_some());
-        cost.base += row * rows as u64;
+        let named = attention.rows.len() as u64;
+        cost.base += row * (named + u64::from(attention.score.is_some()));
         if attention.keeps_each() {
             cost.token += row;
         }
         if attention.tells(Measure::Density) {
-            cost.base += columns * shown * attention.rows.len() as u64 * NUMBER;
+            cost.base += columns * shown * named * NUMBER;
         }
-        let (width, head_dim) = (spec.hidden as u64, &|layer: &LayerSpec| {
-            layer.attention().map_or(0, |spec| spec.heads * spec.head_dim * spec.head_dim)
-        });
         if observe.norms {
-            cost.base += of(head_dim) * 4 + row * attention.rows.len() as u64;
+            let attention = spec.layers.iter().filter_map(|layer| layer.attention());
+            let outputs: usize = attention.map(|spec| spec.heads * spec.head_dim * spec.head_dim).sum();
+            cost.base += outputs as u64 * 4 + row * named;
         }
         // Terms per head and span, and the residual stream of every layer.
-        let term = of(&softmax) * columns * (8 + NUMBER) + (2 * spec.layers.len() as u64 + 2) * width * 8;
+        let term = softmax * columns * (8 + NUMBER) + (2 * layers + 2) * width * 8;
         cost.base += term * observe.targets.len() as u64;
         if attention.tokens {
             cost.base += prompt * TEXT;
             cost.token += TEXT;
         }
         if let Some(top) = observe.top_keys {
-            let heads = if top.mean { spec.layers.len() as u64 } else { of(&softmax) };
+            let heads = if top.mean { layers } else { softmax };
             cost.keys = heads * top.k as u64 * KEY;
             let rows: usize = observe.rows.spans.iter().map(|row| row.len()).sum();
             cost.base += cost.keys * rows as u64;

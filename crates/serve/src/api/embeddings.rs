@@ -5,22 +5,23 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::body::texts_fit;
-use super::error::ApiError;
+use super::error::{ApiError, ensure};
 use super::json::{OF_CLIENTS, count, drop_neutral, read};
 use super::log::Record;
 use super::memory::Held;
-use super::prompts::{self, Prompt, Prompts};
-use palimpsest_core::engine::EngineError;
-use palimpsest_core::engine::RequestError;
-use palimpsest_run::embedder::{EmbedError, Embedder};
+use super::pieces;
+use super::prompts::{self, Prompt};
+use palimpsest_core::engine::{EngineError, RequestError};
+use palimpsest_run::embedder::Embedder;
 
 /// Inputs per cancellation check.
 const GROUP: usize = 64;
@@ -29,11 +30,13 @@ pub struct PreparedEmbedding {
     /// `None` if the decoder makes the embeddings.
     embedder: Option<Arc<Embedder>>,
     tokens: Vec<Vec<u32>>,
-    dimensions: Option<usize>,
+    /// Of all tokens.
+    count: usize,
+    dimensions: usize,
     base64: bool,
     model: String,
     /// Memory of tokens, vectors and reply, and of the decoder's KV cache if used.
-    pub held: Held,
+    held: Held,
 }
 
 /// Bytes per vector element: computed, scaled, and as digits.
@@ -54,26 +57,18 @@ struct Entry {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Embeddings {
+struct Embeddings {
     object: &'static str,
     data: Vec<Entry>,
     model: String,
     usage: Value,
 }
 
-/// Refuses oversized texts, except for the embedder, which truncates. Opens the embedder if requested.
-pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
-    match body["model"] == app.embedder.name() {
-        true => Ok(app.embedder.open().map(drop)?),
-        false => texts_fit(app, body, "input"),
-    }
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingRequest {
     model: String,
-    input: Prompts,
+    input: Value,
     #[serde(default)]
     encoding_format: Encoding,
     #[serde(default, deserialize_with = "count::<1, { usize::MAX }, _, _>")]
@@ -104,7 +99,8 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, Api
         app.check_embedding_model(&model)?;
     }
     // OpenAI clients send OpenAI token ids (LangChain's OpenAIEmbeddings), which would silently be another text here.
-    if prompts::has_tokens(&input) && !palimpsest.token_ids {
+    let has_tokens = input.as_array().is_some_and(|list| !list.iter().all(Value::is_string));
+    if has_tokens && !palimpsest.token_ids {
         let reason = format!(
             "holds token ids, which must be those of {model:?}, and clients of OpenAI's send OpenAI's; have yours send texts \
              (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False), or say that they are the model's own: \
@@ -113,25 +109,11 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, Api
         return Err(ApiError::at("input", reason).with_code("token_ids_not_allowed"));
     }
     let width = if is_embedder { app.embedder.dimensions() } else { app.model.spec.hidden };
-    if let Some(dimensions) = dimensions.filter(|&dimensions| dimensions > width) {
-        let reason = format!("is {dimensions}; give a whole number from 1 to {width}");
-        return Err(ApiError::at("dimensions", reason));
-    }
-    let (embedder, tokens) = match is_embedder {
-        true => {
-            let embedder = app.embedder.open()?;
-            let failed = |error: EmbedError| ApiError::field("input", error.to_string());
-            let texts = |texts: Vec<&str>| embedder.tokens(&texts).map_err(failed);
-            let tokens = tokens_of(input, embedder.vocab(), embedder.limit(), texts)?;
-            (Some(embedder), tokens)
-        }
-        false => {
-            let tokenizer = &app.model.text.tokenizer;
-            let encode = |text: &str| tokenizer.encode(text).map_err(|e| ApiError::from(e).of("input"));
-            let texts = |texts: Vec<&str>| texts.into_iter().map(encode).collect();
-            (None, tokens_of(input, app.model.spec.vocab, app.model.text.context, texts)?)
-        }
-    };
+    let wanted = dimensions.unwrap_or(width);
+    let reason = format_args!("is {wanted}; give a whole number from 1 to {width}");
+    ensure(wanted <= width, "dimensions", reason)?;
+    let embedder = is_embedder.then(|| app.embedder.open()).transpose()?;
+    let tokens = tokens_of(app, embedder.as_deref(), &input)?;
     let count: usize = tokens.iter().map(Vec::len).sum();
     let longest = tokens.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let plan = app.memory.plan();
@@ -139,51 +121,45 @@ pub fn prepare(app: &Arc<App>, mut body: Value) -> Result<PreparedEmbedding, Api
     let takes =
         (count * size_of::<u32>() + tokens.len() * 256) as u64 + (tokens.len() * width) as u64 * NUMBER;
     let held = app.memory.take(takes + cache).map_err(|full| {
+        let left = full.most.saturating_sub(takes + plan.activations) / plan.token.max(1);
         let remedy = match is_embedder {
             true => "send fewer texts".to_owned(),
-            false => {
-                let left = full.most.saturating_sub(takes + plan.activations);
-                format!("send texts of at most {} tokens", left / plan.token.max(1))
-            }
+            false => format!("send texts of at most {left} tokens"),
         };
         full.error("embedding these texts", Some("input"), &remedy)
     })?;
-    Ok(PreparedEmbedding {
-        embedder,
-        tokens,
-        dimensions,
-        base64: encoding_format == Encoding::Base64,
-        model,
-        held,
-    })
+    let base64 = encoding_format == Encoding::Base64;
+    Ok(PreparedEmbedding { embedder, tokens, count, dimensions: wanted, base64, model, held })
 }
 
-/// Inputs (all texts or all token ids) as 1..=`limit` tokens each.
-fn tokens_of(
-    input: Prompts,
-    vocab: usize,
-    limit: usize,
-    encode: impl Fn(Vec<&str>) -> Result<Vec<Vec<u32>>, ApiError>,
-) -> Result<Vec<Vec<u32>>, ApiError> {
-    let (names, sent): (Vec<String>, Vec<Prompt>) = prompts::all(input, "input", vocab)?.into_iter().unzip();
-    let first_is_text = matches!(sent.first(), Some(Prompt::Text(_)));
-    let (mut texts, mut tokens) = (Vec::new(), Vec::new());
-    for (prompt, name) in sent.iter().zip(&names) {
-        match prompt {
-            Prompt::Text(text) if first_is_text => texts.push(text.as_str()),
-            Prompt::Tokens(ids) if !first_is_text => tokens.push(ids.clone()),
-            _ => {
-                let reason = "is of another kind than the first entry; send texts or token ids";
-                return Err(ApiError::at(name, reason));
-            }
+/// Inputs (all texts or all token ids) as tokens, within the model's limit. Texts of the embedder are cut to it.
+fn tokens_of(app: &App, embedder: Option<&Embedder>, input: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
+    let (vocab, limit) = match embedder {
+        Some(embedder) => (embedder.vocab(), embedder.limit()),
+        None => (app.model.spec.vocab, app.model.text.context),
+    };
+    let bytes = Some(&app.model.limit).filter(|_| embedder.is_none());
+    let sent = prompts::all(input, "input", vocab, bytes)?;
+    let is_text = |prompt: &Prompt| matches!(prompt, Prompt::Text(_));
+    let texts = sent.first().is_some_and(|(_, prompt)| is_text(prompt));
+    for (name, prompt) in &sent {
+        let reason = "is of another kind than the first entry; send texts or token ids";
+        ensure(is_text(prompt) == texts, name, reason)?;
+    }
+    let encode = |prompt: &Prompt| match (prompt, embedder) {
+        (Prompt::Tokens(ids), _) => Ok(ids.clone()),
+        (Prompt::Text(text), None) => {
+            app.model.text.tokenizer.encode(text).map_err(|error| ApiError::from(error).of("input"))
         }
-    }
-    if first_is_text {
-        tokens = encode(texts)?;
-    }
-    match tokens.iter().zip(&names).find(|(tokens, _)| !(1..=limit).contains(&tokens.len())) {
+        (Prompt::Text(text), Some(embedder)) => {
+            let tokens = embedder.tokens(&[text]).map(|mut tokens| tokens.pop().unwrap_or_default());
+            tokens.map_err(|error| ApiError::field("input", error.to_string()))
+        }
+    };
+    let tokens = sent.par_iter().map(|(_, prompt)| encode(prompt)).collect::<Result<Vec<_>, _>>()?;
+    match tokens.iter().zip(&sent).find(|(tokens, _)| !(1..=limit).contains(&tokens.len())) {
         None => Ok(tokens),
-        Some((tokens, name)) => {
+        Some((tokens, (name, _))) => {
             let count = tokens.len();
             let error = ApiError::at(name, format!("has {count} tokens; give 1 to {limit}"));
             Err(ApiError { code: (count > limit).then_some("context_length_exceeded"), ..error })
@@ -193,55 +169,44 @@ fn tokens_of(
 
 impl PreparedEmbedding {
     pub fn note(&self, record: &Record) {
-        record.model(&self.model);
-        record.prompt(self.input_tokens());
-    }
-
-    pub fn input_tokens(&self) -> usize {
-        self.tokens.iter().map(Vec::len).sum()
+        let mut noted = record.noted();
+        (noted.model, noted.prompt) = (Some(self.model.clone()), self.count);
     }
 
     /// Stops early once the target of `waits` is dropped.
-    pub fn vectors(&self, app: &App, waits: &Weak<()>) -> Result<Vec<Vec<f32>>, ApiError> {
-        let cancelled = app.cancelled();
+    pub fn response(self, app: &App, waits: &Weak<()>) -> Result<Response<Body>, ApiError> {
+        let cancelled = app.engine.cancelled();
         let go_on = || waits.strong_count() > 0 && !cancelled.load(Ordering::Relaxed);
         let mut vectors = Vec::with_capacity(self.tokens.len());
         for group in self.tokens.chunks(GROUP) {
             if !go_on() {
                 return Err(ApiError::closing());
             }
-            let of_group = app.embedder.work(|| match &self.embedder {
-                Some(embedder) => {
-                    let vectors = embedder.embed_tokens(group, |_| {});
-                    vectors.map_err(|error| ApiError::internal(error.to_string()))
-                }
+            vectors.extend(app.embedder.work(|| match &self.embedder {
+                Some(embedder) => embedder.embed_tokens(group, |_| {}).map_err(ApiError::internal),
                 None => {
                     let state = |tokens: &Vec<u32>| app.weights.mean_state(tokens, &mut |_| go_on());
                     let states: Result<Vec<_>, EngineError> = group.iter().map(state).collect();
                     states.map_err(|error| RequestError::from(error).into())
                 }
-            })?;
-            vectors.extend(of_group);
+            })?);
         }
-        Ok(vectors)
-    }
-
-    pub fn reply(&self, vectors: Vec<Vec<f32>>) -> Result<Embeddings, ApiError> {
+        app.metrics.with(|counts| {
+            counts.embeddings += vectors.len() as u64;
+            counts.embedded += self.count as u64;
+        });
         let entry = |(index, vector): (usize, Vec<f32>)| {
-            let vector = unit(&vector, self.dimensions.unwrap_or(vector.len()))?;
+            let vector = unit(&vector, self.dimensions)?;
+            let bytes = || vector.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
             let embedding = match self.base64 {
-                true => {
-                    let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                    Vector::Base64(STANDARD.encode(bytes))
-                }
+                true => Vector::Base64(STANDARD.encode(bytes())),
                 false => Vector::Floats(vector),
             };
             Ok(Entry { object: "embedding", index, embedding })
         };
         let data = vectors.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, ApiError>>()?;
-        let tokens = self.input_tokens();
-        let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-        Ok(Embeddings { object: "list", data, model: self.model.clone(), usage })
+        let usage = json!({"prompt_tokens": self.count, "total_tokens": self.count});
+        pieces::response(&Embeddings { object: "list", data, model: self.model, usage }, Some(self.held))
     }
 }
 

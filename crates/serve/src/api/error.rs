@@ -65,8 +65,8 @@ impl ApiError {
         ApiError { code: Some(code), ..self }
     }
 
-    pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message)
+    pub fn internal(message: impl Display) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, Some("internal_error"), message.to_string())
     }
 
     pub fn left() -> Self {
@@ -77,9 +77,8 @@ impl ApiError {
         match error {
             ConstraintError::Lost { name, .. } => ApiError::field(name.clone(), error.to_string()),
             ConstraintError::Busy => {
-                let message = format!("`{param}`: {error}");
-                let busy = Self::new(StatusCode::TOO_MANY_REQUESTS, Some("rate_limit_exceeded"), message);
-                ApiError { retry_after: Some(2), ..busy }.of(param)
+                let (status, message) = (StatusCode::TOO_MANY_REQUESTS, format!("`{param}`: {error}"));
+                Self::new(status, Some("rate_limit_exceeded"), message).retry_after(2).of(param)
             }
             ConstraintError::Refused(_) | ConstraintError::TooSlow => {
                 ApiError::at(param, format_args!("cannot be enforced: {error}"))
@@ -89,10 +88,12 @@ impl ApiError {
 
     pub fn closing() -> Self {
         let message = "the server is shutting down; send the request again when it is back";
-        ApiError {
-            retry_after: Some(5),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, Some("shutting_down"), message)
-        }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some("shutting_down"), message).retry_after(5)
+    }
+
+    #[must_use]
+    pub fn retry_after(self, seconds: u64) -> Self {
+        ApiError { retry_after: Some(seconds), ..self }
     }
 
     #[must_use]
@@ -110,6 +111,11 @@ impl ApiError {
         };
         json!({"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}})
     }
+}
+
+/// [`ApiError::at`] unless `holds`.
+pub fn ensure(holds: bool, param: impl Into<String>, reason: impl Display) -> Result<(), ApiError> {
+    if holds { Ok(()) } else { Err(ApiError::at(param, reason)) }
 }
 
 /// Error code attached to a response, for the log.

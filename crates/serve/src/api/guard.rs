@@ -4,7 +4,6 @@
 //! and an Origin must be this server's own, unless the operator allows others.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
 use axum::body::Body;
 use axum::http::header::{
@@ -14,55 +13,35 @@ use axum::http::header::{
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use axum::response::IntoResponse;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::ApiError;
 
-#[derive(Debug, thiserror::Error)]
-pub enum NameError {
-    #[error(
-        "{0:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
-    )]
-    Origin(String),
-    #[error("{0:?} is no name of a host; give it alone, without http:// and without a port")]
-    Host(String),
-}
-
-/// Such as `http://localhost:3000`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllowedOrigin(String);
-
-impl FromStr for AllowedOrigin {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let wrong = || NameError::Origin(text.to_owned());
-        let uri: Uri = text.parse().map_err(|_| wrong())?;
-        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
-        let host = uri.authority().filter(|host| !host.as_str().contains('@'));
-        match (scheme, host) {
-            // URIs without a path parse with the path `/`.
-            (Some(scheme), Some(host)) if text.len() == scheme.len() + "://".len() + host.as_str().len() => {
-                Ok(AllowedOrigin(text.to_ascii_lowercase()))
-            }
-            _ => Err(wrong()),
+/// An origin as browsers send it, such as `http://localhost:3000`.
+pub fn allowed_origin(text: &str) -> Result<String, String> {
+    let uri: Option<Uri> = text.parse().ok();
+    let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?.as_str())));
+    // URIs without a path parse with the path `/`.
+    let whole = |scheme: &str, host: &str| text.len() == scheme.len() + "://".len() + host.len();
+    match parts {
+        Some((scheme @ ("http" | "https"), host)) if !host.contains('@') && whole(scheme, host) => {
+            Ok(text.to_ascii_lowercase())
         }
+        _ => Err(format!(
+            "{text:?} is no origin; give one as browsers send it, such as http://localhost:3000, without a path"
+        )),
     }
 }
 
 /// Name of this machine on any port, such as `host.docker.internal`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllowedHost(String);
-
-impl FromStr for AllowedHost {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        match !text.is_empty() && text.chars().all(plain) {
-            true => Ok(AllowedHost(text.to_ascii_lowercase())),
-            false => Err(NameError::Host(text.to_owned())),
+pub fn allowed_host(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => {
+            Err(format!("{text:?} is no name of a host; give it alone, without http:// and without a port"))
         }
     }
 }
@@ -71,8 +50,8 @@ pub struct Guard {
     /// Digest, so that comparison takes equal time for every length.
     key: Option<[u8; 32]>,
     loopback: bool,
-    origins: Vec<AllowedOrigin>,
-    hosts: Vec<AllowedHost>,
+    origins: Vec<String>,
+    hosts: Vec<String>,
 }
 
 impl std::fmt::Debug for Guard {
@@ -90,8 +69,8 @@ impl Guard {
     pub fn new(
         address: SocketAddr,
         key: Option<&str>,
-        origins: Vec<AllowedOrigin>,
-        hosts: Vec<AllowedHost>,
+        origins: Vec<String>,
+        hosts: Vec<String>,
     ) -> Option<Self> {
         let loopback = address.ip().is_loopback();
         (loopback || key.is_some()).then(|| Guard { key: key.map(digest), loopback, origins, hosts })
@@ -100,7 +79,7 @@ impl Guard {
     pub fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(ORIGIN)?;
         let text = origin.to_str().ok()?;
-        self.origins.iter().any(|AllowedOrigin(one)| text.eq_ignore_ascii_case(one)).then(|| origin.clone())
+        self.origins.iter().any(|one| text.eq_ignore_ascii_case(one)).then(|| origin.clone())
     }
 
     /// Response to a CORS preflight, which carries no key; `None` for other requests.
@@ -108,16 +87,11 @@ impl Guard {
         let headers = request.headers();
         headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| request.method() == Method::OPTIONS)?;
         self.allowed_origin(headers).filter(|_| self.check_host(headers).is_ok())?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        let answer = response.headers_mut();
-        answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD, POST"));
+        let allowed = [(ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST"), (ACCESS_CONTROL_MAX_AGE, "600")];
         // OpenAI clients send a dozen headers of their own; all are ignored.
-        if let Some(wanted) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
-        }
-        answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-        Some(response)
+        let wanted = headers.get(ACCESS_CONTROL_REQUEST_HEADERS);
+        let wanted = wanted.map(|wanted| [(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone())]);
+        Some((StatusCode::NO_CONTENT, allowed, wanted, Body::empty()).into_response())
     }
 
     /// Adds CORS headers for an allowed origin.
@@ -131,7 +105,7 @@ impl Guard {
     /// Checked on loopback only: servers reachable from other machines rely on the key.
     fn check_host(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let name = headers.get(HOST).and_then(|host| name_of(host.to_str().ok()?));
-        let named = |name: &str| self.hosts.iter().any(|AllowedHost(one)| name.eq_ignore_ascii_case(one));
+        let named = |name: &str| self.hosts.iter().any(|one| name.eq_ignore_ascii_case(one));
         if self.loopback && !name.is_some_and(|name| is_this_machine(&name) || named(&name)) {
             let message = "the Host header does not name this machine; ask for 127.0.0.1, [::1] or localhost, or have the \
                            server's operator allow the name";
@@ -164,17 +138,12 @@ impl Guard {
             let (scheme, key) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
         });
-        let Some(sent) = sent else {
-            let message = "this server needs a key; send it as `Authorization: Bearer KEY`";
-            return Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message));
+        let message = match sent {
+            Some(sent) if bool::from(digest(sent).ct_eq(&key)) => return Ok(()),
+            Some(_) => "the key is not this server's; send the one that it was started with",
+            None => "this server needs a key; send it as `Authorization: Bearer KEY`",
         };
-        match bool::from(digest(sent).ct_eq(&key)) {
-            true => Ok(()),
-            false => {
-                let message = "the key is not this server's; send the one that it was started with";
-                Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
-            }
-        }
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
     }
 }
 
@@ -219,16 +188,16 @@ mod tests {
     #[test]
     fn origins_and_hosts_are_taken_as_browsers_send_them() {
         for origin in ["http://localhost:3000", "https://ui.example", "http://[::1]:80", "HTTP://LOCALHOST"] {
-            assert!(origin.parse::<AllowedOrigin>().is_ok(), "{origin}");
+            assert!(allowed_origin(origin).is_ok(), "{origin}");
         }
         for origin in
             ["*", "null", "", "localhost:3000", "http://a/", "http://a/b", "ftp://a", "http://u@a", "http://"]
         {
-            assert!(origin.parse::<AllowedOrigin>().is_err(), "{origin}");
+            assert!(allowed_origin(origin).is_err(), "{origin}");
         }
-        assert!("host.docker.internal".parse::<AllowedHost>().is_ok());
+        assert!(allowed_host("host.docker.internal").is_ok());
         for host in ["", "http://a", "a:80", "a b", "*"] {
-            assert!(host.parse::<AllowedHost>().is_err(), "{host}");
+            assert!(allowed_host(host).is_err(), "{host}");
         }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::answers::{PreparedCompletion, Run, Shape};
 use super::app::App;
-use super::body::{Fits, messages_fit, receive, texts_fit};
+use super::body::receive;
 use super::error::{ApiError, ErrorCode};
 use super::guard::Guard;
 use super::log::{Line, REQUEST_ID};
@@ -26,18 +26,16 @@ use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
 
-type Handler = fn() -> MethodRouter<Arc<App>>;
-
 /// [`POSTED`] paths take POST, the others GET.
-pub const PATHS: [(&str, Handler); 13] = [
-    ("/", || get(page)),
-    ("/health", || get(health)),
+pub const PATHS: [(&str, fn() -> MethodRouter<Arc<App>>); 13] = [
+    ("/", || get(async || page::page())),
+    ("/health", || get(async || json_reply(&json!({"status": "ok"})))),
     ("/metrics", || get(metrics)),
     ("/openapi.json", || get(openapi)),
     ("/v1/models", || get(models)),
     ("/v1/models/{*model}", || get(model)),
-    ("/v1/chat/completions", || post(chat_completions)),
-    ("/v1/completions", || post(text_completions)),
+    ("/v1/chat/completions", || post(|app, line, body| answers(app, line, body, chat::prepare))),
+    ("/v1/completions", || post(|app, line, body| answers(app, line, body, completions::prepare))),
     ("/v1/embeddings", || post(embeddings)),
     ("/tokenize", || post(tokenize)),
     ("/detokenize", || post(detokenize)),
@@ -65,16 +63,13 @@ async fn framed(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let path = known(request.uri().path());
     let line = Arc::new(Line::new(app.options.log, app.options.slow, &app.metrics, request.headers(), path));
     let origin = app.guard.allowed_origin(request.headers());
-    let checked = match app.guard.preflight(&request) {
-        Some(answer) => Err(answer),
+    let open = ["/", "/health"].contains(&path);
+    let refused = app.guard.preflight(&request);
+    let refused =
+        refused.or_else(|| app.guard.check(request.headers(), open).err().map(IntoResponse::into_response));
+    let mut reply = match refused {
+        Some(reply) => reply,
         None => {
-            let checked = app.guard.check(request.headers(), ["/", "/health"].contains(&path));
-            checked.map_err(IntoResponse::into_response)
-        }
-    };
-    let mut reply = match checked {
-        Err(reply) => reply,
-        Ok(()) => {
             request.extensions_mut().insert(Arc::clone(&line));
             let served = AssertUnwindSafe(next.run(request)).catch_unwind().await;
             served.unwrap_or_else(|_| panicked().into_response())
@@ -99,41 +94,32 @@ fn json_reply(body: &Value) -> Response<Body> {
 
 type Logged = Extension<Arc<Line>>;
 
-async fn chat_completions(app: State<Arc<App>>, line: Logged, request: Request) -> Reply {
-    answers(app, line, request, messages_fit, chat::prepare).await
-}
-
-async fn text_completions(app: State<Arc<App>>, line: Logged, request: Request) -> Reply {
-    answers(app, line, request, |app, body| texts_fit(app, body, "prompt"), completions::prepare).await
-}
-
 async fn answers<S: Shape>(
     State(app): State<Arc<App>>,
     Extension(line): Logged,
     request: Request,
-    fits: Fits,
     prepare: fn(&Arc<App>, Value) -> Result<PreparedCompletion<S>, ApiError>,
 ) -> Reply {
-    let body = receive(&app, request, fits).await?;
+    let body = receive(&app, request).await?;
     let (place, begun) = (app.admit()?, Instant::now());
-    line.record.model(app.model.name());
+    line.record.noted().model = Some(app.model.name().to_owned());
     let job = body.prepared(&app, prepare).await?;
     Run::new(app, job, place, begun, line).response().await
 }
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = receive(&app, request, tokens::fits).await?;
+    let body = receive(&app, request).await?;
     let (tokens, held) = body.prepared(&app, tokens::tokenize).await?;
     pieces::response(&tokens, Some(held))
 }
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Reply {
-    let body = receive(&app, request, |_, _| Ok(())).await?;
+    let body = receive(&app, request).await?;
     Ok(json_reply(&body.prepared(&app, tokens::detokenize).await?))
 }
 
-async fn tokenizer_info(State(app): State<Arc<App>>) -> Reply {
-    Ok(json_reply(&tokens::info(&app)))
+async fn tokenizer_info(State(app): State<Arc<App>>) -> Response<Body> {
+    json_reply(&tokens::info(&app))
 }
 
 async fn tokenizer_file(State(app): State<Arc<App>>) -> Reply {
@@ -144,27 +130,19 @@ async fn tokenizer_file(State(app): State<Arc<App>>) -> Reply {
     .await
 }
 
-async fn page() -> Reply {
-    page::page()
-}
-
 async fn openapi(State(app): State<Arc<App>>) -> Reply {
     Ok(json_reply(&openapi::openapi(&app)?))
 }
 
-async fn health() -> Reply {
-    Ok(json_reply(&json!({"status": "ok"})))
-}
-
 async fn metrics(State(app): State<Arc<App>>) -> Reply {
-    let text = app.metrics.text(app.model.name(), app.under_way(), &app.engine.load(), &app.resident());
+    let text =
+        app.metrics.text(app.model.name(), app.under_way(), &app.engine.thread.load(), &app.resident());
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-async fn models(State(app): State<Arc<App>>) -> Reply {
-    Ok(json_reply(
-        &json!({"object": "list", "data": [app.model.json(), app.embedder.json(app.model.created)]}),
-    ))
+async fn models(State(app): State<Arc<App>>) -> Response<Body> {
+    let models = [app.model.json(), app.embedder.json(app.model.created)];
+    json_reply(&json!({"object": "list", "data": models}))
 }
 
 async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Reply {
@@ -176,7 +154,12 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Reply {
 }
 
 async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, request: Request) -> Reply {
-    let body = receive(&app, request, embeddings::fits).await?;
+    let body = receive(&app, request).await?;
+    if body.model() == Some(app.embedder.name()) {
+        // May be fetched, which takes no place in the queue.
+        let own = Arc::clone(&app);
+        off_thread(move || Ok(own.embedder.open().map(drop)?)).await?;
+    }
     // Held until the embeddings are computed.
     let _place = app.admit()?;
     let job = body.prepared(&app, embeddings::prepare).await?;
@@ -185,16 +168,7 @@ async fn embeddings(State(app): State<Arc<App>>, Extension(line): Logged, reques
     // Dropped with this future when the client disconnects.
     let waiter = Arc::new(());
     let waits = Arc::downgrade(&waiter);
-    off_thread(move || {
-        let vectors = job.vectors(&own, &waits)?;
-        own.metrics.with(|counts| {
-            counts.embeddings += vectors.len() as u64;
-            counts.embedded += job.input_tokens() as u64;
-        });
-        let reply = job.reply(vectors)?;
-        pieces::response(&reply, Some(job.held))
-    })
-    .await
+    off_thread(move || job.response(&own, &waits)).await
 }
 
 async fn unknown() -> Reply {
@@ -203,7 +177,7 @@ async fn unknown() -> Reply {
     Err(ApiError::new(StatusCode::NOT_FOUND, Some("unknown_url"), message))
 }
 
-pub const POSTED: [&str; 5] =
+const POSTED: [&str; 5] =
     ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"];
 
 async fn wrong_method(uri: Uri) -> Reply {

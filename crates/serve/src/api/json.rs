@@ -3,14 +3,12 @@
 //! Unknown fields are refused. `null` counts as absent, as in OpenAI's API ([`drop_nulls`]); OpenAI fields without effect are accepted at
 //! neutral values ([`drop_neutral`]).
 
-use std::fmt::{self, Display};
-use std::marker::PhantomData;
+use std::fmt::Display;
 
 use axum::http::StatusCode;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, forward_to_deserialize_any};
-use serde_json::{Number, Value, json};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected};
+use serde_json::{Value, json};
 use serde_path_to_error::{Path, Segment};
 
 use super::error::ApiError;
@@ -61,16 +59,26 @@ pub fn read<'de, T: Deserialize<'de>>(body: &'de Value) -> Result<T, ApiError> {
         let message = format!("the request's body is {}; give an object", found(body));
         return Err(ApiError::new(StatusCode::BAD_REQUEST, None, message));
     }
-    serde_path_to_error::deserialize(body).map_err(|error| {
-        let path = error.path().to_string();
-        refusal(path.trim_start_matches('.'), value_at(body, error.path()), &error.inner().to_string())
+    read_at("", body)
+}
+
+/// Reads the value at a path of the body.
+pub fn read_at<'de, T: Deserialize<'de>>(at: &str, value: &'de Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let inner = error.path().to_string();
+        let path = match inner.trim_start_matches('.') {
+            "" => at.to_owned(),
+            index if index.starts_with('[') => format!("{at}{index}"),
+            name => [at, name].join(".").trim_start_matches('.').to_owned(),
+        };
+        refusal(&path, value_at(value, error.path()), &error.inner().to_string())
     })
 }
 
 /// Reads the fields of `T` out of an object and leaves the others.
 pub fn read_part<T: for<'de> Deserialize<'de>>(body: &mut Value) -> Result<T, ApiError> {
     let Some(map) = body.as_object_mut() else { return read(body) };
-    let own = names_of::<T>().iter().filter_map(|name| map.shift_remove_entry(*name));
+    let own = names_of::<T>().into_iter().filter_map(|name| map.shift_remove_entry(&name));
     read(&Value::Object(own.collect()))
 }
 
@@ -124,83 +132,6 @@ pub fn shown(text: &str) -> String {
     format!("{:?}", text.chars().take(40).collect::<String>())
 }
 
-/// A value of several types. Unlike serde's untagged enums, errors within `Other` (array or object) keep their path.
-#[derive(Debug, Clone, PartialEq)]
-pub enum OneOf<T> {
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    Other(T),
-}
-
-impl<T> OneOf<T> {
-    pub fn wrong(&self, path: impl Into<String>, wanted: &str) -> ApiError {
-        let found = match self {
-            OneOf::Bool(flag) => flag.to_string(),
-            OneOf::Number(number) => number.to_string(),
-            OneOf::Text(text) => shown(text),
-            OneOf::Other(_) => "an array or an object".to_owned(),
-        };
-        ApiError::wrong(path, found, wanted)
-    }
-
-    /// Options: `true` for the defaults, `false` for none.
-    pub fn options(self, path: &str, wanted: &str) -> Result<Option<T>, ApiError>
-    where
-        T: Default,
-    {
-        match self {
-            OneOf::Bool(flag) => Ok(flag.then(T::default)),
-            OneOf::Other(options) => Ok(Some(options)),
-            other => Err(other.wrong(path, wanted)),
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOf<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(OneOfVisitor(PhantomData))
-    }
-}
-
-struct OneOfVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOfVisitor<T> {
-    type Value = OneOf<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value other than null")
-    }
-
-    fn visit_bool<E: Error>(self, flag: bool) -> Result<Self::Value, E> {
-        Ok(OneOf::Bool(flag))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(OneOf::Number(number.into()))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(OneOf::Number(number.into()))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Number::from_f64(number).map(OneOf::Number).ok_or_else(|| wrong("a finite number"))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(OneOf::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(SeqAccessDeserializer::new(list)).map(OneOf::Other)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(OneOf::Other)
-    }
-}
-
 pub fn wrong<E: Error>(wanted: impl Display) -> E {
     E::invalid_value(Unexpected::Other("this"), &wanted.to_string().as_str())
 }
@@ -246,36 +177,11 @@ pub fn list<'de, const LEAST: usize, const MOST: usize, D: Deserializer<'de>, T:
     }
 }
 
-pub fn names_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
-    struct Names<'n>(&'n mut &'static [&'static str]);
-
-    impl<'de> Deserializer<'de> for Names<'_> {
-        type Error = serde::de::value::Error;
-
-        fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-            Err(Self::Error::custom("the names are known"))
-        }
-
-        fn deserialize_struct<V: Visitor<'de>>(
-            self,
-            _name: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Self::Error> {
-            *self.0 = fields;
-            self.deserialize_any(visitor)
-        }
-
-        forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-        }
-    }
-
-    let mut names: &[&str] = &[];
-    // Always an error, after the names are recorded.
-    let _ = T::deserialize(Names(&mut names));
-    names
+/// Names of the fields of a type that refuses others.
+pub fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
+    let refused = T::deserialize(&json!({"": null})).err().map(|error| error.to_string());
+    // "unknown field ``, expected one of `a`, `b`"
+    refused.unwrap_or_default().split('`').skip(3).step_by(2).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -286,7 +192,7 @@ mod tests {
     #[serde(deny_unknown_fields)]
     struct Outer {
         maybe: Option<bool>,
-        word: Option<OneOf<Vec<String>>>,
+        words: Option<Vec<String>>,
         list: Option<Vec<Inner>>,
     }
 
@@ -300,7 +206,7 @@ mod tests {
     fn a_refusal_names_the_path_the_value_and_the_remedy() {
         for (value, param, message) in [
             (json!([]), None, "the request's body is an array; give an object"),
-            (json!({"word": ["a", null]}), Some("word[1]"), "`word[1]` is null; give a string"),
+            (json!({"words": ["a", null]}), Some("words[1]"), "`words[1]` is null; give a string"),
             (json!({"list": [{"text": "a"}, {}]}), Some("list[1].text"), "`list[1].text` is missing"),
             (json!({"list": [{"text": "a", "b": 1}]}), Some("list[0].b"), "`list[0].b` is no field that"),
             (json!({"list": {}}), Some("list"), "`list` is an object; give an array"),

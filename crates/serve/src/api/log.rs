@@ -39,31 +39,23 @@ pub struct Record {
 }
 
 #[derive(Debug, Default)]
-struct Noted {
-    model: Option<String>,
-    prompt: usize,
+pub struct Noted {
+    pub model: Option<String>,
+    pub prompt: usize,
     cached: usize,
     generated: usize,
     queue: Option<Duration>,
     first: Option<Duration>,
     status: Option<u16>,
-    streams: bool,
+    pub streams: bool,
     /// `ok`, `refused:CODE` or `error`; the first outcome counts.
     outcome: Option<String>,
 }
 
 impl Record {
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    pub fn noted(&self) -> MutexGuard<'_, Noted> {
         // Plain numbers stay valid after a panic.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn model(&self, name: &str) {
-        self.noted().model = Some(name.to_owned());
-    }
-
-    pub fn prompt(&self, tokens: usize) {
-        self.noted().prompt += tokens;
     }
 
     /// Prefill starts; `cached` tokens are reused.
@@ -87,10 +79,6 @@ impl Record {
             first.into_iter().for_each(|first| counts.first_token.add(first));
             since.into_iter().for_each(|since| counts.between.add(since));
         });
-    }
-
-    pub fn streams(&self) {
-        self.noted().streams = true;
     }
 
     pub fn ended(&self, error: Option<&ApiError>) {

@@ -50,36 +50,26 @@ impl TextPosition {
 
     /// Appends a token's bytes (none for special tokens) and returns the offset of the character they begin in.
     fn push(&mut self, bytes: &[u8]) -> usize {
+        let count = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().count();
         let begun: Vec<u8> = self.held.iter().chain(bytes.first()).copied().collect();
-        let goes_on = std::str::from_utf8(&begun).map_or_else(|error| error.error_len().is_none(), |_| true);
-        if !self.held.is_empty() && (bytes.is_empty() || !goes_on) {
-            self.held.clear();
-            self.characters += 1;
-        }
-        let place = self.characters;
+        let place = self.characters + count(&begun) - usize::from(!bytes.is_empty());
         self.held.extend_from_slice(bytes);
-        let bytes = std::mem::take(&mut self.held);
-        let mut rest = bytes.len();
-        for chunk in bytes.utf8_chunks() {
-            let (valid, invalid) = (chunk.valid(), chunk.invalid());
-            rest -= valid.len() + invalid.len();
-            self.characters += valid.chars().count();
-            match std::str::from_utf8(invalid) {
-                // No error length: the bytes end within a character.
-                Err(error) if rest == 0 && error.error_len().is_none() => self.held = invalid.to_vec(),
-                Err(_) => self.characters += 1,
-                Ok(_) => {}
-            }
-        }
+        // No error length: the bytes end within a character.
+        let end = self.held.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let is_open = std::str::from_utf8(end).is_err_and(|error| error.error_len().is_none());
+        let kept = if is_open && !bytes.is_empty() { end.len() } else { 0 };
+        let rest = self.held.len() - kept;
+        self.characters += count(&self.held[..rest]);
+        self.held.drain(..rest);
         place
     }
 }
 
 #[derive(Debug, Default)]
 pub struct CompletionLogprobs {
-    tokens: Vec<Value>,
-    token_logprobs: Vec<Value>,
-    top_logprobs: Vec<Value>,
+    tokens: Vec<String>,
+    token_logprobs: Vec<Option<f64>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
     text_offset: Vec<usize>,
 }
 
@@ -87,14 +77,14 @@ impl CompletionLogprobs {
     /// Lists of an echoed prompt; the first token has no logprob.
     pub fn of_prompt(model: &ServedModel, text: &str, first: u32, others: &[Likelihood]) -> Self {
         let (mut lists, mut position) = (CompletionLogprobs::default(), TextPosition::default());
-        lists.push_token(model, first, 0);
+        lists.push(model, first, None, 0);
         // Some decoders strip the leading space of a text.
         let bytes = &model.token_bytes(first).bytes;
         let cut = bytes.strip_prefix(b" ").filter(|_| !text.starts_with(' '));
         position.push(cut.unwrap_or(bytes));
         for likelihood in others {
             let place = position.push(&model.token_bytes(likelihood.token).bytes);
-            lists.push(model, likelihood, place);
+            lists.push(model, likelihood.token, Some(likelihood), place);
         }
         lists.keep_within(text.chars().count());
         lists
@@ -109,31 +99,27 @@ impl CompletionLogprobs {
     ) {
         let token = model.token_bytes(likelihood.token);
         let place = position.push(if token.special { &[] } else { &token.bytes });
-        self.push(model, likelihood, place);
+        self.push(model, likelihood.token, Some(likelihood), place);
     }
 
-    fn push_token(&mut self, model: &ServedModel, token: u32, offset: usize) {
-        self.text_offset.push(offset);
-        self.tokens.push(name(model, token).into());
-        self.token_logprobs.push(Value::Null);
-        self.top_logprobs.push(Value::Null);
-    }
-
-    fn push(&mut self, model: &ServedModel, likelihood: &Likelihood, offset: usize) {
-        self.push_token(model, likelihood.token, offset);
-        let own = name(model, likelihood.token);
-        let mut likeliest = Map::new();
-        for &(token, log_p) in &likelihood.likeliest {
-            let mut name = name(model, token);
-            // For tokens of equal text the sampled (else the likeliest) keeps the name; the others get vLLM's names.
-            if likeliest.contains_key(&name) || (name == own && token != likelihood.token) {
-                name = format!("token_id:{token}");
+    fn push(&mut self, model: &ServedModel, token: u32, likelihood: Option<&Likelihood>, offset: usize) {
+        let own = name(model, token);
+        let likeliest = |likelihood: &Likelihood| {
+            let mut likeliest = Map::new();
+            for &(other, log_p) in &likelihood.likeliest {
+                let mut name = name(model, other);
+                // For tokens of equal text the sampled (else the likeliest) keeps the name; the others get vLLM's names.
+                if likeliest.contains_key(&name) || (name == own && other != token) {
+                    name = format!("token_id:{other}");
+                }
+                likeliest.insert(name, log_p.into());
             }
-            likeliest.insert(name, log_p.into());
-        }
-        if let (Some(log_p), Some(top)) = (self.token_logprobs.last_mut(), self.top_logprobs.last_mut()) {
-            (*log_p, *top) = (likelihood.log_p.into(), likeliest.into());
-        }
+            likeliest
+        };
+        self.top_logprobs.push(likelihood.map(likeliest));
+        self.token_logprobs.push(likelihood.map(|likelihood| likelihood.log_p));
+        self.tokens.push(own);
+        self.text_offset.push(offset);
     }
 
     /// Clamps offsets to the text length: stop strings are not part of it.

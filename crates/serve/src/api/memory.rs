@@ -55,8 +55,13 @@ impl Memory {
         self.freed.load(Ordering::Relaxed)
     }
 
+    /// An empty reservation.
+    pub fn hold(self: &Arc<Self>) -> Held {
+        Held { memory: Arc::clone(self), bytes: 0 }
+    }
+
     pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Held, Full> {
-        let mut held = Held { memory: Arc::clone(self), bytes: 0 };
+        let mut held = self.hold();
         held.add(bytes)?;
         Ok(held)
     }
@@ -114,28 +119,21 @@ impl Full {
 
     /// Retryable error, or one for `field` with a remedy if the request can never fit.
     pub fn error(self, what: &str, field: Option<&str>, remedy: &str) -> ApiError {
-        let Full { asked, most } = self;
-        let param = field.map(str::to_owned);
-        if self.for_ever() {
-            let (asked, most) = (mebibytes(asked), mebibytes(most));
+        let [asked, most] = [self.asked, self.most].map(|bytes| format!("{} MiB", bytes.div_ceil(1 << 20)));
+        let error = if self.for_ever() {
             let message =
                 format!("{what} takes {asked} of memory, and {most} are planned for all requests; {remedy}");
             let status =
                 if field.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::PAYLOAD_TOO_LARGE };
-            return ApiError { param, ..ApiError::new(status, Some("memory_exceeded"), message) };
-        }
-        let message = format!(
-            "{what} takes {} of memory, and the requests being served hold too much of their {}; try again later, or {remedy}",
-            mebibytes(asked),
-            mebibytes(most)
-        );
-        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("memory_full"), message);
-        ApiError { param, retry_after: Some(2), ..error }
+            ApiError::new(status, Some("memory_exceeded"), message)
+        } else {
+            let message = format!(
+                "{what} takes {asked} of memory, and the requests being served hold too much of their {most}; try again later, or {remedy}"
+            );
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, Some("memory_full"), message).retry_after(2)
+        };
+        ApiError { param: field.map(str::to_owned), ..error }
     }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use palimpsest_core::engine::LocalModel;
 use palimpsest_core::engine::thread::EngineLoop;
 
@@ -26,14 +28,13 @@ mod cite;
 mod common;
 mod completions;
 mod costs;
-mod documents;
 mod embedder;
 mod embeddings;
+mod engine;
 pub mod error;
 mod format;
 mod given;
 pub mod guard;
-mod heads;
 mod http;
 mod json;
 pub mod listen;
@@ -42,7 +43,6 @@ mod logprobs;
 mod memory;
 mod metrics;
 mod model;
-mod nested;
 pub mod off_thread;
 mod openapi;
 pub mod page;
@@ -50,11 +50,8 @@ mod pieces;
 mod prompt;
 mod prompts;
 mod resident;
-mod schema;
 mod score;
 mod sent;
-mod sentences;
-mod text_limit;
 mod tokens;
 mod tools;
 mod writer;
@@ -64,11 +61,13 @@ pub use app::{DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, ServeOptions};
 pub use body::LONGEST_BODY;
 pub use embedder::EmbedderError;
 use embedder::ServedEmbedder;
+use engine::ServedEngine;
 use guard::Guard;
-pub use guard::{AllowedHost, AllowedOrigin, NameError};
+pub use guard::{allowed_host, allowed_origin};
 pub use log::LogFormat;
 use memory::Memory;
 use model::ServedModel;
+use score::NeutralCache;
 pub use score::SCORE_CACHE_BYTES;
 
 /// Prefill chunk size while nothing is generated.
@@ -111,16 +110,29 @@ impl Server {
         let guard =
             Guard::new(address, key.as_deref(), origins, hosts).ok_or(ServeError::NeedsKey { address })?;
         options.stops = Some(options.stops.unwrap_or_else(|| model.template().stop_strings()));
+        options.queue = options.queue.clamp(1, Semaphore::MAX_PERMITS);
         let limits = model.limits();
         let memory = Memory::new(model.server_memory());
         let embedder = ServedEmbedder::new()?;
         let (session, text) = model.into_parts(options.max_thinking);
-        let engine = session.engine().clone();
-        let (spec, formats) = (engine.decoder().spec().clone(), engine.decoder().formats());
+        let weights = session.engine().clone();
+        let (spec, formats) = (weights.decoder().spec().clone(), weights.decoder().formats());
         let retrieval = options.retrieval.take().map(Into::into);
-        let served = ServedModel::new(text, spec, formats, retrieval, memory.longest_text());
+        let model = ServedModel::new(text, spec, formats, retrieval, memory.longest_text());
         let (thread, work) = session.serving(limits);
-        let app = Arc::new(App::new(served, embedder, engine, thread, guard, memory, options));
+        let app = Arc::new(App {
+            model,
+            embedder,
+            weights,
+            engine: ServedEngine::new(thread),
+            metrics: Arc::default(),
+            neutral: NeutralCache::default(),
+            guard,
+            memory: Arc::new(memory),
+            places: Arc::new(Semaphore::new(options.queue)),
+            closing: AtomicBool::new(false),
+            options,
+        });
         resident::trim();
         resident::keep(&app);
         Ok((Server { listener, app }, work))

@@ -12,7 +12,6 @@ use palimpsest_core::text::{
 };
 
 use super::error::ApiError;
-use super::text_limit::{self, TextLimit};
 
 /// (decoder layer, head).
 pub type Pairs = Arc<[(usize, usize)]>;
@@ -26,24 +25,10 @@ pub struct ServedModel {
     pub created: i64,
     pub limit: TextLimit,
     pub retrieval: Option<Pairs>,
-    lazy: Lazy,
-}
-
-/// Built on first use.
-#[derive(Debug, Default)]
-struct Lazy {
+    /// Built on first use, as the next two.
     vocabulary: OnceLock<Result<Arc<GrammarVocabulary>, ConstraintError>>,
-    tools: OnceLock<ToolLayout>,
-    shows_users: OnceLock<bool>,
+    tools: OnceLock<Result<ToolLayout, ApiError>>,
     bytes: OnceLock<Vec<TokenBytes>>,
-}
-
-#[derive(Debug, Clone)]
-pub struct Voice {
-    /// With thinking switched on or off.
-    pub template: ChatTemplate,
-    /// `None` if the template has no thoughts.
-    pub thoughts: Option<Thoughts>,
 }
 
 impl ServedModel {
@@ -55,33 +40,25 @@ impl ServedModel {
         retrieval: Option<Pairs>,
         longest_text: usize,
     ) -> Self {
-        let limit = TextLimit::new(text.context, text.tokenizer.longest(), longest_text);
+        let limit =
+            TextLimit { context: text.context, longest: text.tokenizer.longest(), bytes: longest_text };
         let created = jiff::Timestamp::now().as_second();
-        ServedModel { text, spec, formats, created, limit, retrieval, lazy: Lazy::default() }
-    }
-
-    /// True if the chat template includes all user text.
-    pub fn shows_users(&self) -> bool {
-        *self.lazy.shows_users.get_or_init(|| text_limit::shows_users(&self.text.template))
+        let (vocabulary, tools, bytes) = Default::default();
+        ServedModel { text, spec, formats, created, limit, retrieval, vocabulary, tools, bytes }
     }
 
     /// Vocabulary for grammar compilation, built once: about 100,000 tokens take some tenths of a second.
     pub fn vocabulary(&self) -> Result<Arc<GrammarVocabulary>, ConstraintError> {
         let ModelText { tokenizer, stop, .. } = &self.text;
         let make = || GrammarVocabulary::new(tokenizer, self.spec.vocab, stop).map(Arc::new);
-        self.lazy.vocabulary.get_or_init(make).clone()
+        self.vocabulary.get_or_init(make).clone()
     }
 
     /// Layout of functions and calls; fails if the chat template cannot render them.
     pub fn tool_layout(&self) -> Result<ToolLayout, ApiError> {
-        match self.lazy.tools.get() {
-            Some(layout) => Ok(*layout),
-            None => {
-                let layout =
-                    ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"))?;
-                Ok(*self.lazy.tools.get_or_init(|| layout))
-            }
-        }
+        let layout =
+            || ToolLayout::of(&self.text.template).map_err(|error| ApiError::from(error).of("tools"));
+        self.tools.get_or_init(layout).clone()
     }
 
     pub fn name(&self) -> &str {
@@ -110,11 +87,15 @@ impl ServedModel {
         })
     }
 
-    /// Server defaults overridden by the request.
-    pub fn voice(&self, thinking: Option<bool>, effort: Option<ReasoningEffort>) -> Result<Voice, ApiError> {
+    /// Template and thoughts of the server, with thinking switched and effort set by the request. No thoughts if the template has none.
+    pub fn voice(
+        &self,
+        thinking: Option<bool>,
+        effort: Option<ReasoningEffort>,
+    ) -> Result<(ChatTemplate, Option<Thoughts>), ApiError> {
         let ModelText { template, thoughts, .. } = &self.text;
         if thinking.is_none() && effort.is_none() {
-            return Ok(Voice { template: template.clone(), thoughts: *thoughts });
+            return Ok((template.clone(), *thoughts));
         }
         let on = thinking.unwrap_or(thoughts.is_some_and(|thoughts| thoughts.on));
         let mode = match (on, thoughts) {
@@ -122,10 +103,8 @@ impl ServedModel {
             (false, None) => ThinkingMode::Auto,
             (false, Some(_)) => ThinkingMode::Off,
         };
-        let set = template.with_thinking(mode, effort);
         let field = if thinking.is_some() { "chat_template_kwargs" } else { "reasoning_effort" };
-        let (template, thoughts) = set.map_err(|error| ApiError::from(error).of(field))?;
-        Ok(Voice { template, thoughts })
+        template.with_thinking(mode, effort).map_err(|error| ApiError::from(error).of(field))
     }
 
     /// Thought parser with a limit of `most` tokens.
@@ -138,7 +117,7 @@ impl ServedModel {
     /// Empty for unknown ids.
     pub fn token_bytes(&self, token: u32) -> &TokenBytes {
         static NONE: TokenBytes = TokenBytes { bytes: Vec::new(), special: false };
-        let all = self.lazy.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
+        let all = self.bytes.get_or_init(|| self.text.tokenizer.token_bytes());
         all.get(token as usize).unwrap_or(&NONE)
     }
 
@@ -158,6 +137,53 @@ impl ServedModel {
         match with.strip_prefix(&decode(&anchor)) {
             Some(text) => text.to_owned(),
             None => decode(&[token]),
+        }
+    }
+}
+
+/// Refuses oversized texts by byte length, before tokenising.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextLimit {
+    pub context: usize,
+    /// Maximum bytes per token, if known.
+    pub longest: Option<usize>,
+    pub bytes: usize,
+}
+
+impl TextLimit {
+    /// Refuses a text that must exceed the context or the tokenising memory.
+    pub fn check(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
+        let TextLimit { context, longest, bytes: most } = *self;
+        let message = match longest {
+            Some(longest) if bytes.div_ceil(longest) > context => format!(
+                "the text of `{field}` has {bytes} bytes, which are {} tokens at least, and the context holds {context}; shorten it, \
+                 to {} bytes at the very most",
+                bytes.div_ceil(longest),
+                context.saturating_mul(longest).min(most)
+            ),
+            _ if bytes > most => format!(
+                "the text of `{field}` has {bytes} bytes, and at most {most} are read at once; shorten it"
+            ),
+            _ => return Ok(()),
+        };
+        Err(ApiError::field(field, message).with_code("context_length_exceeded"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_refused_only_where_its_longest_tokens_are_too_many() {
+        let limit = TextLimit { context: 10, longest: Some(7), bytes: usize::MAX };
+        let unknown = TextLimit { longest: None, bytes: 1000, ..limit };
+        assert!(limit.check("prompt", 70).is_ok() && unknown.check("prompt", 1000).is_ok());
+        for (limit, bytes, said) in
+            [(limit, 71, "has 71 bytes, which are 11 tokens"), (unknown, 1001, "at most 1000")]
+        {
+            let Err(error) = limit.check("prompt", bytes) else { panic!("{bytes} are too many") };
+            assert!(error.param.as_deref() == Some("prompt") && error.message.contains(said), "{error:?}");
         }
     }
 }

@@ -40,11 +40,10 @@ mod tests {
     use super::super::chat::{self, ChatRequest};
     use super::super::common::{Common, StreamOptions};
     use super::super::completions::{self, CompletionRequest};
-    use super::super::documents::DocumentField;
     use super::super::embeddings::EmbeddingRequest;
     use super::super::http;
     use super::super::json::{Neutral, OF_CLIENTS, names_of};
-    use super::super::sent::{ContentPart, Message};
+    use super::super::sent::{ContentPart, DocumentField, Message};
     use super::super::tokens::{DetokenizeRequest, TokenizeRequest};
     use super::*;
     use palimpsest_run::observe::TokenTarget;
@@ -57,35 +56,35 @@ mod tests {
     #[test]
     fn the_file_has_the_fields_that_are_read_and_no_others() {
         let file = file();
-        let of =
-            |neutral: &[Neutral]| neutral.iter().flat_map(|(names, _)| *names).copied().collect::<Vec<_>>();
-        let (shared, of_chats, of_texts) =
-            (names_of::<Common>(), of(&chat::NEUTRAL), of(&completions::NEUTRAL));
+        let of = |neutral: &[Neutral]| {
+            neutral.iter().flat_map(|(names, _)| *names).map(|name| (*name).to_owned()).collect::<Vec<_>>()
+        };
+        let of_messages = ["function_call", "audio", "refusal"].map(str::to_owned).to_vec();
         for (schema, read) in [
-            ("ChatRequest", [shared, names_of::<ChatRequest>(), &of_chats].concat()),
-            ("CompletionRequest", [shared, names_of::<CompletionRequest>(), &of_texts].concat()),
-            ("EmbeddingRequest", [names_of::<EmbeddingRequest>(), OF_CLIENTS.0].concat()),
-            ("Message", [names_of::<Message>(), &["function_call", "audio", "refusal"]].concat()),
-            ("Part", names_of::<ContentPart>().to_vec()),
-            ("Document", names_of::<DocumentField>().to_vec()),
-            ("CausesRequest", names_of::<CausesOptions>().to_vec()),
-            ("AttentionRequest", names_of::<AttentionRequest>().to_vec()),
-            ("ScoreRequest", names_of::<ScoreRequest>().to_vec()),
-            ("Target", names_of::<TokenTarget>().to_vec()),
-            ("Range", names_of::<RangeRequest>().to_vec()),
-            ("StreamOptions", names_of::<StreamOptions>().to_vec()),
-            ("TokenizeRequest", names_of::<TokenizeRequest>().to_vec()),
-            ("DetokenizeRequest", names_of::<DetokenizeRequest>().to_vec()),
+            ("ChatRequest", [names_of::<Common>(), names_of::<ChatRequest>(), of(&chat::NEUTRAL)].concat()),
+            (
+                "CompletionRequest",
+                [names_of::<Common>(), names_of::<CompletionRequest>(), of(&completions::NEUTRAL)].concat(),
+            ),
+            ("EmbeddingRequest", [names_of::<EmbeddingRequest>(), of(&[OF_CLIENTS])].concat()),
+            ("Message", [names_of::<Message>(), of_messages].concat()),
+            ("Part", names_of::<ContentPart>()),
+            ("Document", names_of::<DocumentField>()),
+            ("CausesRequest", names_of::<CausesOptions>()),
+            ("AttentionRequest", names_of::<AttentionRequest>()),
+            ("ScoreRequest", names_of::<ScoreRequest>()),
+            ("Target", names_of::<TokenTarget>()),
+            ("Range", names_of::<RangeRequest>()),
+            ("StreamOptions", names_of::<StreamOptions>()),
+            ("TokenizeRequest", names_of::<TokenizeRequest>()),
+            ("DetokenizeRequest", names_of::<DetokenizeRequest>()),
         ] {
-            let properties = file["components"]["schemas"][schema]["properties"].as_object();
-            let told: BTreeSet<&str> =
-                properties.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-            assert_eq!(told, read.into_iter().collect(), "{schema}");
+            let schema = &file["components"]["schemas"][schema];
+            let properties = schema["properties"].as_object();
+            let told: BTreeSet<&String> = properties.into_iter().flatten().map(|(name, _)| name).collect();
+            assert_eq!(told, read.iter().collect(), "{schema}");
             // Unknown fields are refused unless null.
-            assert_eq!(
-                file["components"]["schemas"][schema]["additionalProperties"],
-                json!({"type": "null"})
-            );
+            assert_eq!(schema["additionalProperties"], json!({"type": "null"}));
         }
     }
 
@@ -96,14 +95,6 @@ mod tests {
             file["paths"].as_object().into_iter().flatten().map(|(path, _)| path.as_str()).collect();
         let routed: Vec<String> = http::PATHS.into_iter().map(|(path, _)| path.replace("{*", "{")).collect();
         assert_eq!(told, routed.iter().map(String::as_str).collect());
-        for (path, item) in file["paths"].as_object().into_iter().flatten() {
-            let method = if http::POSTED.contains(&path.as_str()) { "post" } else { "get" };
-            assert_eq!(
-                item.as_object().map(|item| item.keys().map(String::as_str).collect::<Vec<_>>()),
-                Some(vec![method]),
-                "{path}"
-            );
-        }
     }
 
     #[test]

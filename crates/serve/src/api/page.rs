@@ -4,58 +4,43 @@
 //! and style (by digest) and this server.
 
 use axum::body::Body;
+use axum::http::Response;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
-use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-use super::error::ApiError;
-
 /// Shared with the page of `view`.
 pub const BASE_STYLE: &str = include_str!("page/base.css");
 const STYLE: &str = concat!(include_str!("page/base.css"), include_str!("page/page.css"));
 const SCRIPT: &str = include_str!("page/page.js");
+const BODY: &str = include_str!("page/page.html");
 
 /// Digests in the policy cover the text between the tags, byte for byte.
-const PAGE: &str = concat!(
-    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
-    "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n",
-    "<title>palimpsest: where the model looked</title>\n<style>",
-    include_str!("page/base.css"),
-    include_str!("page/page.css"),
-    "</style>\n</head>\n<body>\n",
-    include_str!("page/page.html"),
-    "<script>",
-    include_str!("page/page.js"),
-    "</script>\n</body>\n</html>\n"
-);
-
-fn policy() -> String {
-    let digest = |text: &str| STANDARD.encode(Sha256::digest(text));
-    format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        digest(SCRIPT),
-        digest(STYLE)
-    )
-}
-
-pub fn page() -> Result<Response<Body>, ApiError> {
-    let policy = HeaderValue::from_str(&policy()).map_err(|error| ApiError::internal(error.to_string()))?;
-    let text = HeaderValue::from_static;
-    let headers: [(HeaderName, HeaderValue); 6] = [
-        (CONTENT_TYPE, text("text/html; charset=utf-8")),
-        (CONTENT_SECURITY_POLICY, policy),
-        (CACHE_CONTROL, text("no-cache")),
-        (X_CONTENT_TYPE_OPTIONS, text("nosniff")),
-        (X_FRAME_OPTIONS, text("DENY")),
-        (REFERRER_POLICY, text("same-origin")),
+pub fn page() -> Response<Body> {
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n\
+         <title>palimpsest: where the model looked</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{BODY}\
+         <script>{SCRIPT}</script>\n</body>\n</html>\n"
+    );
+    let [script, style] = [SCRIPT, STYLE].map(|text| STANDARD.encode(Sha256::digest(text)));
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; connect-src 'self'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let headers = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, &policy),
+        (CACHE_CONTROL, "no-cache"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "same-origin"),
     ];
-    Ok((headers, PAGE).into_response())
+    (headers, page).into_response()
 }

@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, Response};
 use axum::response::IntoResponse;
 use futures_util::stream;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::attention_reply::Reply;
 use super::error::ApiError;
@@ -17,27 +17,27 @@ use super::memory::Held;
 
 const PIECE: usize = 256 << 10;
 
+/// An entry of `choices`.
 #[derive(Debug, Serialize)]
 pub struct Said {
-    /// Without `palimpsest`.
+    pub index: usize,
+    /// Content and `logprobs`.
     #[serde(flatten)]
-    pub fields: Value,
+    pub entry: Value,
+    pub finish_reason: Option<&'static str>,
     #[serde(rename = "palimpsest", skip_serializing_if = "Option::is_none")]
     pub attention: Option<Reply>,
 }
 
-impl From<Value> for Said {
-    fn from(fields: Value) -> Self {
-        Said { fields, attention: None }
-    }
-}
-
-/// Common fields and choices of a response body.
+/// A response, or a frame of a stream.
 #[derive(Serialize)]
 pub struct Envelope<'a> {
-    /// `id`, `object`, `created`, `model`.
-    #[serde(flatten)]
-    pub head: Map<String, Value>,
+    pub id: &'a str,
+    pub object: &'static str,
+    pub created: i64,
+    pub model: &'a str,
+    #[serde(rename = "palimpsest", skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Value>,
     pub choices: &'a [Said],
     /// Null if sent later.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ impl Write for Pieces {
 /// JSON response that holds its memory reservation.
 pub fn response(body: &impl Serialize, held: Option<Held>) -> Result<Response<Body>, ApiError> {
     let mut pieces = Pieces::default();
-    serde_json::to_writer(&mut pieces, body).map_err(|error| ApiError::internal(error.to_string()))?;
+    serde_json::to_writer(&mut pieces, body).map_err(ApiError::internal)?;
     let Pieces { mut whole, last } = pieces;
     whole.push(last.into());
     Ok(of_pieces(whole, held))
@@ -86,19 +86,7 @@ pub fn of_pieces(whole: Vec<Bytes>, held: Option<Held>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::nested::{Elements, Nested};
     use super::*;
-
-    #[test]
-    fn numbers_have_the_digits_of_their_type_and_the_shape_of_their_tensor() {
-        let values = [0.1f32, 0.2, 0.3, 0.4, 0.5, 1e-9];
-        let written = |values: &[f32], shape: &[usize]| {
-            serde_json::to_string(&Nested { elements: Elements::Numbers(values), shape }).ok()
-        };
-        assert_eq!(written(&values, &[2, 3]).as_deref(), Some("[[0.1,0.2,0.3],[0.4,0.5,1e-9]]"));
-        assert_eq!(written(&[], &[2, 0, 3]).as_deref(), Some("[[],[]]"));
-        assert_eq!(written(&[f32::NAN], &[]).as_deref(), Some("null"));
-    }
 
     #[test]
     fn pieces_are_what_one_string_would_be() {

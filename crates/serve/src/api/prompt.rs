@@ -6,10 +6,9 @@ use std::ops::Range;
 use serde_json::Value;
 
 use super::attention_request::{AttentionRequest, RangeRequest, Units};
-use super::documents::Documents;
-use super::error::ApiError;
+use super::error::{ApiError, ensure};
 use super::model::ServedModel;
-use super::sent::{ContentPart, Sent};
+use super::sent::{Documents, Sent};
 use palimpsest_core::span::Span;
 use palimpsest_core::text::{
     Borders, ChatTemplate, ChatTurn, ContentPlace, ContentSource, Placed, Tokenizer, Tool, compose,
@@ -42,8 +41,7 @@ impl<'s> Conversation<'s> {
         tools: &[Tool],
         documents: &'s Documents,
     ) -> Result<Self, ApiError> {
-        let turns: Vec<ChatTurn> =
-            sent.iter().enumerate().map(|(i, one)| one.turn(sent.get(..i).unwrap_or_default())).collect();
+        let turns: Vec<ChatTurn> = sent.iter().map(Sent::turn).collect();
         let with_tools = !tools.is_empty() || sent.iter().any(Sent::of_tools);
         if with_tools && !model.tool_layout()?.native {
             let composed = compose(&turns, tools);
@@ -71,12 +69,10 @@ impl<'s> Conversation<'s> {
     fn places(&self, placed: &Placed) -> Vec<Option<ContentPlace>> {
         let mut places = vec![None; self.sent.len()];
         for (parts, place) in self.parts.iter().zip(&placed.contents) {
-            // Templates may trim content.
-            let at = |byte: usize| (place.bytes.start + byte.saturating_sub(place.cut)).min(place.bytes.end);
             for ContentSource { message, bytes } in parts {
                 if let Some(found) = places.get_mut(*message) {
                     let cut = place.cut.saturating_sub(bytes.start);
-                    *found = Some(ContentPlace { bytes: at(bytes.start)..at(bytes.end), cut });
+                    *found = Some(ContentPlace { bytes: place.at(bytes.start)..place.at(bytes.end), cut });
                 }
             }
         }
@@ -91,86 +87,66 @@ pub fn chat_spans(
     asked: &AttentionRequest,
 ) -> Result<TokenPrompt, ApiError> {
     only_characters(asked)?;
-    let sent = conversation.sent;
-    let placed = template.place(&conversation.turns, &conversation.listed, &conversation.documents.listed);
+    let Conversation { sent, model, turns, listed, documents, .. } = conversation;
+    let placed = template.place(turns, listed, &documents.listed);
     let placed = placed.map_err(|error| ApiError::from(error).of("palimpsest"))?;
     let places = conversation.places(&placed);
-    let ServedModel { limit, text, .. } = conversation.model;
-    limit.check("messages", placed.text.len())?;
-    let encoded = text.tokenizer.encode_with_offsets(&placed.text)?;
-    let documents = placed.documents.iter().enumerate().map(|(i, place)| (sent.len() + i, place));
-    let messages = places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?)));
-    let mut order: Vec<(usize, &ContentPlace)> = messages.chain(documents).collect();
-    order.sort_by_key(|(_, place)| place.bytes.start);
+    model.limit.check("messages", placed.text.len())?;
+    let encoded = model.text.tokenizer.encode_with_offsets(&placed.text)?;
     let borders = Borders::new(&encoded, &placed.text);
-    let mut tiles = Tiles { borders: &borders, at: 0, tiles: Vec::new() };
-    let mut templates = 0;
-    let mut between = |tiles: &mut Tiles<'_>, until: usize| {
-        if until > tiles.at {
-            tiles.push(format!("template[{templates}]"), until);
-            templates += 1;
+    let (mut tiles, mut at, mut templates) = (Vec::new(), 0, 0);
+    // Without a label: of the template.
+    let mut tile = |label: Option<String>, until: usize| {
+        if label.is_none() && until <= at {
+            return;
         }
+        let label = label.unwrap_or_else(|| {
+            templates += 1;
+            format!("template[{}]", templates - 1)
+        });
+        let until = until.max(at);
+        tiles.push(Span::new(label, borders.tokens(&(at..until))));
+        at = until;
     };
+    let listed = placed.documents.iter().enumerate().map(|(i, place)| (sent.len() + i, place));
+    let messages = places.iter().enumerate().filter_map(|(i, place)| Some((i, place.as_ref()?)));
+    let mut order: Vec<(usize, &ContentPlace)> = messages.chain(listed).collect();
+    order.sort_by_key(|(_, place)| place.bytes.start);
     for (i, place) in order {
-        between(&mut tiles, place.bytes.start);
+        tile(None, place.bytes.start);
         let Some(one) = sent.get(i) else {
-            tiles.push(conversation.documents.labels[i - sent.len()].clone(), place.bytes.end);
+            tile(Some(documents.labels[i - sent.len()].clone()), place.bytes.end);
             continue;
         };
         let mut end = 0;
-        let mut push = |part: &ContentPart, label: String| {
+        for part in one.lead.iter().chain(&one.parts) {
             end += part.text.len();
-            // Templates may trim content.
-            let byte = (place.bytes.start + end.saturating_sub(place.cut)).min(place.bytes.end);
-            tiles.push(label, byte);
-        };
-        one.lead.iter().for_each(|part| push(part, part.span.clone().unwrap_or_default()));
-        if !one.has_parts {
-            tiles.push(format!("messages[{i}]"), place.bytes.end);
-            continue;
-        }
-        for (j, part) in one.parts.iter().enumerate() {
-            push(part, part.span.clone().unwrap_or_else(|| format!("messages[{i}].content[{j}]")));
+            tile(Some(part.label.clone()), place.at(end));
         }
     }
-    between(&mut tiles, placed.text.len());
-    let Tiles { tiles, .. } = tiles;
+    tile(None, placed.text.len());
     let overlay = |range: &RangeRequest| {
-        let field = &range.field;
-        let Some(message) = range.message else {
-            let name = format!("{field}.message");
-            return Err(ApiError::at(name, "is missing; say in which message the span lies"));
-        };
-        let Some(one) = sent.get(message) else {
-            let reason = format!("is {message}; there are {} messages", sent.len());
-            return Err(ApiError::at(format!("{field}.message"), reason));
-        };
-        let part = match (range.part, one.has_parts) {
-            (Some(part), _) => part,
-            (None, false) => 0,
-            (None, true) => {
-                let reason = format!("is missing; messages[{message}] has parts, so say which");
-                return Err(ApiError::at(format!("{field}.part"), reason));
-            }
-        };
-        let Some(text) = one.parts.get(part).map(|part| part.text.as_str()) else {
-            let reason = format!("is {part}; messages[{message}] has {} parts", one.parts.len());
-            return Err(ApiError::at(format!("{field}.part"), reason));
-        };
+        let wrong = |key: &str, reason: String| ApiError::at(format!("{}.{key}", range.field), reason);
+        let missing = || wrong("message", "is missing; say in which message the span lies".to_owned());
+        let message = range.message.ok_or_else(missing)?;
+        let unknown = || wrong("message", format!("is {message}; there are {} messages", sent.len()));
+        let one = sent.get(message).ok_or_else(unknown)?;
+        let has_parts = || wrong("part", format!("is missing; messages[{message}] has parts, so say which"));
+        let part = range.part.or((!one.has_parts).then_some(0)).ok_or_else(has_parts)?;
+        let count = one.parts.len();
+        let unknown = || wrong("part", format!("is {part}; messages[{message}] has {count} parts"));
+        let text = &one.parts.get(part).ok_or_else(unknown)?.text;
         let bytes = bytes_of(text, range)?;
         let before: usize =
             one.lead.iter().chain(one.parts.iter().take(part)).map(|part| part.text.len()).sum();
         let Some(place) = places.get(message).and_then(Option::as_ref) else {
             let reason = format!("lies in messages[{message}], which has no content");
-            return Err(ApiError::at(field, reason));
+            return Err(ApiError::at(&range.field, reason));
         };
-        let shift = |byte: usize| place.bytes.start + (before + byte).saturating_sub(place.cut);
-        let bytes = shift(bytes.start).min(place.bytes.end)..shift(bytes.end).min(place.bytes.end);
-        overlay_of(range, &bytes, &borders)
+        overlay_of(range, &(place.at(before + bytes.start)..place.at(before + bytes.end)), &borders)
     };
-    let documents = conversation.documents.labels.clone();
     let overlays = overlays(&tiles, asked, overlay)?;
-    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents })
+    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: documents.labels.clone() })
 }
 
 /// Tokens of a text as one span `prompt`, with the ranges in `asked`.
@@ -182,45 +158,51 @@ pub fn text_spans(
     only_characters(asked)?;
     let encoded = tokenizer.encode_with_offsets(text).map_err(|error| ApiError::from(error).of("prompt"))?;
     let borders = Borders::new(&encoded, text);
-    let overlay = |range: &RangeRequest| {
+    TokenPrompt::whole(encoded.ids, asked, |range| {
         no_message(range, "characters")?;
         overlay_of(range, &bytes_of(text, range)?, &borders)
-    };
-    let tiles = vec![Span::new("prompt", 0..encoded.ids.len())];
-    let overlays = overlays(&tiles, asked, overlay)?;
-    Ok(TokenPrompt { tokens: encoded.ids, tiles, overlays, documents: Vec::new() })
+    })
 }
 
 /// A token prompt as one span `prompt`, with the token ranges in `asked`.
 pub fn token_spans(tokens: Vec<u32>, asked: &AttentionRequest) -> Result<TokenPrompt, ApiError> {
     let n = tokens.len();
-    let overlay = |range: &RangeRequest| {
+    TokenPrompt::whole(tokens, asked, |range| {
+        let RangeRequest { field, label, start, end, .. } = range;
         if asked.units == Units::Characters {
             let message = "a prompt of tokens has no characters; give the prompt as a text, set palimpsest.units to \"tokens\", or leave \
                            the spans out";
-            return Err(ApiError::field(range.field.clone(), message));
+            return Err(ApiError::field(field, message));
         }
         no_message(range, "tokens")?;
-        let RangeRequest { field, label, start, end, .. } = range;
         if *end > n {
             let message = format!("`{field}` is tokens {start} to {end} of a prompt of {n}");
             return Err(ApiError::field(format!("{field}.end"), message));
         }
         Ok(Span::new(label.clone(), *start..*end).as_overlay())
-    };
-    let tiles = vec![Span::new("prompt", 0..n)];
-    let overlays = overlays(&tiles, asked, overlay)?;
-    Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
+    })
+}
+
+impl TokenPrompt {
+    /// A prompt of one tile.
+    fn whole(
+        tokens: Vec<u32>,
+        asked: &AttentionRequest,
+        overlay: impl FnMut(&RangeRequest) -> Result<Span, ApiError>,
+    ) -> Result<Self, ApiError> {
+        let tiles = vec![Span::new("prompt", 0..tokens.len())];
+        let overlays = overlays(&tiles, asked, overlay)?;
+        Ok(TokenPrompt { tokens, tiles, overlays, documents: Vec::new() })
+    }
+
+    pub fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.tiles.iter().chain(&self.overlays)
+    }
 }
 
 fn only_characters(asked: &AttentionRequest) -> Result<(), ApiError> {
-    match asked.units {
-        Units::Characters => Ok(()),
-        Units::Tokens => {
-            let reason = "is \"tokens\" for a prompt of text; give the prompt as token ids to /v1/completions, or leave it out";
-            Err(ApiError::at("palimpsest.units", reason))
-        }
-    }
+    let reason = "is \"tokens\" for a prompt of text; give the prompt as token ids to /v1/completions, or leave it out";
+    ensure(asked.units == Units::Characters, "palimpsest.units", reason)
 }
 
 /// Refuses ranges with a message or part, for prompts without messages.
@@ -232,42 +214,22 @@ fn no_message(range: &RangeRequest, units: &str) -> Result<(), ApiError> {
     Err(ApiError::field(format!("{}.message", range.field), message))
 }
 
-struct Tiles<'b> {
-    borders: &'b Borders,
-    /// End of the last tile, in bytes.
-    at: usize,
-    tiles: Vec<Span>,
-}
-
-impl Tiles<'_> {
-    fn push(&mut self, label: String, until: usize) {
-        let until = until.max(self.at);
-        self.tiles.push(Span::new(label, self.borders.tokens(&(self.at..until))));
-        self.at = until;
-    }
-}
-
 fn bytes_of(text: &str, range: &RangeRequest) -> Result<Range<usize>, ApiError> {
     let at = |character: usize| text.char_indices().map(|(at, _)| at).chain([text.len()]).nth(character);
-    match (at(range.start), at(range.end)) {
-        (Some(start), Some(end)) => Ok(start..end),
-        _ => {
-            let name = format!("{}.end", range.field);
-            let (start, end, characters) = (range.start, range.end, text.chars().count());
-            let message =
-                format!("`{}` is characters {start} to {end} of a text of {characters}", range.field);
-            Err(ApiError::field(name, message))
-        }
+    if let (Some(start), Some(end)) = (at(range.start), at(range.end)) {
+        return Ok(start..end);
     }
+    let RangeRequest { field, start, end, .. } = range;
+    let count = text.chars().count();
+    let message = format!("`{field}` is characters {start} to {end} of a text of {count}");
+    Err(ApiError::field(format!("{field}.end"), message))
 }
 
 fn overlay_of(range: &RangeRequest, bytes: &Range<usize>, borders: &Borders) -> Result<Span, ApiError> {
     let tokens = borders.tokens(bytes);
-    if bytes.is_empty() || tokens.is_empty() {
-        let reason = "holds no token: its characters lie inside one whose first character that is no white space is elsewhere, or the \
-                      chat template leaves them out; make it longer";
-        return Err(ApiError::at(&range.field, reason));
-    }
+    let reason = "holds no token: its characters lie inside one whose first character that is no white space is elsewhere, or the \
+                  chat template leaves them out; make it longer";
+    ensure(!bytes.is_empty() && !tokens.is_empty(), &range.field, reason)?;
     Ok(Span::new(range.label.clone(), tokens).as_overlay())
 }
 

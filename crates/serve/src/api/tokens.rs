@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::body::{messages_fit, texts_fit};
 use super::error::ApiError;
 use super::json::{list, read};
 use super::memory::Held;
@@ -47,11 +46,6 @@ pub struct Tokens {
 const TOKEN: u64 = 4 + 16;
 const TEXT: u64 = 128;
 
-pub fn fits(app: &Arc<App>, body: &Value) -> Result<(), ApiError> {
-    messages_fit(app, body)?;
-    texts_fit(app, body, "prompt")
-}
-
 pub fn tokenize(app: &Arc<App>, mut body: Value) -> Result<(Tokens, Held), ApiError> {
     drop_neutral_of_messages(&mut body)?;
     let fields: TokenizeRequest = read(&body)?;
@@ -71,7 +65,7 @@ pub fn tokenize(app: &Arc<App>, mut body: Value) -> Result<(Tokens, Held), ApiEr
                 let message = "messages with calls of functions and results are not tokenised by this path; leave them out";
                 return Err(ApiError::field("messages", message));
             }
-            let turns: Vec<_> = sent.iter().map(|one| one.turn(&[])).collect();
+            let turns: Vec<_> = sent.iter().map(Sent::turn).collect();
             let opening = fields.add_generation_prompt.unwrap_or(true);
             ("messages", model.text.template.render_turns(&turns, &[], &[], opening)?)
         }
@@ -93,7 +87,7 @@ pub fn detokenize(app: &Arc<App>, body: Value) -> Result<Value, ApiError> {
     check_model(app, model)?;
     check_tokens("tokens", &tokens, app.model.spec.vocab)?;
     let text = app.model.text.tokenizer.decode(&tokens, false);
-    Ok(json!({"prompt": text.map_err(|error| ApiError::internal(error.to_string()))?}))
+    Ok(json!({"prompt": text.map_err(ApiError::internal)?}))
 }
 
 fn check_model(app: &App, name: Option<String>) -> Result<(), ApiError> {
@@ -101,7 +95,7 @@ fn check_model(app: &App, name: Option<String>) -> Result<(), ApiError> {
 }
 
 pub fn file(app: &App) -> Result<(String, Held), ApiError> {
-    let file = app.model.text.tokenizer.to_json().map_err(|error| ApiError::internal(error.to_string()))?;
+    let file = app.model.text.tokenizer.to_json().map_err(ApiError::internal)?;
     let held = app.memory.take(file.len() as u64);
     Ok((file, held.map_err(|full| full.error("the reply", None, "try again later"))?))
 }

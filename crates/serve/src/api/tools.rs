@@ -7,11 +7,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::error::ApiError;
-use super::format::{Format, name, with_options};
-use super::json::{OneOf, shown};
+use super::error::{ApiError, ensure};
+use super::format::{Format, fault, name, with_options};
+use super::json::{found, read_at, shown};
 use super::model::ServedModel;
-use super::schema;
 use super::sent::FunctionKind;
 use palimpsest_core::engine::{Constraint, ConstraintError, Starts};
 use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_grammar};
@@ -21,11 +20,12 @@ use palimpsest_core::text::{CallLayout, CallReader, Tool, ToolLayout, call_gramm
 pub struct ToolField {
     #[serde(rename = "type")]
     _kind: FunctionKind,
-    function: FunctionField,
+    #[serde(with = "FunctionField")]
+    function: Tool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize)]
+#[serde(remote = "Tool", deny_unknown_fields)]
 struct FunctionField {
     #[serde(deserialize_with = "name")]
     name: String,
@@ -50,12 +50,9 @@ fn no_parameters() -> Map<String, Value> {
     none.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
 }
 
-/// `none`, `auto`, `required`, or a function.
-pub type ToolChoice = OneOf<NamedTool>;
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NamedTool {
+struct NamedTool {
     #[serde(rename = "type")]
     _kind: Option<FunctionKind>,
     function: NamedFunction,
@@ -84,45 +81,44 @@ pub struct ToolRequest {
 }
 
 impl ToolRequest {
-    pub fn new(tools: Vec<ToolField>, choice: Option<ToolChoice>, many: bool) -> Result<Self, ApiError> {
-        let tool = |ToolField { function, .. }| {
-            let FunctionField { name, description, parameters, strict } = function;
-            Tool { name, description, parameters, strict }
-        };
-        let tools: Vec<Tool> = tools.into_iter().map(tool).collect();
+    /// `choice` is `none`, `auto`, `required`, or a function.
+    pub fn new(tools: Vec<ToolField>, choice: Option<Value>, many: bool) -> Result<Self, ApiError> {
+        let tools: Arc<[Tool]> = tools.into_iter().map(|field| field.function).collect();
         let mut seen = BTreeSet::new();
         if let Some(i) = tools.iter().position(|tool| !seen.insert(tool.name.as_str())) {
             let message = "two functions have this name; names are unique";
             return Err(ApiError::field(format!("tools[{i}].function.name"), message));
         }
-        let fault = |tool: &Tool| schema::fault(&tool.parameters.clone().into()).filter(|_| tool.strict);
-        if let Some((i, fault)) = tools.iter().enumerate().find_map(|(i, tool)| Some((i, fault(tool)?))) {
-            return Err(ApiError::at(format!("tools[{i}].function.parameters"), fault));
-        }
-        let choice = match choice {
-            None if tools.is_empty() => Choice::None,
-            None => Choice::Auto,
-            Some(OneOf::Text(word)) if word == "auto" => Choice::Auto,
-            Some(OneOf::Text(word)) if word == "none" => Choice::None,
-            Some(OneOf::Text(word)) if word == "required" && tools.is_empty() => {
-                let reason = "wants a call and `tools` has no function; give one, or leave it out";
-                return Err(ApiError::at("tool_choice", reason));
+        for (i, tool) in tools.iter().enumerate().filter(|(_, tool)| tool.strict) {
+            if let Some(fault) = fault(&tool.parameters.clone().into()) {
+                return Err(ApiError::at(format!("tools[{i}].function.parameters"), fault));
             }
-            Some(OneOf::Text(word)) if word == "required" => Choice::Required,
-            Some(OneOf::Other(NamedTool { function: NamedFunction { name }, .. })) => {
+        }
+        let field = "tool_choice";
+        let choice = match choice.as_ref().map(|choice| (choice, choice.as_str())) {
+            None if tools.is_empty() => Choice::None,
+            None | Some((_, Some("auto"))) => Choice::Auto,
+            Some((_, Some("none"))) => Choice::None,
+            Some((_, Some("required"))) => {
+                let reason = "wants a call and `tools` has no function; give one, or leave it out";
+                ensure(!tools.is_empty(), field, reason)?;
+                Choice::Required
+            }
+            Some((choice @ Value::Object(_), _)) => {
+                let NamedTool { function: NamedFunction { name }, .. } = read_at(field, choice)?;
                 let known = tools.iter().position(|tool| tool.name == name);
                 Choice::Named(known.ok_or_else(|| {
                     let reason = format!("is {}, which `tools` has not", shown(&name));
                     ApiError::at("tool_choice.function.name", reason)
                 })?)
             }
-            Some(other) => {
+            Some((other, _)) => {
                 let wanted =
                     "\"none\", \"auto\", \"required\" or an object with the name of one of the functions";
-                return Err(other.wrong("tool_choice", wanted));
+                return Err(ApiError::wrong(field, found(other), wanted));
             }
         };
-        Ok(ToolRequest { tools: tools.into(), choice, many })
+        Ok(ToolRequest { tools, choice, many })
     }
 
     pub fn told(&self) -> &[Tool] {
@@ -142,53 +138,45 @@ impl ToolRequest {
         model: &ServedModel,
         format: &Format,
     ) -> Result<Option<Arc<Constraint>>, ApiError> {
+        let (told, is_auto) = (!self.told().is_empty(), self.choice == Choice::Auto);
         // Without functions the model's layout is not needed.
-        let layout = if self.told().is_empty() { ToolLayout::PLAIN } else { model.tool_layout()? }.calls;
-        let (calls, starts) = match (&self.choice, format) {
-            _ if self.told().is_empty() => (None, Starts::AtOnce),
-            (Choice::Auto, Format::Text) => {
-                let CallLayout { marker, at_start, .. } = *layout;
-                (Some(self.calls(layout)?), Starts::At { marker: marker.to_owned(), at_start })
-            }
-            _ => (Some(self.calls(layout)?), Starts::AtOnce),
-        };
-        let format_rule = if calls.is_some() && self.choice != Choice::Auto { None } else { format.rule() };
-        let start = match (&format_rule, &calls) {
+        let layout = if told { model.tool_layout()? } else { ToolLayout::PLAIN }.calls;
+        let calls = told.then(|| self.calls(layout)).transpose()?;
+        let rule = format.rule().filter(|_| !told || is_auto);
+        let (start, starts) = match (&rule, &calls) {
             (None, None) => return Ok(None),
-            (Some(_), None) => "start: format\n",
-            (None, Some(_)) => "start: calls\n",
+            (Some(_), None) => ("format", Starts::AtOnce),
+            (None, Some(_)) if is_auto => {
+                let CallLayout { marker, at_start, .. } = *layout;
+                ("calls", Starts::At { marker: marker.to_owned(), at_start })
+            }
+            (None, Some(_)) => ("calls", Starts::AtOnce),
             (Some(_), Some(_)) if layout.at_start => {
                 let message = "this model's calls are JSON, as the answers in this format are; give one of `tools` and \
                                `response_format`, or `tool_choice` \"required\"";
                 return Err(ApiError::field("response_format", message));
             }
-            (Some(_), Some(_)) => "start: format | calls\n",
+            (Some(_), Some(_)) => ("format | calls", Starts::AtOnce),
         };
-        let name = if format_rule.is_some() { format.field() } else { "tools" };
-        let (calls, rule) = (calls.unwrap_or_default(), format_rule.unwrap_or_default());
-        let made = model
-            .vocabulary()
-            .and_then(|vocabulary| vocabulary.compile(format!("{start}{calls}{rule}"), starts, name));
-        match made {
-            Ok(constraint) => Ok(Some(Arc::new(constraint))),
-            Err(error @ ConstraintError::Refused(_)) => {
-                Err(self.refused(model, format, name).unwrap_or(ApiError::constraint(&error, name)))
-            }
-            Err(error) => Err(ApiError::constraint(&error, name)),
-        }
+        let name = if rule.is_some() { format.field() } else { "tools" };
+        let grammar = format!("start: {start}\n{}{}", calls.unwrap_or_default(), rule.unwrap_or_default());
+        let made = model.vocabulary().and_then(|vocabulary| vocabulary.compile(grammar, starts, name));
+        made.map(|constraint| Some(Arc::new(constraint))).map_err(|error| {
+            let refused =
+                matches!(error, ConstraintError::Refused(_)).then(|| self.refused(model, format, name));
+            refused.flatten().unwrap_or_else(|| ApiError::constraint(&error, name))
+        })
     }
 
     /// Rule `calls` over the allowed functions.
     fn calls(&self, layout: &CallLayout) -> Result<String, ApiError> {
-        let named = match &self.choice {
-            Choice::Named(i) => self.tools.get(*i).map(std::slice::from_ref),
-            _ => None,
+        let (first, tools) = match self.choice {
+            Choice::Named(i) => (i, &self.tools[i..=i]),
+            _ => (0, &self.tools[..]),
         };
         // A named function is called once.
-        let many = self.many && named.is_none();
-        let first = if let Choice::Named(i) = self.choice { i } else { 0 };
-        let grammar = call_grammar(layout, named.unwrap_or(&self.tools), many, &with_options);
-        grammar.map_err(|error| {
+        let many = self.many && !matches!(self.choice, Choice::Named(_));
+        call_grammar(layout, tools, many, &with_options).map_err(|error| {
             let field = format!("tools[{}].function.parameters", first + error.tool);
             ApiError::at(field, format_args!("cannot be enforced: {error}"))
         })
@@ -199,12 +187,12 @@ impl ToolRequest {
         if let Some(error) = format.refusal(model) {
             return Some(ApiError::constraint(&error, format.field()));
         }
-        let alone =
-            |tool: &Tool| Format::Schema { schema: tool.parameters.clone().into(), strict: tool.strict };
-        let faults =
-            self.told().iter().enumerate().filter(|_| name == "tools" || self.choice == Choice::Auto);
-        faults.into_iter().find_map(|(i, tool)| {
-            let error = alone(tool).refusal(model)?;
+        if name != "tools" && self.choice != Choice::Auto {
+            return None;
+        }
+        self.told().iter().enumerate().find_map(|(i, tool)| {
+            let alone = Format::Schema { schema: tool.parameters.clone().into(), strict: tool.strict };
+            let error = alone.refusal(model)?;
             Some(ApiError::constraint(&error, &format!("tools[{i}].function.parameters")))
         })
     }

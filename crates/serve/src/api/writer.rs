@@ -21,14 +21,15 @@ pub struct Piece {
 }
 
 impl Piece {
-    fn push(&mut self, (text, calls): (String, Vec<CallPiece>)) {
-        self.text.push_str(&text);
-        self.calls.extend(calls);
+    pub fn add(&mut self, next: &Piece) {
+        self.thought.push_str(&next.thought);
+        self.text.push_str(&next.text);
+        self.calls.extend_from_slice(&next.calls);
     }
 }
 
 pub struct Writer {
-    stage: Stage,
+    before: Option<Before>,
     decoder: StreamDecoder<Arc<Tokenizer>>,
     stops: StopStrings,
     reader: Option<CallReader>,
@@ -36,15 +37,12 @@ pub struct Writer {
     trimmer: Option<Trimmer>,
 }
 
-enum Stage {
-    /// In a thought or a possible one.
-    Before {
-        reader: ThoughtReader,
-        tokens: Vec<u32>,
-        /// Bytes of the thought already emitted.
-        given: usize,
-    },
-    Answer,
+/// A thought, or tokens that may become one.
+struct Before {
+    reader: ThoughtReader,
+    tokens: Vec<u32>,
+    /// Bytes of the thought already emitted.
+    given: usize,
 }
 
 impl Writer {
@@ -54,54 +52,37 @@ impl Writer {
         stops: Vec<String>,
         reader: Option<CallReader>,
     ) -> Self {
-        let stage = match thoughts {
-            None => Stage::Answer,
-            Some(thoughts) => Stage::Before {
-                reader: ThoughtReader::new(thoughts, Arc::clone(tokenizer)),
-                tokens: Vec::new(),
-                given: 0,
-            },
-        };
-        Writer { stage, reader, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
+        let reading = |thoughts| ThoughtReader::new(thoughts, Arc::clone(tokenizer));
+        let before =
+            thoughts.map(|thoughts| Before { reader: reading(thoughts), tokens: Vec::new(), given: 0 });
+        Writer { before, reader, trimmer: Some(Trimmer::default()), ..Self::of_completion(tokenizer, stops) }
     }
 
     pub fn of_completion(tokenizer: &Arc<Tokenizer>, stops: Vec<String>) -> Self {
-        Writer {
-            stage: Stage::Answer,
-            decoder: StreamDecoder::new(Arc::clone(tokenizer)),
-            stops: StopStrings::new(stops),
-            reader: None,
-            trimmer: None,
-        }
+        let decoder = StreamDecoder::new(Arc::clone(tokenizer));
+        Writer { before: None, decoder, stops: StopStrings::new(stops), reader: None, trimmer: None }
     }
 
     pub fn push(&mut self, token: u32) -> Result<Piece, TextError> {
         let mut piece = Piece::default();
-        let Stage::Before { reader, tokens, given } = &mut self.stage else {
-            let text = self.decoder.push(token)?;
-            piece.push(self.write(&text));
+        let Some(mut before) = self.before.take() else {
+            self.decode(&[token], &mut piece)?;
             return Ok(piece);
         };
-        tokens.push(token);
-        reader.push(token);
-        match reader.place() {
-            ReplyPhase::Undecided => {}
-            ReplyPhase::Thought => piece.thought = rest_of(without_partial(&reader.read().0, CLOSE), given),
-            ReplyPhase::Answer if reader.thought() > 0 => {
-                let (thought, answer) = reader.read();
-                piece.thought = rest_of(thought.trim(), given);
-                let answer = answer.unwrap_or_default().to_owned();
-                self.stage = Stage::Answer;
-                piece.push(self.write(&answer.into()));
+        before.tokens.push(token);
+        before.reader.push(token);
+        match before.reader.place() {
+            ReplyPhase::Undecided => self.before = Some(before),
+            ReplyPhase::Thought => {
+                piece.thought = rest_of(without_partial(&before.reader.read().0, CLOSE), &mut before.given);
+                self.before = Some(before);
             }
-            ReplyPhase::Answer => {
-                let tokens = std::mem::take(tokens);
-                self.stage = Stage::Answer;
-                for token in tokens {
-                    let text = self.decoder.push(token)?;
-                    piece.push(self.write(&text));
-                }
+            ReplyPhase::Answer if before.reader.thought() > 0 => {
+                let (thought, answer) = before.reader.read();
+                piece.thought = rest_of(thought.trim(), &mut before.given);
+                self.write(&answer.unwrap_or_default().to_owned().into(), &mut piece);
             }
+            ReplyPhase::Answer => self.decode(&before.tokens, &mut piece)?,
         }
         Ok(piece)
     }
@@ -115,56 +96,56 @@ impl Writer {
     }
 
     /// Remaining text, and true if there is an answer.
-    pub fn finish(mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
+    pub fn finish(&mut self, ending: Ending) -> Result<(Piece, bool), TextError> {
         let mut piece = Piece::default();
         let mut has_answer = true;
-        if let Stage::Before { reader, tokens, given } = &mut self.stage {
-            has_answer = reader.place() != ReplyPhase::Thought;
+        if let Some(mut before) = self.before.take() {
+            has_answer = before.reader.place() != ReplyPhase::Thought;
             if has_answer {
-                for token in std::mem::take(tokens) {
-                    let text = self.decoder.push(token)?;
-                    piece.push(self.write(&text));
-                }
+                self.decode(&before.tokens, &mut piece)?;
             } else {
-                reader.finish();
-                piece.thought = rest_of(&reader.read().0, given);
+                before.reader.finish();
+                piece.thought = rest_of(&before.reader.read().0, &mut before.given);
             }
         }
         let text = self.decoder.finish();
-        piece.push(self.write(&text.into()));
-        piece.push(self.end(ending));
+        self.write(&text.into(), &mut piece);
+        // Text held back for a stop string or a call.
+        let held = self.stops.take_held();
+        self.read(&held, &mut piece);
+        if let Some(reader) = self.reader.take() {
+            self.trim(&reader.finish(ending).text, &mut piece);
+        }
         Ok((piece, has_answer))
     }
 
-    fn write(&mut self, text: &TextPiece) -> (String, Vec<CallPiece>) {
-        let text = self.stops.push(text);
-        self.read(text)
-    }
-
-    /// Releases text held back for a stop string or a call.
-    fn end(&mut self, ending: Ending) -> (String, Vec<CallPiece>) {
-        let held = self.stops.take_held();
-        let (mut text, calls) = self.read(held);
-        if let Some(reader) = self.reader.take() {
-            text.push_str(&self.trim(reader.finish(ending).text));
+    fn decode(&mut self, tokens: &[u32], piece: &mut Piece) -> Result<(), TextError> {
+        for &token in tokens {
+            let text = self.decoder.push(token)?;
+            self.write(&text, piece);
         }
-        (text, calls)
+        Ok(())
     }
 
-    fn read(&mut self, text: String) -> (String, Vec<CallPiece>) {
-        match &mut self.reader {
-            None => (self.trim(text), Vec::new()),
-            Some(reader) => {
-                let read = reader.push(&text);
-                (self.trim(read.text), read.calls)
+    fn write(&mut self, text: &TextPiece, piece: &mut Piece) {
+        let text = self.stops.push(text);
+        self.read(&text, piece);
+    }
+
+    fn read(&mut self, text: &str, piece: &mut Piece) {
+        match self.reader.as_mut().map(|reader| reader.push(text)) {
+            None => self.trim(text, piece),
+            Some(read) => {
+                self.trim(&read.text, piece);
+                piece.calls.extend(read.calls);
             }
         }
     }
 
-    fn trim(&mut self, text: String) -> String {
+    fn trim(&mut self, text: &str, piece: &mut Piece) {
         match &mut self.trimmer {
-            None => text,
-            Some(trimmer) => trimmer.push(&text),
+            None => piece.text.push_str(text),
+            Some(trimmer) => piece.text.push_str(&trimmer.push(text)),
         }
     }
 }
