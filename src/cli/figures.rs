@@ -16,21 +16,21 @@ pub struct Args {
     /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
     /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
     #[arg(required_unless_present = "style_example", value_name = "DIR")]
-    pub(super) dirs: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
     /// Where the figures go [default: DIR/figures, or figures-SCORE with --heads]; needed for several runs.
     #[arg(long, value_name = "FOLDER")]
-    pub(super) out: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// Draw a run's conditions against each other, too: the same questions under both on one axis, and what a condition changes, with the
     /// interval of the difference. The plain one with every other, or the first where the plain one is not drawn.
     #[arg(long)]
-    pub(super) difference: bool,
+    difference: bool,
     /// Print a whole style file, and draw nothing.
     #[arg(long)]
-    pub(super) style_example: bool,
+    style_example: bool,
     #[command(flatten)]
-    pub(super) look: FigureStyle,
+    look: FigureStyle,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {

@@ -11,9 +11,9 @@ use crate::runs::judged::say_which;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
-    pub(super) dir: PathBuf,
+    dir: PathBuf,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 /// Flags of the analysis, shared by `lens`, `figures` and `report`.

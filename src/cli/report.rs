@@ -13,9 +13,9 @@ use crate::runs::judged::say_which;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html, with `--condition` as CONDITION-report.html.
-    pub(super) dir: PathBuf,
+    dir: PathBuf,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {

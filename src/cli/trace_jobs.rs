@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use palimpsest_core::engine::TextSide;
+use palimpsest_core::engine::{Backend, Reuse, TextSide};
 use palimpsest_core::model::{ModelFiles, OpenModel};
 use palimpsest_core::timing::Recorder;
 use serde_json::{Map, Value, json};
 
 use super::arguments::check_context;
 use super::output::{EndedWithErrors, say, writable};
-use super::trace_load::{Loading, Tracer};
+use super::trace::Args;
+use super::trace_load::load;
 use super::trace_words::row;
 use crate::ground::text_file;
 use crate::observe::{ObserveRequest, TraceJob};
@@ -29,19 +30,18 @@ struct Line {
     job: anyhow::Result<TraceJob>,
 }
 
-/// Runs the jobs of a file and writes a row each to `out`. `generate` is the default of jobs.
+/// Runs the jobs of a file and writes a row each to OUT.
 pub(super) fn run(
+    args: &Args,
     jobs: &Path,
-    out: &Path,
-    generate: usize,
-    loading: &Loading<'_>,
     files: ModelFiles,
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<()> {
+    let out = &args.out;
     let begun = Instant::now();
     let side = TextSide::open(&files)?;
     let limit = OpenModel::open(&files.paths())?.spec().max_positions;
-    let mut lines = read(jobs, generate, &side, (limit, loading.allow_longer))?;
+    let mut lines = read(args, jobs, &side, limit)?;
     let all = lines.len();
     // Sort by prompt for prefix reuse; unreadable jobs come first.
     lines.sort_by(|a, b| tokens(a).cmp(tokens(b)));
@@ -50,17 +50,19 @@ pub(super) fn run(
         writeln!(rows, "{}", Value::from(row)).with_context(|| format!("{}", out.display()))
     };
     let ready: Vec<&TraceJob> = lines.iter().filter_map(|line| line.job.as_ref().ok()).collect();
-    let mut tracer = match ready.is_empty() {
+    let mut session = match ready.is_empty() {
         true => None,
-        false => Some(Tracer::load(loading, &ready, || Ok(files), recorder)?),
+        false => Some(load(args, &ready, || Ok(files), recorder)?),
     };
     let (mut errors, mut read, mut reused) = (0, 0, 0);
     let mut steps = Steps::new("job", all, true).brief(true);
     for Line { number, id, out, job } in lines {
         let traced = job.and_then(|job| {
-            let tracer = tracer.as_mut().context("This is a bug: a job without a model")?;
-            let traced = tracer.trace(&job, true, &mut |_| ())?;
-            out.as_deref().map_or(Ok(()), |out| tracer.write(&job, &traced, out))?;
+            let session = session.as_mut().context("This is a bug: a job without a model")?;
+            let traced = job.read(session, Reuse::Longest, job.greedily(), &mut |_| true)?;
+            if let Some(out) = &out {
+                traced.tensors(&job, session.dtype()).write(out)?;
+            }
             read += job.tokens.len();
             reused += traced.measured.reused;
             Ok(row(&job, &traced, &side.tokenizer))
@@ -99,12 +101,7 @@ fn tokens(line: &Line) -> &[u32] {
     line.job.as_ref().map_or(&[], |job| &job.tokens)
 }
 
-fn read(
-    path: &Path,
-    generate: usize,
-    side: &TextSide,
-    (limit, allow_longer): (usize, bool),
-) -> anyhow::Result<Vec<Line>> {
+fn read(args: &Args, path: &Path, side: &TextSide, limit: usize) -> anyhow::Result<Vec<Line>> {
     let place = path.display();
     let text = text_file::read(path).with_context(|| format!("{place}"))?;
     let mut outs = BTreeSet::new();
@@ -113,14 +110,13 @@ fn read(
         let place = format!("{place} line {number}");
         let request =
             serde_json::from_str::<ObserveRequest>(text).with_context(|| format!("{place} is no job"));
-        let (id, out) = match &request {
-            Ok(request) => (request.id.clone(), request.out.clone()),
-            Err(_) => (None, None),
-        };
+        let named = request.as_ref().ok().map(|request| (request.id.clone(), request.out.clone()));
+        let (id, out) = named.unwrap_or_default();
         let job = request.and_then(|request| {
-            let request = ObserveRequest { generate: request.generate.or(Some(generate)), ..request };
+            let generate = request.generate.or(Some(args.generate));
+            let request = ObserveRequest { generate, ..request };
             let (job, _) = request.checked(Vec::new(), side.into(), &place)?;
-            check_context(job.room(), limit, allow_longer).with_context(|| place.clone())?;
+            check_context(job.room(), limit, args.allow_longer).with_context(|| place.clone())?;
             if let Some(out) = &job.request.out {
                 writable(out)?;
                 let path = out.display();

@@ -40,7 +40,6 @@ pub mod look;
 mod map;
 pub mod meaning;
 pub mod measures;
-pub mod one_answer;
 mod panels;
 mod pdf;
 mod plot;

@@ -9,9 +9,8 @@ use super::case::Case;
 use super::maps;
 use super::page::Parts;
 use super::replies::runs_json;
-use super::state::{Entry, Runs, Shared};
+use super::state::{Runs, Shared};
 use super::table::Table;
-use super::trials;
 
 const SAMPLED: usize = 6;
 
@@ -69,7 +68,7 @@ pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Resul
 /// Replies about one row, renumbered for the file.
 fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
     let Some((run, folder, at)) = runs.located(row) else { return Vec::new() };
-    let Some(case) = Case::open(folder, at) else { return Vec::new() };
+    let case = Case::open(folder, at);
     let mut replies = vec![(format!("/api/case?row={number}"), case.json(number, run))];
     if let Some(attention) = &case.attention {
         replies.push((format!("/api/layers?row={number}"), maps::layers_in_bytes(attention)));
@@ -80,31 +79,19 @@ fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
 pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
     // The table includes these answers' ranks.
     for row in &contents.rows {
-        let job =
-            runs.held().located(*row).and_then(|(run, folder, at)| Some((run, at, folder.rank_job(at)?)));
+        let job = runs.held().located(*row).map(|(run, folder, at)| (run, at, folder.rank_job(at)));
         if let Some((run, at, job)) = job {
-            let ranked = job.ranked();
-            if let Some(Entry::Run(folder)) = runs.held().entries.get_mut(run) {
-                folder.keep_ranks(at, ranked);
-            }
+            runs.rank(run, at, &job);
         }
     }
     let held = runs.held();
     let table = Table::of(&held).select(&contents.rows);
     let mut replies = Map::new();
-    let mut told = Vec::new();
     for (number, row) in contents.rows.iter().enumerate() {
         replies.extend(of_row(&held, *row, number));
-        if let Some((_, folder, at)) = held.located(*row) {
-            for mut trial in trials::of_run(folder, 0, Some(at)) {
-                trial["row"] = json!(number);
-                told.push(trial);
-            }
-        }
     }
     replies.insert("/api/runs".to_owned(), runs_json(&held, None));
     replies.insert("/api/table".to_owned(), serde_json::to_value(&table).unwrap_or_default());
-    replies.insert("/api/trials".to_owned(), json!({"trials": told}));
     let notes = [
         format!("{} of {} answers", contents.rows.len(), contents.of),
         "attention by layer is in 8 bits: within 0.2% of the largest number of its row and layer".to_owned(),
