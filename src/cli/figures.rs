@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
         }
     };
-    let options = analysis.clone().options();
+    let options = analysis.options();
     let wanted = RunFigures { options: &options, conditions: &analysis.conditions, difference };
     let (figures, remarks) = figures::draw_runs(&dirs, wanted)?;
     for remark in remarks {

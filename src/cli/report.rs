@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let (options, asked) = (args.analysis.clone().options(), &args.analysis.conditions);
+    let (options, asked) = (args.analysis.options(), &args.analysis.conditions);
     let study = match asked[..] {
         [] => Study::whole(&ALL, &args.dir, &options)?,
         _ => Study::read(&ALL, &args.dir, asked, &options)?,

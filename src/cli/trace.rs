@@ -11,7 +11,7 @@ use palimpsest_core::timing::{self, Recorder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::trace_load::load;
+use super::trace_load::{Loading, load};
 use super::trace_words::told;
 use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
@@ -73,7 +73,7 @@ Examples:
 pub struct Args {
     /// A manifest's name, a model folder, or a .gguf file
     #[arg(long)]
-    pub(super) model: String,
+    model: String,
     /// JSON file with tokens, spans and rows
     #[arg(long)]
     tokens: Option<PathBuf>,
@@ -88,18 +88,18 @@ pub struct Args {
     jobs: Option<PathBuf>,
     /// Safetensors file to write; with --jobs JSON lines
     #[arg(long)]
-    pub(super) out: PathBuf,
+    out: PathBuf,
     #[command(flatten)]
     named: NamedArgs,
     #[command(flatten)]
-    pub(super) loaded: ModelArgs,
+    loaded: ModelArgs,
     /// Tokens that the prefill reads at a time
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
-    pub(super) chunk: usize,
+    chunk: usize,
     /// Then generate N tokens greedily, whatever they are, and read each of them, so that --stats times N forward passes; after a text or
     /// messages a token that ends the answer ends it
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) generate: usize,
+    generate: usize,
     /// Also write a JSON file that says where the time went, and print it as a table: tokens, seconds and tokens per second
     /// of prefill and decode, observer seconds, peak memory, and the seconds of each part (loading, linear maps, attention,
     /// its observer, all else of the model, sampling, files), which with `unaccounted` add up to `wall`
@@ -107,7 +107,7 @@ pub struct Args {
     pub(super) stats: Option<PathBuf>,
     /// Allow more tokens than the model's context length
     #[arg(long)]
-    pub(super) allow_longer: bool,
+    allow_longer: bool,
 }
 
 /// Measurements of a text or of messages.
@@ -179,17 +179,19 @@ impl From<Blocked> for Knockout {
 }
 
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(&args.model)?) };
+    let Args { model: name, loaded, chunk, allow_longer, .. } = &args;
+    let loading = Loading { name, args: loaded, chunk: *chunk, allow_longer: *allow_longer };
+    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(name)?) };
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
             let job = of_tokens(tokens, args.generate)?;
             super::writable(&args.out)?;
-            traced(&args, &job, find, recorder)?;
+            traced(&args.out, &loading, &job, find, recorder)?;
         }
         (None, Some(jobs)) => {
             super::writable(&args.out)?;
-            super::trace_jobs::run(&args, jobs, find()?, recorder)?;
+            super::trace_jobs::run(jobs, &args.out, args.generate, &loading, find()?, recorder)?;
         }
         (None, None) => {
             let (request, more, place) = of_flags(&args)?;
@@ -197,7 +199,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
             let files = find()?;
             let side = TextSide::open(&files)?;
             let (job, prompt) = request.checked(more, (&side).into(), &place)?;
-            let traced = traced(&args, &job, || Ok(files), recorder)?;
+            let traced = traced(&args.out, &loading, &job, || Ok(files), recorder)?;
             super::say(format_args!("\n{}", told(&job, &traced, &prompt, &side.tokenizer)?.trim_end()))?;
         }
     }
@@ -208,12 +210,13 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 }
 
 fn traced(
-    args: &Args,
+    out: &Path,
+    loading: &Loading<'_>,
     job: &TraceJob,
     find: impl FnOnce() -> anyhow::Result<ModelFiles>,
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<Traced> {
-    let mut session = load(args, &[job], find, recorder)?;
+    let mut session = load(loading, &[job], find, recorder)?;
     let n = job.tokens.len();
     let bar = crate::progress::tokens(n as u64, "prefill");
     let traced = job.read(&mut session, Reuse::default(), job.greedily(), &mut |event| {
@@ -224,10 +227,10 @@ fn traced(
     });
     bar.finish_and_clear();
     let traced = traced?;
-    traced.tensors(job, session.dtype()).write(&args.out)?;
+    traced.tensors(job, session.dtype()).write(out)?;
     super::say(format_args!(
         "{}: {n} tokens in {:.1} s ({:.0} tok/s), {} layers traced",
-        args.out.display(),
+        out.display(),
         traced.seconds,
         n as f64 / traced.seconds,
         traced.layers()

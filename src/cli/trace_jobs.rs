@@ -16,8 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::check_context;
 use super::output::{EndedWithErrors, say, writable};
-use super::trace::Args;
-use super::trace_load::load;
+use super::trace_load::{Loading, load};
 use super::trace_words::row;
 use crate::ground::text_file;
 use crate::observe::{ObserveRequest, TraceJob};
@@ -30,18 +29,19 @@ struct Line {
     job: anyhow::Result<TraceJob>,
 }
 
-/// Runs the jobs of a file and writes a row each to OUT.
+/// Runs the jobs of a file and writes a row each to `out`. `generate` is the default of jobs.
 pub(super) fn run(
-    args: &Args,
     jobs: &Path,
+    out: &Path,
+    generate: usize,
+    loading: &Loading<'_>,
     files: ModelFiles,
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<()> {
-    let out = &args.out;
     let begun = Instant::now();
     let side = TextSide::open(&files)?;
     let limit = OpenModel::open(&files.paths())?.spec().max_positions;
-    let mut lines = read(args, jobs, &side, limit)?;
+    let mut lines = read(jobs, generate, &side, (limit, loading.allow_longer))?;
     let all = lines.len();
     // Sort by prompt for prefix reuse; unreadable jobs come first.
     lines.sort_by(|a, b| tokens(a).cmp(tokens(b)));
@@ -52,7 +52,7 @@ pub(super) fn run(
     let ready: Vec<&TraceJob> = lines.iter().filter_map(|line| line.job.as_ref().ok()).collect();
     let mut session = match ready.is_empty() {
         true => None,
-        false => Some(load(args, &ready, || Ok(files), recorder)?),
+        false => Some(load(loading, &ready, || Ok(files), recorder)?),
     };
     let (mut errors, mut read, mut reused) = (0, 0, 0);
     let mut steps = Steps::new("job", all, true).brief(true);
@@ -101,7 +101,12 @@ fn tokens(line: &Line) -> &[u32] {
     line.job.as_ref().map_or(&[], |job| &job.tokens)
 }
 
-fn read(args: &Args, path: &Path, side: &TextSide, limit: usize) -> anyhow::Result<Vec<Line>> {
+fn read(
+    path: &Path,
+    generate: usize,
+    side: &TextSide,
+    (limit, allow_longer): (usize, bool),
+) -> anyhow::Result<Vec<Line>> {
     let place = path.display();
     let text = text_file::read(path).with_context(|| format!("{place}"))?;
     let mut outs = BTreeSet::new();
@@ -113,10 +118,9 @@ fn read(args: &Args, path: &Path, side: &TextSide, limit: usize) -> anyhow::Resu
         let named = request.as_ref().ok().map(|request| (request.id.clone(), request.out.clone()));
         let (id, out) = named.unwrap_or_default();
         let job = request.and_then(|request| {
-            let generate = request.generate.or(Some(args.generate));
-            let request = ObserveRequest { generate, ..request };
+            let request = ObserveRequest { generate: request.generate.or(Some(generate)), ..request };
             let (job, _) = request.checked(Vec::new(), side.into(), &place)?;
-            check_context(job.room(), limit, args.allow_longer).with_context(|| place.clone())?;
+            check_context(job.room(), limit, allow_longer).with_context(|| place.clone())?;
             if let Some(out) = &job.request.out {
                 writable(out)?;
                 let path = out.display();
