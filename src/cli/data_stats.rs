@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
     let split = group_by(&dataset, by.as_deref())?;
     match (figure, split) {
-        (Some(folder), GroupBy::Label(label)) => super::pictures::distribution(&dataset, label, folder)?,
+        (Some(folder), GroupBy::Label(label)) => super::figures::distribution(&dataset, label, folder)?,
         (Some(_), _) => return wrong("--figure: --by names no label; give one"),
         (None, _) => {}
     }

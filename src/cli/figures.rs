@@ -1,12 +1,17 @@
 //! `palimpsest figures`: the figures of a run, as SVG, PDF and PNG.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use super::lens::Analysis;
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
+use crate::case::labels;
+use crate::dose::Doses;
 use crate::figures::look::{Look, Scope, Size};
 use crate::figures::{self, RunFigures, Style};
+use crate::progress::note;
 
 /// The figures of a run, as SVG, PDF and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 ///
@@ -65,6 +70,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         figures.len(),
         out.display()
     ))
+}
+
+/// The figure of `data stats`.
+pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
+    let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+    let counts = labels::count(sound, label, dataset.benchmark().split)?;
+    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
+    let figure = figures::distribution(&counts, &origin);
+    figures::write(std::slice::from_ref(&figure), folder)?;
+    note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
+    Ok(())
+}
+
+/// The figures of `dose --out`.
+pub(super) fn doses(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
+    figures::write(&figures::draw_doses(doses), folder)?;
+    Ok(())
 }
 
 /// Options of the look of figures.

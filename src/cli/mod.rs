@@ -32,8 +32,6 @@ mod memory_check;
 mod merge;
 mod model;
 mod output;
-#[cfg(feature = "figures")]
-mod pictures;
 pub mod process;
 #[cfg(feature = "figures")]
 mod quickstart;
@@ -56,7 +54,7 @@ mod why;
 mod without;
 
 #[cfg(not(feature = "figures"))]
-use without::{figures, figures as pictures, figures as quickstart, figures as report};
+use without::{figures, figures as quickstart, figures as report};
 #[cfg(not(feature = "serve"))]
 use without::{serve, serve as view};
 
