@@ -283,7 +283,7 @@ impl Drop for Served {
 
 fn served(dir: &Path, asker: Option<Asker>) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = Server::new(listener, runs(dir), Parts::Own, asker).unwrap();
+    let server = Server::new(listener, runs(dir), Parts::default(), asker).unwrap();
     let (address, stop) = (server.address().unwrap(), Arc::<AtomicBool>::default());
     let own = Arc::clone(&stop);
     std::thread::spawn(move || server.run(&own).unwrap());
@@ -335,7 +335,7 @@ fn the_page_is_served_to_this_machine_alone_under_a_strict_policy() {
         let (found, _, body) = ask(&served, request, host, "");
         assert_eq!(found, status, "{request} of {host}: {body}");
     }
-    let outside = Server::new(TcpListener::bind("0.0.0.0:0").unwrap(), runs(&dir), Parts::Own, None);
+    let outside = Server::new(TcpListener::bind("0.0.0.0:0").unwrap(), runs(&dir), Parts::default(), None);
     assert!(outside.err().unwrap().to_string().contains("can be reached from other machines"));
 }
 
@@ -348,8 +348,8 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     let mut filter = Filter::default();
     filter.push(&["correct", "verdict"], &["right".to_owned()]);
     filter.push(&["case"], &["case-000".to_owned(), "case-001".to_owned(), "case-002".to_owned()]);
-    let contents = file::contents(&shared, &Parts::Own, &filter).unwrap();
-    let html = file::file(&shared, &Parts::Own, &contents).unwrap();
+    let contents = file::contents(&shared, &Parts::default(), &filter).unwrap();
+    let html = file::file(&shared, &Parts::default(), &contents).unwrap();
     let told = contents.bytes as f64 / html.len() as f64;
     assert!((0.7..1.4).contains(&told), "{} bytes were told, {} written", contents.bytes, html.len());
     let data = html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();

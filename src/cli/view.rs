@@ -108,8 +108,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let asker = args.model.as_deref().map(|name| asker(name, &args, &runs)).transpose()?;
     let (asker, worker) = asker.unzip();
-    let parts = parts(&args);
-    let server = Server::new(listener(SocketAddr::new(args.host, args.port))?, runs, parts, asker)?;
+    let listener = listener(SocketAddr::new(args.host, args.port))?;
+    let server = Server::new(listener, runs, Parts(args.page), asker)?;
     let address = format!("http://{}/", server.address()?);
     let stop = interrupt::flag("closing the page")?;
     super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
@@ -131,10 +131,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parts(args: &Args) -> Parts {
-    args.page.clone().map_or(Parts::Own, Parts::Folder)
-}
-
 /// Writes the `--html` file after reporting its size, and asking if it is large.
 fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     let mut filter = Filter::default();
@@ -144,7 +140,7 @@ fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     filter.push(&["correct", "verdict"], &args.verdicts);
     filter.push(&["why"], &args.labels);
     filter.push(&["type"], &args.types);
-    let parts = parts(args);
+    let parts = Parts(args.page.clone());
     let contents = file::contents(&runs, &parts, &filter).context("the page's parts")?;
     let (count, of) = (contents.rows.len(), contents.of);
     ensure!(

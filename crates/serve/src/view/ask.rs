@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, Error, anyhow, bail, ensure};
 use axum::http::StatusCode;
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::digest::sha256;
-use palimpsest_core::engine::{Backend, LocalModel, ModelText, Sampling};
+use palimpsest_core::engine::{Backend, EngineError, LocalModel, ModelText, RequestError, Sampling};
 use palimpsest_core::text::ThinkingMode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use super::attention::Attention;
 use super::case::Case;
 use super::fields::Fields;
 use super::folder::Folder;
-use super::reading::{Asked, Engine, Look, LookFrom, Reading, TrialError};
+use super::reading::{Asked, Engine, Look, LookFrom, Reading};
 use super::sessions::Session;
 use super::state::Runs;
 use crate::api::error::ApiError;
@@ -196,7 +196,7 @@ impl Asker {
         }
         let row = asked.row;
         let (_, folder, at) = runs.located(row).ok_or_else(|| wrong(format!("there is no row {row}")))?;
-        let job = self.job((folder, at), asked).map_err(wrong)?;
+        let job = self.job((folder, at), asked).map_err(|error| wrong(error.to_string()))?;
         let id = job.trial.status().id.clone();
         let mut trials = self.trials();
         while trials.len() >= KEPT {
@@ -207,32 +207,33 @@ impl Asker {
         Ok(json!({"id": id}))
     }
 
-    fn job(&self, (folder, at): (&Folder, usize), asked: Asked) -> Result<Job, String> {
+    fn job(&self, (folder, at): (&Folder, usize), asked: Asked) -> anyhow::Result<Job> {
         let answer = folder.answer(at).filter(|answer| answer.error.is_none());
-        let answer = answer.ok_or("this question has no answer yet")?;
-        if folder.named(at).2.knockout.is_some() {
-            let why =
-                "its condition blocks a path already; ask the same question of the condition without it";
-            return Err(why.to_owned());
-        }
-        let Attention { store, .. } = folder.attention(at)?.ok_or(
+        let answer = answer.context("this question has no answer yet")?;
+        ensure!(
+            folder.named(at).2.knockout.is_none(),
+            "its condition blocks a path already; ask the same question of the condition without it"
+        );
+        let Attention { store, .. } = folder.attention(at).map_err(Error::msg)?.context(
             "no attention was recorded for this answer, and with it not which tokens its sessions are",
         )?;
         let identity = &folder.run.header.identity;
         let same = identity.model.digest == self.model.digest;
-        if !same {
-            self.check_tokens(&store, answer)?;
-        }
+        ensure!(
+            same || self.cuts_alike(&store, answer),
+            "{} cuts texts into other tokens than the run's model {}; give the run's own model with --model",
+            self.model.text.name,
+            store.model
+        );
         let greedy = Sampling { temperature: 0.0, top_p: 1.0, seed: 0, max_new_tokens: NEW_TOKENS };
         let mut sampling = identity.sampling.unwrap_or(greedy);
         let room = self.model.text.context.saturating_sub(store.tokens.len());
-        if room == 0 {
-            return Err(format!(
-                "its prompt of {} tokens does not fit the model's context of {}; start the page with a longer --context",
-                store.tokens.len(),
-                self.model.text.context
-            ));
-        }
+        ensure!(
+            room > 0,
+            "its prompt of {} tokens does not fit the model's context of {}; start the page with a longer --context",
+            store.tokens.len(),
+            self.model.text.context
+        );
         sampling.max_new_tokens = sampling.max_new_tokens.min(room);
         let (row, stops) = (answer.clone(), identity.stop.clone());
         let reading = Reading { store, row, sampling, stops };
@@ -245,16 +246,10 @@ impl Asker {
     }
 
     /// Stored tokens are valid for another model only if both tokenise alike.
-    fn check_tokens(&self, store: &AttentionStore, answer: &AnswerRow) -> Result<(), String> {
+    fn cuts_alike(&self, store: &AttentionStore, answer: &AnswerRow) -> bool {
         let known = store.tokens.iter().all(|token| (*token as usize) < self.model.vocabulary);
         let text = self.model.text.tokenizer.decode(&store.tokens, true).unwrap_or_default();
-        match known && text.contains(answer.query.trim()) {
-            true => Ok(()),
-            false => Err(format!(
-                "{} cuts texts into other tokens than the run's model {}; give the run's own model with --model",
-                self.model.text.name, store.model
-            )),
-        }
+        known && text.contains(answer.query.trim())
     }
 
     pub fn status(&self, id: &str) -> Result<Value, ApiError> {
@@ -299,6 +294,10 @@ impl Asker {
     }
 }
 
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(RequestError::Engine(EngineError::Interrupted)))
+}
+
 pub struct Worker {
     engine: Engine,
     model: Arc<AtHand>,
@@ -322,13 +321,13 @@ impl Worker {
             let mut status = job.trial.status();
             match came {
                 Ok(trial) => (status.state, status.what, status.trial) = ("done", "done", Some(trial)),
-                Err(error) if error.is_cancelled() => status.state = "cancelled",
+                Err(error) if is_cancelled(&error) => status.state = "cancelled",
                 Err(error) => (status.state, status.error) = ("failed", Some(error.to_string())),
             }
         }
     }
 
-    fn answered(&mut self, job: &Job) -> Result<Value, TrialError> {
+    fn answered(&mut self, job: &Job) -> anyhow::Result<Value> {
         let begun = Instant::now();
         let (Job { asked, reading, .. }, model) = (job, Arc::clone(&self.model));
         let mut told = |what: &'static str, more: usize, of: usize, text: Option<&str>| {
@@ -340,8 +339,7 @@ impl Worker {
         };
         if let Some(Look { from }) = &asked.look {
             let Engine::Local(session) = &mut self.engine else {
-                let why = "a server tells no attention to single tokens; give the model itself with --model";
-                return Err(TrialError::Asked(why.to_owned()));
+                bail!("a server tells no attention to single tokens; give the model itself with --model");
             };
             let masses = reading.look(session, &model.kinds, from, &mut told)?;
             return Ok(self.look_json(job, from, &masses));
@@ -360,7 +358,7 @@ impl Worker {
         let note = asked.note.as_ref().map(|note| note.trim()).filter(|note| !note.is_empty());
         let mut trial = trial.with("note", note);
         let kept = RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
-        kept.map_err(|error| TrialError::Asked(format!("the trial cannot be kept: {error}")))?;
+        kept.map_err(|error| anyhow!("the trial cannot be kept: {error}"))?;
         trial["row"] = json!(asked.row);
         Ok(trial)
     }

@@ -155,7 +155,7 @@ fn got(app: &App, path: &str, query: &Query) -> Result<String, ApiError> {
     match (path, &app.asker) {
         ("/api/runs", Some(asker)) => return Ok(runs_json(&runs, Some(asker.card())).to_string()),
         ("/api/tokens", Some(asker)) => {
-            let row = query.parsed("row")?.and_then(|row: usize| runs.located(row));
+            let row = runs.located(query.needed("row")?);
             if let Some(tokens) = row.and_then(|(_, folder, at)| asker.tokens(&Case::open(folder, at))) {
                 return Ok(tokens.to_string());
             }

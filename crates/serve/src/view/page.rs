@@ -1,6 +1,6 @@
 //! The page: one HTML file whose Content-Security-Policy allows its own script and style, and this server.
 //!
-//! Sources are plain JavaScript and CSS in `page/`. [`Parts::Folder`] rereads them on each request during development.
+//! Sources are plain JavaScript and CSS in `page/`. [`Parts`] can reread them on each request.
 
 use std::path::{Path, PathBuf};
 
@@ -35,13 +35,9 @@ const SCRIPTS: [&str; 17] = [
     include_str!("page/90-main.js"),
 ];
 
+/// The page's sources: its own, or those of a folder, read on each request during development.
 #[derive(Debug, Clone, Default)]
-pub enum Parts {
-    #[default]
-    Own,
-    /// Read from a folder on each request, for development.
-    Folder(PathBuf),
-}
+pub struct Parts(pub Option<PathBuf>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -52,9 +48,9 @@ pub struct Page {
 impl Parts {
     /// The page, with embedded replies if it has to work without a server.
     pub fn page(&self, embedded: Option<&str>) -> std::io::Result<Page> {
-        let (html, style, script) = match self {
-            Parts::Own => (HTML.to_owned(), STYLE.to_owned(), SCRIPTS.concat()),
-            Parts::Folder(folder) => read(folder)?,
+        let (html, style, script) = match &self.0 {
+            None => (HTML.to_owned(), STYLE.to_owned(), SCRIPTS.concat()),
+            Some(folder) => read(folder)?,
         };
         let style = format!("{BASE_STYLE}{style}");
         // `<` occurs only in strings, where it must not end the element.

@@ -5,13 +5,14 @@
 
 use std::ops::Range;
 
+use anyhow::{Context, bail, ensure};
 use palimpsest_core::ablate::{
     EffectRow, History, Metric, Prompt, Said, Target, hide, neutral, put, without,
 };
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
-    Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
-    Reuse, Rows, Sampling, Session, StopWatch, Task,
+    Backend, Branch, Event, Generate, Measured, ModelText, Observe, Request, RequestError, Reuse, Rows,
+    Sampling, Session, StopWatch, Task,
 };
 use palimpsest_core::span::Span;
 use serde::{Deserialize, Serialize};
@@ -24,22 +25,6 @@ use palimpsest_run::chat::endpoint::ServerModel;
 use palimpsest_run::runs::causes::CauseError;
 use palimpsest_run::runs::causes::case::pair;
 use palimpsest_run::runs::rows::{AnswerRow, ValueLogP};
-
-#[derive(Debug, thiserror::Error)]
-pub enum TrialError {
-    #[error("{0}")]
-    Asked(String),
-    #[error(transparent)]
-    Cause(#[from] CauseError),
-    #[error(transparent)]
-    Model(#[from] RequestError),
-}
-
-impl TrialError {
-    pub fn is_cancelled(&self) -> bool {
-        matches!(self, TrialError::Model(RequestError::Engine(EngineError::Interrupted)))
-    }
-}
 
 /// What is asked of a row of the page: an answer under changes, or a look at it as it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -126,35 +111,31 @@ pub struct Reading {
 
 pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
 
-fn wrong<T>(message: String) -> Result<T, TrialError> {
-    Err(TrialError::Asked(message))
-}
-
-fn windows(layers: &Windows, count: usize) -> Result<Vec<Range<usize>>, TrialError> {
-    let all = vec![[0, count]];
-    let window = |&[from, to]: &[usize; 2]| match from < to && to <= count {
-        true => Ok(from..to),
-        false => wrong(format!(
+fn windows(layers: &Windows, count: usize) -> anyhow::Result<Vec<Range<usize>>> {
+    let Some(layers) = layers else { return Ok(vec![0..count]) };
+    let window = |&[from, to]: &[usize; 2]| {
+        ensure!(
+            from < to && to <= count,
             "layers {from}..{to} are none of a model of {count} layers; give from..to with from < to <= {count}"
-        )),
+        );
+        Ok(from..to)
     };
-    layers.as_ref().unwrap_or(&all).iter().map(window).collect()
+    layers.iter().map(window).collect()
 }
 
 impl Reading {
-    fn query(&self) -> Result<&Span, TrialError> {
+    fn query(&self) -> anyhow::Result<&Span> {
         let query = self.store.keys.iter().find(|span| span.is(QUERY));
-        let none = "its attention file names no question, before which sessions could be changed";
-        query.ok_or_else(|| TrialError::Asked(none.to_owned()))
+        query.context("its attention file names no question, before which sessions could be changed")
     }
 
     /// Tokens of a session before the question.
-    fn session(&self, label: &str) -> Result<Range<usize>, TrialError> {
+    fn session(&self, label: &str) -> anyhow::Result<Range<usize>> {
         let question = self.query()?.start;
         match self.store.keys.iter().find(|span| span.label == label && !span.is_empty()) {
             Some(span) if span.end <= question => Ok(span.range()),
-            Some(_) => wrong(format!("`{label}` is not before the question")),
-            None => wrong(format!("`{label}` is no part of this prompt")),
+            Some(_) => bail!("`{label}` is not before the question"),
+            None => bail!("`{label}` is no part of this prompt"),
         }
     }
 
@@ -163,7 +144,7 @@ impl Reading {
         &self,
         (text, kinds): Known<'_>,
         asked: &Asked,
-    ) -> Result<(Vec<u32>, usize, LayerHoles), TrialError> {
+    ) -> anyhow::Result<(Vec<u32>, usize, LayerHoles)> {
         let mut tokens = self.store.tokens.clone();
         let question = self.query()?.start;
         if !asked.replace.is_empty() {
@@ -190,10 +171,8 @@ impl Reading {
                 "answer" => moved(self.store.tokens.len()) - 1..usize::MAX,
                 label => {
                     let rows = self.session(label)?;
-                    if rows.start < keys.end {
-                        let why = "comes before what it is kept from, and sees it in any case";
-                        return wrong(format!("`{label}` {why}"));
-                    }
+                    let why = "comes before what it is kept from, and sees it in any case";
+                    ensure!(rows.start >= keys.end, "`{label}` {why}");
                     there(rows)
                 }
             };
@@ -212,10 +191,8 @@ impl Reading {
         known: Known<'_>,
         asked: &Asked,
         told: Told<'_>,
-    ) -> Result<[Value; 2], TrialError> {
-        if !asked.changes() {
-            return wrong("nothing is changed; block, remove or replace something".to_owned());
-        }
+    ) -> anyhow::Result<[Value; 2]> {
+        ensure!(asked.changes(), "nothing is changed; block, remove or replace something");
         let (question, (tokens, moved, holes)) = (self.query()?.start, self.changed(known, asked)?);
         let before = Prompt { tokens: &self.store.tokens, cut: question, question, kinds: known.1 }.history();
         let after = Prompt { tokens: &tokens, cut: moved, question: moved, kinds: known.1 }.history();
@@ -242,7 +219,7 @@ impl Reading {
         holes: &LayerHoles,
         told: Told<'_>,
         [then, now]: [&mut Value; 2],
-    ) -> Result<(), TrialError> {
+    ) -> anyhow::Result<()> {
         let said = Said { tokens: &self.store.generated, thought: self.store.thought() };
         let answer = (said.thought < said.tokens.len()).then_some(Target::Answer(said));
         let contrast = self.row.contrast.as_ref();
@@ -294,7 +271,7 @@ impl Reading {
         history: &History<'_>,
         holes: &LayerHoles,
         told: Told<'_>,
-    ) -> Result<(String, Value, Option<String>), TrialError> {
+    ) -> anyhow::Result<(String, Value, Option<String>)> {
         let generate = Generate {
             thinker: text.thinker(),
             watch: StopWatch::new(&text.tokenizer, &self.stops),
@@ -322,8 +299,7 @@ impl Reading {
             let text = text.tokenizer.decode(&tokens, true).ok();
             told("answering", more, self.sampling.max_new_tokens, text.as_deref())
         });
-        let split = text.split(&output?.generated);
-        let (split, stop) = split.map_err(|error| TrialError::Asked(error.to_string()))?;
+        let (split, stop) = text.split(&output?.generated)?;
         Ok((split.answer.unwrap_or_default(), json!(stop), split.thought))
     }
 
@@ -334,24 +310,19 @@ impl Reading {
         kinds: &[LayerKind],
         from: &LookFrom,
         told: Told<'_>,
-    ) -> Result<Vec<f64>, TrialError> {
+    ) -> anyhow::Result<Vec<f64>> {
         let n = self.store.tokens.len();
         let (query, generated) = (self.query()?, self.store.generated.len());
-        let none =
-            |what: &str| wrong(format!("{what} of a prompt of {n} tokens and an answer of {generated}"));
+        let of = format!("of a prompt of {n} tokens and an answer of {generated}");
         let rows = match *from {
             LookFrom::Question => query.range(),
             LookFrom::Answer => n - 1 + self.store.thought()..(n + generated).saturating_sub(1),
             LookFrom::Generated([from, to]) if from < to && to <= generated => n - 1 + from..n - 1 + to,
             LookFrom::Tokens([from, to]) if from < to && to <= n => from..to,
-            LookFrom::Generated([from, to]) => {
-                return none(&format!("there are no generated tokens {from}..{to}"));
-            }
-            LookFrom::Tokens([from, to]) => return none(&format!("there are no tokens {from}..{to}")),
+            LookFrom::Generated([from, to]) => bail!("there are no generated tokens {from}..{to} {of}"),
+            LookFrom::Tokens([from, to]) => bail!("there are no tokens {from}..{to} {of}"),
         };
-        if rows.is_empty() {
-            return none("there is nothing to look from");
-        }
+        ensure!(!rows.is_empty(), "there is nothing to look from {of}");
         let whole: Vec<u32> =
             self.store.tokens.iter().chain(&self.store.generated).take(rows.end.max(n)).copied().collect();
         let shared = rows.start.min(query.start);

@@ -31,15 +31,11 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    pub fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        let Some(text) = self.get(name) else { return Ok(None) };
+    pub fn needed<T: FromStr>(&self, name: &str) -> Result<T, ApiError> {
+        let text = self.get(name).ok_or_else(|| ApiError::missing(name))?;
         let wrong =
             || ApiError::field(name, format!("`{name}` is `{text}`, which is no number; give one from 0"));
-        text.parse().map(Some).map_err(|_| wrong())
-    }
-
-    fn needed<T: FromStr>(&self, name: &str) -> Result<T, ApiError> {
-        self.parsed(name)?.ok_or_else(|| ApiError::missing(name))
+        text.parse().map_err(|_| wrong())
     }
 }
 
