@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use axum::http::StatusCode;
 use palimpsest_core::attention::{AttentionStore, LayerKind};
 use palimpsest_core::digest::sha256;
@@ -23,6 +23,7 @@ use super::case::Case;
 use super::fields::Fields;
 use super::folder::Folder;
 use super::reading::{Asked, Engine, Look, LookFrom, Reading};
+use super::replies::{not_found, wrong};
 use super::sessions::Session;
 use super::state::Runs;
 use crate::api::error::ApiError;
@@ -83,10 +84,6 @@ fn session_at(sessions: &[Session], at: usize) -> Option<usize> {
     sessions.iter().position(|session| session.tokens.is_some_and(holds))
 }
 
-fn wrong(message: impl Into<String>) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, None, message.into())
-}
-
 fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| wrong(format!("the request cannot be read: {error}")))
 }
@@ -136,10 +133,8 @@ impl Asker {
     }
 
     fn named(&self, id: &str) -> Result<Arc<Trial>, ApiError> {
-        self.trials().get(id).cloned().ok_or_else(|| {
-            let shown: String = id.chars().take(60).collect();
-            ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), format!("there is no trial {shown:?}"))
-        })
+        let shown: String = id.chars().take(60).collect();
+        self.trials().get(id).cloned().ok_or_else(|| not_found(format!("there is no trial {shown:?}")))
     }
 
     /// Model of a palimpsest server, `http://host/v1#MODEL`. It generates answers; scoring given answers and single-token masses are
@@ -170,16 +165,10 @@ impl Asker {
         Ok(Self::of(model, Engine::Server(Box::new(server))))
     }
 
+    /// The model as the page knows it; `tokens`: it tells attention to single tokens.
     pub fn card(&self) -> Value {
-        let AtHand { text, digest, address, .. } = &*self.model;
-        match address {
-            None => {
-                json!({"kind": "local", "name": text.name, "digest": digest, "tokens": true, "ready": true})
-            }
-            Some(address) => {
-                json!({"kind": "server", "name": text.name, "address": address, "tokens": false, "ready": true})
-            }
-        }
+        let AtHand { text, address, .. } = &*self.model;
+        json!({"name": text.name, "tokens": address.is_none(), "ready": true})
     }
 
     /// Queues a trial; returns its id.
@@ -196,7 +185,7 @@ impl Asker {
         }
         let row = asked.row;
         let (_, folder, at) = runs.located(row).ok_or_else(|| wrong(format!("there is no row {row}")))?;
-        let job = self.job((folder, at), asked).map_err(|error| wrong(error.to_string()))?;
+        let job = self.job((folder, at), asked).map_err(wrong)?;
         let id = job.trial.status().id.clone();
         let mut trials = self.trials();
         while trials.len() >= KEPT {
@@ -214,7 +203,7 @@ impl Asker {
             folder.named(at).2.knockout.is_none(),
             "its condition blocks a path already; ask the same question of the condition without it"
         );
-        let Attention { store, .. } = folder.attention(at).map_err(Error::msg)?.context(
+        let Attention { store, .. } = folder.attention(at)?.context(
             "no attention was recorded for this answer, and with it not which tokens its sessions are",
         )?;
         let identity = &folder.run.header.identity;

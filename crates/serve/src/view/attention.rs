@@ -18,9 +18,9 @@ pub struct Attention {
 }
 
 impl Attention {
-    pub fn read(path: PathBuf, benchmark: &Benchmark) -> Result<Self, String> {
-        let store = AttentionStore::load(&path).map_err(|error| error.to_string())?;
-        let by_layer = ByLayer::of(&path, &store, None).map_err(|error| error.to_string())?;
+    pub fn read(path: PathBuf, benchmark: &Benchmark) -> anyhow::Result<Self> {
+        let store = AttentionStore::load(&path)?;
+        let by_layer = ByLayer::of(&path, &store, None)?;
         let viewer = viewer(&store, benchmark);
         Ok(Attention { path, store, by_layer, viewer })
     }

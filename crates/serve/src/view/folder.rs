@@ -185,7 +185,7 @@ impl Folder {
     }
 
     /// `None` if no attention was recorded.
-    pub fn attention(&self, row: usize) -> Result<Option<Attention>, String> {
+    pub fn attention(&self, row: usize) -> anyhow::Result<Option<Attention>> {
         let name = self.answer(row).and_then(|answer| answer.attention.as_ref());
         name.map(|name| Attention::read(self.dir().join(name), self.benchmark)).transpose()
     }

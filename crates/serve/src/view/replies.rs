@@ -39,12 +39,12 @@ impl Query {
     }
 }
 
-fn not_found(message: impl Display) -> ApiError {
+pub fn not_found(message: impl Display) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, Some("not_found"), message.to_string())
 }
 
-fn wrong(message: String) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, None, message)
+pub fn wrong(message: impl Display) -> ApiError {
+    ApiError::new(StatusCode::BAD_REQUEST, None, message.to_string())
 }
 
 /// A row of the page, its run's number and folder, and the row in the run.
