@@ -91,7 +91,6 @@ pub enum LookFrom {
     Answer,
     /// Positions that predict a half-open range of generated tokens.
     Generated([usize; 2]),
-    Tokens([usize; 2]),
 }
 
 /// Progress callback: phase, further and total tokens, and the answer so far. Returns whether to continue.
@@ -318,9 +317,7 @@ impl Reading {
             LookFrom::Question => query.range(),
             LookFrom::Answer => n - 1 + self.store.thought()..(n + generated).saturating_sub(1),
             LookFrom::Generated([from, to]) if from < to && to <= generated => n - 1 + from..n - 1 + to,
-            LookFrom::Tokens([from, to]) if from < to && to <= n => from..to,
             LookFrom::Generated([from, to]) => bail!("there are no generated tokens {from}..{to} {of}"),
-            LookFrom::Tokens([from, to]) => bail!("there are no tokens {from}..{to} {of}"),
         };
         ensure!(!rows.is_empty(), "there is nothing to look from {of}");
         let whole: Vec<u32> =
