@@ -22,7 +22,7 @@ use super::attention::Attention;
 use super::case::Case;
 use super::fields::Fields;
 use super::folder::Folder;
-use super::reading::{Asked, Engine, Look, LookFrom, Reading};
+use super::reading::{Asked, Engine, Look, Reading};
 use super::replies::{not_found, wrong};
 use super::sessions::Session;
 use super::state::Runs;
@@ -76,12 +76,6 @@ impl Trial {
     fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
-}
-
-/// Number of the session that holds a token.
-fn session_at(sessions: &[Session], at: usize) -> Option<usize> {
-    let holds = |[start, end]: [usize; 2]| (start..end).contains(&at);
-    sessions.iter().position(|session| session.tokens.is_some_and(holds))
 }
 
 fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
@@ -264,22 +258,10 @@ impl Asker {
         self.trials().values().for_each(|trial| trial.cancel.store(true, Ordering::Relaxed));
     }
 
-    /// Token texts of an answer, for single-token lookups: of the prompt (with session numbers) and of the answer.
-    pub fn tokens(&self, case: &Case<'_>) -> Option<Value> {
-        self.model.address.is_none().then_some(())?;
-        let store = &case.attention.as_ref()?.store;
-        let text = |token: &u32| self.model.token(*token);
-        let prompt = store.tokens.iter().map(text).enumerate();
-        let prompt = prompt.map(|(at, text)| {
-            json!({"at": at, "text": text}).with("session", session_at(&case.sessions, at))
-        });
-        let generated = store.generated.iter().map(|token| json!({"text": text(token)}));
-        Some(json!({
-            "level": "token",
-            "about": format!("cut by {}; what single tokens attend to is read anew", self.model.text.name),
-            "prompt": prompt.collect::<Vec<_>>(),
-            "generated": {"tokens": generated.collect::<Vec<_>>(), "thought": store.thought()},
-        }))
+    /// Texts of an answer's tokens, each of which can be looked from.
+    pub fn tokens(&self, store: &AttentionStore) -> Value {
+        let tokens = store.generated.iter().map(|token| json!({"text": self.model.token(*token)}));
+        json!({"generated": {"tokens": tokens.collect::<Vec<_>>()}})
     }
 }
 
@@ -331,7 +313,7 @@ impl Worker {
                 bail!("a server tells no attention to single tokens; give the model itself with --model");
             };
             let masses = reading.look(session, &model.kinds, from, &mut told)?;
-            return Ok(self.look_json(job, from, &masses));
+            return Ok(self.look_json(job, &masses));
         }
         let known = (&model.text, model.kinds.as_slice());
         let [before, after] = reading.trial(&mut self.engine, known, asked, &mut told)?;
@@ -352,17 +334,16 @@ impl Worker {
         Ok(trial)
     }
 
-    fn look_json(&self, job: &Job, from: &LookFrom, masses: &[f64]) -> Value {
+    /// Attention mass of each token, with the number of its session.
+    fn look_json(&self, job: &Job, masses: &[f64]) -> Value {
+        let session = |at: usize| {
+            let holds = |[start, end]: [usize; 2]| (start..end).contains(&at);
+            job.sessions.iter().position(|session| session.tokens.is_some_and(holds))
+        };
         let tokens = masses.iter().zip(&job.reading.store.tokens).enumerate().map(|(at, (mass, token))| {
             json!({"at": at, "text": self.model.token(*token), "mass": *mass as f32})
-                .with("session", session_at(&job.sessions, at))
+                .with("session", session(at))
         });
-        json!({
-            "row": job.asked.row,
-            "look": {
-                "from": from, "tokens": tokens.collect::<Vec<_>>(), "model": self.model.text.name, "same": job.same,
-                "about": "attention mass of each token, mean over heads and softmax layers that see the whole prompt",
-            },
-        })
+        json!({"look": {"tokens": tokens.collect::<Vec<_>>()}})
     }
 }

@@ -19,9 +19,8 @@ use axum::response::IntoResponse;
 use futures_util::FutureExt;
 
 use super::ask::Asker;
-use super::case::Case;
 use super::page::{Page, Parts};
-use super::replies::{Query, reply, runs_json};
+use super::replies::{Query, attention, reply, runs_json};
 use super::state::{Runs, Shared};
 use crate::api::error::ApiError;
 use crate::api::guard::Guard;
@@ -154,12 +153,7 @@ fn got(app: &App, path: &str, query: &Query) -> Result<String, ApiError> {
     let runs = app.runs.now();
     match (path, &app.asker) {
         ("/api/runs", Some(asker)) => return Ok(runs_json(&runs, Some(asker.card())).to_string()),
-        ("/api/tokens", Some(asker)) => {
-            let row = runs.located(query.needed("row")?);
-            if let Some(tokens) = row.and_then(|(_, folder, at)| asker.tokens(&Case::open(folder, at))) {
-                return Ok(tokens.to_string());
-            }
-        }
+        ("/api/tokens", Some(asker)) => return Ok(asker.tokens(&attention(&runs, query)?.store).to_string()),
         _ => {}
     }
     if path == "/api/table" {

@@ -61,7 +61,7 @@ fn case<'a>(runs: &'a Runs, query: &Query) -> Result<(usize, usize, Case<'a>), A
     Ok((row, run, Case::open(folder, at)))
 }
 
-fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
+pub fn attention(runs: &Runs, query: &Query) -> Result<Attention, ApiError> {
     let (row, _, folder, at) = located(runs, query)?;
     let read = folder.attention(at).map_err(wrong)?;
     read.ok_or_else(|| not_found(format!("no attention was recorded for row {row}")))
@@ -100,12 +100,6 @@ pub fn reply(runs: &Runs, path: &str, query: &Query) -> Result<Option<String>, A
                 not_found(format!("row {row} has no value norms; `palimpsest causes` measures them"))
             })?;
             maps::measures(measures)
-        }
-        // Single tokens, which run files lack.
-        "/api/tokens" => {
-            let about = "a run's files hold attention by session: the question's tokens and the answer's are one row each, their \
-                         mean. Single tokens are read anew by a model at hand (`palimpsest view DIR --model NAME`)";
-            json!({"level": "span", "about": about, "generated": attention(runs, query)?.store.generated.len()})
         }
         "/api/trials" => {
             let (row, _, folder, at) = located(runs, query)?;
