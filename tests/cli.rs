@@ -13,6 +13,7 @@ mod bad_input;
 mod broken_rows;
 mod causes_figures;
 mod causes_named;
+mod causes_rows;
 mod conditions;
 mod contrasts;
 mod endpoints;

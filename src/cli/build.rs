@@ -7,8 +7,7 @@ use anyhow::Context;
 use clap::{Subcommand, ValueEnum};
 use jiff::civil::DateTime;
 
-use super::WrongUsage;
-use super::output::{say, write_out};
+use super::{say, write_out, wrong};
 use crate::benchmarks::stale::Pair;
 use crate::benchmarks::stale::{WriteError, write_stale};
 use crate::case::Case;
@@ -105,15 +104,14 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Action::Dose(args) => dose(&args),
         Action::Init { kind: Kind::Dose, preset } => match PRESETS.iter().find(|(name, _)| *name == preset) {
             Some((_, text)) => write_out(text.as_bytes()),
-            None => Err(unknown_preset(&preset)),
+            None => unknown_preset(&preset),
         },
     }
 }
 
-fn unknown_preset(name: &str) -> anyhow::Error {
+fn unknown_preset<T>(name: &str) -> anyhow::Result<T> {
     let known = PRESETS.map(|(name, _)| name).join(", ");
-    WrongUsage(format!("{name:?} is no preset and no file; write one of {known}, or the path of a spec"))
-        .into()
+    wrong(format!("{name:?} is no preset and no file; write one of {known}, or the path of a spec"))
 }
 
 fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
@@ -122,7 +120,7 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
         None => {
             let path = Path::new(&args.spec);
             if !path.is_file() {
-                return Err(unknown_preset(&args.spec));
+                return unknown_preset(&args.spec);
             }
             let text = text_file::read(path).with_context(|| format!("cannot read {}", path.display()))?;
             Spec::parse(&args.spec, &text)?
@@ -130,8 +128,7 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
     };
     if let Some(items) = args.items {
         if !(1..=MOST_ITEMS).contains(&items) {
-            let why = format!("--items {items}: write a number from 1 to {MOST_ITEMS}");
-            return Err(WrongUsage(why).into());
+            return wrong(format!("--items {items}: write a number from 1 to {MOST_ITEMS}"));
         }
         spec.items = items;
     }
@@ -142,9 +139,7 @@ fn spec_of(args: &Dose) -> anyhow::Result<Spec> {
 fn dose(args: &Dose) -> anyhow::Result<()> {
     let spec = spec_of(args)?;
     let dir = &args.out;
-    // Other files in the folder would be read as data.
-    let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
-    anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
+    super::empty(dir)?;
     let given = args.distractors.as_deref().map(GivenFillers::read).transpose()?;
     let tokenizer = TokenCounter::open(&args.tokenizer).with_context(|| {
         let name = &args.tokenizer;

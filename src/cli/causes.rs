@@ -138,7 +138,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
     let mut model = run.model(&asked, 0, &args.by)?;
 
-    let stop = super::interrupt::flag("measure")?;
+    let stop = super::interrupt::flag("stopping after the measure under way")?;
     let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =
         ways::measure(&run.folder, &mut model, way, &stop, std::io::stderr().is_terminal())?;

@@ -69,12 +69,11 @@ fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Pat
     let files = (benchmark.sample)(spec)?;
     let Some(path) = out else {
         let [(_, bytes)] = files.as_slice() else {
-            let why = format!(
+            return super::wrong(format!(
                 "the sample of {} is a folder of {} files; name it with --out",
                 benchmark.title,
                 files.len()
-            );
-            return Err(super::WrongUsage(why).into());
+            ));
         };
         return super::write_out(bytes);
     };
@@ -84,13 +83,7 @@ fn write_sample(name: &str, sessions: Option<usize>, seed: u64, out: Option<&Pat
     if let [(_, bytes)] = files.as_slice() {
         write_atomically(path, bytes).with_context(|| cannot(path))?;
     } else {
-        // Other files in the folder would be read as data.
-        let taken = path.exists() && path.read_dir().map_or(true, |mut entries| entries.next().is_some());
-        anyhow::ensure!(
-            !taken,
-            "{} is not an empty folder; give one that does not exist yet",
-            path.display()
-        );
+        super::empty(path)?;
         for (name, bytes) in &files {
             let file = path.join(name);
             let folder = file.parent().unwrap_or(path);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::ProgressBar;
 
-use super::WrongUsage;
+use super::wrong;
 use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::benchmarks::{PAPER_ENCODING, SampleSpec};
@@ -60,13 +60,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let benchmark = dataset.benchmark();
     let printed = benchmark.printed_lengths;
     if *paper && printed.is_empty() {
-        return Err(WrongUsage(format!("--paper: no paper prints the lengths of {}", benchmark.title)).into());
+        return wrong(format!("--paper: no paper prints the lengths of {}", benchmark.title));
     }
     let beside = *paper || benchmark.published(dataset.digest()).is_some();
     let split = group_by(&dataset, by.as_deref())?;
     match (figure, split) {
-        (Some(folder), GroupBy::Label(label)) => super::pictures::distribution(&dataset, label, folder)?,
-        (Some(_), _) => return Err(WrongUsage("--figure: --by names no label; give one".to_owned()).into()),
+        (Some(folder), GroupBy::Label(label)) => super::figures::distribution(&dataset, label, folder)?,
+        (Some(_), _) => return wrong("--figure: --by names no label; give one"),
         (None, _) => {}
     }
     let default = [PAPER_ENCODING.to_owned()];

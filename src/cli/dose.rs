@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::save(&path, &rows)?;
     }
     if let Some(folder) = out {
-        super::pictures::doses(&doses, &folder)?;
+        super::figures::doses(&doses, &folder)?;
         super::save(&folder.join("dose.csv"), &rows)?;
         super::save(&folder.join("dose.txt"), words::text(&doses))?;
     }

@@ -97,22 +97,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let out = out.as_deref();
-    let one_answer = match asked {
-        Format::Stale => Some(OneAnswer::Authors(|answers| {
-            Ok(serde_json::to_string_pretty(&exchange::format(answers))? + "\n")
-        })),
-        Format::Longmemeval => Some(OneAnswer::Longmemeval),
-        Format::Inspect | Format::Parquet => None,
-    };
-    if let Some(format) = one_answer {
-        return by_condition(&folder, &conditions, format, out, partial);
+    if matches!(asked, Format::Inspect | Format::Parquet) {
+        not_asked(&folder, &conditions).into_iter().for_each(note);
+        other_conditions(&folder, &conditions).into_iter().for_each(note);
+        if let [only] = &conditions[..] {
+            folder = folder.condition(only)?;
+        }
     }
-    not_asked(&folder, &conditions).into_iter().for_each(note);
-    other_conditions(&folder, &conditions).into_iter().for_each(note);
-    if let [only] = &conditions[..] {
-        folder = folder.condition(only)?;
-    }
-    let rows = match asked {
+    let (rows, what) = match asked {
+        Format::Stale => {
+            let format = OneAnswer::Authors(|answers| {
+                Ok(serde_json::to_string_pretty(&exchange::format(answers))? + "\n")
+            });
+            return by_condition(&folder, &conditions, format, out, partial);
+        }
+        Format::Longmemeval => {
+            return by_condition(&folder, &conditions, OneAnswer::Longmemeval, out, partial);
+        }
         Format::Parquet => {
             let (judged, others) = folder.judged_last(choice)?;
             judged.iter().for_each(warn_of);
@@ -123,17 +124,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                     others.join(", ")
                 ));
             }
-            put(out, |to| parquet::write(to, &folder, &conditions, judged.as_ref()))?
+            (put(out, |to| parquet::write(to, &folder, &conditions, judged.as_ref()))?, "rows")
         }
-        Format::Inspect | Format::Longmemeval | Format::Stale => {
+        Format::Inspect => {
             let judges = folder.judged_by(choice)?;
             let benchmark = folder.benchmark()?;
             let log = inspect::Log { benchmark, conditions: &conditions, with_history };
             judges.iter().for_each(warn_of);
-            put(out, |to| inspect::write(to, &folder, &judges, log))?
+            (put(out, |to| inspect::write(to, &folder, &judges, log))?, "samples")
         }
     };
-    let what = if asked == Format::Parquet { "rows" } else { "samples" };
     said(out, format_args!("{rows} {what}{}", under(&folder, &conditions)))
 }
 

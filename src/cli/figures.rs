@@ -1,12 +1,17 @@
 //! `palimpsest figures`: the figures of a run, as SVG, PDF and PNG.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use super::lens::Analysis;
+use crate::benchmarks::dataset::Dataset;
+use crate::benchmarks::reading::ReadError;
+use crate::case::labels;
+use crate::dose::Doses;
 use crate::figures::look::{Look, Scope, Size};
 use crate::figures::{self, RunFigures, Style};
+use crate::progress::note;
 
 /// The figures of a run, as SVG, PDF and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
 ///
@@ -16,21 +21,21 @@ pub struct Args {
     /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
     /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
     #[arg(required_unless_present = "style_example", value_name = "DIR")]
-    pub(super) dirs: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
     /// Where the figures go [default: DIR/figures, or figures-SCORE with --heads]; needed for several runs.
     #[arg(long, value_name = "FOLDER")]
-    pub(super) out: Option<PathBuf>,
+    out: Option<PathBuf>,
     /// Draw a run's conditions against each other, too: the same questions under both on one axis, and what a condition changes, with the
     /// interval of the difference. The plain one with every other, or the first where the plain one is not drawn.
     #[arg(long)]
-    pub(super) difference: bool,
+    difference: bool,
     /// Print a whole style file, and draw nothing.
     #[arg(long)]
-    pub(super) style_example: bool,
+    style_example: bool,
     #[command(flatten)]
-    pub(super) look: FigureStyle,
+    look: FigureStyle,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
@@ -50,7 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())
         }
     };
-    let options = analysis.clone().options();
+    let options = analysis.options();
     let wanted = RunFigures { options: &options, conditions: &analysis.conditions, difference };
     let (figures, remarks) = figures::draw_runs(&dirs, wanted)?;
     for remark in remarks {
@@ -65,6 +70,23 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         figures.len(),
         out.display()
     ))
+}
+
+/// The figure of `data stats`.
+pub(super) fn distribution(dataset: &Dataset, label: &str, folder: &Path) -> anyhow::Result<()> {
+    let sound = dataset.cases()?.filter(|case| !matches!(case, Err(ReadError::Row(_))));
+    let counts = labels::count(sound, label, dataset.benchmark().split)?;
+    let origin = format!("{} · {} cases", dataset.name(), counts.cases);
+    let figure = figures::distribution(&counts, &origin);
+    figures::write(std::slice::from_ref(&figure), folder)?;
+    note(format_args!("wrote {}", folder.join(figure.name).with_extension("svg").display()));
+    Ok(())
+}
+
+/// The figures of `dose --out`.
+pub(super) fn doses(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
+    figures::write(&figures::draw_doses(doses), folder)?;
+    Ok(())
 }
 
 /// Options of the look of figures.

@@ -1,10 +1,9 @@
 //! `palimpsest heads`: retrieval heads of a model.
 
-use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use crate::ground::sheet::{Column, Sheet, cell};
+use crate::ground::sheet::{Columns, Sheet};
 use crate::ground::table::aligned;
 use crate::heads::probing::{ProbingOptions, probe};
 use crate::heads::{HeadScores, Score, plant};
@@ -89,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let Opened { mut model, digest } = models::open(&args.model, &options)?;
 
-    let stop = super::interrupt::flag("needle")?;
+    let stop = super::interrupt::flag("stopping after the needle under way")?;
     let options =
         ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
     let show = std::io::stderr().is_terminal();
@@ -114,23 +113,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn text(scores: &HeadScores, top: usize) -> String {
-    let mut text = String::new();
     let (all, answered) = (scores.needles.len(), scores.answered);
-    let _ = writeln!(
-        text,
-        "{}: {all} needles of up to {} tokens, {answered} answered",
-        scores.model, scores.context
-    );
-    let list = |layers: &[usize]| layers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut text =
+        format!("{}: {all} needles of up to {} tokens, {answered} answered\n", scores.model, scores.context);
     if !scores.linear_layers.is_empty() {
-        let _ = writeln!(
-            text,
-            "layers {} are linear-attention layers, whose heads keep no weights of single keys and have no score",
-            list(&scores.linear_layers)
+        let layers: Vec<String> = scores.linear_layers.iter().map(usize::to_string).collect();
+        text += &format!(
+            "layers {} are linear-attention layers, whose heads keep no weights of single keys and have no score\n",
+            layers.join(", ")
         );
     }
     if scores.retrieval.is_none() {
-        let _ = writeln!(text, "no needle was answered, so that no head has a retrieval score");
+        text += "no needle was answered, so that no head has a retrieval score\n";
     }
     let head = ["rank", "layer", "head", "retrieval", "layer", "head", "qr"];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
@@ -149,17 +143,13 @@ fn text(scores: &HeadScores, top: usize) -> String {
 }
 
 fn sheet(scores: &HeadScores) -> Sheet {
-    let mut sheet = Sheet {
-        columns: ["layer", "head", "retrieval", "qr"].map(Column::number).to_vec(),
-        ..Sheet::default()
-    };
-    for (at, layer) in scores.layers.iter().enumerate() {
-        for head in 0..scores.heads {
-            let of = |score| scores.of(score).and_then(|rows| rows.get(at)?.get(head).copied());
-            let value = |score| of(score).map_or(String::new(), |value| value.to_string());
-            let cells = [layer.to_string(), head.to_string(), value(Score::Retrieval), value(Score::Qr)];
-            sheet.rows.push(cells.map(cell).to_vec());
-        }
-    }
-    sheet
+    let layers = scores.layers.iter().enumerate();
+    let heads = layers.flat_map(|(at, layer)| (0..scores.heads).map(move |head| (at, *layer, head)));
+    let of = |score, at: usize, head: usize| scores.of(score)?.get(at)?.get(head).copied();
+    Columns::of(heads)
+        .number("layer", |(_, layer, _)| layer)
+        .number("head", |(.., head)| head)
+        .number("retrieval", |(at, _, head)| of(Score::Retrieval, at, head))
+        .number("qr", |(at, _, head)| of(Score::Qr, at, head))
+        .sheet(Vec::new())
 }

@@ -21,17 +21,8 @@ pub(super) fn end_resumable() -> anyhow::Result<()> {
     std::process::exit(INTERRUPTED)
 }
 
-/// Flag set by Ctrl-C or SIGTERM; the current `step` is finished. A second signal exits at once and loses only that step.
-pub(super) fn flag(step: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
-    flag_with(move || format!("stopping after the {step} under way"))
-}
-
-/// [`flag`] with a custom message, for steps that are not finished.
-pub(super) fn flag_saying(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
-    flag_with(move || says.to_owned())
-}
-
-fn flag_with(says: impl Fn() -> String + Send + 'static) -> anyhow::Result<Arc<AtomicBool>> {
+/// Flag set by Ctrl-C or SIGTERM, with the message of the first one. A second signal exits at once and loses the current step.
+pub(super) fn flag(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
         return Ok(Arc::clone(flag));
@@ -42,7 +33,7 @@ fn flag_with(says: impl Fn() -> String + Send + 'static) -> anyhow::Result<Arc<A
         if seen.swap(true, Ordering::Relaxed) {
             end("stopped; the same command goes on from here");
         }
-        note(format_args!("{}; press Ctrl-C again to stop at once", says()));
+        note(format_args!("{says}; press Ctrl-C again to stop at once"));
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))

@@ -332,7 +332,7 @@ fn with_judge(
         instructions.thinking = settings.thinking.of_judge();
     }
     let instructions = instructions.with_reasons(settings.reasons, replies)?;
-    let stop = super::interrupt::flag("calls")?;
+    let stop = super::interrupt::flag("stopping after the calls under way")?;
     let mut judge = OpenJudge::open(judge, options)?;
     Ok(work(&mut store, &mut judge.judge(), instructions, &stop)?)
 }

@@ -11,9 +11,9 @@ use crate::runs::judged::say_which;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
-    pub(super) dir: PathBuf,
+    dir: PathBuf,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 /// Flags of the analysis, shared by `lens`, `figures` and `report`.
@@ -52,21 +52,20 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    pub fn options(self) -> Options {
+    pub fn options(&self) -> Options {
         Options {
-            judge: self.judge,
+            judge: self.judge.clone(),
             halves_seed: self.halves_seed,
             baseline: self.baseline,
             per_group: self.per_group.map(|most| PerGroup { most, seed: self.seed }),
-            heads: self.heads.map(|path| ByHeads { path, score: self.head_score }),
+            heads: self.heads.clone().map(|path| ByHeads { path, score: self.head_score }),
         }
     }
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let conditions = args.analysis.conditions.clone();
     let options = args.analysis.options();
-    let study = Study::open(&args.dir, &conditions, &options)?;
+    let study = Study::open(&args.dir, &args.analysis.conditions, &options)?;
     say_which(&args.dir, study.judge.as_deref(), options.judge.as_deref());
     let width = terminal_width();
     // A separate folder, so that different kinds of masses never mix.

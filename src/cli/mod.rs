@@ -32,8 +32,6 @@ mod memory_check;
 mod merge;
 mod model;
 mod output;
-#[cfg(feature = "figures")]
-mod pictures;
 pub mod process;
 #[cfg(feature = "figures")]
 mod quickstart;
@@ -56,14 +54,15 @@ mod why;
 mod without;
 
 #[cfg(not(feature = "figures"))]
-use without::{figures, figures as pictures, figures as quickstart, figures as report};
+use without::{figures, figures as quickstart, figures as report};
 #[cfg(not(feature = "serve"))]
 use without::{serve, serve as view};
 
 use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
 pub use output::in_one_line;
 use output::{
-    EndedWithErrors, WITH_ERRORS, conclude, save, say, without_errors, writable, write_out, write_stats,
+    EndedWithErrors, WITH_ERRORS, conclude, empty, save, say, without_errors, writable, write_out,
+    write_stats,
 };
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?

@@ -156,7 +156,8 @@ fn kinds(manifest: &Manifest) -> String {
 }
 
 fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) -> String {
-    let number = |value: Option<u64>| value.map_or("not stated".to_string(), grouped);
+    let stated = |value: Option<String>| value.unwrap_or_else(|| "not stated".to_string());
+    let number = |value: Option<u64>| stated(value.map(grouped));
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.to_string(), value]);
     row("name", files.name.clone());
@@ -164,7 +165,7 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
         row("title", manifest.title.clone());
     }
     row("path", files.path().display().to_string());
-    row("architecture", info.architecture.clone().unwrap_or_else(|| "not stated".to_string()));
+    row("architecture", stated(info.architecture.clone()));
     row("parameters", parameters(info.parameters));
     row("layers", number(info.layers));
     row("hidden size", number(info.hidden));
@@ -190,7 +191,7 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     row("answers end at", ends_text(files));
     row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());
     let licence = manifest.map(|manifest| manifest.licence.clone()).or_else(|| info.licence.clone());
-    row("licence", licence.unwrap_or_else(|| "not stated".to_string()));
+    row("licence", stated(licence));
     columns(&rows)
 }
 

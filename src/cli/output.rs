@@ -38,6 +38,13 @@ pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} cannot be written: its folder {}", path.display(), folder.display()))
 }
 
+/// Refuses a folder with files, which would be read as data.
+pub(super) fn empty(dir: &Path) -> anyhow::Result<()> {
+    let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
+    anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
+    Ok(())
+}
+
 pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     palimpsest_core::files::write_atomically(path, bytes.as_ref()).with_context(|| path.display().to_string())
 }

@@ -1,5 +1,6 @@
 //! `palimpsest quickstart`: run, judge and report on a small real model.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -50,7 +51,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         context: Some(context),
         limit: Some(limit),
         max_new_tokens: Some(MAX_NEW_TOKENS),
-        ..defaults(&["--data", "sample"])?
+        ..defaults(&["--data".as_ref(), "sample".as_ref()])?
     };
     let answered = run::answer(&spec, &out, None)?;
     super::conclude(&out, "answers", "answers.jsonl", &answered)?;
@@ -60,19 +61,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
     step(4, "curves and figures");
-    let analysis: lens::Analysis = defaults(&[])?;
-    lens::run(lens::Args { dir: out.clone(), analysis: analysis.clone() })?;
-    figures::run(figures::Args {
-        dirs: vec![out.clone()],
-        out: None,
-        difference: false,
-        style_example: false,
-        look: defaults(&[])?,
-        analysis: analysis.clone(),
-    })?;
+    lens::run(defaults(&[out.as_ref()])?)?;
+    figures::run(defaults(&[out.as_ref()])?)?;
 
     step(5, "the report");
-    report::run(report::Args { dir: out.clone(), analysis })?;
+    report::run(defaults(&[out.as_ref()])?)?;
 
     let dir = out.display();
     super::say(format_args!(
@@ -95,7 +88,7 @@ Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
 }
 
 /// Flags of `T` with defaults except for `typed`.
-fn defaults<T: clap::Args>(typed: &[&str]) -> anyhow::Result<T> {
+fn defaults<T: clap::Args>(typed: &[&OsStr]) -> anyhow::Result<T> {
     let command = T::augment_args(clap::Command::new("defaults").no_binary_name(true));
     Ok(T::from_arg_matches(&command.try_get_matches_from(typed)?)?)
 }

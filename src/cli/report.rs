@@ -13,13 +13,13 @@ use crate::runs::judged::say_which;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html, with `--condition` as CONDITION-report.html.
-    pub(super) dir: PathBuf,
+    dir: PathBuf,
     #[command(flatten)]
-    pub(super) analysis: Analysis,
+    analysis: Analysis,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let (options, asked) = (args.analysis.clone().options(), &args.analysis.conditions);
+    let (options, asked) = (args.analysis.options(), &args.analysis.conditions);
     let study = match asked[..] {
         [] => Study::whole(&ALL, &args.dir, &options)?,
         _ => Study::read(&ALL, &args.dir, asked, &options)?,

@@ -88,6 +88,6 @@ pub(super) fn answer(spec: &RunSpec, out: &Path, recorder: Option<&Recorder>) ->
             let text = if piece.is_empty() { "\n\n" } else { piece };
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         },
-        watch: &interrupt::flag_saying,
+        watch: &interrupt::flag,
     })
 }

@@ -41,7 +41,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     args.json.as_deref().map_or(Ok(()), super::writable)?;
     let devices = args.on.open()?;
-    let stop = interrupt::flag("step")?;
+    let stop = interrupt::flag("stopping after the step under way")?;
     let going = || !stop.load(Ordering::Relaxed);
     let report = match selftest::run(&devices, args.on.attention_kernel, args.quick, &going) {
         Err(error) if selftest::is_interrupted(&error) => interrupt::end("stopped"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::{WrongUsage, WrongValue, interrupt};
+use super::{WrongValue, interrupt, wrong};
 use crate::api::{
     DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions, Server, allowed_host,
     allowed_origin,
@@ -150,20 +150,20 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let name = match decoders.as_slice() {
         [name] => name.as_str(),
         [] => {
-            let why =
-                format!("{embedder} embeds texts and answers nothing; name a model that answers beside it");
-            return Err(WrongUsage(why).into());
+            return wrong(format!(
+                "{embedder} embeds texts and answers nothing; name a model that answers beside it"
+            ));
         }
         [first, second, ..] => {
-            let why = format!(
+            return wrong(format!(
                 "one model answers, and {first} and {second} are two; start a server for each, with its --port"
-            );
-            return Err(WrongUsage(why).into());
+            ));
         }
     };
     if args.stops.len() > 1 && args.stops.iter().any(String::is_empty) {
-        let why = "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other";
-        return Err(WrongUsage(why.to_owned()).into());
+        return wrong(
+            "--stop '' beside other texts: an empty text alone means that none ends an answer; drop one or the other",
+        );
     }
     let key = key(args.api_key_file.as_deref())?;
     let address = SocketAddr::new(args.host, args.port);
@@ -171,33 +171,26 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         format!("cannot listen at {address}; is something else there? Give another --port")
     })?;
     if key.is_none() && !address.ip().is_loopback() {
-        let message = crate::api::ServeError::NeedsKey { address }.to_string();
-        return Err(WrongUsage(message).into());
+        return wrong(ServeError::NeedsKey { address }.to_string());
     }
     if args.while_input {
         end_with_input()?;
     }
-    let devices = args.loaded.on.open()?;
-    let (dtype, cache_dtype) = (args.loaded.in_dtype.dtype()?, args.loaded.in_dtype.cache()?);
-    let stop = interrupt::flag("answers")?;
+    let loaded = args.loaded.options()?;
+    let stop = interrupt::flag("stopping after the answers under way")?;
 
     let options = LocalOptions {
-        kernel: args.loaded.on.attention_kernel,
-        devices,
-        dtype,
-        cache_dtype,
         context: args.context.map_or(ContextLength::AtMost(USUAL_CONTEXT), ContextLength::Exactly),
         allow_longer: args.allow_longer,
         chunk: args.chunk,
         logits: args.chunk,
         serving: Some(Serving { parallel: args.parallel, tokens: args.cache_tokens, memory: args.memory }),
-        kept: args.loaded.weights.into(),
         thinking: ThinkingOptions {
             mode: args.thinking,
             effort: args.reasoning_effort,
             max: args.max_thinking,
         },
-        ..LocalOptions::default()
+        ..loaded
     };
     let Opened { model, digest } = models::open(name, &options)?;
     let (served, context) = (model.model_name().to_owned(), model.context());

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use palimpsest_core::attention::Knockout;
-use palimpsest_core::engine::{self, TextSide};
+use palimpsest_core::engine::{self, Backend, Event, Reuse, TextSide};
 use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
 use palimpsest_core::timing::{self, Recorder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::trace_load::{Loading, Tracer};
+use super::trace_load::{Loading, load};
 use super::trace_words::told;
 use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
@@ -146,7 +146,7 @@ struct NamedArgs {
 #[serde(deny_unknown_fields)]
 struct TokensFile {
     tokens: Vec<u32>,
-    spans: serde_json::Map<String, serde_json::Value>,
+    spans: Map<String, Value>,
     rows: Vec<String>,
     #[serde(default)]
     logits: usize,
@@ -172,23 +172,22 @@ struct Blocked {
     only: bool,
 }
 
-impl Blocked {
-    fn knockout(&self) -> Knockout {
-        let layers = self.layers.map(|[start, end]| start..end);
-        Knockout { rows: self.rows.clone(), keys: self.keys.clone(), layers, only: self.only }
+impl From<Blocked> for Knockout {
+    fn from(Blocked { rows, keys, layers, only }: Blocked) -> Self {
+        Knockout { rows, keys, layers: layers.map(|[start, end]| start..end), only }
     }
 }
 
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
-    let Args { model, chunk, allow_longer, .. } = &args;
-    let loading = Loading { name: model, args: &args.loaded, chunk: *chunk, allow_longer: *allow_longer };
-    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(model)?) };
+    let Args { model: name, loaded, chunk, allow_longer, .. } = &args;
+    let loading = Loading { name, args: loaded, chunk: *chunk, allow_longer: *allow_longer };
+    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(name)?) };
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
             let job = of_tokens(tokens, args.generate)?;
             super::writable(&args.out)?;
-            traced(&args, &loading, &job, find, recorder)?;
+            traced(&args.out, &loading, &job, find, recorder)?;
         }
         (None, Some(jobs)) => {
             super::writable(&args.out)?;
@@ -200,7 +199,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
             let files = find()?;
             let side = TextSide::open(&files)?;
             let (job, prompt) = request.checked(more, (&side).into(), &place)?;
-            let traced = traced(&args, &loading, &job, || Ok(files), recorder)?;
+            let traced = traced(&args.out, &loading, &job, || Ok(files), recorder)?;
             super::say(format_args!("\n{}", told(&job, &traced, &prompt, &side.tokenizer)?.trim_end()))?;
         }
     }
@@ -211,22 +210,27 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
 }
 
 fn traced(
-    args: &Args,
+    out: &Path,
     loading: &Loading<'_>,
     job: &TraceJob,
     find: impl FnOnce() -> anyhow::Result<ModelFiles>,
     recorder: Option<&Recorder>,
 ) -> anyhow::Result<Traced> {
-    let mut tracer = Tracer::load(loading, &[job], find, recorder)?;
+    let mut session = load(loading, &[job], find, recorder)?;
     let n = job.tokens.len();
     let bar = crate::progress::tokens(n as u64, "prefill");
-    let traced = tracer.trace(job, false, &mut |done| bar.inc(done as u64));
+    let traced = job.read(&mut session, Reuse::default(), job.greedily(), &mut |event| {
+        if let Event::Prefilled(done) = event {
+            bar.inc(*done as u64);
+        }
+        true
+    });
     bar.finish_and_clear();
     let traced = traced?;
-    tracer.write(job, &traced, &args.out)?;
+    traced.tensors(job, session.dtype()).write(out)?;
     super::say(format_args!(
         "{}: {n} tokens in {:.1} s ({:.0} tok/s), {} layers traced",
-        args.out.display(),
+        out.display(),
         traced.seconds,
         n as f64 / traced.seconds,
         traced.layers()
@@ -245,7 +249,7 @@ fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {
     let request = ObserveRequest {
         rows: Some(file.rows),
         logits: file.logits,
-        knockouts: file.knockouts.iter().map(Blocked::knockout).collect(),
+        knockouts: file.knockouts.into_iter().map(Knockout::from).collect(),
         top_keys: file.top_keys,
         measures: file.measures,
         targets: file.targets,
@@ -272,31 +276,28 @@ fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, Stri
         token: token(text),
         against: against.as_ref().map(token),
     });
-    let (path, is_text) = match (&args.text, &args.messages) {
-        (Some(path), _) => (path, true),
-        (None, messages) => (messages.as_ref().context("This is a bug: nothing to read")?, false),
-    };
+    let path = args.text.as_ref().or(args.messages.as_ref()).context("This is a bug: nothing to read")?;
     let place = path.display().to_string();
     let file = text_file::read(path).with_context(|| place.clone())?;
-    let without_break = file.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
-    let (text, messages) = match is_text {
-        true => (Some(without_break.unwrap_or(&file).to_owned()), None),
-        false => {
+    let (text, messages) = match args.text {
+        Some(_) => {
+            let text = file.strip_suffix('\n').map(|text| text.strip_suffix('\r').unwrap_or(text));
+            (Some(text.unwrap_or(&file).to_owned()), None)
+        }
+        None => {
             let value = serde_json::from_str(&file).with_context(|| format!("{place} is no JSON"))?;
             (None, Some(value))
         }
     };
+    let blocked = knockouts.iter().map(|path| path.parse());
+    let measures = measures.as_ref().map(|names| names.iter().map(|name| name.parse()).collect()).transpose();
     let request = ObserveRequest {
         text,
         messages,
         spans: in_files,
         rows: rows.clone(),
-        knockouts: knockouts
-            .iter()
-            .map(|path| path.parse())
-            .collect::<Result<_, _>>()
-            .with_context(|| place.clone())?,
-        measures: measures.as_deref().map(measures_of).transpose()?,
+        knockouts: blocked.collect::<Result<_, _>>().with_context(|| place.clone())?,
+        measures: measures.map_err(anyhow::Error::msg)?,
         top_keys: *top_keys,
         logits: *logits,
         targets: target.into_iter().collect(),
@@ -304,10 +305,6 @@ fn of_flags(args: &Args) -> anyhow::Result<(ObserveRequest, Vec<NamedSpan>, Stri
         ..ObserveRequest::default()
     };
     Ok((request, inline, place))
-}
-
-fn measures_of(names: &[String]) -> anyhow::Result<Vec<Measure>> {
-    names.iter().map(|name| name.parse().map_err(anyhow::Error::msg)).collect()
 }
 
 fn spans_of_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
@@ -320,7 +317,7 @@ fn spans_of_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// Spans in file order from `{"name": [start, end], ...}`.
-fn spans(map: &serde_json::Map<String, serde_json::Value>) -> anyhow::Result<Vec<Span>> {
+fn spans(map: &Map<String, Value>) -> anyhow::Result<Vec<Span>> {
     map.iter()
         .map(|(name, value)| {
             let range: [usize; 2] = serde_json::from_value(value.clone())

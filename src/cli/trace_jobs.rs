@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use palimpsest_core::engine::TextSide;
+use palimpsest_core::engine::{Backend, Reuse, TextSide};
 use palimpsest_core::model::{ModelFiles, OpenModel};
 use palimpsest_core::timing::Recorder;
 use serde_json::{Map, Value, json};
 
 use super::arguments::check_context;
 use super::output::{EndedWithErrors, say, writable};
-use super::trace_load::{Loading, Tracer};
+use super::trace_load::{Loading, load};
 use super::trace_words::row;
 use crate::ground::text_file;
 use crate::observe::{ObserveRequest, TraceJob};
@@ -50,17 +50,19 @@ pub(super) fn run(
         writeln!(rows, "{}", Value::from(row)).with_context(|| format!("{}", out.display()))
     };
     let ready: Vec<&TraceJob> = lines.iter().filter_map(|line| line.job.as_ref().ok()).collect();
-    let mut tracer = match ready.is_empty() {
+    let mut session = match ready.is_empty() {
         true => None,
-        false => Some(Tracer::load(loading, &ready, || Ok(files), recorder)?),
+        false => Some(load(loading, &ready, || Ok(files), recorder)?),
     };
     let (mut errors, mut read, mut reused) = (0, 0, 0);
     let mut steps = Steps::new("job", all, true).brief(true);
     for Line { number, id, out, job } in lines {
         let traced = job.and_then(|job| {
-            let tracer = tracer.as_mut().context("This is a bug: a job without a model")?;
-            let traced = tracer.trace(&job, true, &mut |_| ())?;
-            out.as_deref().map_or(Ok(()), |out| tracer.write(&job, &traced, out))?;
+            let session = session.as_mut().context("This is a bug: a job without a model")?;
+            let traced = job.read(session, Reuse::Longest, job.greedily(), &mut |_| true)?;
+            if let Some(out) = &out {
+                traced.tensors(&job, session.dtype()).write(out)?;
+            }
             read += job.tokens.len();
             reused += traced.measured.reused;
             Ok(row(&job, &traced, &side.tokenizer))
@@ -113,10 +115,8 @@ fn read(
         let place = format!("{place} line {number}");
         let request =
             serde_json::from_str::<ObserveRequest>(text).with_context(|| format!("{place} is no job"));
-        let (id, out) = match &request {
-            Ok(request) => (request.id.clone(), request.out.clone()),
-            Err(_) => (None, None),
-        };
+        let named = request.as_ref().ok().map(|request| (request.id.clone(), request.out.clone()));
+        let (id, out) = named.unwrap_or_default();
         let job = request.and_then(|request| {
             let request = ObserveRequest { generate: request.generate.or(Some(generate)), ..request };
             let (job, _) = request.checked(Vec::new(), side.into(), &place)?;

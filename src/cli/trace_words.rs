@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use ndarray::s;
 use palimpsest_core::attention::{LargestKeys, Masses};
 use palimpsest_core::engine::Likelihood;
 use palimpsest_core::span::Span;
@@ -25,23 +26,28 @@ struct Paid<'a> {
 }
 
 fn paid<'a>(masses: &Masses, keys: &'a [Span], row: usize) -> Vec<Paid<'a>> {
-    let (layers, heads, _, _) = masses.mass.dim();
     let of_span = |(k, span): (usize, &'a Span)| {
-        let (mut sum, mut most, mut head) = (0.0, f64::NEG_INFINITY, (0, 0));
-        for l in 0..layers {
-            for h in 0..heads {
-                let mass = f64::from(masses.mass[[l, h, row, k]]);
-                sum += mass;
-                if mass > most {
-                    (most, head) = (mass, (masses.layers.get(l).copied().unwrap_or(l), h));
-                }
+        let mass = masses.mass.slice(s![.., .., row, k]); // (layers, heads)
+        let (mut most, mut head) = (f64::NEG_INFINITY, (0, 0));
+        for ((l, h), mass) in mass.indexed_iter() {
+            if f64::from(*mass) > most {
+                (most, head) = (f64::from(*mass), (masses.layers.get(l).copied().unwrap_or(l), h));
             }
         }
-        let even: f64 = (0..layers).map(|l| f64::from(masses.uniform.share[[l, row, k]])).sum();
-        let n = (layers * heads).max(1) as f64;
-        Paid { span, mean: sum / n, even: even / layers.max(1) as f64, most: most.max(0.0), head }
+        let share = masses.uniform.share.slice(s![.., row, k]);
+        let (mean, even) = (mean(mass.iter()), mean(share.iter()));
+        Paid { span, mean, even, most: most.max(0.0), head }
     };
     keys.iter().enumerate().map(of_span).collect()
+}
+
+fn mean<'a>(values: impl ExactSizeIterator<Item = &'a f32>) -> f64 {
+    let n = values.len().max(1) as f64;
+    sum(values) / n
+}
+
+fn sum<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
+    values.map(|value| f64::from(*value)).sum()
 }
 
 fn overlap(keys: &[Span]) -> bool {
@@ -53,8 +59,7 @@ fn overlap(keys: &[Span]) -> bool {
 fn next(traced: &Traced, tokenizer: &Tokenizer) -> Vec<(String, u32, f64)> {
     let logits = &traced.measured.logits;
     let Some(last) = logits.dim().0.checked_sub(1) else { return Vec::new() };
-    let of_last: Vec<f32> = logits.row(last).to_vec();
-    let likeliest = Likelihood::of(0, &of_last, TOLD).likeliest;
+    let likeliest = Likelihood::of(0, &logits.row(last).to_vec(), TOLD).likeliest;
     likeliest.into_iter().map(|(id, log_p)| (shown(tokenizer, id), id, log_p.exp())).collect()
 }
 
@@ -73,8 +78,7 @@ pub(super) fn told(
     let (layers, heads, _, _) = masses.mass.dim();
     let mut text = String::new();
     for (r, row) in masses.rows.iter().enumerate() {
-        let n = row.len();
-        let of = if row.label == "answer" { traced.generated.len() } else { n };
+        let of = if row.label == "answer" { traced.generated.len() } else { row.len() };
         let tokens = if of == 1 { "token" } else { "tokens" };
         writeln!(
             text,
@@ -85,10 +89,10 @@ pub(super) fn told(
         let sum: f64 = all.iter().map(|paid| paid.mean).sum();
         all.sort_by(|a, b| b.mean.total_cmp(&a.mean));
         let head = ["span", "tokens", "mass", "even", "mass/even", "most of a head", "layer.head"];
-        let mut lines = vec![head.map(str::to_owned)];
+        let mut lines = vec![head.map(str::to_owned).to_vec()];
         for Paid { span, mean, even, most, head } in all {
             let density = if even > 0.0 { format!("{:.2}", mean / even) } else { "-".to_owned() };
-            lines.push([
+            lines.push(vec![
                 span.label.clone(),
                 span.len().to_string(),
                 format!("{:.2}", 100.0 * mean),
@@ -100,8 +104,7 @@ pub(super) fn told(
         }
         if !overlap(keys) {
             let left = format!("{:.2}", 100.0 * (1.0 - sum).max(0.0));
-            let cell = str::to_owned;
-            lines.push([cell("(elsewhere)"), cell(""), left, cell(""), cell(""), cell(""), cell("")]);
+            lines.push(vec!["(elsewhere)".to_owned(), String::new(), left]);
         }
         text.push_str(&aligned(&lines, |column| column > 0));
         text.push('\n');
@@ -121,10 +124,9 @@ pub(super) fn told(
     if let Some(found) = &traced.measured.attributions {
         for (t, target) in job.observe.targets.iter().enumerate() {
             let against = target.against.map(|id| format!(" less that of {:?}", shown(tokenizer, id)));
-            let of_heads: Vec<f64> = (0..=keys.len())
-                .map(|k| found.heads.slice(ndarray::s![t, .., .., k]).iter().map(|x| f64::from(*x)).sum())
-                .collect();
-            let other: f64 = found.other.row(t).iter().map(|x| f64::from(*x)).sum();
+            let of_heads: Vec<f64> =
+                (0..=keys.len()).map(|k| sum(found.heads.slice(s![t, .., .., k]).iter())).collect();
+            let other = sum(found.other.row(t).iter());
             writeln!(
                 text,
                 "logit of {:?}{} at position {}: {:.3}, of which heads that read",
@@ -191,25 +193,22 @@ pub(super) fn row(job: &TraceJob, traced: &Traced, tokenizer: &Tokenizer) -> Map
     let (mut mass, mut share) = (Map::new(), Map::new());
     for (r, row) in masses.rows.iter().enumerate() {
         let paid = paid(masses, keys, r);
-        let of = |value: &dyn Fn(&Paid<'_>) -> f64| -> Value {
-            paid.iter()
-                .map(|paid| (paid.span.label.clone(), json!(value(paid))))
-                .collect::<Map<_, _>>()
-                .into()
+        let of = |value: fn(&Paid<'_>) -> f64| -> Map<String, Value> {
+            paid.iter().map(|paid| (paid.span.label.clone(), json!(value(paid)))).collect()
         };
-        mass.insert(row.label.clone(), of(&|paid| paid.mean));
-        share.insert(row.label.clone(), of(&|paid| paid.even));
+        mass.insert(row.label.clone(), of(|paid| paid.mean).into());
+        share.insert(row.label.clone(), of(|paid| paid.even).into());
     }
-    let mut fields = Map::new();
-    fields.insert("tokens".to_owned(), json!(job.tokens.len()));
-    fields.insert("reused".to_owned(), json!(traced.measured.reused));
-    fields.insert("seconds".to_owned(), json!(traced.seconds));
-    fields.insert("mass".to_owned(), mass.into());
-    fields.insert("share".to_owned(), share.into());
-    let next = next(traced, tokenizer);
-    let next: Vec<Value> =
-        next.into_iter().map(|(token, id, p)| json!({"token": token, "id": id, "p": p})).collect();
-    fields.insert("next".to_owned(), next.into());
+    let next = next(traced, tokenizer).into_iter();
+    let next: Vec<Value> = next.map(|(token, id, p)| json!({"token": token, "id": id, "p": p})).collect();
+    let mut fields = Map::from_iter([
+        ("tokens".to_owned(), json!(job.tokens.len())),
+        ("reused".to_owned(), json!(traced.measured.reused)),
+        ("seconds".to_owned(), json!(traced.seconds)),
+        ("mass".to_owned(), mass.into()),
+        ("share".to_owned(), share.into()),
+        ("next".to_owned(), next.into()),
+    ]);
     if job.generate > 0 {
         fields.insert("generated".to_owned(), json!(traced.generated));
         fields.insert("answer".to_owned(), json!(tokenizer.decode(&traced.generated, true).ok()));

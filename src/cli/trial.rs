@@ -76,7 +76,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
             grouped(limit as u64)
         ));
     }
-    let stop = interrupt::flag("step")?;
+    let stop = interrupt::flag("stopping after the step under way")?;
     let (on, tokens) = ((&devices[..], args.on.attention_kernel), args.context - args.generate);
     let usual = Setting::new(on, dtype, tokens);
     let setting = Setting {

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 use super::interrupt;
 use crate::ground::order::unique;
-use crate::models::{self, DeviceArgs, Opened, Weights};
+use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
 use crate::view::Server;
 use crate::view::ask::{Asker, Worker};
@@ -99,8 +99,8 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let runs = Runs::open(&args.dirs, args.judge.clone())?;
     for entry in &runs.entries {
-        if let crate::view::state::Entry::Broken { dir, error, .. } = entry {
-            note(format_args!("{}: {error}", dir.display()));
+        if let Err(error) = &entry.run {
+            note(format_args!("{}: {error}", entry.dir.display()));
         }
     }
     if let Some(path) = &args.html {
@@ -108,10 +108,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let asker = args.model.as_deref().map(|name| asker(name, &args, &runs)).transpose()?;
     let (asker, worker) = asker.unzip();
-    let parts = parts(&args);
-    let server = Server::new(listener(SocketAddr::new(args.host, args.port))?, runs, parts, asker)?;
+    let listener = listener(SocketAddr::new(args.host, args.port))?;
+    let server = Server::new(listener, runs, Parts(args.page), asker)?;
     let address = format!("http://{}/", server.address()?);
-    let stop = interrupt::flag_saying("closing the page")?;
+    let stop = interrupt::flag("closing the page")?;
     super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
     if args.open {
         open(&address);
@@ -131,10 +131,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parts(args: &Args) -> Parts {
-    args.page.clone().map_or(Parts::Own, Parts::Folder)
-}
-
 /// Writes the `--html` file after reporting its size, and asking if it is large.
 fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     let mut filter = Filter::default();
@@ -144,7 +140,7 @@ fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     filter.push(&["correct", "verdict"], &args.verdicts);
     filter.push(&["why"], &args.labels);
     filter.push(&["type"], &args.types);
-    let parts = parts(args);
+    let parts = Parts(args.page.clone());
     let contents = file::contents(&runs, &parts, &filter).context("the page's parts")?;
     let (count, of) = (contents.rows.len(), contents.of);
     ensure!(
@@ -182,35 +178,32 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
         return Asker::of_server(name);
     }
     let answers =
-        || runs.readable().flat_map(|(.., run)| run.facts.iter().filter_map(|facts| facts.answer.as_ref()));
+        || runs.readable().flat_map(|(.., run)| run.rows.iter().filter_map(|facts| facts.answer.as_ref()));
     let prompt = answers().filter_map(|row| row.prompt_tokens).max().unwrap_or(0);
     let spoken = answers().filter_map(|row| row.completion_tokens).max().unwrap_or(0);
-    let identities = || runs.readable().map(|(.., run)| &run.thin.header.identity);
+    let identities = || runs.readable().map(|(.., run)| &run.run.header.identity);
     let limit =
         identities().filter_map(|identity| Some(identity.sampling?.max_new_tokens)).max().unwrap_or(0);
     let longest = args.context.unwrap_or(prompt + spoken.max(limit).max(1));
     let formats = identities()
         .filter_map(|identity| Some((identity.dtype.as_deref()?, identity.cache_dtype.as_deref())));
-    let (dtype, cache_dtype) = match unique(formats)[..] {
-        [(dtype, cache)] => (Some(engine::parse_dtype(dtype)?), cache.map(engine::parse_dtype).transpose()?),
-        _ => (None, None),
+    let in_dtype = match unique(formats)[..] {
+        [(dtype, cache)] => {
+            DtypeArgs { dtype: Some(dtype.to_owned()), cache_dtype: cache.map(str::to_owned) }
+        }
+        _ => DtypeArgs::default(),
     };
     let options = LocalOptions {
-        kernel: args.on.attention_kernel,
-        devices: args.on.open()?,
-        dtype,
-        cache_dtype,
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,
         observed: ObservedSpans { rows: 1, keys: prompt, generated: 0 },
-        kept: args.weights.into(),
         hides_keys: true,
-        ..LocalOptions::default()
+        ..ModelArgs { on: args.on.clone(), in_dtype, weights: args.weights }.options()?
     };
     let Opened { model, digest } = models::open(name, &options)?;
     for (.., run) in runs.readable() {
-        let own = &run.thin.header.identity.model;
+        let own = &run.run.header.identity.model;
         if own.digest != digest {
             let name = model.model_name();
             note(format_args!(

@@ -93,7 +93,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut judge = instructions.map(open).transpose()?;
     let mut judge =
         judge.as_mut().map(|judge| |row: &AnswerRow, text: &str| judge.verdict(folder, row, text));
-    let stop = super::interrupt::flag("reading")?;
+    let stop = super::interrupt::flag("stopping after the reading under way")?;
     let show = std::io::stderr().is_terminal();
     let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
         folder,

@@ -37,7 +37,6 @@ mod map;
 mod maps;
 pub mod meaning;
 mod measures;
-pub mod one_answer;
 mod pdf;
 mod plot;
 mod raster;

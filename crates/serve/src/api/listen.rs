@@ -1,6 +1,8 @@
 //! Connection handling: limits on number, idle time and unread output, so that stalled clients do not hold memory.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -23,8 +25,40 @@ const READING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Backoff after a failed accept (out of file descriptors).
 const NO_CONNECTION: Duration = Duration::from_millis(100);
 
+/// How often a stop is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has.
+pub fn run(
+    listener: std::net::TcpListener,
+    router: Router,
+    stop: &AtomicBool,
+    ending: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let stopped = || async {
+        while !stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let served = runtime.block_on(async {
+        listener.set_nonblocking(true)?;
+        let serving = serve(TcpListener::from_std(listener)?, router, stopped());
+        let ended = async {
+            stopped().await;
+            ending.await;
+        };
+        tokio::select! {
+            () = serving => Ok(()),
+            () = ended => Ok(()),
+        }
+    });
+    runtime.shutdown_background();
+    served
+}
+
 /// Accepts connections until `stop` resolves, then waits until each has finished its current request.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let (closing, told) = watch::channel(false);
     let accepting = async {

@@ -8,7 +8,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -72,9 +72,6 @@ pub use score::SCORE_CACHE_BYTES;
 
 /// Prefill chunk size while nothing is generated.
 pub const DEFAULT_CHUNK: usize = 256;
-
-/// Polling interval of the stop flag.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Grace period for running requests after a stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -149,31 +146,13 @@ impl Server {
     /// Serves until `stop` is set. Then refuses new requests and cancels those that exceed a grace period of ten seconds.
     pub fn run(self, stop: Arc<AtomicBool>) -> io::Result<()> {
         let Server { listener, app } = self;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let served = runtime.block_on(async {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let serving = listen::serve(listener, http::router(Arc::clone(&app)), asked(Arc::clone(&stop)));
-            let ended = async {
-                asked(stop).await;
-                app.close();
-                tokio::time::sleep(GRACE).await;
-                app.cancel();
-                // Lets cancelled requests send their errors.
-                tokio::time::sleep(GRACE / 2).await;
-            };
-            tokio::select! {
-                () = serving => Ok(()),
-                () = ended => Ok(()),
-            }
-        });
-        runtime.shutdown_background();
-        served
-    }
-}
-
-async fn asked(stop: Arc<AtomicBool>) {
-    while !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(LOOK).await;
+        let router = http::router(Arc::clone(&app));
+        listen::run(listener, router, &stop, async {
+            app.close();
+            tokio::time::sleep(GRACE).await;
+            app.cancel();
+            // Lets cancelled requests send their errors.
+            tokio::time::sleep(GRACE / 2).await;
+        })
     }
 }

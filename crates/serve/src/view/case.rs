@@ -1,48 +1,49 @@
 //! One answer with everything known about it: `/api/case`. Files are read on request.
 
-use std::path::PathBuf;
+use std::fmt::Display;
 
 use serde_json::{Map, Value, json};
 
+use super::attention::Attention;
 use super::fields::Fields;
-use super::folder::{Folder, Way};
-use super::ranks::{kind_of, stages};
-use super::roles::viewer;
-use super::runs::Shape;
-use super::sessions::{Session, Sources};
-use super::snippets::snippets;
-use super::strip::{Strip, Strips, WAYS};
-use super::table::{known_key, side_key, state, verdict_in_words};
+use super::folder::{CauseAt, Folder};
+use super::ranks::{STAGES, kind_of, stages};
+use super::runs::layers_json;
+use super::sessions::{Session, sessions};
+use super::strip::{Strip, Strips};
+use super::table::{known_key, state, verdict_in_words};
 use palimpsest_analysis::lens::layers::mean_over;
-use palimpsest_analysis::lens::{Baseline, ByLayer, Example, Scale, Target};
+use palimpsest_analysis::lens::{Baseline, Curve, Example, Scale, Target};
 use palimpsest_analysis::losses::trace::Stage;
+use palimpsest_analysis::why::check_sides;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 use palimpsest_data::ground::numbers::in_json;
-use palimpsest_run::memory::system::MemoryContext;
+use palimpsest_run::memory::system::Show;
 use palimpsest_run::memory::system::case_rows::MemoryRows;
 use palimpsest_run::memory::system::protocol::{Memory, Source};
 use palimpsest_run::memory::system::rows::HistoryRow;
-use palimpsest_run::runs::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow};
+use palimpsest_run::runs::causes::contrast_rows::{AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
 use palimpsest_run::runs::causes::rows::{CAUSES, CauseLine};
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest_run::runs::condition::Condition;
 use palimpsest_run::runs::judge_name::JudgeName;
-use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
-use palimpsest_run::runs::rows::{AnswerKey, AnswerRow, Contrast, ReplyRow, VerdictRow};
-use palimpsest_run::runs::store::{REPLIES, ShownCase, TRIALS, VERDICTS};
+use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
+use palimpsest_run::runs::rows::{AnswerRow, Contrast, ReplyRow, ValueLogP, VerdictRow};
+use palimpsest_run::runs::store::{REPLIES, ShownCase};
 use palimpsest_run::runs::why_rows::WHY;
 
 pub struct Case<'a> {
     folder: &'a Folder,
     row: usize,
-    planned: PlannedCase,
-    probe: usize,
+    planned: &'a PlannedCase,
+    probe: &'a PlannedProbe,
     condition: &'a Condition,
-    answer: Option<AnswerRow>,
+    answer: Option<&'a AnswerRow>,
     history: Option<ShownCase>,
-    memory: Option<(MemoryContext, Option<MemoryRows>)>,
+    /// Rows of the condition's memory system.
+    memory: Option<MemoryRows>,
     pub attention: Option<Attention>,
     pub measures: Option<SessionMeasures>,
     lines: Vec<CauseLine>,
@@ -51,89 +52,57 @@ pub struct Case<'a> {
     warnings: Vec<String>,
 }
 
-pub struct Attention {
-    pub path: PathBuf,
-    pub store: AttentionStore,
-    pub by_layer: ByLayer,
-    pub viewer: Option<usize>,
-}
-
-impl Attention {
-    /// `None` if no attention was recorded.
-    pub fn of(folder: &Folder, row: usize) -> Result<Option<Self>, String> {
-        let Some(path) = folder.attention(row) else { return Ok(None) };
-        let store = AttentionStore::load(&path).map_err(|error| error.to_string())?;
-        let by_layer = ByLayer::of(&path, &store, None).map_err(|error| error.to_string())?;
-        let viewer = viewer(&store, folder.benchmark);
-        Ok(Some(Attention { path, store, by_layer, viewer }))
-    }
+/// Keeps the fault of a file that cannot be read.
+fn read<T, E: Display>(warnings: &mut Vec<String>, found: Result<Option<T>, E>) -> Option<T> {
+    found.unwrap_or_else(|error| {
+        warnings.push(error.to_string());
+        None
+    })
 }
 
 impl<'a> Case<'a> {
-    /// Reads the files of a row; `None` if the run has no such row.
-    pub fn open(folder: &'a Folder, row: usize) -> Option<Self> {
-        let (_, _, condition) = folder.named(row)?;
-        let name = folder.rows.get(row)?;
-        let planned = folder.whole_case(name.case)?;
+    /// Reads the files of a row.
+    pub fn open(folder: &'a Folder, row: usize) -> Self {
+        let (planned, probe, condition) = folder.named(row);
+        let (dir, facts) = (folder.dir(), &folder.rows[row]);
         let mut warnings = Vec::new();
-        let mut told = |error: String| warnings.push(error);
-        let answer = folder.answer(row);
-        let history =
-            folder.thin.shown(&planned.case).map_err(|error| told(error.to_string())).ok().flatten();
-        let memory = condition.memory.clone().map(|context| {
-            let rows = MemoryRows::read(folder.dir(), &context.system, &planned.case);
-            let rows = rows.map_err(|error| told(error.to_string())).ok().flatten();
-            (context, rows)
-        });
-        let attention = Attention::of(folder, row).map_err(&mut told).ok().flatten();
-        let named = AnswerKey::of(&planned.case, &planned.probes.get(name.probe)?.id, &condition.name);
-        let path = measures_path(folder.dir(), Measure::LogP, named);
-        let measures = path
-            .is_file()
-            .then(|| SessionMeasures::open(&path).map_err(|error| told(error.to_string())).ok());
-        let facts = folder.facts.get(row)?;
-        let places = |of_contrasts: bool| {
-            let is_contrast = |way| matches!(way, Way::ContrastDirect | Way::ContrastOther);
-            facts.causes.iter().filter(move |one| is_contrast(one.way) == of_contrasts).map(|one| one.place)
-        };
-        let lines = folder.read_all(CAUSES, places(false));
-        let contrasts = folder.read_all(CONTRAST_CAUSES, places(true));
-        let mut case = Case {
+        let history = read(&mut warnings, folder.run.shown(&planned.case));
+        let system = condition.memory.as_ref().map(|context| context.system.as_str());
+        let memory =
+            system.and_then(|system| read(&mut warnings, MemoryRows::read(dir, system, &planned.case)));
+        let attention = read(&mut warnings, folder.attention(row));
+        let path = Some(measures_path(dir, Measure::LogP, folder.key(row))).filter(|path| path.is_file());
+        let measures = read(&mut warnings, path.map(|path| SessionMeasures::open(&path)).transpose());
+        let places = |causes: &'a [CauseAt]| causes.iter().map(|one| one.place);
+        let store = attention.as_ref().map(|attention| &attention.store);
+        let sessions = sessions((folder, row), store, history.as_ref(), memory.as_ref());
+        Case {
             folder,
             row,
-            probe: name.probe,
             planned,
+            probe,
             condition,
-            answer,
+            answer: folder.answer(row),
             history,
             memory,
             attention,
-            measures: measures.flatten(),
-            lines,
-            contrasts,
-            sessions: Vec::new(),
+            measures,
+            lines: folder.read_all(CAUSES, places(&facts.causes)),
+            contrasts: folder.read_all(CONTRAST_CAUSES, places(&facts.contrasts)),
+            sessions,
             warnings,
-        };
-        let sources = Sources {
-            folder,
-            answer: case.answer.as_ref(),
-            store: case.attention.as_ref().map(|attention| &attention.store),
-            history: case.history.as_ref(),
-            memory: case.memory.as_ref().map(|(context, rows)| (context, rows.as_ref())),
-        };
-        case.sessions = sources.sessions(row);
-        Some(case)
+        }
     }
 
     pub fn strips(&self) -> Vec<Strip> {
         let mut strips = Strips::of(&self.sessions);
-        let layers = self.attention.as_ref().map(|attention| attention.by_layer.layers.as_slice());
-        if let Some(Attention { store, by_layer, viewer, .. }) = &self.attention {
-            strips.attention(store, by_layer, *viewer);
+        if let Some(attention) = &self.attention {
+            strips.attention(attention);
         }
         strips.effects(&self.lines, self.folder.seed);
         strips.contrasts(&self.contrasts);
         if let Some(measures) = &self.measures {
+            let layers = self.attention.as_ref().map(|attention| attention.by_layer.layers.as_slice());
             strips.measures(measures, layers.unwrap_or_default());
         }
         strips.made
@@ -141,9 +110,9 @@ impl<'a> Case<'a> {
 
     /// `at`: row number on the page; `run`: number of its run.
     pub fn json(&self, at: usize, run: usize) -> Value {
-        let Some(probe) = self.planned.probes.get(self.probe) else { return Value::Null };
         let query_time = self.history.as_ref().and_then(|history| history.query_time);
-        let (condition, benchmark) = (self.condition, self.folder.benchmark);
+        let (probe, condition, benchmark) = (self.probe, self.condition, self.folder.benchmark);
+        let facts = &self.folder.rows[self.row];
         let mut case = json!({
             "row": at, "run": run, "case": self.planned.case, "probe": probe.id,
             "dimension": dimension_of(benchmark, probe),
@@ -154,16 +123,18 @@ impl<'a> Case<'a> {
             "labels": self.planned.labels, "facets": probe.facets, "query": probe.query,
         })
         .with("query_time", query_time.map(|time| time.to_string()))
-        .with("state", Some(state(self.answer.as_ref())));
-        if let Some(answer) = &self.answer {
+        .with("state", Some(state(self.answer)));
+        if let Some(answer) = self.answer {
             case = answered(answer, case);
         }
-        case["gold"] = gold(&self.planned, self.probe);
+        let replies: Vec<ReplyRow> = self.folder.read_all(REPLIES, facts.replies.iter().copied());
+        let replies = replies.iter().map(|row| json!({"judge": row.judge, "replies": row.replies}));
+        case["gold"] = self.gold();
         case["verdicts"] = self.verdicts();
-        case["replies"] = self.replies();
-        case["sessions"] = self.sessions.iter().map(Session::json).collect();
+        case["replies"] = replies.collect();
+        case["sessions"] = json!(self.sessions);
         if let Some(Attention { store, by_layer, viewer, .. }) = &self.attention {
-            case["layers"] = Shape::layers_json(&by_layer.layers);
+            case["layers"] = layers_json(&by_layer.layers);
             case["heads"] = json!(store.mass.dim().1);
             case["rows"] = store.rows.iter().map(span_json).collect();
             case["spans"] = self.spans(store);
@@ -171,34 +142,26 @@ impl<'a> Case<'a> {
             case = case.with("viewer", *viewer);
         }
         case["strip"] = json!(self.strips());
-        let facts = &self.folder.facts[self.row];
-        case = case
-            .with("curves", self.curves())
+        let why: Vec<Value> = self.folder.read_all(WHY, facts.why.map(|(.., place)| place));
+        case.with("curves", self.curves())
             .with("causes", self.causes())
-            .with("why", facts.why.and_then(|(.., place)| self.folder.read::<Value>(WHY, place)))
-            .with("memory", self.memory());
-        let trials: Vec<Value> = self.folder.read_all(TRIALS, facts.trials.iter().copied());
-        case["trials"] = json!(trials);
-        case["missing"] = self.missing();
-        case["warnings"] = json!(self.warnings);
-        let named = AnswerKey::of(&self.planned.case, &probe.id, &self.condition.name);
-        let has_attention = self.answer.as_ref().is_some_and(|row| row.attention.is_some());
-        case["take"] = snippets(self.folder.dir(), named, has_attention);
-        case
+            .with("why", why.first())
+            .with("memory", self.memory())
+            .with("trials", Some(self.folder.trials(self.row, at)))
+            .with("missing", Some(self.missing()))
+            .with("warnings", Some(&self.warnings))
     }
 
+    /// The last verdict of each judge, which is the one that counts.
     fn verdicts(&self) -> Value {
-        let facts = &self.folder.facts[self.row];
-        let rows: Vec<VerdictRow> = self.folder.read_all(VERDICTS, facts.verdicts.iter().copied());
-        let judges = self.folder.thin.judges();
-        // The last verdict of each judge counts.
-        let last =
-            judges.iter().filter_map(|judge| Some((judge, rows.iter().rev().find(|row| judge.gave(row))?)));
+        let key = self.folder.key(self.row);
+        let run = &self.folder.run;
+        let last = |judge: &'a JudgeName| {
+            run.verdicts.iter().rfind(|row| row.key() == key && judge.gave(row)).map(|row| (judge, row))
+        };
         let of = |(judge, row): (&JudgeName, &VerdictRow)| {
-            let verdict = json!({
-                "judge": judge.label, "counts": self.folder.judge.as_ref() == Some(judge), "verdict": verdict_in_words(row),
-            });
-            verdict
+            let counts = self.folder.judge.as_ref() == Some(judge);
+            json!({"judge": judge.label, "counts": counts, "verdict": verdict_in_words(row)})
                 .with("correct", self.folder.is_right(row))
                 .with("score", row.score.map(in_json))
                 .with("most", row.score.map(|_| self.folder.best_score()))
@@ -207,20 +170,14 @@ impl<'a> Case<'a> {
                 .with("reason", row.reason.as_ref())
                 .with("error", row.error.as_ref())
         };
-        last.map(of).collect()
-    }
-
-    fn replies(&self) -> Value {
-        let facts = &self.folder.facts[self.row];
-        let rows: Vec<ReplyRow> = self.folder.read_all(REPLIES, facts.replies.iter().copied());
-        rows.iter().map(|row| json!({"judge": row.judge, "replies": row.replies})).collect()
+        run.judges().iter().filter_map(last).map(of).collect()
     }
 
     fn spans(&self, store: &AttentionStore) -> Value {
         let of = |(key, span): (usize, &Span)| {
-            let mut json = span_json(span);
-            json["overlay"] = json!(span.overlay);
-            json.with("session", self.sessions.iter().position(|session| session.span == Some(key)))
+            span_json(span)
+                .with("overlay", Some(span.overlay))
+                .with("session", self.sessions.iter().position(|session| session.span == Some(key)))
         };
         store.keys.iter().enumerate().map(of).collect()
     }
@@ -231,7 +188,7 @@ impl<'a> Case<'a> {
         let kind = kind_of(&example.layers)?;
         let of = |curve| {
             let mut json = json!({
-                "key": palimpsest_analysis::lens::Curve::key(curve), "from": curve.from, "to": curve.to,
+                "key": Curve::key(curve), "from": curve.from, "to": curve.to,
                 "stand_ins": example.stand_ins(curve).iter()
                     .map(|one| json!({"evidence": one.evidence, "index": one.index, "distance": one.distance()}))
                     .collect::<Vec<_>>(),
@@ -255,14 +212,16 @@ impl<'a> Case<'a> {
         Some(example.curves().map(of).collect())
     }
 
+    /// Rows of the causes' files by method.
     fn causes(&self) -> Option<Value> {
-        let facts = &self.folder.facts[self.row];
+        const GROUPS: [&str; 7] =
+            ["direct", "windows", "control", "total", "replaced", "carriers", "contextcite"];
         let mut causes = Map::new();
-        for (key, ways) in WAYS {
-            let own = facts.causes.iter().filter(|one| ways.contains(&one.way)).map(|one| one.place);
-            let rows: Vec<Value> = self.folder.read_all(CAUSES, own);
+        for group in GROUPS {
+            let rows: Vec<&CauseLine> =
+                self.lines.iter().filter(|line| group_of(line) == Some(group)).collect();
             if !rows.is_empty() {
-                causes.insert(key.to_owned(), json!(rows));
+                causes.insert(group.to_owned(), json!(rows));
             }
         }
         if !self.contrasts.is_empty() {
@@ -272,22 +231,19 @@ impl<'a> Case<'a> {
     }
 
     fn memory(&self) -> Option<Value> {
-        let (context, rows) = self.memory.as_ref()?;
-        let probe = self.planned.probes.get(self.probe)?;
-        let probe_of = (self.folder.benchmark, &self.planned, self.probe);
-        let facts = stages(probe_of, context, rows.as_ref(), self.answer.as_ref());
-        let facts = facts.into_iter().map(|fact| {
-            let stages = Stage::ALL.into_iter().zip(fact.stages);
+        let context = self.condition.memory.as_ref()?;
+        let asked = (self.folder.benchmark, self.planned, self.probe);
+        let facts = stages(asked, context, self.memory.as_ref(), self.answer).into_iter().map(|fact| {
+            let stages = Stage::ALL.into_iter().zip(fact.stages).take(STAGES);
             let stages: Map<String, Value> =
                 stages.map(|(stage, known)| (stage.key().to_owned(), json!(known_key(known)))).collect();
-            json!({"role": fact.role, "sessions": fact.sessions, "stages": stages})
-                .with("side", fact.side.map(side_key))
+            json!({"role": fact.role, "sessions": fact.sessions, "stages": stages}).with("side", fact.side)
         });
         let mut memory = json!({
             "system": context.system, "show": context.show, "k": context.k, "facts": facts.collect::<Vec<_>>(),
             "written": [], "returned": [],
         });
-        let Some(rows) = rows else { return Some(memory) };
+        let Some(rows) = &self.memory else { return Some(memory) };
         let events = rows.history.iter().filter_map(|row| match row {
             HistoryRow::Event(row) => Some(json!({
                 "session": row.session, "op": row.event.op, "id": row.event.memory, "text": row.event.text,
@@ -300,56 +256,88 @@ impl<'a> Case<'a> {
         memory["written"] = events.collect();
         let kept = rows.dump.as_ref().map(|dump| dump.iter().map(memory_json).collect::<Value>());
         memory = memory.with("kept", kept);
-        if let Some(search) = rows.search(&probe.id) {
+        if let Some(search) = rows.search(&self.probe.id) {
             memory["searched"] = json!(search.query);
             memory = memory.with("failed", search.failed.as_ref().map(|failed| &failed.message));
-            let shown = self.answer.as_ref().and_then(|row| row.memories.as_deref()).unwrap_or_default();
+            let shown = self.answer.and_then(|row| row.memories.as_deref()).unwrap_or_default();
             let returned = search.memories.iter().enumerate().map(|(rank, one)| {
-                let mut json = memory_json(one);
-                json["rank"] = json!(rank);
-                json["shown"] = json!(shown.contains(&one.id));
-                json
+                memory_json(one).with("rank", Some(rank)).with("shown", Some(shown.contains(&one.id)))
             });
             memory["returned"] = returned.collect();
         }
         Some(memory)
     }
 
+    /// What the folder lacks, with the command that brings it.
     fn missing(&self) -> Value {
-        let dir = self.folder.dir().display();
+        let (dir, facts) = (self.folder.dir().display(), &self.folder.rows[self.row]);
         let mut missing: Vec<Value> = Vec::new();
         let mut say = |what: &str, command: String| missing.push(json!({"what": what, "command": command}));
-        let facts = &self.folder.facts[self.row];
-        let has = |way: Way| facts.causes.iter().any(|one| one.way == way);
-        if facts.verdicts.is_empty() {
+        let key = self.folder.key(self.row);
+        if !self.folder.run.verdicts.iter().any(|row| row.key() == key) {
             say("a verdict", format!("palimpsest judge {dir}"));
         }
-        let answered = self.answer.as_ref().filter(|row| row.error.is_none());
-        let Some(answer) = answered else { return json!(missing) };
+        let Some(answer) = self.answer.filter(|row| row.error.is_none()) else { return json!(missing) };
         if answer.attention.is_none() {
-            if !matches!(&self.memory, Some((context, _)) if context.show == palimpsest_run::memory::system::Show::Answer)
-            {
+            if self.condition.memory.as_ref().is_none_or(|context| context.show != Show::Answer) {
                 say("attention", "palimpsest run ... (without --no-attention)".to_owned());
             }
             return json!(missing);
         }
-        let ways = [
-            (Way::Direct, "direct effects of sessions, and controls", ""),
-            (Way::Total, "total effects", " --total"),
-            (Way::Replaced, "effects of neutral text in their place", " --replace"),
-            (Way::Carrier, "carriers", " --carriers"),
-            (Way::ContrastDirect, "effects on the contrast", " --contrast"),
-        ];
-        for (way, what, flag) in ways {
-            if !has(way) && (way != Way::ContrastDirect || answer.contrast.is_some()) {
+        let has = |group| self.lines.iter().any(|line| group_of(line) == Some(group));
+        let is_direct =
+            |row: &ContrastCauseRow| row.ablation == AblationKind::Blocked && row.layers.is_none();
+        let has_contrasts = answer.contrast.is_none() || self.contrasts.iter().any(is_direct);
+        for (has, what, flag) in [
+            (has("direct"), "direct effects of sessions, and controls", ""),
+            (has("total"), "total effects", " --total"),
+            (has("replaced"), "effects of neutral text in their place", " --replace"),
+            (has("carriers"), "carriers", " --carriers"),
+            (has_contrasts, "effects on the contrast", " --contrast"),
+        ] {
+            if !has {
                 say(what, format!("palimpsest causes {dir}{flag}"));
             }
         }
-        let sides = palimpsest_analysis::why::check_sides(self.folder.benchmark).is_ok();
+        let sides = check_sides(self.folder.benchmark).is_ok();
         if sides && facts.why.is_none() && self.condition.knockout.is_none() {
             say("a label with its certificate", format!("palimpsest why {dir}"));
         }
         json!(missing)
+    }
+
+    /// Notes shown to judges only: the case's, then the probe's.
+    fn gold(&self) -> Value {
+        let of_case = self.planned.judge.iter().map(|(label, note)| ("case", label, note));
+        let of_probe = self.probe.judge.iter().map(|(label, note)| ("probe", label, note));
+        of_case
+            .chain(of_probe)
+            .map(|(of, label, note)| json!({"of": of, "label": label.replace('_', " "), "text": note_text(note)}))
+            .collect()
+    }
+}
+
+/// Name of a line's method in replies. Single subsets are not shown.
+fn group_of(line: &CauseLine) -> Option<&'static str> {
+    Some(match line {
+        CauseLine::Blocked(row) if row.layers.is_some() => "windows",
+        CauseLine::Blocked(_) => "direct",
+        CauseLine::Control(_) => "control",
+        CauseLine::Total(_) => "total",
+        CauseLine::Replaced(_) => "replaced",
+        CauseLine::Carrier(_) => "carriers",
+        CauseLine::Surrogate(_) => "contextcite",
+        CauseLine::Subset(_) => return None,
+    })
+}
+
+pub fn note_text(note: &Value) -> String {
+    match note {
+        Value::String(text) => text.clone(),
+        Value::Array(all) if all.iter().all(Value::is_string) => {
+            all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -369,19 +357,24 @@ fn answered(row: &AnswerRow, case: Value) -> Value {
     case.with("tokens", Some(tokens))
 }
 
-/// Values with their field names in the file.
 fn contrast_json(contrast: &Contrast) -> Value {
-    let parts = serde_json::to_value(contrast).unwrap_or_default();
-    let of = |(part, value): (&String, &Value)| -> Vec<Value> {
-        let one = |value: &Value| json!({"part": part, "text": value["text"], "log_p": value["log_p"]});
-        match value {
-            Value::Object(_) => vec![one(value)],
-            Value::Array(all) => all.iter().map(one).collect(),
-            _ => Vec::new(),
-        }
-    };
-    let values: Vec<Value> = parts.as_object().into_iter().flatten().flat_map(of).collect();
+    let values: Vec<Value> =
+        parts(contrast).map(|(part, value)| value_json(part, value, value.log_p)).collect();
     json!({"value": contrast.value, "values": values})
+}
+
+/// Values with their field names in the file.
+pub fn parts(contrast: &Contrast) -> impl Iterator<Item = (&'static str, &ValueLogP)> {
+    let Contrast { current, stale, absent, earlier, others, .. } = contrast;
+    let one = std::iter::once(current).map(|value| ("current", value));
+    let one = one.chain(stale.iter().map(|value| ("stale", value)));
+    let one = one.chain(absent.iter().map(|value| ("absent", value)));
+    let several = earlier.iter().map(|value| ("earlier", value));
+    one.chain(several).chain(others.iter().map(|value| ("others", value)))
+}
+
+pub fn value_json(part: &str, value: &ValueLogP, log_p: f64) -> Value {
+    json!({"part": part, "text": value.text, "log_p": log_p})
 }
 
 fn span_json(span: &Span) -> Value {
@@ -397,20 +390,4 @@ fn memory_json(memory: &Memory) -> Value {
         .with("sources", memory.sources.as_deref().map(sources))
         .with("score", memory.score)
         .with("time", memory.time.as_ref())
-}
-
-/// Notes shown to judges only: the case's, then the probe's.
-fn gold(case: &PlannedCase, probe: usize) -> Value {
-    let of_probe = case.probes.get(probe).map(|probe| &probe.judge);
-    let of_case = case.judge.iter().map(|(label, note)| ("case", label, note));
-    let all = of_case.chain(of_probe.into_iter().flatten().map(|(label, note)| ("probe", label, note)));
-    let text = |note: &Value| match note {
-        Value::String(text) => text.clone(),
-        Value::Array(all) if all.iter().all(Value::is_string) => {
-            all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
-        }
-        other => other.to_string(),
-    };
-    all.map(|(of, label, note)| json!({"of": of, "label": label.replace('_', " "), "text": text(note)}))
-        .collect()
 }

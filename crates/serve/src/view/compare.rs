@@ -32,13 +32,13 @@ impl<'a> Side<'a> {
         let (run, condition) = name.split_once(':').unwrap_or((name, ""));
         let run: usize = run.parse().map_err(|_| wrong())?;
         let (_, first, folder) = runs.readable().find(|(at, ..)| *at == run).ok_or_else(wrong)?;
-        let conditions = folder.thin.header.identity.conditions_or_plain();
+        let conditions = folder.run.header.identity.conditions_or_plain();
         let at = conditions.iter().position(|one| one.name == condition || one.label() == condition);
         let at = at.ok_or_else(wrong)?;
         let own = folder.rows.iter().enumerate().filter(|(_, row)| row.condition == at);
-        let rows = own.filter_map(|(row, _)| {
-            let (case, probe, _) = folder.named(row)?;
-            Some(((case.case.as_str(), probe.id.as_str()), row))
+        let rows = own.map(|(row, _)| {
+            let (case, probe, _) = folder.named(row);
+            ((case.case.as_str(), probe.id.as_str()), row)
         });
         Ok(Side { folder, condition: &conditions[at], rows: rows.collect(), first })
     }
@@ -86,7 +86,7 @@ pub fn compare(runs: &Runs, a: &str, b: &str) -> Result<Value, String> {
             name(b.judge())
         ));
     }
-    let models = [&a, &b].map(|side| &side.folder.thin.header.identity.model);
+    let models = [&a, &b].map(|side| &side.folder.run.header.identity.model);
     if models[0].digest != models[1].digest {
         notes.push(format!("answered by {} and by {}", models[0].name, models[1].name));
     }

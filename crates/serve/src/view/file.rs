@@ -3,15 +3,16 @@
 //! Attention by layer is quantised to a byte per number (error at most 0.2% of the maximum per row and layer). Single heads and comparisons
 //! are omitted.
 
-use serde_json::{Map, Value, json};
+use std::io;
+
+use serde_json::{Map, json};
 
 use super::case::Case;
 use super::maps;
 use super::page::Parts;
 use super::replies::runs_json;
-use super::state::{Entry, Runs, Shared};
+use super::state::{Runs, Shared};
 use super::table::Table;
-use super::trials;
 
 const SAMPLED: usize = 6;
 
@@ -48,68 +49,49 @@ pub struct Contents {
     pub bytes: u64,
 }
 
-pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> std::io::Result<Contents> {
+pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> io::Result<Contents> {
     let held = runs.held();
-    let table = Table::of(&held);
-    let rows = filter.rows(&table);
+    let rows = filter.rows(&Table::of(&held));
     let step = rows.len().div_ceil(SAMPLED).max(1);
     let sampled: Vec<usize> = rows.iter().copied().step_by(step).collect();
-    let sizes = sampled.iter().map(|row| {
-        let replies = of_row(&held, *row, 0);
-        replies.iter().map(|(address, reply)| address.len() + reply.to_string().len() + 8).sum::<usize>()
-            as u64
-    });
-    let each = sizes.sum::<u64>() / sampled.len().max(1) as u64;
-    let page = parts.page(None)?.html.len() as u64;
-    let table = serde_json::to_string(&table.select(&rows)).map_or(0, |text| text.len() as u64);
-    let known = runs_json(&held, None).to_string().len() as u64;
-    Ok(Contents { bytes: page + table + known + each * rows.len() as u64, of: held.count(), rows })
+    let size = |rows: &[usize]| html(&held, parts, rows).map(|html| html.len() as u64);
+    let (empty, some) = (size(&[])?, size(&sampled)?);
+    let bytes = empty + (some - empty) * rows.len() as u64 / sampled.len().max(1) as u64;
+    Ok(Contents { rows, of: held.count(), bytes })
 }
 
-/// Replies about one row, renumbered for the file.
-fn of_row(runs: &Runs, row: usize, number: usize) -> Vec<(String, Value)> {
-    let Some((run, folder, at)) = runs.located(row) else { return Vec::new() };
-    let Some(case) = Case::open(folder, at) else { return Vec::new() };
-    let mut replies = vec![(format!("/api/case?row={number}"), case.json(number, run))];
-    if let Some(attention) = &case.attention {
-        replies.push((format!("/api/layers?row={number}"), maps::layers_in_bytes(attention)));
-    }
-    replies
-}
-
-pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> std::io::Result<String> {
+pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> io::Result<String> {
     // The table includes these answers' ranks.
     for row in &contents.rows {
-        let job =
-            runs.held().located(*row).and_then(|(run, folder, at)| Some((run, at, folder.rank_job(at)?)));
+        let job = runs.held().located(*row).map(|(run, folder, at)| (run, at, folder.rank_job(at)));
         if let Some((run, at, job)) = job {
-            let ranked = job.ranked();
-            if let Some(Entry::Run(folder)) = runs.held().entries.get_mut(run) {
-                folder.keep_ranks(at, ranked);
-            }
+            runs.rank(run, at, &job);
         }
     }
-    let held = runs.held();
-    let table = Table::of(&held).select(&contents.rows);
+    html(&runs.held(), parts, &contents.rows)
+}
+
+/// The page with the replies about these rows, which are numbered anew.
+fn html(runs: &Runs, parts: &Parts, rows: &[usize]) -> io::Result<String> {
     let mut replies = Map::new();
-    let mut told = Vec::new();
-    for (number, row) in contents.rows.iter().enumerate() {
-        replies.extend(of_row(&held, *row, number));
-        if let Some((_, folder, at)) = held.located(*row) {
-            for mut trial in trials::of_run(folder, 0, Some(at)) {
-                trial["row"] = json!(number);
-                told.push(trial);
-            }
+    for (number, row) in rows.iter().enumerate() {
+        let Some((run, folder, at)) = runs.located(*row) else { continue };
+        let case = Case::open(folder, at);
+        replies.insert(format!("/api/case?row={number}"), case.json(number, run));
+        if let Some(attention) = &case.attention {
+            replies.insert(format!("/api/layers?row={number}"), maps::layers_in_bytes(attention));
         }
     }
-    replies.insert("/api/runs".to_owned(), runs_json(&held, None));
-    replies.insert("/api/table".to_owned(), serde_json::to_value(&table).unwrap_or_default());
-    replies.insert("/api/trials".to_owned(), json!({"trials": told}));
+    replies.insert("/api/runs".to_owned(), runs_json(runs, None));
+    replies.insert(
+        "/api/table".to_owned(),
+        serde_json::to_value(Table::of(runs).select(rows)).unwrap_or_default(),
+    );
     let notes = [
-        format!("{} of {} answers", contents.rows.len(), contents.of),
+        format!("{} of {} answers", rows.len(), runs.count()),
         "attention by layer is in 8 bits: within 0.2% of the largest number of its row and layer".to_owned(),
         "single heads and comparisons are left out: palimpsest view has them".to_owned(),
     ];
-    let embedded = json!({"stamp": held.stamp(), "notes": notes, "replies": replies});
+    let embedded = json!({"stamp": runs.stamp(), "notes": notes, "replies": replies});
     Ok(parts.page(Some(&embedded.to_string()))?.html)
 }

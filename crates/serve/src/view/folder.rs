@@ -1,75 +1,65 @@
 //! A run folder as the page knows it: planned answers, their facts, and positions of rows in files.
 //!
-//! Texts stay on disk and are read on demand, so memory does not grow with them. [`super::state`] refreshes it. Never writes.
+//! Plan, answers and verdicts are in memory, as tables have them. Histories, effects, replies and trials stay on disk and are read on
+//! demand. [`super::state`] refreshes it. Never writes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::follow::{Followed, Place, Step};
-use super::ranks::{RankJob, Ranked};
+use super::attention::Attention;
+use super::fields::Fields;
+use super::follow::{Followed, Place};
+use super::ranks::{RankJob, Ranked, RoleRank};
 use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::ground::jsonl::read_rows;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::causes::contrast_rows::CONTRAST_CAUSES;
 use palimpsest_run::runs::causes::rows::CAUSES;
 use palimpsest_run::runs::condition::Condition;
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName};
+use palimpsest_run::runs::judged::no_result;
 use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe};
-use palimpsest_run::runs::rows::{AnswerKey, AnswerRow, Contrast, RubricRow, VerdictRow};
+use palimpsest_run::runs::rows::{AnswerKey, AnswerRow, VerdictRow};
 use palimpsest_run::runs::store::{
     ANSWERS, PLAN, REPLIES, RUBRICS, RunFolder, TRIALS, VERDICTS, read_header,
 };
 use palimpsest_run::runs::why_rows::{Label, WHY, WhyRow};
 
-const NOTE: usize = 140;
-const ERROR: usize = 200;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowName {
-    pub case: usize,
-    pub probe: usize,
-    pub condition: usize,
-}
-
+/// Effects that the table shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Hidden from the question on, at all layers.
     Direct,
-    /// Hidden from the question on, at a window of layers.
-    Window,
-    Control,
     Total,
-    Replaced,
-    Carrier,
-    Subset,
-    Surrogate,
-    /// Contrast, hidden from the question on, at all layers.
-    ContrastDirect,
-    ContrastOther,
+    Other,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct CauseAt {
     pub place: Place,
-    pub way: Way,
-    pub seed: u64,
+    way: Way,
+    /// Of blocked spans.
+    seed: Option<u64>,
     /// Index into the folder's roles.
-    role: Option<u8>,
+    role: Option<usize>,
     /// Drop in nats; NaN if absent.
     drop: f64,
 }
 
-/// Rows, effects and ranks of a planned answer.
+/// A planned answer, by its places in the plan, with its rows, effects and ranks.
 #[derive(Debug, Default)]
 pub struct RowFacts {
+    pub case: usize,
+    pub probe: usize,
+    pub condition: usize,
     pub answer: Option<AnswerRow>,
-    pub place: Option<Place>,
-    pub verdicts: Vec<Place>,
     pub replies: Vec<Place>,
     pub causes: Vec<CauseAt>,
+    pub contrasts: Vec<CauseAt>,
     /// Label, certificate size in sessions, row position.
     pub why: Option<(Label, Option<usize>, Place)>,
     pub trials: Vec<Place>,
@@ -77,44 +67,26 @@ pub struct RowFacts {
     pub ranked: Option<Ranked>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RoleEffect {
-    pub drop: f64,
-    /// Rank among the answer's sessions; 1 is the largest.
-    pub rank: usize,
-}
-
 #[derive(Debug)]
 pub struct Folder {
     pub id: String,
-    /// Header, plan (without queries and notes) and verdicts (with truncated reasons).
-    pub thin: RunFolder,
+    /// Header, plan and verdicts; answers are in `rows`.
+    pub run: RunFolder,
     pub benchmark: &'static Benchmark,
-    pub rows: Vec<RowName>,
-    pub facts: Vec<RowFacts>,
+    pub rows: Vec<RowFacts>,
     pub roles: Vec<String>,
     /// Latest control seed; only its rows count.
     pub seed: Option<u64>,
     pub judge: Option<JudgeName>,
     by_key: HashMap<AnswerKey, usize>,
-    plan_places: Vec<Place>,
-    verdicts: Vec<VerdictRow>,
-    rubrics: Vec<RubricRow>,
     files: [Followed; 8],
-    broken: BTreeMap<String, (usize, String)>,
-    changes: u64,
+    /// Rows that cannot be read by file: their number, and the first one's fault.
+    broken: BTreeMap<&'static str, (usize, String)>,
+    pub changes: u64,
 }
 
 /// Followed files, in the order of [`Folder::files`].
 const FILES: [&str; 8] = [ANSWERS, VERDICTS, RUBRICS, REPLIES, CAUSES, CONTRAST_CAUSES, WHY, TRIALS];
-
-#[derive(Deserialize)]
-struct KeyHead {
-    case: String,
-    probe: String,
-    #[serde(default)]
-    condition: String,
-}
 
 #[derive(Deserialize)]
 struct ReplyHead {
@@ -126,23 +98,17 @@ struct ReplyHead {
 
 #[derive(Deserialize)]
 struct CauseHead {
-    #[serde(default)]
     kind: Option<String>,
     case: String,
     probe: String,
     #[serde(default)]
     condition: String,
-    #[serde(default)]
     role: Option<String>,
-    #[serde(default)]
     layers: Option<[usize; 2]>,
-    #[serde(default)]
-    seed: u64,
-    #[serde(default, alias = "total", alias = "replaced")]
+    seed: Option<u64>,
+    #[serde(alias = "total", alias = "replaced")]
     effect: Option<DropHead>,
-    #[serde(default)]
     ablation: Option<String>,
-    #[serde(default)]
     drop: Option<f64>,
 }
 
@@ -153,80 +119,50 @@ struct DropHead {
 
 impl Folder {
     pub fn open(id: String, dir: &Path, judge: JudgeChoice<'_>) -> Result<Self, RunError> {
-        let header = read_header(dir)?;
-        let (plan, plan_places) = read_plan(&dir.join(PLAN))?;
-        let thin = RunFolder::of_rows(dir, header, plan, &[], (&[], Vec::new()));
-        let benchmark = thin.benchmark()?;
-        let conditions = thin.header.identity.conditions_or_plain();
+        let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
+        let run = RunFolder::of_rows(dir, header, plan, &[], (&[], Vec::new()));
+        let benchmark = run.benchmark()?;
+        let conditions = run.header.identity.conditions_or_plain();
         let mut rows = Vec::new();
         let mut by_key = HashMap::new();
-        for (case, planned) in thin.plan.iter().enumerate() {
+        for (case, planned) in run.plan.iter().enumerate() {
             for (probe, of_probe) in planned.probes.iter().enumerate() {
                 for (condition, of_condition) in conditions.iter().enumerate() {
                     if of_probe.is_asked_under(&of_condition.name) {
                         let key = AnswerKey::of(&planned.case, &of_probe.id, &of_condition.name);
                         by_key.insert(key.owned(), rows.len());
-                        rows.push(RowName { case, probe, condition });
+                        rows.push(RowFacts { case, probe, condition, ..RowFacts::default() });
                     }
                 }
             }
         }
-        let evidence = thin.plan.iter().flat_map(|case| {
+        let evidence = run.plan.iter().flat_map(|case| {
             case.evidence.iter().chain(case.probes.iter().flat_map(|probe| &probe.evidence))
         });
         let mut roles: Vec<String> = unique(evidence.map(|one| one.role.clone()));
         let anchors = benchmark.lens.anchors;
         roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role).unwrap_or(usize::MAX));
-        // Effects store roles in a byte.
-        roles.truncate(usize::from(u8::MAX));
-        let facts = rows.iter().map(|_| RowFacts::default()).collect();
         let files = FILES.map(|name| Followed::new(dir.join(name)));
-        let mut folder = Folder {
-            id,
-            thin,
-            benchmark,
-            rows,
-            facts,
-            roles,
-            seed: None,
-            judge: None,
-            by_key,
-            plan_places,
-            verdicts: Vec::new(),
-            rubrics: Vec::new(),
-            files,
-            broken: BTreeMap::new(),
-            changes: 0,
-        };
+        let (seed, broken) = (None, BTreeMap::new());
+        let mut folder =
+            Folder { id, run, benchmark, rows, roles, seed, judge: None, by_key, files, broken, changes: 0 };
         folder.refresh(judge)?;
         Ok(folder)
     }
 
     pub fn dir(&self) -> &Path {
-        &self.thin.dir
+        &self.run.dir
     }
 
-    pub fn changes(&self) -> u64 {
-        self.changes
+    pub fn named(&self, row: usize) -> (&PlannedCase, &PlannedProbe, &Condition) {
+        let RowFacts { case, probe, condition, .. } = self.rows[row];
+        let case = &self.run.plan[case];
+        (case, &case.probes[probe], &self.run.header.identity.conditions_or_plain()[condition])
     }
 
-    pub fn row_of(&self, key: &AnswerKey) -> Option<usize> {
-        self.by_key.get(key).copied()
-    }
-
-    pub fn named(&self, row: usize) -> Option<(&PlannedCase, &PlannedProbe, &Condition)> {
-        let name = self.rows.get(row)?;
-        let case = self.thin.plan.get(name.case)?;
-        let condition = self.thin.header.identity.conditions_or_plain().get(name.condition)?;
-        Some((case, case.probes.get(name.probe)?, condition))
-    }
-
-    pub fn whole_case(&self, case: usize) -> Option<PlannedCase> {
-        self.read(PLAN, *self.plan_places.get(case)?)
-    }
-
-    pub fn read<T: serde::de::DeserializeOwned>(&self, file: &str, place: Place) -> Option<T> {
-        place.read(&self.dir().join(file)).ok().flatten()
+    pub fn key(&self, row: usize) -> AnswerKey<&str> {
+        let (case, probe, condition) = self.named(row);
+        AnswerKey::of(&case.case, &probe.id, &condition.name)
     }
 
     /// Reads rows by position; skips those no longer present.
@@ -238,19 +174,26 @@ impl Folder {
         Place::read_all(&self.dir().join(file), places).unwrap_or_default()
     }
 
-    pub fn answer(&self, row: usize) -> Option<AnswerRow> {
-        self.read(ANSWERS, self.facts.get(row)?.place?)
+    /// Answers asked again with changes, each with its row on the page.
+    pub fn trials(&self, row: usize, on_page: usize) -> Vec<Value> {
+        let trials: Vec<Value> = self.read_all(TRIALS, self.rows[row].trials.iter().copied());
+        trials.into_iter().map(|trial| trial.with("row", Some(on_page))).collect()
     }
 
-    pub fn attention(&self, row: usize) -> Option<PathBuf> {
-        let name = self.facts.get(row)?.answer.as_ref()?.attention.as_ref()?;
-        Some(self.dir().join(name))
+    pub fn answer(&self, row: usize) -> Option<&AnswerRow> {
+        self.rows[row].answer.as_ref()
+    }
+
+    /// `None` if no attention was recorded.
+    pub fn attention(&self, row: usize) -> anyhow::Result<Option<Attention>> {
+        let name = self.answer(row).and_then(|answer| answer.attention.as_ref());
+        name.map(|name| Attention::read(self.dir().join(name), self.benchmark)).transpose()
     }
 
     pub fn shown_verdicts(&self) -> HashMap<usize, &VerdictRow> {
         let Some(judge) = &self.judge else { return HashMap::new() };
-        let own = self.thin.verdicts.iter().filter(|row| judge.gave(row));
-        own.filter_map(|row| Some((self.row_of(&row.key().owned())?, row))).collect()
+        let own = self.run.verdicts.iter().filter(|row| judge.gave(row));
+        own.filter_map(|row| Some((*self.by_key.get(&row.key().owned())?, row))).collect()
     }
 
     /// Scores count as right if maximal; `None` if undecided.
@@ -264,19 +207,13 @@ impl Folder {
         self.benchmark.rubric().verdict.most().unwrap_or(1)
     }
 
-    /// Effects of one kind on a row, for the current seed.
-    pub fn effects(&self, row: usize, way: Way) -> impl Iterator<Item = &CauseAt> {
-        let seeded = matches!(way, Way::Direct | Way::Window);
-        let all = self.facts.get(row).map(|facts| facts.causes.as_slice()).unwrap_or_default();
-        let counts = move |one: &&CauseAt| one.way == way && (!seeded || Some(one.seed) == self.seed);
-        all.iter().filter(counts)
-    }
-
-    pub fn effect_of(&self, row: usize, way: Way, role: usize) -> Option<RoleEffect> {
-        let all: Vec<&CauseAt> = self.effects(row, way).filter(|one| one.drop.is_finite()).collect();
-        let own = all.iter().filter(|one| one.role.map(usize::from) == Some(role));
-        let drop = own.map(|one| one.drop + 0.0).max_by(f64::total_cmp)?;
-        Some(RoleEffect { drop, rank: 1 + all.iter().filter(|one| one.drop > drop).count() })
+    /// Effects of blocked spans count for the current seed alone.
+    pub fn effect_of(&self, all: &[CauseAt], way: Way, role: usize) -> Option<RoleRank> {
+        let counts = |one: &&CauseAt| {
+            one.way == way && one.drop.is_finite() && (one.seed.is_none() || one.seed == self.seed)
+        };
+        let all = all.iter().filter(counts).map(|one| (one.role == Some(role), one.drop + 0.0));
+        RoleRank::of(&all.collect::<Vec<_>>())
     }
 
     pub fn warnings(&self) -> Vec<String> {
@@ -284,264 +221,149 @@ impl Folder {
         for (file, (count, first)) in &self.broken {
             let rows = if *count == 1 { "a row".to_owned() } else { format!("{count} rows") };
             let mut text = format!("{rows} of {file} cannot be read and are left out: {first}");
-            if [CAUSES, CONTRAST_CAUSES].contains(&file.as_str()) {
+            if [CAUSES, CONTRAST_CAUSES].contains(file) {
                 text += "; rows of an earlier format are measured anew by `palimpsest causes`";
             }
             warnings.push(text);
         }
-        let version = &self.thin.header.identity.version;
+        let version = &self.run.header.identity.version;
         if version.starts_with("0.1.") {
             warnings.push(format!(
                 "made by palimpsest {version}: it holds no windows of layers, costs or contrasts, and a token across the border of two sessions \
                  counts to the first"
             ));
         }
-        warnings.extend(
-            self.judge.as_ref().and_then(|judge| palimpsest_run::runs::judged::no_result(&judge.judge)),
-        );
+        warnings.extend(self.judge.as_ref().and_then(|judge| no_result(&judge.judge)));
         warnings
     }
 
     /// (computed, total) rows with ranks.
     pub fn ranked(&self) -> (usize, usize) {
         let wanted = (0..self.rows.len()).filter(|row| self.wants_ranks(*row));
-        wanted.fold((0, 0), |(done, of), row| (done + usize::from(self.facts[row].ranked.is_some()), of + 1))
+        wanted.fold((0, 0), |(done, of), row| (done + usize::from(self.rows[row].ranked.is_some()), of + 1))
     }
 
-    /// The next row without ranks, from `from` on.
-    pub fn next_rank_job(&self, from: usize) -> Option<(usize, RankJob)> {
-        let row = (from..self.rows.len())
-            .find(|row| self.wants_ranks(*row) && self.facts[*row].ranked.is_none())?;
-        Some((row, self.rank_job(row)?))
+    /// The first row without ranks.
+    pub fn next_rank_job(&self) -> Option<(usize, RankJob)> {
+        let mut rows = 0..self.rows.len();
+        let row = rows.find(|row| self.wants_ranks(*row) && self.rows[*row].ranked.is_none())?;
+        Some((row, self.rank_job(row)))
     }
 
-    pub fn rank_job(&self, row: usize) -> Option<RankJob> {
-        let name = self.rows.get(row)?;
-        let (case, _, condition) = self.named(row)?;
-        Some(RankJob {
+    pub fn rank_job(&self, row: usize) -> RankJob {
+        let (case, _, condition) = self.named(row);
+        RankJob {
             dir: self.dir().to_owned(),
             benchmark: self.benchmark,
             case: case.clone(),
-            probe: name.probe,
+            probe: self.rows[row].probe,
             memory: condition.memory.clone(),
-            answer: self.answer(row),
+            answer: self.answer(row).cloned(),
             roles: self.roles.clone(),
-        })
+        }
     }
 
     fn wants_ranks(&self, row: usize) -> bool {
-        let answer = self.facts.get(row).and_then(|facts| facts.answer.as_ref());
-        let memory = || self.named(row).is_some_and(|(.., condition)| condition.memory.is_some());
-        answer.is_some_and(|answer| answer.attention.is_some() || memory())
+        let memory = || self.named(row).2.memory.is_some();
+        self.answer(row).is_some_and(|answer| answer.attention.is_some() || memory())
     }
 
+    /// Reads new rows. Fails if a file was replaced: the folder has to be opened anew.
     pub fn refresh(&mut self, choice: JudgeChoice<'_>) -> Result<(), RunError> {
         let before = self.changes;
         for (at, name) in FILES.into_iter().enumerate() {
-            let mut file = std::mem::take(&mut self.files[at]);
-            let read = file.read(&mut |step| {
+            let path = self.dir().join(name);
+            let mut file = std::mem::replace(&mut self.files[at], Followed::new(path.clone()));
+            let read = file.read(|line, place, number| {
                 self.changes += 1;
-                match step {
-                    Step::Restart => self.forget(name),
-                    Step::Line(line, place, number) => {
-                        if let Err(fault) = self.take(name, line, place) {
-                            let entry = self.broken.entry(name.to_owned()).or_default();
-                            if entry.0 == 0 {
-                                entry.1 = format!("line {number}: {fault}");
-                            }
-                            entry.0 += 1;
-                        }
-                    }
+                if let Err(fault) = self.take(name, line, place) {
+                    let first = || (0, format!("line {number}: {fault}"));
+                    self.broken.entry(name).or_insert_with(first).0 += 1;
                 }
             });
             self.files[at] = file;
-            read.map_err(|source: io::Error| RunError::Io {
-                action: "read",
-                path: self.dir().join(name),
-                source,
-            })?;
+            read.map_err(|source| RunError::Io { action: "read", path, source })?;
         }
         if self.changes != before {
-            let (header, plan) = (self.thin.header.clone(), std::mem::take(&mut self.thin.plan));
-            let judged = (self.verdicts.as_slice(), self.rubrics.clone());
-            self.thin = RunFolder::of_rows(&self.thin.dir.clone(), header, plan, &[], judged);
-            let chosen = self.thin.judged_last(choice).ok().and_then(|(shown, _)| shown);
+            let run = &mut self.run;
+            let (plan, rubrics) = (std::mem::take(&mut run.plan), std::mem::take(&mut run.rubrics));
+            *run = RunFolder::of_rows(&run.dir, run.header.clone(), plan, &[], (&run.verdicts, rubrics));
+            let chosen = self.run.judged_last(choice).ok().and_then(|(shown, _)| shown);
             self.judge = chosen.map(|judged| judged.name.clone());
         }
         Ok(())
     }
 
     pub fn keep_ranks(&mut self, row: usize, ranked: Ranked) {
-        if let Some(facts) = self.facts.get_mut(row) {
+        if let Some(facts) = self.rows.get_mut(row) {
             facts.ranked = Some(ranked);
         }
     }
 
-    fn forget(&mut self, file: &str) {
-        self.broken.remove(file);
-        for facts in &mut self.facts {
-            match file {
-                ANSWERS => (facts.answer, facts.place) = (None, None),
-                VERDICTS => facts.verdicts.clear(),
-                REPLIES => facts.replies.clear(),
-                CAUSES => facts.causes.retain(|one| one.way.is_of_contrasts()),
-                CONTRAST_CAUSES => facts.causes.retain(|one| !one.way.is_of_contrasts()),
-                WHY => facts.why = None,
-                TRIALS => facts.trials.clear(),
-                _ => {}
+    /// Continues the count of changes, and the ranks of answers whose attention is the same.
+    pub fn continues(&mut self, before: Folder) {
+        self.changes += before.changes;
+        let attention = |facts: &RowFacts| facts.answer.as_ref().map(|answer| answer.attention.clone());
+        for (facts, before) in self.rows.iter_mut().zip(before.rows) {
+            if attention(facts) == attention(&before) {
+                facts.ranked = before.ranked;
             }
         }
-        match file {
-            VERDICTS => self.verdicts.clear(),
-            RUBRICS => self.rubrics.clear(),
-            CAUSES => self.seed = None,
-            _ => {}
-        }
     }
 
-    fn facts_of(&mut self, case: &str, probe: &str, condition: &str) -> Option<&mut RowFacts> {
-        let row = self.by_key.get(&AnswerKey::of(case, probe, condition).owned())?;
-        self.facts.get_mut(*row)
+    fn facts_of(&mut self, key: AnswerKey<&str>) -> Option<&mut RowFacts> {
+        self.rows.get_mut(*self.by_key.get(&key.owned())?)
     }
 
-    fn take(&mut self, file: &str, line: &[u8], place: Place) -> serde_json::Result<()> {
+    /// Keeps a line. Rows of answers that are not planned are left out.
+    fn take(&mut self, file: &'static str, line: &[u8], place: Place) -> serde_json::Result<()> {
         match file {
             ANSWERS => {
                 let row: AnswerRow = serde_json::from_slice(line)?;
-                let AnswerKey { case, probe, condition } = row.key().owned();
-                if let Some(facts) = self.facts_of(&case, &probe, &condition) {
+                if let Some(facts) = self.facts_of(row.key()) {
                     // A new answer invalidates the ranks.
                     if facts.answer.as_ref().is_none_or(|before| before.attention != row.attention) {
                         facts.ranked = None;
                     }
-                    (facts.answer, facts.place) = (Some(thin_answer(row)), Some(place));
+                    facts.answer = Some(row);
                 }
             }
-            VERDICTS => {
-                let row: VerdictRow = serde_json::from_slice(line)?;
-                if let Some(facts) = self.facts_of(&row.case, &row.probe, &row.condition) {
-                    facts.verdicts.push(place);
-                    self.verdicts.push(thin_verdict(row));
-                }
-            }
-            RUBRICS => self.rubrics.push(serde_json::from_slice(line)?),
+            VERDICTS => self.run.verdicts.push(serde_json::from_slice(line)?),
+            RUBRICS => self.run.rubrics.push(serde_json::from_slice(line)?),
             REPLIES => {
                 let ReplyHead { case, probes, condition } = serde_json::from_slice(line)?;
                 for probe in probes {
-                    if let Some(facts) = self.facts_of(&case, &probe, &condition) {
-                        facts.replies.push(place);
-                    }
+                    let facts = self.facts_of(AnswerKey::of(&case, &probe, &condition));
+                    facts.into_iter().for_each(|facts| facts.replies.push(place));
                 }
             }
             CAUSES | CONTRAST_CAUSES => {
                 let head: CauseHead = serde_json::from_slice(line)?;
-                let role = head.role.as_ref().and_then(|role| self.roles.iter().position(|one| one == role));
-                let role = role.and_then(|role| u8::try_from(role).ok());
-                let way = head.way(file);
+                let way = match (head.kind.as_deref().or(head.ablation.as_deref()), head.layers) {
+                    (None | Some("blocked"), None) => Way::Direct,
+                    (Some("total"), _) => Way::Total,
+                    _ => Way::Other,
+                };
+                let seed = head.seed.filter(|_| file == CAUSES && head.kind.is_none());
+                self.seed = seed.or(self.seed);
+                let role = self.roles.iter().position(|role| head.role.as_ref() == Some(role));
                 let drop = head.drop.or(head.effect.map(|effect| effect.log_p_drop)).unwrap_or(f64::NAN);
-                if matches!(way, Way::Direct | Way::Window) {
-                    self.seed = Some(head.seed);
-                }
-                if let Some(facts) = self.facts_of(&head.case, &head.probe, &head.condition) {
-                    facts.causes.push(CauseAt { place, way, seed: head.seed, role, drop });
+                let cause = CauseAt { place, way, seed, role, drop };
+                if let Some(facts) = self.facts_of(AnswerKey::of(&head.case, &head.probe, &head.condition)) {
+                    if file == CAUSES { &mut facts.causes } else { &mut facts.contrasts }.push(cause);
                 }
             }
             WHY => {
                 let row: WhyRow = serde_json::from_slice(line)?;
-                if let Some(facts) = self.facts_of(&row.case, &row.probe, &row.condition) {
-                    let sessions = row.certificate.as_ref().map(|certificate| certificate.sessions.len());
-                    facts.why = Some((row.label, sessions, place));
-                }
+                let sessions = row.certificate.as_ref().map(|certificate| certificate.sessions.len());
+                let facts = self.facts_of(AnswerKey::of(&row.case, &row.probe, &row.condition));
+                facts.into_iter().for_each(|facts| facts.why = Some((row.label, sessions, place)));
             }
             _ => {
-                let KeyHead { case, probe, condition } = serde_json::from_slice(line)?;
-                if let Some(facts) = self.facts_of(&case, &probe, &condition) {
-                    facts.trials.push(place);
-                }
+                let key: AnswerKey = serde_json::from_slice(line)?;
+                self.facts_of(key.by_ref()).into_iter().for_each(|facts| facts.trials.push(place));
             }
         }
         Ok(())
-    }
-}
-
-impl Way {
-    fn is_of_contrasts(self) -> bool {
-        matches!(self, Way::ContrastDirect | Way::ContrastOther)
-    }
-}
-
-impl CauseHead {
-    fn way(&self, file: &str) -> Way {
-        if file == CONTRAST_CAUSES {
-            let direct = self.ablation.as_deref() == Some("blocked") && self.layers.is_none();
-            return if direct { Way::ContrastDirect } else { Way::ContrastOther };
-        }
-        match self.kind.as_deref() {
-            None if self.layers.is_some() => Way::Window,
-            None => Way::Direct,
-            Some("control") => Way::Control,
-            Some("total") => Way::Total,
-            Some("replaced") => Way::Replaced,
-            Some("carrier") => Way::Carrier,
-            Some("subset") => Way::Subset,
-            Some(_) => Way::Surrogate,
-        }
-    }
-}
-
-pub fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default().trim_end()),
-    }
-}
-
-/// The plan without texts, and the positions of its cases.
-fn read_plan(path: &Path) -> Result<(Vec<PlannedCase>, Vec<Place>), RunError> {
-    let (mut plan, mut places, mut broken) = (Vec::new(), Vec::new(), None);
-    let read = Followed::new(path.to_owned()).read(&mut |step| {
-        if let Step::Line(line, place, number) = step {
-            match serde_json::from_slice(line) {
-                Ok(case) => plan.push(without_texts(case)),
-                Err(fault) => _ = broken.get_or_insert(format!("line {number}: {fault}")),
-            }
-            places.push(place);
-        }
-    });
-    read.map_err(|source| RunError::Io { action: "read", path: path.to_owned(), source })?;
-    match broken {
-        Some(reason) => Err(RunError::Broken { path: path.to_owned(), reason }),
-        None => Ok((plan, places)),
-    }
-}
-
-fn without_texts(mut case: PlannedCase) -> PlannedCase {
-    case.judge.clear();
-    for probe in &mut case.probes {
-        probe.judge.clear();
-        probe.query = String::new();
-    }
-    case
-}
-
-fn thin_answer(row: AnswerRow) -> AnswerRow {
-    AnswerRow {
-        labels: BTreeMap::new(),
-        query: String::new(),
-        answer: row.answer.map(|_| String::new()),
-        thought: row.thought.map(|_| String::new()),
-        scores: BTreeMap::new(),
-        contrast: row.contrast.map(|contrast| Contrast { value: contrast.value, ..Contrast::default() }),
-        memories: row.memories.map(|_| Vec::new()),
-        error: row.error.map(|error| cut(&error, ERROR)),
-        ..row
-    }
-}
-
-fn thin_verdict(row: VerdictRow) -> VerdictRow {
-    VerdictRow {
-        reason: row.reason.map(|reason| cut(&reason, NOTE)),
-        error: row.error.map(|error| cut(&error, ERROR)),
-        ..row
     }
 }

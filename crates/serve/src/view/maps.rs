@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use ndarray::{Array3, Array4, ArrayView2, ArrayView3, Axis};
 use serde_json::{Value, json};
 
-use super::case::Attention;
+use super::attention::Attention;
 use super::fields::Fields;
-use super::runs::Shape;
+use super::runs::layers_json;
 use palimpsest_core::span::Span;
 use palimpsest_run::runs::causes::session_measures::SessionMeasures;
 
@@ -27,7 +27,7 @@ fn by_row(values: ArrayView3<'_, f32>) -> Vec<Vec<Vec<f32>>> {
 fn axes(attention: &Attention) -> Value {
     let Attention { store, by_layer, .. } = attention;
     json!({
-        "layers": Shape::layers_json(&by_layer.layers), "rows": labels(&store.rows), "spans": labels(&store.keys),
+        "layers": layers_json(&by_layer.layers), "rows": labels(&store.rows), "spans": labels(&store.keys),
     })
 }
 
@@ -80,27 +80,17 @@ pub fn heads(attention: &Attention, layer: usize) -> Result<Value, String> {
     }))
 }
 
-/// Value norms, output norms and attributions by layer, for one layer also by head: `/api/measures`.
-pub fn measures(measures: &SessionMeasures, layer: Option<usize>) -> Result<Value, String> {
+/// Value norms, output norms and attributions by layer, means over heads: `/api/measures`.
+pub fn measures(measures: &SessionMeasures) -> Value {
     let mean = |values: &Array4<f32>| {
         let heads = values.dim().1.max(1) as f64;
         let sums = values.mapv(f64::from).sum_axis(Axis(1)); // (layers, rows, spans)
         by_row(sums.mapv(|sum| (sum / heads) as f32).view())
     };
     let attribution = measures.attribution.mapv(f64::from).sum_axis(Axis(1)); // (layers, spans)
-    let found = json!({
+    json!({
         "layers": measures.layers, "rows": measures.rows, "spans": measures.spans,
         "value_norm": mean(&measures.value_norm), "output_norm": mean(&measures.output_norm),
         "attribution": lists(attribution.mapv(|sum| sum as f32).view()),
-    });
-    let Some(layer) = layer else { return Ok(found) };
-    let at = measures.layers.iter().position(|index| *index == layer);
-    let at =
-        at.ok_or_else(|| format!("layer {layer} is not in this file; it holds {:?}", measures.layers))?;
-    let by_head = |values: &Array4<f32>| by_row(values.index_axis(Axis(0), at));
-    let heads = json!({
-        "layer": layer, "value_norm": by_head(&measures.value_norm), "output_norm": by_head(&measures.output_norm),
-        "attribution": lists(measures.attribution.index_axis(Axis(0), at)),
-    });
-    Ok(found.with("heads", Some(heads)))
+    })
 }

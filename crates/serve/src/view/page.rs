@@ -1,8 +1,7 @@
 //! The page: one HTML file whose Content-Security-Policy allows its own script and style, and this server.
 //!
-//! Sources are plain JavaScript and CSS in `page/`. [`Parts::Folder`] rereads them on each request during development.
+//! Sources are plain JavaScript and CSS in `page/`. [`Parts`] can reread them on each request.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -11,18 +10,34 @@ use sha2::{Digest, Sha256};
 
 use crate::api::page::BASE_STYLE;
 
-#[path = "page/parts.rs"]
-mod parts;
-
 const TITLE: &str = "palimpsest view";
+const HTML: &str = include_str!("page/page.html");
+/// Follows the shared style.
+const STYLE: &str = include_str!("page/page.css");
+/// In order of assembly.
+const SCRIPTS: [&str; 17] = [
+    include_str!("page/10-base.js"),
+    include_str!("page/11-address.js"),
+    include_str!("page/20-api.js"),
+    include_str!("page/21-rows.js"),
+    include_str!("page/30-scene.js"),
+    include_str!("page/31-picture.js"),
+    include_str!("page/40-grid.js"),
+    include_str!("page/41-table.js"),
+    include_str!("page/50-case.js"),
+    include_str!("page/51-strip.js"),
+    include_str!("page/52-map.js"),
+    include_str!("page/53-texts.js"),
+    include_str!("page/55-memory.js"),
+    include_str!("page/60-ask.js"),
+    include_str!("page/70-compare.js"),
+    include_str!("page/80-take.js"),
+    include_str!("page/90-main.js"),
+];
 
+/// The page's sources: its own, or those of a folder, read on each request during development.
 #[derive(Debug, Clone, Default)]
-pub enum Parts {
-    #[default]
-    Own,
-    /// Read from a folder on each request, for development.
-    Folder(PathBuf),
-}
+pub struct Parts(pub Option<PathBuf>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -33,19 +48,16 @@ pub struct Page {
 impl Parts {
     /// The page, with embedded replies if it has to work without a server.
     pub fn page(&self, embedded: Option<&str>) -> std::io::Result<Page> {
-        let (html, style, script) = match self {
-            Parts::Own => {
-                let scripts: String = parts::SCRIPTS.iter().map(|(_, script)| *script).collect();
-                (Cow::from(parts::HTML), format!("{BASE_STYLE}{}", parts::STYLE), scripts)
-            }
-            Parts::Folder(folder) => read(folder)?,
+        let (html, style, script) = match &self.0 {
+            None => (HTML.to_owned(), STYLE.to_owned(), SCRIPTS.concat()),
+            Some(folder) => read(folder)?,
         };
-        let data = match embedded {
-            Some(json) => {
-                format!("<script type=\"application/json\" id=\"embedded\">{}</script>\n", harmless(json))
-            }
-            None => String::new(),
-        };
+        let style = format!("{BASE_STYLE}{style}");
+        // `<` occurs only in strings, where it must not end the element.
+        let data = embedded
+            .map(|json| json.replace('<', "\\u003c"))
+            .map(|json| format!("<script type=\"application/json\" id=\"embedded\">{json}</script>\n"));
+        let data = data.unwrap_or_default();
         let digest = |text: &str| STANDARD.encode(Sha256::digest(text));
         let policy = format!(
             "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data: blob:; base-uri 'none'; \
@@ -70,35 +82,13 @@ impl Parts {
     }
 }
 
-/// Escapes JSON for a script element: `<` occurs only in strings.
-fn harmless(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
-}
-
 /// Body, style and scripts (by file name) of a folder.
-fn read(folder: &Path) -> std::io::Result<(Cow<'static, str>, String, String)> {
+fn read(folder: &Path) -> std::io::Result<(String, String, String)> {
     let text = |name: &str| std::fs::read_to_string(folder.join(name));
     let entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
     let mut scripts: Vec<PathBuf> = entries.iter().map(std::fs::DirEntry::path).collect();
     scripts.retain(|path| path.extension().is_some_and(|end| end == "js"));
     scripts.sort();
     let script = scripts.iter().map(std::fs::read_to_string).collect::<std::io::Result<String>>()?;
-    Ok((text("page.html")?.into(), format!("{BASE_STYLE}{}", text("page.css")?), script))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_in_a_file_cannot_end_its_script_and_is_read_back_as_it_was() {
-        let text = "</script><script>alert(1)</script><!-- \u{2028}";
-        let json = serde_json::json!({"replies": {"/api/runs": text}}).to_string();
-        let page = Parts::Own.page(Some(&json)).unwrap().html;
-        assert_eq!(page.matches("</script>").count(), 2, "the data's and the page's own");
-        let data = page.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();
-        let value: serde_json::Value = serde_json::from_str(data).unwrap();
-        assert_eq!(value["replies"]["/api/runs"], text);
-        assert!(page.contains("connect-src 'none'"));
-    }
+    Ok((text("page.html")?, text("page.css")?, script))
 }

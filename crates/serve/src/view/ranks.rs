@@ -7,44 +7,44 @@ use std::path::PathBuf;
 
 use ndarray::Axis;
 
-use super::roles::{holds, session_spans, viewer};
+use super::attention::{Attention, holds, session_spans};
 use palimpsest_analysis::lens::layers::mean_over;
-use palimpsest_analysis::lens::{ByLayer, Layer, LayerKind};
+use palimpsest_analysis::lens::{Layer, LayerKind};
 use palimpsest_analysis::losses::fact::{Carrier, Known, facts};
 use palimpsest_analysis::losses::reading::Effects;
 use palimpsest_analysis::losses::trace::{Evidence, FactTrace, Named, Trace};
-use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, Side};
 use palimpsest_run::memory::system::MemoryContext;
 use palimpsest_run::memory::system::case_rows::MemoryRows;
-use palimpsest_run::runs::plan::{PlannedCase, dimension_of};
+use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
 use palimpsest_run::runs::rows::AnswerRow;
 
 /// Stages before attention: written, kept, retrieved, shown.
 pub const STAGES: usize = 4;
 
+/// A number of the evidence in a role; the largest of several.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RoleMass {
-    /// Query mass on the session with the role; the largest of several.
-    pub mass: f64,
-    /// Rank among the shown sessions; 1 is the largest.
+pub struct RoleRank {
+    pub value: f64,
+    /// Rank among the answer's sessions; 1 is the largest.
     pub rank: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FactStages {
-    pub role: String,
-    pub side: Option<Side>,
-    pub sessions: Vec<usize>,
-    pub stages: [Known; STAGES],
+impl RoleRank {
+    /// From all sessions' numbers, and whether the session has the role.
+    pub fn of(all: &[(bool, f64)]) -> Option<Self> {
+        let own = all.iter().filter(|(has_role, _)| *has_role).map(|(_, value)| *value);
+        let value = own.max_by(f64::total_cmp)?;
+        Some(RoleRank { value, rank: 1 + all.iter().filter(|(_, other)| *other > value).count() })
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ranked {
-    pub masses: Vec<Option<RoleMass>>,
+    /// The query's masses by role.
+    pub masses: Vec<Option<RoleRank>>,
     /// Facts that the question needs, with a memory system.
-    pub facts: Vec<FactStages>,
-    pub fault: Option<String>,
+    pub facts: Vec<FactTrace>,
 }
 
 #[derive(Debug)]
@@ -59,43 +59,29 @@ pub struct RankJob {
 }
 
 impl RankJob {
+    /// Files that cannot be read leave their part empty; the answer's own view names the fault.
     pub fn ranked(&self) -> Ranked {
-        let mut ranked = Ranked { masses: vec![None; self.roles.len()], ..Ranked::default() };
-        let attention = self.answer.as_ref().and_then(|row| row.attention.as_ref());
-        if let Some(name) = attention {
-            let path = self.dir.join(name);
-            let read = AttentionStore::load(&path).and_then(|store| {
-                let by_layer = ByLayer::of(&path, &store, None)?;
-                Ok(masses(&store, &by_layer, self.benchmark, &self.roles))
-            });
-            match read {
-                Ok(masses) => ranked.masses = masses,
-                Err(error) => ranked.fault = Some(error.to_string()),
-            }
+        let name = self.answer.as_ref().and_then(|row| row.attention.as_ref());
+        let attention = name.and_then(|name| Attention::read(self.dir.join(name), self.benchmark).ok());
+        let facts = self.memory.as_ref().zip(self.case.probes.get(self.probe)).and_then(|(memory, probe)| {
+            let rows = MemoryRows::read(&self.dir, &memory.system, &self.case.case).ok()?;
+            let asked = (self.benchmark, &self.case, probe);
+            Some(stages(asked, memory, rows.as_ref(), self.answer.as_ref()))
+        });
+        Ranked {
+            masses: attention.map(|attention| masses(&attention, &self.roles)).unwrap_or_default(),
+            facts: facts.unwrap_or_default(),
         }
-        match self.facts() {
-            Ok(facts) => ranked.facts = facts,
-            Err(error) => ranked.fault = Some(error),
-        }
-        ranked
-    }
-
-    fn facts(&self) -> Result<Vec<FactStages>, String> {
-        let Some(memory) = &self.memory else { return Ok(Vec::new()) };
-        let rows = MemoryRows::read(&self.dir, &memory.system, &self.case.case);
-        let rows = rows.map_err(|error| error.to_string())?;
-        Ok(stages((self.benchmark, &self.case, self.probe), memory, rows.as_ref(), self.answer.as_ref()))
     }
 }
 
 /// Stages of the probe's facts, from the memory system's rows on the case.
 pub fn stages(
-    (benchmark, case, probe): (&'static Benchmark, &PlannedCase, usize),
+    (benchmark, case, probe): (&'static Benchmark, &PlannedCase, &PlannedProbe),
     memory: &MemoryContext,
     rows: Option<&MemoryRows>,
     answer: Option<&AnswerRow>,
-) -> Vec<FactStages> {
-    let Some(probe) = case.probes.get(probe) else { return Vec::new() };
+) -> Vec<FactTrace> {
     let effects = Effects::default();
     let (k, show, right) = (memory.k, memory.show, Known::Unknown);
     let evidence = Evidence { rows, k, show, answer, densities: &[], effects: &effects, right };
@@ -105,19 +91,12 @@ pub fn stages(
         kind: None,
         dimension: dimension_of(benchmark, probe),
     };
-    let trace = Trace::of(named, &facts(benchmark, case, probe), &evidence, Carrier { stated: None });
-    let of = |fact: FactTrace| FactStages {
-        role: fact.role,
-        side: fact.side,
-        sessions: fact.sessions.into_iter().collect(),
-        stages: std::array::from_fn(|at| fact.stages[at]),
-    };
-    trace.facts.into_iter().map(of).collect()
+    Trace::of(named, &facts(benchmark, case, probe), &evidence, Carrier { stated: None }).facts
 }
 
 impl Ranked {
     /// The fact whose loss is reported: the newer side's, else the first.
-    pub fn fact(&self) -> Option<&FactStages> {
+    pub fn fact(&self) -> Option<&FactTrace> {
         self.facts.iter().find(|fact| fact.side == Some(Side::Newer)).or(self.facts.first())
     }
 }
@@ -127,22 +106,15 @@ pub fn kind_of(layers: &[Layer]) -> Option<LayerKind> {
     LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind))
 }
 
-fn masses(
-    store: &AttentionStore,
-    by_layer: &ByLayer,
-    benchmark: &Benchmark,
-    roles: &[String],
-) -> Vec<Option<RoleMass>> {
-    let (Some(row), Some(kind)) = (viewer(store, benchmark), kind_of(&by_layer.layers)) else {
-        return vec![None; roles.len()];
-    };
+fn masses(attention: &Attention, roles: &[String]) -> Vec<Option<RoleRank>> {
+    let Attention { store, by_layer, viewer, .. } = attention;
+    let (Some(row), Some(kind)) = (*viewer, kind_of(&by_layer.layers)) else { return Vec::new() };
     let of_row = by_layer.mass.index_axis(Axis(1), row); // (layers, keys)
     let mean = |key: usize| mean_over(&by_layer.layers, kind, &of_row.column(key).to_vec());
     let all: Vec<(usize, f64)> = session_spans(store).filter_map(|key| Some((key, mean(key)?))).collect();
     let of_role = |role: &String| {
-        let own = all.iter().filter(|(key, _)| holds(store, *key, role)).map(|(_, mass)| *mass);
-        let mass = own.max_by(f64::total_cmp)?;
-        Some(RoleMass { mass, rank: 1 + all.iter().filter(|(_, other)| *other > mass).count() })
+        let all: Vec<_> = all.iter().map(|(key, mass)| (holds(store, *key, role), *mass)).collect();
+        RoleRank::of(&all)
     };
     roles.iter().map(of_role).collect()
 }

@@ -4,73 +4,78 @@
 //! one is generated.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use anyhow::{Context, bail, ensure};
 use palimpsest_core::ablate::{
-    EffectRow, History, Metric, PairLogP, Prompt, Said, Target, hide, put, without,
+    EffectRow, History, Metric, Prompt, Said, Target, hide, put, without,
 };
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
-    Backend, Branch, EngineError, Event, Generate, Measured, ModelText, Observe, Request, RequestError,
-    Reuse, Rows, Sampling, Session, StopWatch, Task,
+    Backend, Branch, Event, Generate, Measured, ModelText, Observe, Request, RequestError, Reuse, Rows,
+    Sampling, Session, StopWatch, Task,
 };
 use palimpsest_core::span::Span;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::case::{parts, value_json};
 use super::fields::Fields;
 use palimpsest_data::benchmarks::QUERY;
 use palimpsest_run::chat::endpoint::ServerModel;
 use palimpsest_run::runs::causes::case::pair;
 use palimpsest_run::runs::causes::neutral;
-use palimpsest_run::runs::rows::{AnswerRow, Contrast, ValueLogP};
+use palimpsest_run::runs::rows::{AnswerRow, ValueLogP};
 
-#[derive(Debug, thiserror::Error)]
-pub enum TrialError {
-    #[error("{0}")]
-    Asked(String),
-    #[error(transparent)]
-    Cause(#[from] anyhow::Error),
-    #[error(transparent)]
-    Model(#[from] RequestError),
+/// What is asked of a row of the page: an answer under changes, or a look at it as it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    #[serde(skip_serializing)]
+    pub row: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    block: Vec<Block>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<PathBlock>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    remove: Vec<String>,
+    /// Sessions to replace by neutral text of equal length.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replace: Vec<String>,
+    #[serde(skip_serializing)]
+    pub note: Option<String>,
+    #[serde(skip_serializing)]
+    pub look: Option<Look>,
 }
 
-impl TrialError {
-    pub fn is_cancelled(&self) -> bool {
-        matches!(self, TrialError::Model(RequestError::Engine(EngineError::Interrupted)))
+impl Asked {
+    pub fn changes(&self) -> bool {
+        let Asked { block, paths, remove, replace, .. } = self;
+        !(block.is_empty() && paths.is_empty() && remove.is_empty() && replace.is_empty())
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Asked {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub block: Vec<Block>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub paths: Vec<PathBlock>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub remove: Vec<String>,
-    /// Sessions to replace by neutral text of equal length.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub replace: Vec<String>,
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Look {
+    pub from: LookFrom,
 }
 
 /// Half-open layer windows; all layers if absent.
 type Windows = Option<Vec<[usize; 2]>>;
 
 /// Sessions hidden from the question on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Block {
+struct Block {
     sessions: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layers: Windows,
 }
 
 /// Keys hidden from the rows of a span.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PathBlock {
+struct PathBlock {
     /// Span name; `question`: everything from the question on; `answer`: positions that predict the answer.
     from: String,
     to: String,
@@ -86,11 +91,10 @@ pub enum LookFrom {
     Answer,
     /// Positions that predict a half-open range of generated tokens.
     Generated([usize; 2]),
-    Tokens([usize; 2]),
 }
 
-/// Progress callback: phase, done, total tokens.
-pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize);
+/// Progress callback: phase, further and total tokens, and the answer so far. Returns whether to continue.
+pub type Told<'a> = &'a mut dyn FnMut(&'static str, usize, usize, Option<&str>) -> bool;
 
 pub enum Engine {
     Local(Box<Session>),
@@ -102,45 +106,36 @@ pub struct Reading {
     pub row: AnswerRow,
     pub sampling: Sampling,
     pub stops: Vec<String>,
-    pub cancel: Arc<AtomicBool>,
 }
 
 pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
 
-fn wrong<T>(message: String) -> Result<T, TrialError> {
-    Err(TrialError::Asked(message))
-}
-
-fn windows(layers: &Windows, count: usize) -> Result<Vec<Range<usize>>, TrialError> {
-    let all = vec![[0, count]];
-    let window = |&[from, to]: &[usize; 2]| match from < to && to <= count {
-        true => Ok(from..to),
-        false => wrong(format!(
+fn windows(layers: &Windows, count: usize) -> anyhow::Result<Vec<Range<usize>>> {
+    let Some(layers) = layers else { return Ok(vec![0..count]) };
+    let window = |&[from, to]: &[usize; 2]| {
+        ensure!(
+            from < to && to <= count,
             "layers {from}..{to} are none of a model of {count} layers; give from..to with from < to <= {count}"
-        )),
+        );
+        Ok(from..to)
     };
-    layers.as_ref().unwrap_or(&all).iter().map(window).collect()
+    layers.iter().map(window).collect()
 }
 
 impl Reading {
-    fn query(&self) -> Result<&Span, TrialError> {
+    fn query(&self) -> anyhow::Result<&Span> {
         let query = self.store.keys.iter().find(|span| span.is(QUERY));
-        let none = "its attention file names no question, before which sessions could be changed";
-        query.ok_or_else(|| TrialError::Asked(none.to_owned()))
+        query.context("its attention file names no question, before which sessions could be changed")
     }
 
     /// Tokens of a session before the question.
-    fn session(&self, label: &str) -> Result<Range<usize>, TrialError> {
+    fn session(&self, label: &str) -> anyhow::Result<Range<usize>> {
         let question = self.query()?.start;
         match self.store.keys.iter().find(|span| span.label == label && !span.is_empty()) {
             Some(span) if span.end <= question => Ok(span.range()),
-            Some(_) => wrong(format!("`{label}` is not before the question")),
-            None => wrong(format!("`{label}` is no part of this prompt")),
+            Some(_) => bail!("`{label}` is not before the question"),
+            None => bail!("`{label}` is no part of this prompt"),
         }
-    }
-
-    fn goes_on(&self) -> bool {
-        !self.cancel.load(Ordering::Relaxed)
     }
 
     /// Changed prompt tokens, the index of the question's first token, and hidden keys.
@@ -148,7 +143,7 @@ impl Reading {
         &self,
         (text, kinds): Known<'_>,
         asked: &Asked,
-    ) -> Result<(Vec<u32>, usize, LayerHoles), TrialError> {
+    ) -> anyhow::Result<(Vec<u32>, usize, LayerHoles)> {
         let mut tokens = self.store.tokens.clone();
         let question = self.query()?.start;
         if !asked.replace.is_empty() {
@@ -163,51 +158,40 @@ impl Reading {
         // New index of a token; of a removed one, that of the next token.
         let moved = |at: usize| (0..at.min(tokens.len())).filter(|before| !is_removed(before)).count();
         let there = |range: Range<usize>| moved(range.start)..moved(range.end);
-        let end = usize::MAX;
+        let blocked = asked.block.iter().flat_map(|Block { sessions, layers }| {
+            sessions.iter().map(move |session| ("question", session, layers))
+        });
+        let paths = asked.paths.iter().map(|PathBlock { from, to, layers }| (from.as_str(), to, layers));
         let mut holes = LayerHoles::default();
-        let mut hide_at = |rows: Range<usize>, keys: Range<usize>, layers: &[Range<usize>]| {
-            for window in layers {
-                let hidden = hide(rows.clone(), std::slice::from_ref(&keys), Some(window), kinds);
-                holes = holes.joined(&hidden);
-            }
-        };
-        for block in &asked.block {
-            let layers = windows(&block.layers, kinds.len())?;
-            for label in &block.sessions {
-                hide_at(moved(question)..end, there(self.session(label)?), &layers);
-            }
-        }
-        for path in &asked.paths {
-            let keys = self.session(&path.to)?;
-            let rows = match path.from.as_str() {
-                "question" => moved(question)..end,
-                "answer" => moved(self.store.tokens.len()) - 1..end,
+        for (from, to, layers) in blocked.chain(paths) {
+            let keys = self.session(to)?;
+            let rows = match from {
+                "question" => moved(question)..usize::MAX,
+                "answer" => moved(self.store.tokens.len()) - 1..usize::MAX,
                 label => {
                     let rows = self.session(label)?;
-                    if rows.start < keys.end {
-                        let why = "comes before what it is kept from, and sees it in any case";
-                        return wrong(format!("`{label}` {why}"));
-                    }
+                    let why = "comes before what it is kept from, and sees it in any case";
+                    ensure!(rows.start >= keys.end, "`{label}` {why}");
                     there(rows)
                 }
             };
-            hide_at(rows, there(keys), &windows(&path.layers, kinds.len())?);
+            let keys = [there(keys)];
+            for window in windows(layers, kinds.len())? {
+                holes = holes.joined(&hide(rows.clone(), &keys, Some(&window), kinds));
+            }
         }
         Ok((without(&tokens, &removed), moved(question), holes))
     }
 
-    /// Scores the old answer before and after the change and generates a new one. `told` receives progress, `heard` the partial answer.
+    /// Scores the old answer before and after the change and generates a new one.
     pub fn trial(
         &self,
         engine: &mut Engine,
         known: Known<'_>,
         asked: &Asked,
         told: Told<'_>,
-        heard: &mut dyn FnMut(&str),
-    ) -> Result<[Value; 2], TrialError> {
-        if *asked == Asked::default() {
-            return wrong("nothing is changed; block, remove or replace something".to_owned());
-        }
+    ) -> anyhow::Result<[Value; 2]> {
+        ensure!(asked.changes(), "nothing is changed; block, remove or replace something");
         let (question, (tokens, moved, holes)) = (self.query()?.start, self.changed(known, asked)?);
         let before = Prompt { tokens: &self.store.tokens, cut: question, question, kinds: known.1 }.history();
         let after = Prompt { tokens: &tokens, cut: moved, question: moved, kinds: known.1 }.history();
@@ -221,7 +205,7 @@ impl Reading {
             }
             Engine::Server(server) => server.as_mut(),
         };
-        let (answer, stop, thought) = self.answer(model, known.0, &after, &holes, told, heard)?;
+        let (answer, stop, thought) = self.answer(model, known.0, &after, &holes, told)?;
         (now["answer"], now["stop"]) = (json!(answer), stop);
         Ok([then, now.with("thought", thought)])
     }
@@ -234,26 +218,18 @@ impl Reading {
         holes: &LayerHoles,
         told: Told<'_>,
         [then, now]: [&mut Value; 2],
-    ) -> Result<(), TrialError> {
+    ) -> anyhow::Result<()> {
         let said = Said { tokens: &self.store.generated, thought: self.store.thought() };
         let answer = (said.thought < said.tokens.len()).then_some(Target::Answer(said));
         let contrast = self.row.contrast.as_ref();
         let values = contrast.map(|contrast| pair(&self.store, contrast, text)).transpose()?;
         let targets = answer.into_iter().chain(values.as_ref().map(Target::Values));
-        let (mut done, of) = (0, self.store.tokens.len());
-        let mut go_on = |tokens: usize| {
-            done += tokens;
-            told("reading the prompt as it was", done, of);
-            self.goes_on()
-        };
+        let of = self.store.tokens.len();
+        let mut go_on = |tokens| told("reading the prompt as it was", tokens, of, None);
         let read = targets.map(|target| Metric::read(session, before, target, &mut go_on));
         let metrics: Vec<Metric> = read.collect::<Result<_, _>>()?;
-        let (mut done, of) = (0, after.tokens.len() + after.rest.len());
-        let mut go_on = |tokens: usize| {
-            done += tokens;
-            told("reading it with the change", done, of);
-            self.goes_on()
-        };
+        let of = after.tokens.len() + after.rest.len();
+        let mut go_on = |tokens| told("reading it with the change", tokens, of, None);
         for metric in &metrics {
             let mut found = None;
             metric.effects(session, after, std::slice::from_ref(holes), &mut go_on, &mut |_, row| {
@@ -270,8 +246,14 @@ impl Reading {
                 }
                 (Some(EffectRow::Contrast(changed)), Some(plain), Some(contrast)) => {
                     for (side, read) in [(&mut *then, plain), (&mut *now, changed)] {
+                        let both = [&contrast.current].into_iter().chain(contrast.against());
+                        let log_p = [read.current, read.against];
+                        let named = |(value, log_p): (&ValueLogP, f64)| {
+                            let (part, _) = parts(contrast).find(|(_, other)| *other == value)?;
+                            Some(value_json(part, value, log_p))
+                        };
                         side["contrast"] = json!(read.contrast());
-                        side["values"] = values_json(contrast, read);
+                        side["values"] = both.zip(log_p).filter_map(named).collect();
                     }
                 }
                 _ => {}
@@ -288,8 +270,7 @@ impl Reading {
         history: &History<'_>,
         holes: &LayerHoles,
         told: Told<'_>,
-        heard: &mut dyn FnMut(&str),
-    ) -> Result<(String, Value, Option<String>), TrialError> {
+    ) -> anyhow::Result<(String, Value, Option<String>)> {
         let generate = Generate {
             thinker: text.thinker(),
             watch: StopWatch::new(&text.tokenizer, &self.stops),
@@ -306,23 +287,18 @@ impl Reading {
         let mut tokens: Vec<u32> = Vec::new();
         let mut output: Result<Measured, RequestError> = Err(RequestError::Gone);
         model.run(request, &mut |_, _, event| {
+            let more = usize::from(matches!(event, Event::Token(_)));
             match event {
                 Event::Done(measured) => output = Ok(*measured),
                 Event::Failed(error) => output = Err(error),
-                Event::Token(chosen) => {
-                    tokens.push(chosen.token);
-                    told("answering", tokens.len(), self.sampling.max_new_tokens);
-                    // Undecodable text is shown later.
-                    if let Ok(text) = text.tokenizer.decode(&tokens, true) {
-                        heard(&text);
-                    }
-                }
+                Event::Token(chosen) => tokens.push(chosen.token),
                 _ => {}
             }
-            self.goes_on()
+            // Undecodable text is shown later.
+            let text = text.tokenizer.decode(&tokens, true).ok();
+            told("answering", more, self.sampling.max_new_tokens, text.as_deref())
         });
-        let split = text.split(&output?.generated);
-        let (split, stop) = split.map_err(|error| TrialError::Asked(error.to_string()))?;
+        let (split, stop) = text.split(&output?.generated)?;
         Ok((split.answer.unwrap_or_default(), json!(stop), split.thought))
     }
 
@@ -333,24 +309,17 @@ impl Reading {
         kinds: &[LayerKind],
         from: &LookFrom,
         told: Told<'_>,
-    ) -> Result<Vec<f64>, TrialError> {
+    ) -> anyhow::Result<Vec<f64>> {
         let n = self.store.tokens.len();
         let (query, generated) = (self.query()?, self.store.generated.len());
-        let none =
-            |what: &str| wrong(format!("{what} of a prompt of {n} tokens and an answer of {generated}"));
+        let of = format!("of a prompt of {n} tokens and an answer of {generated}");
         let rows = match *from {
             LookFrom::Question => query.range(),
             LookFrom::Answer => n - 1 + self.store.thought()..(n + generated).saturating_sub(1),
             LookFrom::Generated([from, to]) if from < to && to <= generated => n - 1 + from..n - 1 + to,
-            LookFrom::Tokens([from, to]) if from < to && to <= n => from..to,
-            LookFrom::Generated([from, to]) => {
-                return none(&format!("there are no generated tokens {from}..{to}"));
-            }
-            LookFrom::Tokens([from, to]) => return none(&format!("there are no tokens {from}..{to}")),
+            LookFrom::Generated([from, to]) => bail!("there are no generated tokens {from}..{to} {of}"),
         };
-        if rows.is_empty() {
-            return none("there is nothing to look from");
-        }
+        ensure!(!rows.is_empty(), "there is nothing to look from {of}");
         let whole: Vec<u32> =
             self.store.tokens.iter().chain(&self.store.generated).take(rows.end.max(n)).copied().collect();
         let shared = rows.start.min(query.start);
@@ -365,13 +334,9 @@ impl Reading {
         let branch = Branch { tokens, observe, tasks, ..Branch::default() };
         let request =
             Request { prefix: whole[..shared].into(), reuse: Reuse::Prefix, branches: vec![branch] };
-        let (mut done, of) = (0, whole.len());
         let measured = session.answer(request, &mut |event| {
-            if let Event::Prefilled(tokens) = event {
-                done += tokens;
-                told("reading the prompt", done, of);
-            }
-            self.goes_on()
+            let read = if let Event::Prefilled(tokens) = event { *tokens } else { 0 };
+            told("reading the prompt", read, whole.len(), None)
         })?;
         let mass = &measured.masses.mass; // (layers, heads, 1, keys)
         let sees_all =
@@ -389,16 +354,4 @@ impl Reading {
         };
         Ok((0..count).map(mean).collect())
     }
-}
-
-/// Both values with their field names in the file.
-fn values_json(contrast: &Contrast, read: PairLogP) -> Value {
-    let of = |value: &ValueLogP, log_p: f64| {
-        let parts = serde_json::to_value(contrast).unwrap_or_default();
-        let is = |(_, part): &(&String, &Value)| part["text"] == value.text && part["token"] == value.token;
-        let part = parts.as_object().into_iter().flatten().find(is).map(|(part, _)| part.clone());
-        json!({"part": part, "text": value.text, "log_p": log_p})
-    };
-    let against = contrast.against().map(|value| of(value, read.against));
-    std::iter::once(of(&contrast.current, read.current)).chain(against).collect()
 }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::folder::Folder;
+use super::ranks::RankJob;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::judge_name::JudgeChoice;
 use palimpsest_run::runs::store::HEADER;
@@ -27,32 +28,22 @@ pub struct NoRun {
     dir: PathBuf,
 }
 
+/// Length and time of a header, which change when its folder is made anew.
+type Signature = Option<(u64, SystemTime)>;
+
 #[derive(Debug)]
-pub enum Entry {
-    Run(Box<Folder>),
-    Broken { id: String, dir: PathBuf, error: String },
+pub struct Entry {
+    pub id: String,
+    pub dir: PathBuf,
+    header: Signature,
+    /// Its error, if it cannot be read.
+    pub run: Result<Box<Folder>, String>,
 }
 
 impl Entry {
-    fn id(&self) -> &str {
-        match self {
-            Entry::Run(folder) => &folder.id,
-            Entry::Broken { id, .. } => id,
-        }
-    }
-
-    pub fn dir(&self) -> &Path {
-        match self {
-            Entry::Run(folder) => folder.dir(),
-            Entry::Broken { dir, .. } => dir,
-        }
-    }
-
-    pub fn run(&self) -> Option<&Folder> {
-        match self {
-            Entry::Run(folder) => Some(folder),
-            Entry::Broken { .. } => None,
-        }
+    fn open(id: String, dir: PathBuf, header: Signature, choice: JudgeChoice<'_>) -> Self {
+        let run = Folder::open(id.clone(), &dir, choice);
+        Entry { id, dir, header, run: run.map(Box::new).map_err(|error| error.to_string()) }
     }
 }
 
@@ -61,20 +52,16 @@ pub struct Runs {
     given: Vec<PathBuf>,
     judge: Option<String>,
     pub entries: Vec<Entry>,
-    headers: Vec<Option<(u64, SystemTime)>>,
     looked: Instant,
 }
 
 impl Runs {
     /// Finds runs in the given folders and their subfolders.
     pub fn open(given: &[PathBuf], judge: Option<String>) -> Result<Self, NoRun> {
-        for dir in given {
-            if runs_in(dir, DEPTH).is_empty() {
-                return Err(NoRun { dir: dir.clone() });
-            }
+        if let Some(dir) = given.iter().find(|dir| runs_in(dir, DEPTH).is_empty()) {
+            return Err(NoRun { dir: dir.clone() });
         }
-        let (entries, headers) = (Vec::new(), Vec::new());
-        let mut runs = Runs { given: given.to_vec(), judge, entries, headers, looked: Instant::now() };
+        let mut runs = Runs { given: given.to_vec(), judge, entries: Vec::new(), looked: Instant::now() };
         runs.look();
         Ok(runs)
     }
@@ -87,54 +74,43 @@ impl Runs {
     }
 
     fn look(&mut self) {
-        let found = unique(self.given.iter().flat_map(|dir| runs_in(dir, DEPTH)));
         let judge = self.judge.clone();
         let choice = JudgeChoice::of(judge.as_deref());
-        for dir in found {
-            let header = signature(&dir.join(HEADER));
-            match self.entries.iter().position(|entry| entry.dir() == dir) {
-                None => {
-                    let id = self.name_of(&dir);
-                    self.entries.push(opened(id, &dir, choice));
-                    self.headers.push(header);
-                }
-                Some(at) => {
-                    let is_same = self.headers.get(at) == Some(&header);
-                    let refreshed = match &mut self.entries[at] {
-                        Entry::Run(folder) if is_same => {
-                            folder.refresh(choice).map_err(|error| error.to_string())
-                        }
-                        Entry::Run(_) => Err(String::new()),
-                        Entry::Broken { .. } if is_same => Ok(()),
-                        Entry::Broken { .. } => Err(String::new()),
-                    };
-                    if refreshed.is_err() {
-                        self.entries[at] = opened(self.entries[at].id().to_owned(), &dir, choice);
-                        self.headers[at] = header;
-                    }
+        for dir in unique(self.given.iter().flat_map(|dir| runs_in(dir, DEPTH))) {
+            let header = dir.join(HEADER).metadata();
+            let header = header.and_then(|header| Ok((header.len(), header.modified()?))).ok();
+            let Some(entry) = self.entries.iter_mut().find(|entry| entry.dir == dir) else {
+                let id = self.name_of(&dir);
+                self.entries.push(Entry::open(id, dir, header, choice));
+                continue;
+            };
+            let mut refresh = || entry.run.as_mut().map_or(Ok(()), |folder| folder.refresh(choice));
+            let is_same = entry.header == header;
+            if !is_same || refresh().is_err() {
+                let new = Entry::open(std::mem::take(&mut entry.id), dir, header, choice);
+                let old = std::mem::replace(entry, new);
+                if let (true, Ok(folder), Ok(old)) = (is_same, &mut entry.run, old.run) {
+                    folder.continues(*old);
                 }
             }
         }
         self.looked = Instant::now();
     }
 
+    /// The fewest last parts of the path that name no other run.
     fn name_of(&self, dir: &Path) -> String {
-        let parts: Vec<String> = dir
-            .canonicalize()
-            .unwrap_or_else(|_| dir.to_owned())
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned())
-            .collect();
-        let is_taken = |name: &String| self.entries.iter().any(|entry| entry.id() == name);
-        let names = (1..=parts.len()).map(|count| parts[parts.len() - count..].join("/"));
-        names.into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| dir.display().to_string())
+        let path = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+        let is_free = |name: &String| self.entries.iter().all(|entry| entry.id != *name);
+        let mut names = (0..parts.len()).rev().map(|from| parts[from..].join("/"));
+        names.find(is_free).unwrap_or_else(|| dir.display().to_string())
     }
 
     /// Readable runs: run number, page number of its first row, folder.
     pub fn readable(&self) -> impl Iterator<Item = (usize, usize, &Folder)> {
         let mut first = 0;
         self.entries.iter().enumerate().filter_map(move |(at, entry)| {
-            let folder = entry.run()?;
+            let folder = entry.run.as_deref().ok()?;
             let from = first;
             first += folder.rows.len();
             Some((at, from, folder))
@@ -162,29 +138,13 @@ impl Runs {
     /// Changes whenever the state changes.
     pub fn stamp(&self) -> String {
         let mut hasher = DefaultHasher::new();
-        for (entry, header) in self.entries.iter().zip(&self.headers) {
-            header.hash(&mut hasher);
-            match entry {
-                Entry::Run(folder) => (&folder.id, folder.changes()).hash(&mut hasher),
-                Entry::Broken { id, error, .. } => (id, error).hash(&mut hasher),
-            }
+        for Entry { id, header, run, .. } in &self.entries {
+            (id, header, run.as_ref().map(|folder| folder.changes)).hash(&mut hasher);
         }
         let (done, of) = self.ranked();
         (done / TOLD, done == of).hash(&mut hasher);
         format!("{:016x}", hasher.finish())
     }
-}
-
-fn opened(id: String, dir: &Path, choice: JudgeChoice<'_>) -> Entry {
-    match Folder::open(id.clone(), dir, choice) {
-        Ok(folder) => Entry::Run(Box::new(folder)),
-        Err(error) => Entry::Broken { id, dir: dir.to_owned(), error: error.to_string() },
-    }
-}
-
-fn signature(path: &Path) -> Option<(u64, SystemTime)> {
-    let metadata = path.metadata().ok()?;
-    Some((metadata.len(), metadata.modified().ok()?))
 }
 
 /// `dir` if it is a run, else the runs in its subfolders.
@@ -221,30 +181,22 @@ impl Shared {
 
     /// Computes ranks until `stop` is set; with `once`, until none are left.
     pub fn read_ranks(&self, stop: &AtomicBool, once: bool) {
-        let mut from = 0;
         while !stop.load(Ordering::Relaxed) {
-            let next = {
-                let runs = self.held();
-                let mut all = runs.entries.iter().enumerate().skip(from);
-                all.find_map(|(at, entry)| Some((at, entry.run()?.next_rank_job(0)?)))
-            };
-            let Some((at, (row, job))) = next else {
-                if once && from == 0 {
-                    return;
-                }
-                from = 0;
-                if !once {
-                    thread::sleep(IDLE);
-                }
-                continue;
-            };
-            from = at;
-            let ranked = job.ranked();
-            if let Some(Entry::Run(folder)) = self.held().entries.get_mut(at)
-                && folder.dir() == job.dir
-            {
-                folder.keep_ranks(row, ranked);
+            let job = |(at, _, folder): (usize, usize, &Folder)| Some((at, folder.next_rank_job()?));
+            let next = self.held().readable().find_map(job);
+            match next {
+                Some((at, (row, job))) => self.rank(at, row, &job),
+                None if once => return,
+                None => thread::sleep(IDLE),
             }
+        }
+    }
+
+    /// Computes the ranks of a run's row without holding the lock.
+    pub fn rank(&self, run: usize, row: usize, job: &RankJob) {
+        let ranked = job.ranked();
+        if let Some(Entry { run: Ok(folder), .. }) = self.held().entries.get_mut(run) {
+            folder.keep_ranks(row, ranked);
         }
     }
 }

@@ -5,20 +5,17 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ndarray::Axis;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::folder::Way;
+use super::attention::Attention;
 use super::ranks::kind_of;
 use super::sessions::Session;
+use palimpsest_analysis::lens::Layer;
 use palimpsest_analysis::lens::causes::{Predictor, overall_of};
-use palimpsest_analysis::lens::{ByLayer, Layer};
-use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::ground::numbers::quantile;
 use palimpsest_data::statistics::control::control_of;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow};
-use palimpsest_run::runs::causes::control_pool::Pools;
 use palimpsest_run::runs::causes::rows::{CauseLine, CauseRow};
 use palimpsest_run::runs::causes::session_measures::SessionMeasures;
 
@@ -77,15 +74,23 @@ impl Strip {
         Strip { baseline: Some(values), baseline_about: Some(about), ..self }
     }
 
-    /// Adds the control band, given at least `LEAST` controls.
-    fn with_band(self, drops: &[f64]) -> Self {
-        let mut sorted: Vec<f64> = drops.iter().copied().filter(|drop| drop.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let band = (sorted.len() >= LEAST).then(|| BAND.map(|at| quantile(&sorted, at)));
+    /// Adds the controls' band, given at least `LEAST` of them.
+    fn with_band(self, pool: &Pool) -> Self {
+        let mut drops: Vec<f64> =
+            pool.iter().map(|(_, drop)| *drop).filter(|drop| drop.is_finite()).collect();
+        drops.sort_by(f64::total_cmp);
+        let band = (drops.len() >= LEAST).then(|| BAND.map(|at| quantile(&drops, at)));
         let [baseline_low, baseline_high] = [0, 1].map(|end| band.map(|band| band[end]));
         Strip { baseline_low, baseline_high, ..self }
     }
 }
+
+/// Drops in nats by session.
+type Drops<'a> = BTreeMap<&'a str, (Range<usize>, f64)>;
+/// Drops of random stretches, in nats.
+type Pool = [(Range<usize>, f64)];
+
+const EFFECT: [&str; 2] = ["nats", "effect"];
 
 pub struct Strips<'a> {
     sessions: &'a [Session],
@@ -110,36 +115,35 @@ impl<'a> Strips<'a> {
     }
 
     /// Mass and density of each row, the viewer's first.
-    pub fn attention(&mut self, store: &AttentionStore, by_layer: &ByLayer, viewer: Option<usize>) {
+    pub fn attention(&mut self, Attention { store, by_layer, viewer, .. }: &Attention) {
         let Some(kind) = kind_of(&by_layer.layers) else { return };
-        let counts: Vec<usize> =
-            (0..by_layer.layers.len()).filter(|at| by_layer.layers[*at].kind == kind).collect();
+        let layers = by_layer.layers.iter().enumerate().filter(|(_, layer)| layer.kind == kind);
+        let layers: Vec<usize> = layers.map(|(at, _)| at).collect();
         let mut rows: Vec<usize> = (0..store.rows.len()).collect();
-        rows.sort_by_key(|row| (Some(*row) != viewer, *row));
+        rows.sort_by_key(|row| (Some(*row) != *viewer, *row));
         for row in rows {
             let name = &store.rows[row].label;
-            let (mass, share) =
-                (by_layer.mass.index_axis(Axis(1), row), by_layer.share.index_axis(Axis(1), row));
-            let mean = |of: &dyn Fn(usize, usize) -> f64, session: &Session| {
-                let values = counts.iter().map(|&layer| Some(of(layer, session.span?)));
-                let known: Vec<f64> = values.flatten().filter(|value| value.is_finite()).collect();
-                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+            let (mass, share) = (&by_layer.mass, &by_layer.share);
+            let means = |of: &dyn Fn([usize; 3]) -> f64| -> Vec<Option<f64>> {
+                let mean = |session: &Session| {
+                    let span = session.span?;
+                    let values = layers.iter().map(|&layer| of([layer, row, span]));
+                    let known: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+                    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+                };
+                self.sessions.iter().map(mean).collect()
             };
-            let all = |of: &dyn Fn(usize, usize) -> f64| -> Vec<Option<f64>> {
-                self.sessions.iter().map(|session| mean(of, session)).collect()
-            };
-            let masses = all(&|l, s| mass[[l, s]]);
-            let densities =
-                all(&|l, s| if share[[l, s]] > 0.0 { mass[[l, s]] / share[[l, s]] } else { f64::NAN });
-            let layers = kind.key();
+            let masses = means(&|at| mass[at]);
+            let densities = means(&|at| if share[at] > 0.0 { mass[at] / share[at] } else { f64::NAN });
+            let kind = kind.key();
             let about = format!(
-                "attention that a token of `{name}` pays to the whole session, mean over heads and {layers} layers"
+                "attention that a token of `{name}` pays to the whole session, mean over heads and {kind} layers"
             );
             let names = [&format!("mass.{name}"), &format!("mass from the {name}"), about.as_str()];
             let from = Some(name.clone());
             self.push(Strip { from: from.clone(), ..Strip::new(names, ["share", "attention"], masses) });
             let about = format!(
-                "that mass over what uniform attention would pay, layer by layer, mean over {layers} layers"
+                "that mass over what uniform attention would pay, layer by layer, mean over {kind} layers"
             );
             let names = [&format!("density.{name}"), &format!("density from the {name}"), about.as_str()];
             let density = Strip::new(names, ["ratio", "attention"], densities);
@@ -147,20 +151,38 @@ impl<'a> Strips<'a> {
         }
     }
 
+    fn drops(&self, drops: &Drops<'_>) -> Vec<Option<f64>> {
+        self.by_label(|label| Some(drops.get(label)?.1 + 0.0))
+    }
+
+    /// Effects of hidden sessions, beside their controls, which are returned.
+    fn direct(&mut self, names: [&str; 3], direct: &Drops<'_>, pool: &Pool) -> Vec<Option<f64>> {
+        let control = self.by_label(|label| {
+            control_of(&direct.get(label)?.0, pool.iter().map(|(stretch, drop)| (stretch, *drop)))
+        });
+        let strip = Strip::new(names, EFFECT, self.drops(direct)).with_band(pool);
+        self.push(match control.iter().any(Option::is_some) {
+            true => strip.with_baseline(json!(control), OF_CONTROLS),
+            false => strip,
+        });
+        control
+    }
+
     pub fn effects(&mut self, lines: &[CauseLine], seed: Option<u64>) {
-        let mut controls: Vec<&CauseRow> = Vec::new();
-        let mut direct: BTreeMap<&str, &CauseRow> = BTreeMap::new();
-        let mut total: BTreeMap<&str, f64> = BTreeMap::new();
-        let mut replaced: BTreeMap<&str, f64> = BTreeMap::new();
+        let (mut direct, mut total, mut replaced) = (Drops::new(), Drops::new(), Drops::new());
+        let (mut kl, mut pool) = (BTreeMap::new(), Vec::new());
         let mut weights: BTreeMap<String, BTreeMap<&str, f64>> = BTreeMap::new();
+        let is_whole = |row: &CauseRow| row.layers.is_none() && row.seed == seed;
+        let drop = |row: &CauseRow| (row.tokens[0]..row.tokens[1], row.effect.log_p_drop);
         for line in lines {
             match line {
-                CauseLine::Control(row) => controls.push(row),
-                CauseLine::Blocked(row) if row.layers.is_none() && row.seed == seed => {
-                    direct.insert(&row.span, row);
+                CauseLine::Control(row) if is_whole(row) => pool.push(drop(row)),
+                CauseLine::Blocked(row) if is_whole(row) => {
+                    direct.insert(&row.span, drop(row));
+                    kl.insert(row.span.as_str(), row.effect.kl);
                 }
-                CauseLine::Total(row) => _ = total.insert(&row.span, row.effect.log_p_drop + 0.0),
-                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, row.effect.log_p_drop + 0.0),
+                CauseLine::Total(row) => _ = total.insert(&row.span, drop(row)),
+                CauseLine::Replaced(row) => _ = replaced.insert(&row.span, drop(row)),
                 CauseLine::Surrogate(row) => {
                     let name = format!("contextcite.{}_{}", row.ablation.key(), row.subsets);
                     let own = row.weights.iter().map(|one| (one.span.as_str(), one.weight));
@@ -169,46 +191,19 @@ impl<'a> Strips<'a> {
                 _ => {}
             }
         }
-        let pools = Pools::new(controls.iter().copied());
-        let whole = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);
-        let drops: Vec<f64> = whole.map(|row| row.effect.log_p_drop).collect();
-        let control = self.by_label(|label| pools.control(direct.get(label)?, |effect| effect.log_p_drop));
-        let effect = ["nats", "effect"];
-        let names = [
-            "direct",
-            "direct effect",
-            "log-probability a token that the answer loses when the session is hidden from everything from the question on",
-        ];
-        let values = self.by_label(|label| Some(direct.get(label)?.effect.log_p_drop + 0.0));
-        let strip = Strip::new(names, effect, values).with_band(&drops);
-        self.push(match control.iter().any(Option::is_some) {
-            true => strip.with_baseline(json!(control), OF_CONTROLS),
-            false => strip,
-        });
-        let names = [
-            "control",
-            "control effect",
-            "median effect of hiding random text without evidence of about the session's length",
-        ];
-        self.push(Strip::new(names, ["nats", "control"], control).with_band(&drops));
-        let names = [
-            "direct.kl",
-            "direct effect (KL)",
-            "divergence of the first answer token's distribution when the session is hidden",
-        ];
-        self.push(Strip::new(names, effect, self.by_label(|label| Some(direct.get(label)?.effect.kl))));
-        let names = [
-            "total",
-            "total effect",
-            "log-probability a token that the answer loses when the session is removed and the rest read again",
-        ];
-        self.push(Strip::new(names, effect, self.by_label(|label| total.get(label).copied())));
-        let names = [
-            "replaced",
-            "effect of neutral text in its place",
-            "log-probability a token that the answer loses when neutral text of equal length stands in the session's place",
-        ];
-        self.push(Strip::new(names, effect, self.by_label(|label| replaced.get(label).copied())));
+        let about = "log-probability a token that the answer loses when the session is hidden from everything from the question on";
+        let control = self.direct(["direct", "direct effect", about], &direct, &pool);
+        let about = "median effect of hiding random text without evidence of about the session's length";
+        let names = ["control", "control effect", about];
+        self.push(Strip::new(names, ["nats", "control"], control).with_band(&pool));
+        let about = "divergence of the first answer token's distribution when the session is hidden";
+        let values = self.by_label(|label| kl.get(label).copied());
+        self.push(Strip::new(["direct.kl", "direct effect (KL)", about], EFFECT, values));
+        let about = "log-probability a token that the answer loses when the session is removed and the rest read again";
+        self.push(Strip::new(["total", "total effect", about], EFFECT, self.drops(&total)));
+        let about = "log-probability a token that the answer loses when neutral text of equal length stands in the session's place";
+        let names = ["replaced", "effect of neutral text in its place", about];
+        self.push(Strip::new(names, EFFECT, self.drops(&replaced)));
         for (name, weights) in weights {
             let about = "coefficient of the session in a sparse linear surrogate of the answer's logit";
             let values = self.by_label(|label| weights.get(label).copied());
@@ -217,46 +212,24 @@ impl<'a> Strips<'a> {
     }
 
     pub fn contrasts(&mut self, rows: &[ContrastCauseRow]) {
-        let tokens = |row: &ContrastCauseRow| row.tokens[0]..row.tokens[1];
-        let of_whole = |ablation| {
-            rows.iter()
-                .filter(move |row| row.ablation == ablation && row.layers.is_none() && row.carrier.is_none())
+        let of = |ablation| {
+            let whole = rows.iter().filter(|row| row.layers.is_none() && row.carrier.is_none());
+            let own = whole.filter(move |row| row.ablation == ablation);
+            own.map(|row| (row.span.as_str(), (row.tokens[0]..row.tokens[1], row.drop)))
         };
-        let pool: Vec<(Range<usize>, f64)> =
-            of_whole(AblationKind::Control).map(|row| (tokens(row), row.drop)).collect();
-        let drops: Vec<f64> = pool.iter().map(|(_, drop)| *drop).collect();
-        let control = self.by_label(|label| {
-            let session = of_whole(AblationKind::Blocked).find(|row| row.span == label)?;
-            control_of(&tokens(session), pool.iter().map(|(stretch, drop)| (stretch, *drop)))
-        });
-        let kinds = [
-            (
-                AblationKind::Blocked,
-                ["direct", "direct effect on the contrast", "is hidden from everything from the question on"],
-            ),
-            (
-                AblationKind::Removed,
-                ["total", "total effect on the contrast", "is removed and the rest read again"],
-            ),
-            (
-                AblationKind::Replaced,
-                ["replaced", "effect on the contrast of neutral text", "has neutral text in its place"],
-            ),
-        ];
-        for (ablation, [key, label, change]) in kinds {
-            let values: BTreeMap<&str, f64> =
-                of_whole(ablation).map(|row| (row.span.as_str(), row.drop + 0.0)).collect();
-            let about = format!(
-                "what log p of the current value less log p of the other loses when the session {change}"
-            );
-            let names = [&format!("contrast.{key}"), label, about.as_str()];
-            let values = self.by_label(|label| values.get(label).copied());
-            let strip = Strip::new(names, ["nats", "effect"], values);
-            self.push(match ablation == AblationKind::Blocked && !drops.is_empty() {
-                true => strip.with_baseline(json!(control), OF_CONTROLS).with_band(&drops),
-                false => strip,
-            });
-        }
+        let about = |change| {
+            format!("what log p of the current value less log p of the other loses when the session {change}")
+        };
+        let pool: Vec<_> = of(AblationKind::Control).map(|(_, drop)| drop).collect();
+        let direct = about("is hidden from everything from the question on");
+        let names = ["contrast.direct", "direct effect on the contrast", &direct];
+        self.direct(names, &of(AblationKind::Blocked).collect(), &pool);
+        let total = about("is removed and the rest read again");
+        let names = ["contrast.total", "total effect on the contrast", &total];
+        self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Removed).collect())));
+        let replaced = about("has neutral text in its place");
+        let names = ["contrast.replaced", "effect on the contrast of neutral text", &replaced];
+        self.push(Strip::new(names, EFFECT, self.drops(&of(AblationKind::Replaced).collect())));
     }
 
     pub fn measures(&mut self, measures: &SessionMeasures, layers: &[Layer]) {
@@ -291,14 +264,3 @@ impl<'a> Strips<'a> {
         }
     }
 }
-
-/// Names of effect groups in replies.
-pub const WAYS: [(&str, &[Way]); 7] = [
-    ("direct", &[Way::Direct]),
-    ("windows", &[Way::Window]),
-    ("control", &[Way::Control]),
-    ("total", &[Way::Total]),
-    ("replaced", &[Way::Replaced]),
-    ("carriers", &[Way::Carrier]),
-    ("contextcite", &[Way::Surrogate]),
-];

@@ -6,16 +6,19 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::folder::{Folder, Way};
-use super::ranks::{FactStages, Ranked, STAGES};
+use super::folder::{Folder, RowFacts, Way};
+use super::ranks::{Ranked, RoleRank, STAGES};
 use super::state::Runs;
 use palimpsest_analysis::losses::fact::Known;
-use palimpsest_analysis::losses::trace::Stage;
-use palimpsest_data::benchmarks::Side;
-use palimpsest_data::ground::csv::write;
+use palimpsest_analysis::losses::trace::{FactTrace, Stage};
 use palimpsest_data::ground::order::unique;
-use palimpsest_run::runs::plan::dimension_of;
+use palimpsest_run::runs::condition::Condition;
+use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
 use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
+
+/// Longest note and error, in characters.
+const NOTE: usize = 140;
+const ERROR: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
@@ -46,6 +49,21 @@ pub enum Values {
 }
 
 impl Values {
+    fn words(words: impl Iterator<Item = Option<String>>) -> Self {
+        let (mut values, mut codes) = (Vec::new(), Vec::new());
+        let mut known: HashMap<String, i32> = HashMap::new();
+        for word in words {
+            codes.push(match word {
+                None => -1,
+                Some(word) => *known.entry(word).or_insert_with_key(|word| {
+                    values.push(word.clone());
+                    i32::try_from(values.len()).unwrap_or(i32::MAX) - 1
+                }),
+            });
+        }
+        Values::Category { values, codes }
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Values::Category { codes, .. } => codes.iter().all(|code| *code < 0),
@@ -54,38 +72,28 @@ impl Values {
         }
     }
 
-    pub fn cell(&self, row: usize) -> String {
+    /// The word, number or text of a row.
+    fn text(&self, row: usize) -> Option<String> {
         match self {
-            Values::Category { values, codes } => {
-                let code = codes.get(row).and_then(|code| usize::try_from(*code).ok());
-                code.and_then(|code| values.get(code)).cloned().unwrap_or_default()
-            }
-            Values::Number { values, .. } => {
-                values.get(row).copied().flatten().map(|value| value.to_string()).unwrap_or_default()
-            }
-            Values::Text { values } => values.get(row).cloned().flatten().unwrap_or_default(),
+            Values::Category { values, codes } => Some(values[usize::try_from(codes[row]).ok()?].clone()),
+            Values::Number { values, .. } => values[row].map(|value| value.to_string()),
+            Values::Text { values } => values[row].clone(),
         }
+    }
+
+    /// [`Self::text`], empty if absent.
+    pub fn cell(&self, row: usize) -> String {
+        self.text(row).unwrap_or_default()
     }
 
     fn select(&self, rows: &[usize]) -> Values {
         match self {
-            Values::Category { values, codes } => {
-                let kept = rows.iter().map(|row| self.word(values, codes, *row));
-                category(kept.collect::<Vec<_>>())
-            }
+            Values::Category { .. } => Values::words(rows.iter().map(|row| self.text(*row))),
             Values::Number { unit, values } => {
-                let kept = rows.iter().map(|row| values.get(*row).copied().flatten()).collect();
-                Values::Number { unit: *unit, values: kept }
+                Values::Number { unit: *unit, values: rows.iter().map(|row| values[*row]).collect() }
             }
-            Values::Text { values } => {
-                Values::Text { values: rows.iter().map(|row| values.get(*row).cloned().flatten()).collect() }
-            }
+            Values::Text { .. } => Values::Text { values: rows.iter().map(|row| self.text(*row)).collect() },
         }
-    }
-
-    fn word(&self, values: &[String], codes: &[i32], row: usize) -> Option<String> {
-        let code = usize::try_from(*codes.get(row)?).ok()?;
-        values.get(code).cloned()
     }
 }
 
@@ -104,39 +112,33 @@ pub struct Progress {
     pub of: usize,
 }
 
+#[derive(Clone, Copy)]
 struct Row<'a> {
     folder: &'a Folder,
-    at: usize,
+    case: &'a PlannedCase,
+    probe: &'a PlannedProbe,
+    condition: &'a Condition,
+    facts: &'a RowFacts,
     verdict: Option<&'a VerdictRow>,
 }
 
-impl Row<'_> {
-    fn answer(&self) -> Option<&AnswerRow> {
-        self.folder.facts[self.at].answer.as_ref()
+impl<'a> Row<'a> {
+    fn answer(self) -> Option<&'a AnswerRow> {
+        self.facts.answer.as_ref()
     }
 
-    fn ranked(&self) -> Option<&Ranked> {
-        self.folder.facts[self.at].ranked.as_ref()
-    }
-
-    fn role(&self, role: &str) -> Option<usize> {
+    fn role(self, role: &str) -> Option<usize> {
         self.folder.roles.iter().position(|one| one == role)
     }
-}
 
-fn category(words: Vec<Option<String>>) -> Values {
-    let (mut values, mut codes) = (Vec::new(), Vec::with_capacity(words.len()));
-    let mut known: HashMap<String, i32> = HashMap::new();
-    for word in words {
-        codes.push(match word {
-            None => -1,
-            Some(word) => *known.entry(word).or_insert_with_key(|word| {
-                values.push(word.clone());
-                i32::try_from(values.len()).unwrap_or(i32::MAX) - 1
-            }),
-        });
+    /// The fact whose loss is reported.
+    fn fact(self) -> Option<&'a FactTrace> {
+        self.facts.ranked.as_ref().and_then(Ranked::fact)
     }
-    Values::Category { values, codes }
+
+    fn dimension(self) -> String {
+        dimension_of(self.folder.benchmark, self.probe)
+    }
 }
 
 pub fn state(answer: Option<&AnswerRow>) -> &'static str {
@@ -159,15 +161,6 @@ pub fn verdict_in_words(row: &VerdictRow) -> String {
     }
 }
 
-pub fn side_key(side: Side) -> &'static str {
-    match side {
-        Side::Older => "older",
-        Side::Newer => "newer",
-        Side::Right => "right",
-        Side::Wrong => "wrong",
-    }
-}
-
 pub fn known_key(known: Known) -> &'static str {
     match known {
         Known::Yes => "yes",
@@ -176,25 +169,31 @@ pub fn known_key(known: Known) -> &'static str {
     }
 }
 
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", text[..at].trim_end()),
+    }
+}
+
 /// First stage at which the fact was lost. Unknown stages are skipped; a shown fact was not lost.
-fn lost(fact: &FactStages) -> &'static str {
-    let first = fact.stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
-    match (first, fact.stages[STAGES - 1]) {
+fn lost(stages: &[Known]) -> &'static str {
+    let first = stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
+    match (first, stages.last()) {
         (Some((_, stage)), _) => stage.key(),
-        (None, Known::Yes) => "not lost",
+        (None, Some(Known::Yes)) => "not lost",
         (None, _) => "unknown",
     }
 }
 
-fn shown(row: &Row<'_>, role: &str) -> Option<&'static str> {
+fn shown(row: Row<'_>, role: &str) -> Option<&'static str> {
     let answer = row.answer()?;
-    let (case, probe, condition) = row.folder.named(row.at)?;
-    if condition.memory.is_some() {
-        let fact = row.ranked()?.facts.iter().find(|fact| fact.role == role)?;
+    if row.condition.memory.is_some() {
+        let fact = row.facts.ranked.as_ref()?.facts.iter().find(|fact| fact.role == role)?;
         return Some(known_key(fact.stages[STAGES - 1]));
     }
-    let sessions: Vec<usize> =
-        unique(case.evidence_of(probe).filter(|one| one.role == role).map(|one| one.segment));
+    let evidence = row.case.evidence_of(row.probe).filter(|one| one.role == role);
+    let sessions: Vec<usize> = unique(evidence.map(|one| one.segment));
     let count = sessions.iter().filter(|session| answer.shows(**session)).count();
     match (count, sessions.len()) {
         (_, 0) => None,
@@ -209,191 +208,142 @@ struct Columns<'a> {
     made: Vec<Column>,
 }
 
-impl Columns<'_> {
-    fn push(&mut self, name: &str, label: &str, about: &str, values: Values) {
+impl<'a> Columns<'a> {
+    fn push(&mut self, names: [&str; 3], values: Values) {
         if !values.is_empty() {
-            let (name, label, about) = (name.to_owned(), label.to_owned(), about.to_owned());
+            let [name, label, about] = names.map(str::to_owned);
             self.made.push(Column { name, label, about, values });
         }
     }
 
-    fn words(&mut self, name: &str, label: &str, about: &str, of: impl Fn(&Row<'_>) -> Option<String>) {
-        let words = self.rows.iter().map(of).collect();
-        self.push(name, label, about, category(words));
+    fn words<W: Into<String>>(&mut self, names: [&str; 3], of: impl Fn(Row<'a>) -> Option<W>) {
+        let words = Values::words(self.rows.iter().map(|row| of(*row).map(W::into)));
+        self.push(names, words);
     }
 
-    fn texts(&mut self, name: &str, label: &str, about: &str, of: impl Fn(&Row<'_>) -> Option<String>) {
-        let values = self.rows.iter().map(of).collect();
-        self.push(name, label, about, Values::Text { values });
+    fn texts<W: Into<String>>(&mut self, names: [&str; 3], of: impl Fn(Row<'a>) -> Option<W>) {
+        let values = self.rows.iter().map(|row| of(*row).map(W::into)).collect();
+        self.push(names, Values::Text { values });
     }
 
-    fn numbers(
-        &mut self,
-        (name, unit): (&str, Option<&'static str>),
-        label: &str,
-        about: &str,
-        of: impl Fn(&Row<'_>) -> Option<f64>,
-    ) {
-        let values = self.rows.iter().map(|row| of(row).filter(|value| value.is_finite())).collect();
-        self.push(name, label, about, Values::Number { unit, values });
+    fn numbers(&mut self, names: [&str; 3], unit: Option<&'static str>, of: impl Fn(Row<'a>) -> Option<f64>) {
+        let values = self.rows.iter().map(|row| of(*row).filter(|value| value.is_finite())).collect();
+        self.push(names, Values::Number { unit, values });
     }
 
     fn names(&mut self) {
-        self.words("run", "run", "The run's folder", |row| Some(row.folder.id.clone()));
-        let case = |row: &Row<'_>| Some(row.folder.named(row.at)?.0.case.clone());
-        self.texts("case", "case", "The case's id", case);
-        let kind = |row: &Row<'_>| {
-            let (case, ..) = row.folder.named(row.at)?;
-            case.labels.get(row.folder.benchmark.split).cloned()
-        };
-        self.words("type", "type", "The label that the benchmark's cases are split by", kind);
-        let probe = |row: &Row<'_>| Some(row.folder.named(row.at)?.1.id.clone());
-        self.words("probe", "probe", "The question's id", probe);
-        let dimension = |row: &Row<'_>| {
-            let (_, probe, _) = row.folder.named(row.at)?;
-            Some(dimension_of(row.folder.benchmark, probe))
-        };
-        if self.rows.iter().any(|row| dimension(row) != probe(row)) {
-            self.words("dimension", "group", "The group that the question is counted in", dimension);
+        self.words(["run", "run", "The run's folder"], |row| Some(&row.folder.id));
+        self.texts(["case", "case", "The case's id"], |row| Some(&row.case.case));
+        let names = ["type", "type", "The label that the benchmark's cases are split by"];
+        self.words(names, |row| row.case.labels.get(row.folder.benchmark.split));
+        self.words(["probe", "probe", "The question's id"], |row| Some(&row.probe.id));
+        if self.rows.iter().any(|row| row.dimension() != row.probe.id) {
+            let names = ["dimension", "group", "The group that the question is counted in"];
+            self.words(names, |row| Some(row.dimension()));
         }
-        let condition = |row: &Row<'_>| Some(row.folder.named(row.at)?.2.label().to_owned());
-        self.words("condition", "condition", "What the question was shown, and how it was asked", condition);
+        let names = ["condition", "condition", "What the question was shown, and how it was asked"];
+        self.words(names, |row| Some(row.condition.label()));
     }
 
     fn outcomes(&mut self) {
-        self.words("state", "state", "How far the answer came", |row| Some(state(row.answer()).to_owned()));
-        self.words("verdict", "verdict", "What the judge said", |row| row.verdict.map(verdict_in_words));
-        let correct = |row: &Row<'_>| {
-            let right = row.folder.is_right(row.verdict?)?;
-            Some(if right { "right" } else { "wrong" }.to_owned())
-        };
-        self.words("correct", "right", "Right by the verdict; of scores only the best one", correct);
-        let worth = |row: &Row<'_>| {
+        self.words(["state", "state", "How far the answer came"], |row| Some(state(row.answer())));
+        self.words(["verdict", "verdict", "What the judge said"], |row| row.verdict.map(verdict_in_words));
+        let names = ["correct", "right", "Right by the verdict; of scores only the best one"];
+        self.words(names, |row| Some(if row.folder.is_right(row.verdict?)? { "right" } else { "wrong" }));
+        self.numbers(["worth", "worth", "The score's share of the best one"], Some("share"), |row| {
             row.verdict?.score?;
             row.verdict?.worth(row.folder.best_score())
-        };
-        self.numbers(("worth", Some("share")), "worth", "The score's share of the best one", worth);
-        let note = |row: &Row<'_>| row.verdict?.reason.clone().or_else(|| row.verdict?.error.clone());
-        self.texts("note", "judge's note", "The beginning of the judge's reason", note);
+        });
+        self.texts(["note", "judge's note", "The beginning of the judge's reason"], |row| {
+            let VerdictRow { reason, error, .. } = row.verdict?;
+            let reason = reason.as_ref().map(|reason| cut(reason, NOTE));
+            reason.or_else(|| error.as_ref().map(|error| cut(error, ERROR)))
+        });
     }
 
     fn evidence(&mut self) {
-        let roles: Vec<String> =
-            unique(self.rows.iter().flat_map(|row| &row.folder.roles)).into_iter().cloned().collect();
+        let roles = unique(self.rows.iter().flat_map(|row| &row.folder.roles));
         for role in &roles {
             let about = format!("Was the evidence in the role `{role}` in the context?");
-            self.words(&format!("shown.{role}"), &format!("{role} shown"), &about, |row| {
-                shown(row, role).map(str::to_owned)
-            });
+            let names = [&format!("shown.{role}"), &format!("{role} shown"), about.as_str()];
+            self.words(names, |row| shown(row, role));
         }
-        for role in &roles {
-            let mass = |row: &Row<'_>| row.ranked()?.masses.get(row.role(role)?).copied().flatten();
-            let about =
-                format!("Rank of the {role} evidence's session by the query's attention mass, 1 = most");
-            self.numbers(
-                (&format!("rank_mass.{role}"), Some("rank")),
-                &format!("{role}: rank by mass"),
-                &about,
-                |row| Some(mass(row)?.rank as f64),
-            );
-            let about = "The query's mass on it, mean over heads and layers that see the whole prompt";
-            self.numbers((&format!("mass.{role}"), Some("share")), &format!("{role}: mass"), about, |row| {
-                Some(mass(row)?.mass)
-            });
-        }
-        let ways = [
+        type Of = fn(Row<'_>, usize) -> Option<RoleRank>;
+        let measures: [(&str, &str, &str, &str, Of); 4] = [
             (
-                Way::Direct,
+                "mass",
+                "rank_mass",
+                "share",
+                "the query's attention mass on its session, mean over heads and layers that see the whole prompt",
+                |row, role| *row.facts.ranked.as_ref()?.masses.get(role)?,
+            ),
+            (
                 "effect",
                 "rank_effect",
+                "nats",
                 "what the answer loses when it is hidden from the question on",
+                |row, role| row.folder.effect_of(&row.facts.causes, Way::Direct, role),
             ),
             (
-                Way::Total,
                 "total",
                 "rank_total",
+                "nats",
                 "what the answer loses when it is removed and the rest read again",
+                |row, role| row.folder.effect_of(&row.facts.causes, Way::Total, role),
             ),
             (
-                Way::ContrastDirect,
                 "contrast_effect",
                 "rank_contrast",
+                "nats",
                 "what the contrast of the values loses when it is hidden from the question on",
+                |row, role| row.folder.effect_of(&row.facts.contrasts, Way::Direct, role),
             ),
         ];
-        for (way, name, ranks, about) in ways {
+        for (name, ranks, unit, what, of) in measures {
             for role in &roles {
-                let of = |row: &Row<'_>| row.folder.effect_of(row.at, way, row.role(role)?);
                 let label = name.replace('_', " ");
-                let about_rank = format!("Rank of the {role} evidence by {about}, 1 = most");
-                self.numbers(
-                    (&format!("{ranks}.{role}"), Some("rank")),
-                    &format!("{role}: rank by {label}"),
-                    &about_rank,
-                    |row| Some(of(row)?.rank as f64),
-                );
-                let about = format!("Of the {role} evidence: {about}, in nats");
-                self.numbers(
-                    (&format!("{name}.{role}"), Some("nats")),
-                    &format!("{role}: {label}"),
-                    &about,
-                    |row| Some(of(row)?.drop),
-                );
+                let about = format!("Rank of the {role} evidence by {what}, 1 = most");
+                let names = [&format!("{ranks}.{role}"), &format!("{role}: rank by {label}"), about.as_str()];
+                self.numbers(names, Some("rank"), |row| Some(of(row, row.role(role)?)?.rank as f64));
+                let about = format!("Of the {role} evidence: {what}");
+                let names = [&format!("{name}.{role}"), &format!("{role}: {label}"), about.as_str()];
+                self.numbers(names, Some(unit), |row| Some(of(row, row.role(role)?)?.value));
             }
         }
     }
 
     fn causes(&mut self) {
-        let why = |row: &Row<'_>| row.folder.facts[row.at].why;
-        let label = |row: &Row<'_>| Some(why(row)?.0.key().to_owned());
-        self.words("why", "why", "The label of `palimpsest why`", label);
-        let certificate = |row: &Row<'_>| Some(why(row)?.1? as f64);
-        self.numbers(
-            ("certificate", None),
-            "certificate",
-            "Sessions whose blocking turns the answer",
-            certificate,
-        );
-        let fact = |row: &Row<'_>| row.ranked().and_then(Ranked::fact).cloned();
-        self.words(
-            "lost",
-            "lost at",
-            "The first stage of a memory system that the newer fact did not pass",
-            |row| Some(lost(&fact(row)?).to_owned()),
-        );
+        self.words(["why", "why", "The label of `palimpsest why`"], |row| Some(row.facts.why?.0.key()));
+        let names = ["certificate", "certificate", "Sessions whose blocking turns the answer"];
+        self.numbers(names, None, |row| Some(row.facts.why?.1? as f64));
+        let about = "The first stage of a memory system that the newer fact did not pass";
+        self.words(["lost", "lost at", about], |row| Some(lost(&row.fact()?.stages[..STAGES])));
         for (at, stage) in Stage::ALL.into_iter().take(STAGES).enumerate() {
             let about = format!("Was the newer fact {} by the memory system?", stage.key());
-            self.words(&format!("memory.{}", stage.key()), stage.key(), &about, |row| {
-                Some(known_key(fact(row)?.stages[at]).to_owned())
-            });
+            let names = [&format!("memory.{}", stage.key()), stage.key(), about.as_str()];
+            self.words(names, |row| Some(known_key(row.fact()?.stages[at])));
         }
     }
 
     fn numbers_of_answers(&mut self) {
-        let contrast = |row: &Row<'_>| Some(row.answer()?.contrast.as_ref()?.value);
-        self.numbers(
-            ("contrast", Some("nats")),
-            "contrast",
-            "log p of the current value less log p of the one that it is held against",
-            contrast,
-        );
-        let prompt = |row: &Row<'_>| Some(row.answer()?.prompt_tokens? as f64);
-        self.numbers(("prompt_tokens", Some("tokens")), "prompt", "Tokens of the prompt", prompt);
-        let answer = |row: &Row<'_>| Some(row.answer()?.completion_tokens? as f64);
-        self.numbers(("answer_tokens", Some("tokens")), "answer", "Tokens generated", answer);
-        let history = |row: &Row<'_>| row.answer()?.history_shown();
-        self.numbers(
-            ("history_shown", Some("share")),
-            "history shown",
-            "Share of the history's tokens that fitted",
-            history,
-        );
-        let trials = |row: &Row<'_>| {
-            let count = row.folder.facts[row.at].trials.len();
-            (count > 0).then_some(count as f64)
-        };
-        self.numbers(("trials", None), "trials", "Times that it was asked again", trials);
-        self.texts("error", "error", "Why there is no answer", |row| row.answer()?.error.clone());
+        let about = "log p of the current value less log p of the one that it is held against";
+        self.numbers(["contrast", "contrast", about], Some("nats"), |row| {
+            Some(row.answer()?.contrast.as_ref()?.value)
+        });
+        self.numbers(["prompt_tokens", "prompt", "Tokens of the prompt"], Some("tokens"), |row| {
+            Some(row.answer()?.prompt_tokens? as f64)
+        });
+        self.numbers(["answer_tokens", "answer", "Tokens generated"], Some("tokens"), |row| {
+            Some(row.answer()?.completion_tokens? as f64)
+        });
+        let names = ["history_shown", "history shown", "Share of the history's tokens that fitted"];
+        self.numbers(names, Some("share"), |row| row.answer()?.history_shown());
+        self.numbers(["trials", "trials", "Times that it was asked again"], None, |row| {
+            Some(row.facts.trials.len()).filter(|count| *count > 0).map(|count| count as f64)
+        });
+        self.texts(["error", "error", "Why there is no answer"], |row| {
+            row.answer()?.error.as_ref().map(|error| cut(error, ERROR))
+        });
     }
 }
 
@@ -402,8 +352,10 @@ impl Table {
         let mut rows = Vec::with_capacity(runs.count());
         for (.., folder) in runs.readable() {
             let verdicts = folder.shown_verdicts();
-            let all = 0..folder.rows.len();
-            rows.extend(all.map(|at| Row { folder, at, verdict: verdicts.get(&at).copied() }));
+            rows.extend(folder.rows.iter().enumerate().map(|(at, facts)| {
+                let (case, probe, condition) = folder.named(at);
+                Row { folder, case, probe, condition, facts, verdict: verdicts.get(&at).copied() }
+            }));
         }
         let n = rows.len();
         let mut columns = Columns { rows, made: Vec::new() };
@@ -427,15 +379,6 @@ impl Table {
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
     }
-
-    pub fn csv(&self, rows: Option<&[usize]>) -> Vec<u8> {
-        let all: Vec<usize> = rows.map_or_else(|| (0..self.n).collect(), <[usize]>::to_vec);
-        let head = self.columns.iter().map(|column| column.name.clone()).collect();
-        let line = |row: usize| self.columns.iter().map(|column| column.values.cell(row)).collect();
-        let lines: Vec<Vec<String>> =
-            std::iter::once(head).chain(all.into_iter().filter(|row| *row < self.n).map(line)).collect();
-        write(lines.into_iter().map(csv::ByteRecord::from))
-    }
 }
 
 #[cfg(test)]
@@ -452,8 +395,7 @@ mod tests {
             ([No, No, No, No], "written"),
             ([Yes, Yes, Unknown, Unknown], "unknown"),
         ] {
-            let fact = FactStages { role: "new".to_owned(), side: None, sessions: vec![4], stages };
-            assert_eq!(lost(&fact), expected, "{stages:?}");
+            assert_eq!(lost(&stages), expected, "{stages:?}");
         }
     }
 }

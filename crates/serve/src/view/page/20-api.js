@@ -67,7 +67,7 @@ const api = {
   ask: (body) => post('/api/ask', body),
   asked: (id) => call(`/api/ask?id=${encodeURIComponent(id)}`),
   cancel: (id) => post('/api/cancel', { id }),
-  trials: (row) => call(row === undefined ? '/api/trials' : `/api/trials?row=${row}`),
+  trials: (row) => call(`/api/trials?row=${row}`),
   compare: (a, b) => call(`/api/compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`),
   async search(text) {
     if (ALONE) return searchHere(text);

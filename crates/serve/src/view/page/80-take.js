@@ -8,13 +8,18 @@ function commandHere() {
   const dirs = data.runs.map((run) => quoted(run.dir ?? run.id)).join(' ');
   return `palimpsest view ${dirs}   # then open http://127.0.0.1:PORT/${location.hash}`;
 }
-const commandOf = (held) => held.take?.command ?? `palimpsest view ${quoted(runOf(held).dir ?? 'DIR')}`;
+const commandOf = (held) => `palimpsest view ${quoted(runOf(held).dir ?? 'DIR')}`;
+function fileOf(held) {
+  const names = [['case', held.case], ['probe', held.probe], ['condition', held.condition.name]].filter(([, name]) => name);
+  return `${commandOf(held)} ${names.map(([key, name]) => `--${key} ${quoted(name)}`).join(' ')} --html ${quoted(`${safeName(held.case)}.html`)}`;
+}
 function pythonOf(held, what = 'strip') {
   const [run, condition] = [runOf(held), held.condition.name];
   const rows = chosenRows(held);
   const lines = ['import palimpsest', `run = palimpsest.Run.open(${python(run.dir ?? run.id)})`];
   const open = `run.trace(${[held.case, held.probe, ...(condition ? [condition] : [])].map(python).join(', ')})`;
   if (what === 'curves') lines.push('old = run.masses("query", "old").to_frame()   # by case, probe, condition and layer'.replaceAll('old', held.sessions.find((session) => session.role)?.role ?? 'old'));
+  else if (!held.rows) lines.push(`answers = run.answers.to_frame().query(${python(`case == ${python(held.case)} and probe == ${python(held.probe)}`)})`);
   else if (measureNow() === 'effect' || what === 'causes') lines.push(`causes = run.causes.to_frame().query(${python(`case == ${python(held.case)} and probe == ${python(held.probe)}`)})`);
   else {
     lines.push(`trace = ${open}`, `mass = trace.to_frame()   # a line for each layer, head, row and span; row ${rows.join(', ')}`);
@@ -32,7 +37,7 @@ function takePart(held) {
   const section = make('section.card', { 'aria-label': 'Take away' }, make('h3', { text: 'Take away' }), make('p.quiet', { text: 'Each picture gives itself as SVG and its numbers as CSV, by the buttons beside its title. The rest of this view:' }));
   const list = make('div');
   const lay = () => {
-    list.replaceChildren(code('As a command', `${commandOf(held)}\n${commandHere()}`), ...(held.take?.file && !ALONE ? [code('As a file that works without a server', held.take.file)] : []), code('As Python', held.take?.python && measureNow() === 'mass' && !all('of').length ? held.take.python : pythonOf(held)),
+    list.replaceChildren(code('As a command', `${commandOf(held)}\n${commandHere()}`), ...(ALONE ? [] : [code('As a file that works without a server', fileOf(held))]), code('As Python', pythonOf(held)),
       make('div.line.small-buttons', {}, button('The answer as JSON', () => download(`${safeName(`${held.case}-${held.probe}`)}.json`, 'application/json', `${JSON.stringify(held, null, 2)}\n`)), button('Numbers of the history as CSV', () => { const { head, rows } = numbersOf(held, lanesOf(held)); download(`${safeName(`${held.case}-${held.probe}-history`)}.csv`, 'text/csv', csv(head, rows)); }),
         held.causes ? button('Causes as CSV', () => download(`${safeName(`${held.case}-${held.probe}-causes`)}.csv`, 'text/csv', causesCsv(held))) : null));
   };

@@ -1,11 +1,33 @@
-//! Sessions of a prompt and their roles.
+//! Attention of an answer: the sessions of its prompt, and their roles.
+
+use std::path::PathBuf;
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
+
+use palimpsest_analysis::lens::ByLayer;
 use palimpsest_data::benchmarks::{Benchmark, QUERY};
 
-/// Attention row displayed first: the query's, else the benchmark's viewer.
-pub fn viewer(store: &AttentionStore, benchmark: &Benchmark) -> Option<usize> {
+#[derive(Debug)]
+pub struct Attention {
+    pub path: PathBuf,
+    pub store: AttentionStore,
+    pub by_layer: ByLayer,
+    /// Row displayed first.
+    pub viewer: Option<usize>,
+}
+
+impl Attention {
+    pub fn read(path: PathBuf, benchmark: &Benchmark) -> anyhow::Result<Self> {
+        let store = AttentionStore::load(&path)?;
+        let by_layer = ByLayer::of(&path, &store, None)?;
+        let viewer = viewer(&store, benchmark);
+        Ok(Attention { path, store, by_layer, viewer })
+    }
+}
+
+/// The query's row, else that of the benchmark's viewer.
+fn viewer(store: &AttentionStore, benchmark: &Benchmark) -> Option<usize> {
     let row = |name: &str| {
         let is =
             |span: &Span| !span.is_empty() && (span.is(name) || span.role.is_none() && span.label == name);
