@@ -34,7 +34,7 @@ fn every_setting_says_an_order_and_a_variant() {
     assert_eq!(settings.len(), 21);
     let parsed: Vec<(Order, Variant)> = settings.iter().map(|one| parse_setting(one.name).unwrap()).collect();
     for order in Order::ALL {
-        for variant in Variant::ALL {
+        for (variant, _) in Variant::ALL {
             assert!(parsed.contains(&(order, variant)));
         }
     }

@@ -95,30 +95,18 @@ impl Cell for Vec<String> {
     }
 }
 
-impl Cell for String {
-    fn lines(self) -> Vec<String> {
-        cell(self)
-    }
+macro_rules! cells {
+    ($($of:ty),*) => {
+        $(impl Cell for $of {
+            fn lines(self) -> Vec<String> {
+                cell(self.to_string())
+            }
+        })*
+    };
 }
 
-impl Cell for &str {
-    fn lines(self) -> Vec<String> {
-        cell(self)
-    }
-}
-
-impl Cell for usize {
-    fn lines(self) -> Vec<String> {
-        cell(self.to_string())
-    }
-}
-
-/// Unrounded, for CSV.
-impl Cell for f64 {
-    fn lines(self) -> Vec<String> {
-        cell(self.to_string())
-    }
-}
+// Numbers unrounded, for CSV.
+cells!(String, &str, usize, f64);
 
 impl<C: Cell> Cell for Option<C> {
     fn lines(self) -> Vec<String> {

@@ -51,7 +51,7 @@ const LEAST: f64 = 0.5;
 /// Minimum segment length for near-duplicate checks; shorter ones match by chance.
 const FEWEST_WORDS: usize = 12;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Queries are data, not the benchmark's fixed instruction.
     pub queries: bool,
@@ -68,7 +68,7 @@ impl Scope {
 type Said = (usize, Shingles);
 
 /// Applies the checks case by case. Keeps hashes, never the cases.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Checker {
     scope: Scope,
     findings: Vec<Finding>,
@@ -83,15 +83,7 @@ pub struct Checker {
 
 impl Checker {
     pub fn new(scope: Scope) -> Self {
-        Checker {
-            scope,
-            findings: Vec::new(),
-            asked: Asked::default(),
-            evidence: Vec::new(),
-            texts: Vec::new(),
-            histories: HashMap::new(),
-            same_histories: Vec::new(),
-        }
+        Checker { scope, ..Checker::default() }
     }
 
     /// `golds` are in the order of the probes; there may be fewer.
