@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::{WrongValue, interrupt, wrong};
 use crate::api::{
-    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions, Server, allowed_host,
+    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions, Server, ServeError, allowed_host,
     allowed_origin,
 };
 use crate::ground::text_file;

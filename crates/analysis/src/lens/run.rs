@@ -5,7 +5,6 @@ use std::path::Path;
 use super::LensError;
 use palimpsest_data::benchmarks::{ALL, Benchmark};
 use palimpsest_run::runs::cost::CostRow;
-use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::header::Identity;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::plan::PlannedCase;
@@ -45,12 +44,7 @@ impl AnalysedRun {
         condition: &str,
     ) -> Result<Self, LensError> {
         let store = folder.clone().condition(condition)?;
-        let name = &store.header.identity.benchmark;
-        let Some(&benchmark) = among.iter().find(|benchmark| benchmark.name == name) else {
-            let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
-            let (dir, name, known) = (store.dir, name.clone(), known.join(", "));
-            return Err(RunError::UnknownBenchmark { dir, name, known }.into());
-        };
+        let benchmark = store::benchmark_of(among, &store.dir, &store.header)?;
         // Without a plain condition, the first one replaces it.
         let names = store.header.identity.condition_names();
         let condition = names.iter().find(|name| **name == condition).or(names.first());

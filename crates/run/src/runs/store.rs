@@ -156,7 +156,7 @@ impl RunFolder {
     }
 
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
-        benchmark_of(&self.dir, &self.header)
+        benchmark_of(&benchmarks::ALL, &self.dir, &self.header)
     }
 
     /// Judges by rubric and mode, in order of first appearance.
@@ -270,7 +270,7 @@ impl RunStore {
     }
 
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
-        benchmark_of(&self.dir, &self.header)
+        benchmark_of(&benchmarks::ALL, &self.dir, &self.header)
     }
 
     pub fn header(&self) -> &RunHeader {
@@ -397,10 +397,15 @@ impl RunStore {
     }
 }
 
-fn benchmark_of(dir: &Path, header: &RunHeader) -> Result<&'static Benchmark, RunError> {
+/// The benchmark of a run, if it is among these.
+pub fn benchmark_of(
+    among: &[&'static Benchmark],
+    dir: &Path,
+    header: &RunHeader,
+) -> Result<&'static Benchmark, RunError> {
     let name = &header.identity.benchmark;
-    benchmarks::named(name).ok_or_else(|| {
-        let known: Vec<&str> = benchmarks::ALL.iter().map(|benchmark| benchmark.name).collect();
+    among.iter().copied().find(|benchmark| benchmark.name == name).ok_or_else(|| {
+        let known: Vec<&str> = among.iter().map(|benchmark| benchmark.name).collect();
         RunError::GaveUp(format!(
             "{} is a run of the benchmark `{name}`, which this version does not know; it knows {}",
             dir.display(),
