@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use palimpsest::chat::{ChatError, Message, Sampling};
-use palimpsest::memory::cupmem::asking::StepModel;
+use palimpsest::memory::cupmem::asking::Complete;
 use palimpsest::memory::cupmem::cost::{Rates, estimate};
 use palimpsest::memory::cupmem::schema::{Slot, domains};
 use palimpsest::memory::cupmem::settings::Step;
@@ -76,13 +76,14 @@ struct Replayed {
     shows: bool,
 }
 
-impl StepModel for Replayed {
-    fn name(&self) -> String {
-        "scripted".to_owned()
+impl Replayed {
+    fn model(&self) -> Complete {
+        let model = self.clone();
+        Box::new(move |step, messages, schema, sampling| model.complete(step, messages, schema, sampling))
     }
 
     fn complete(
-        &mut self,
+        &self,
         step: Step,
         messages: &[Message],
         schema: Option<&Value>,
@@ -134,7 +135,7 @@ fn told(done: Result<impl Serialize, SystemError>) -> String {
 fn replay(case: &str, shows: bool, reloads: bool) -> String {
     let settings = settings(case);
     let model = Replayed { shows, ..Replayed::default() };
-    let start = || CupMem::new(settings.clone(), Box::new(model.clone()), None);
+    let start = || CupMem::new(settings.clone(), "scripted", model.model(), None);
     let mut system = start();
     let lines: Vec<&str> = case.lines().collect();
     let is_head = |line: &&&str| {
@@ -264,7 +265,7 @@ fn saved_and_loaded_after_any_session_it_is_uninterrupted() {
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("cupmem.json"), "{\"items\": 3").unwrap();
-    let mut system = CupMem::new(Settings::default(), Box::<Replayed>::default(), None);
+    let mut system = CupMem::new(Settings::default(), "scripted", Replayed::default().model(), None);
     let broken = system.load(SCOPE, folder.path()).unwrap_err();
     assert!(broken.message.contains("cupmem.json is no saved CUPMem store"), "{broken}");
     let missing = system.load(SCOPE, &folder.path().join("none")).unwrap_err();
@@ -285,7 +286,7 @@ fn an_item_ends_only_by_something_later() {
     let case = cases(&text)[0];
     assert!(case.contains("item-0"), "it writes an item");
     let model = Replayed::default();
-    let mut system = CupMem::new(settings(case), Box::new(model.clone()), None);
+    let mut system = CupMem::new(settings(case), "scripted", model.model(), None);
     let lines = case.lines().skip_while(|line| !line.starts_with("ingest"));
     let replies = lines.filter_map(|line| line.strip_prefix("> ")?.split_once(' '));
     let replies = replies.map(|(step, reply)| (step.to_owned(), reply.split_once(' ').unwrap().1.to_owned()));

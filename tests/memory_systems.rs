@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use palimpsest::case::{Case, Evidence, History, Probe, Segment, Turn};
-use palimpsest::memory::system::history::{Retries, SystemRun, Wanted};
+use palimpsest::memory::system::history::{SystemRun, Wanted};
 use palimpsest::memory::system::http_server::{Handler, HttpServer, Request, Response};
 use palimpsest::memory::system::protocol::{FailureKind, HelloRequest, Op, SystemError};
 use palimpsest::memory::system::proxy::{Decoding, Models, Proxy, Upstream};
@@ -76,8 +76,7 @@ fn start(run: &Path, behaviour: &str) -> Result<SystemRun, SystemError> {
     let child = ChildProcess::new(&format!("{} {behaviour}", script()), &run.join("stderr.log")).unwrap();
     let hello = HelloRequest { protocol: 1, folder: run.display().to_string(), ..HelloRequest::default() };
     let system = WireSystem::new("scripted", child, hello, patience());
-    let retries = Retries { most: 3, delay: Duration::from_millis(1) };
-    Ok(SystemRun::start("scripted", Box::new(system), run)?.with_retries(retries))
+    SystemRun::start("scripted", Box::new(system), run)
 }
 
 const WANTED: Wanted = Wanted { k: 3, readback: true, answer: false };

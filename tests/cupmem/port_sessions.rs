@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use palimpsest::chat::{ChatError, Message, Sampling};
-use palimpsest::memory::cupmem::asking::StepModel;
+use palimpsest::chat::Message;
+use palimpsest::memory::cupmem::asking::Complete;
 use palimpsest::memory::cupmem::schema::Slot;
 use palimpsest::memory::cupmem::settings::Step;
 use palimpsest::memory::cupmem::store::Strength;
@@ -28,20 +28,13 @@ impl Scripted {
     fn on(&self, step: Step, reply: Value) {
         self.replies.lock().unwrap().entry(step).or_default().push_back(reply);
     }
-}
 
-impl StepModel for Scripted {
-    fn name(&self) -> String {
-        "scripted".to_owned()
+    fn model(&self) -> Complete {
+        let model = self.clone();
+        Box::new(move |step, messages, _, _| Ok(model.complete(step, messages)))
     }
 
-    fn complete(
-        &mut self,
-        step: Step,
-        messages: &[Message],
-        _: Option<&Value>,
-        _: &Sampling,
-    ) -> Result<String, ChatError> {
+    fn complete(&self, step: Step, messages: &[Message]) -> String {
         if step == Step::Links {
             let update = messages[1].content.lines().last().unwrap().rsplit(": ").next().unwrap();
             self.visited.lock().unwrap().insert(update.to_owned());
@@ -53,7 +46,7 @@ impl StepModel for Scripted {
             Step::Links => json!({ "relation": "NONE", "reason": "" }),
             _ => Value::Null,
         };
-        Ok(laid.unwrap_or(least).to_string())
+        laid.unwrap_or(least).to_string()
     }
 }
 
@@ -67,7 +60,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let script = Scripted::default();
-        let mut system = CupMem::new(Settings::default(), Box::new(script.clone()), None);
+        let mut system = CupMem::new(Settings::default(), "scripted", script.model(), None);
         system.reset(SCOPE).unwrap();
         World { system, script, sessions: 0 }
     }

@@ -13,7 +13,7 @@ use crate::runs::store::RunStore;
 use palimpsest_core::digest::sha256;
 use palimpsest_data::benchmarks::{Benchmark, Given, Reading, Said, Told};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadSummary {
     pub reading: &'static str,
     pub about: &'static str,
@@ -71,21 +71,16 @@ pub fn read_answers(store: &mut RunStore, benchmark: &Benchmark) -> Result<Vec<R
         if reading.of_scores && !rows.iter().any(scored) {
             continue;
         }
-        let answered = |answer: Option<&AnswerRow>| answer.is_some_and(|row| row.answer.is_some());
-        let mut summary = ReadSummary {
-            reading: reading.name,
-            about: reading.about,
-            planned: rows.len(),
-            read: 0,
-            unread: 0,
-            unanswered: 0,
-        };
+        let (reading, about, planned) = (reading.name, reading.about, rows.len());
+        let mut summary = ReadSummary { reading, about, planned, ..ReadSummary::default() };
         for (row, answer) in rows {
-            match (row.is_clean(), answered(answer)) {
-                (true, _) => summary.read += 1,
-                (false, true) => summary.unread += 1,
-                (false, false) => summary.unanswered += 1,
-            }
+            let is_answered = answer.is_some_and(|row| row.answer.is_some());
+            let count = match (row.is_clean(), is_answered) {
+                (true, _) => &mut summary.read,
+                (false, true) => &mut summary.unread,
+                (false, false) => &mut summary.unanswered,
+            };
+            *count += 1;
             let same = |old: &VerdictRow| {
                 (&old.choice, old.score, old.correct, &old.error)
                     == (&row.choice, row.score, row.correct, &row.error)

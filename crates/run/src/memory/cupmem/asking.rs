@@ -8,42 +8,12 @@ use serde_json::Value;
 
 use super::prompts::{self, shape};
 use super::settings::{Settings, Step};
-use crate::chat::endpoint::Endpoint;
-use crate::chat::{ChatError, ChatModel, Message, MessageRole, Sampling};
+use crate::chat::{ChatError, Message, MessageRole, Sampling};
 use crate::memory::similar::Similarity;
 
-pub trait StepModel: Send {
-    fn name(&self) -> String;
-
-    /// Replies to `messages` with a JSON object of `schema`; `None` leaves the reply unconstrained.
-    fn complete(
-        &mut self,
-        step: Step,
-        messages: &[Message],
-        schema: Option<&Value>,
-        sampling: &Sampling,
-    ) -> Result<String, ChatError>;
-}
-
-/// The schema is sent as `response_format`, named after the step.
-impl StepModel for Endpoint {
-    /// Excludes the address, which may change between runs.
-    fn name(&self) -> String {
-        self.model().to_owned()
-    }
-
-    fn complete(
-        &mut self,
-        step: Step,
-        messages: &[Message],
-        schema: Option<&Value>,
-        sampling: &Sampling,
-    ) -> Result<String, ChatError> {
-        let name = step.to_string();
-        self.hold_to(schema.map(|schema| (name.as_str(), schema)));
-        self.reply(messages, sampling).map(|reply| reply.text)
-    }
-}
+/// Replies to the messages of a step with a JSON object of the schema; `None` leaves the reply unconstrained.
+pub type Complete =
+    Box<dyn FnMut(Step, &[Message], Option<&Value>, &Sampling) -> Result<String, ChatError> + Send>;
 
 const RETRIES: usize = 3;
 
@@ -61,7 +31,7 @@ pub enum Stop {
 
 pub struct Asker<'a> {
     pub settings: &'a Settings,
-    pub model: &'a mut dyn StepModel,
+    pub complete: &'a mut Complete,
     pub similarity: &'a mut dyn Similarity,
 }
 
@@ -79,7 +49,7 @@ impl Asker<'_> {
         let asked = messages.len();
         let mut reason = String::new();
         for attempt in 0..=RETRIES {
-            let reply = self.model.complete(step, &messages, schema, &sampling);
+            let reply = (self.complete)(step, &messages, schema, &sampling);
             let reply = reply.map_err(|error| Stop::Unreachable(told(&error.to_string())))?;
             match read(&reply, &shape) {
                 Ok(value) => return Ok(value),

@@ -9,12 +9,13 @@ use std::path::Path;
 use palimpsest_core::digest::sha256;
 use serde_json::{Value, json};
 
-use super::asking::{Asker, StepModel, Stop};
+use super::asking::{Asker, Complete, Stop};
 use super::prompts;
 use super::reading::{self, Query, Readout};
 use super::settings::{Settings, Switch};
 use super::store::Store;
 use super::writing;
+use crate::chat::ChatModel;
 use crate::chat::endpoint::{Endpoint, Key, Patience};
 use crate::memory::similar::{ByEmbedding, ByWords, Similarity};
 use crate::memory::system::protocol::{
@@ -61,7 +62,15 @@ pub fn open(name: &str, words: &str, request: &HelloRequest) -> Result<CupMem, S
         None if built_in => Some(Box::new(ByEmbedding::built_in(false).map_err(|error| error.to_string())?)),
         None => None,
     };
-    Ok(CupMem::new(settings, Box::new(endpoint(model)?), similarity).called(name))
+    let mut endpoint = endpoint(model)?;
+    let complete: Complete = Box::new(move |step, messages, schema, sampling| {
+        let step = step.to_string();
+        // The schema is named after the step.
+        endpoint.hold_to(schema.map(|schema| (step.as_str(), schema)));
+        endpoint.reply(messages, sampling).map(|reply| reply.text)
+    });
+    // The model's address may change between runs.
+    Ok(CupMem::new(settings, &model.model, complete, similarity).called(name))
 }
 
 fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<Endpoint, String> {
@@ -75,7 +84,8 @@ fn endpoint(ModelAddress { base_url, key, model, .. }: &ModelAddress) -> Result<
 pub struct CupMem {
     name: String,
     settings: Settings,
-    model: Box<dyn StepModel>,
+    model: String,
+    complete: Complete,
     similarity: Box<dyn Similarity>,
     scopes: BTreeMap<String, Scope>,
 }
@@ -91,11 +101,13 @@ impl CupMem {
     /// Without an embedder, similarity is BM25.
     pub fn new(
         settings: Settings,
-        model: Box<dyn StepModel>,
+        model: &str,
+        complete: Complete,
         similarity: Option<Box<dyn Similarity>>,
     ) -> Self {
         let similarity = similarity.unwrap_or_else(|| Box::<ByWords>::default());
-        CupMem { name: NAME.to_owned(), settings, model, similarity, scopes: BTreeMap::new() }
+        let (name, model) = (NAME.to_owned(), model.to_owned());
+        CupMem { name, settings, model, complete, similarity, scopes: BTreeMap::new() }
     }
 
     #[must_use]
@@ -114,7 +126,7 @@ impl CupMem {
             "settings": self.settings,
             "prompts": prompts::digest(),
             "similarity": self.similarity.name(),
-            "model": self.model.name(),
+            "model": self.model,
         });
         sha256(parts.to_string())
     }
@@ -137,8 +149,8 @@ impl CupMem {
         ask: impl FnOnce(&mut Asker<'_>, &mut Scope) -> Result<T, Stop>,
     ) -> SystemResult<T> {
         let scope = self.scopes.entry(scope.to_owned()).or_default();
-        let (settings, model, similarity) = (&self.settings, &mut *self.model, &mut *self.similarity);
-        ask(&mut Asker { settings, model, similarity }, scope).map_err(|stop| match stop {
+        let (settings, complete, similarity) = (&self.settings, &mut self.complete, &mut *self.similarity);
+        ask(&mut Asker { settings, complete, similarity }, scope).map_err(|stop| match stop {
             Stop::Unreachable(why) => self.error(op, FailureKind::Transient, why),
             fault @ Stop::Fault { .. } => {
                 let message = format!("{fault}; give a model that follows JSON schemas");

@@ -23,24 +23,14 @@ pub struct InFlight {
 /// Set by the driver, read by the proxy. `None` between operations.
 pub type Operation = Arc<Mutex<Option<InFlight>>>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retries {
-    pub most: u32,
-    /// Before the first retry; doubles each time.
-    pub delay: Duration,
-}
-
-impl Default for Retries {
-    fn default() -> Self {
-        Retries { most: 3, delay: Duration::from_secs(1) }
-    }
-}
+/// Retries of transient errors, and the delay before the first; it doubles each time.
+const RETRIES: u32 = 3;
+const DELAY: Duration = Duration::from_secs(1);
 
 pub(super) struct Driver {
     pub(super) name: String,
     system: Box<dyn MemorySystem>,
     pub(super) hello: Hello,
-    pub(super) retries: Retries,
     pub(super) running: bool,
     /// Restart error; no further restarts are tried.
     broken: Option<SystemError>,
@@ -57,7 +47,6 @@ impl Driver {
             name: name.to_owned(),
             system,
             hello,
-            retries: Retries::default(),
             running: true,
             broken: None,
             live: Vec::new(),
@@ -74,7 +63,7 @@ impl Driver {
         about: &str,
         mut operation: impl FnMut(&mut dyn MemorySystem) -> SystemResult<T>,
     ) -> SystemResult<T> {
-        let mut delay = self.retries.delay;
+        let mut delay = DELAY;
         let mut attempt = 0;
         loop {
             self.serial += 1;
@@ -83,7 +72,7 @@ impl Driver {
             let done = operation(self.system.as_mut());
             self.under_way(None);
             let Err(error) = done else { return done };
-            if error.kind != FailureKind::Transient || attempt >= self.retries.most {
+            if error.kind != FailureKind::Transient || attempt >= RETRIES {
                 if error.kind.is_lost() {
                     self.running = false;
                     self.live.clear();

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::driver::Driver;
-pub use super::driver::Retries;
 use super::protocol::{
     Capability, Failure, FailureKind, Hello, Memory, MemorySystem, SessionInput, Source, SystemError,
     SystemResult, WriteEvent,
@@ -122,12 +121,6 @@ impl SystemRun {
             stop: Arc::default(),
             _proxy: None,
         })
-    }
-
-    #[must_use]
-    pub fn with_retries(mut self, retries: Retries) -> Self {
-        self.driver.retries = retries;
-        self
     }
 
     /// Publishes the current operation to the proxy of its models, and keeps that.
