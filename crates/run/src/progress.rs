@@ -102,7 +102,7 @@ impl Steps {
         } else {
             Status::new(Out::Lines)
         };
-        let forecast = Forecast::new(total);
+        let forecast = Forecast { left: total, ..Forecast::default() };
         let (start, status) = (Instant::now(), Rc::new(status));
         Steps { what, done: 0, total, errors: 0, brief: false, start, forecast, end, status }
     }
@@ -222,10 +222,6 @@ struct Forecast {
 }
 
 impl Forecast {
-    fn new(total: usize) -> Self {
-        Forecast { left: total, ..Forecast::default() }
-    }
-
     fn begin_group(&mut self, size: usize) {
         self.groups.0 += 1;
         self.groups.1 += size;
@@ -359,6 +355,10 @@ mod tests {
         assert_eq!(bar.message(), "case SR: decode, 1 token");
     }
 
+    fn of(left: usize) -> Forecast {
+        Forecast { left, ..Forecast::default() }
+    }
+
     const fn took(before: f64, own: f64) -> Option<StepSeconds> {
         Some(StepSeconds { before, own })
     }
@@ -366,7 +366,7 @@ mod tests {
     /// Two histories of six answers each: 30 s of prefill, then six answers as one batch in 6 s.
     #[test]
     fn the_first_answer_of_a_batch_does_not_stand_for_all() {
-        let mut forecast = Forecast::new(12);
+        let mut forecast = of(12);
         assert_eq!(forecast.seconds_left(), None);
         forecast.begin_group(6);
         forecast.step(36.0, took(30.0, 1.0));
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn reading_and_answering_have_speeds_of_their_own_and_the_clock_decides() {
-        let mut forecast = Forecast::new(8);
+        let mut forecast = of(8);
         forecast.begin_group(2);
         forecast.step(11.0, took(10.0, 1.0));
         forecast.step(16.0, took(2.0, 3.0));
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn calls_that_run_at_once_take_a_share_of_the_clock_each() {
-        let mut forecast = Forecast::new(40);
+        let mut forecast = of(40);
         for call in 0..8 {
             // Four at once, 2 s each.
             forecast.step(f64::from(call / 4 + 1) * 2.0, took(0.0, 2.0));
@@ -412,11 +412,11 @@ mod tests {
 
     #[test]
     fn steps_without_a_measure_are_averaged_and_refused_ones_do_not_count_beside_measured_ones() {
-        let mut plain = Forecast::new(4);
+        let mut plain = of(4);
         plain.step(2.0, None);
         plain.step(6.0, None);
         assert_eq!(plain.seconds_left(), Some(6.0));
-        let mut mixed = Forecast::new(4);
+        let mut mixed = of(4);
         mixed.step(0.0, None);
         mixed.step(10.0, took(0.0, 10.0));
         assert_eq!(mixed.seconds_left(), Some(20.0));

@@ -60,8 +60,10 @@ fn is_first(version: &u32) -> bool {
 
 /// Lower-case hexadecimal SHA-256 of the version and the identity's canonical JSON.
 pub fn hash(identity: &Value, version: u32) -> String {
+    let mut canonical = identity.clone();
+    canonical.sort_all_objects();
     // The prefix keeps versions from colliding.
-    sha256(format!("palimpsest identity {version}\n{}", canonical(identity)))
+    sha256(format!("palimpsest identity {version}\n{canonical}"))
 }
 
 /// Everything that changes the results of a run. Fields that do not apply are absent.
@@ -240,10 +242,6 @@ impl Machine {
         let os = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
         Machine { device: device.into(), os, threads, cpu, attention_kernel: None }
     }
-
-    pub fn attending_by(self, attention_kernel: Option<AttentionBy>) -> Self {
-        Machine { attention_kernel, ..self }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -277,12 +275,6 @@ fn to_value(identity: &Identity) -> Value {
     serde_json::to_value(identity).unwrap_or_default()
 }
 
-fn canonical(value: &Value) -> String {
-    let mut value = value.clone();
-    value.sort_all_objects();
-    value.to_string()
-}
-
 fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference>) {
     if let (Value::Object(a), Value::Object(b)) = (stored, asked) {
         // A missing field is at its default, shown as nothing.
@@ -297,16 +289,5 @@ fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<Difference
             stored: stored.to_string(),
             asked: asked.to_string(),
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn canonical_json_sorts_keys_at_every_depth_and_writes_no_whitespace() {
-        let value = serde_json::json!({"b": [1, {"z": null, "a": "é\""}], "a": 0.5});
-        assert_eq!(canonical(&value), r#"{"a":0.5,"b":[1,{"a":"é\"","z":null}]}"#);
     }
 }

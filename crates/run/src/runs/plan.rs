@@ -130,15 +130,6 @@ pub struct Selection {
     pub shard: Option<Shard>,
 }
 
-pub fn asked_under(plan: &[PlannedCase], condition: &str) -> Vec<PlannedCase> {
-    let of = |case: &PlannedCase| {
-        let mut asked = case.clone();
-        asked.probes.retain(|probe| probe.is_asked_under(condition));
-        (asked.probes.len() == case.probes.len() || !asked.probes.is_empty()).then_some(asked)
-    };
-    plan.iter().filter_map(of).collect()
-}
-
 impl PlannedCase {
     pub fn of(case: &Case) -> Self {
         let all = |evidence: &[Evidence]| evidence.iter().map(PlannedEvidence::of).collect();

@@ -29,7 +29,7 @@ use super::cost::CostRow;
 use super::error::{RunError, if_there};
 use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, hash};
 use super::judge_name::{JudgeName, judge_names};
-use super::plan::{PlannedCase, asked_under, attention_file, case_file, check_distinct};
+use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::files::write_atomically;
@@ -137,7 +137,12 @@ impl RunFolder {
         let first = known.first().filter(|_| name.is_empty() && !known.contains(&""));
         let name = (*first.unwrap_or(&name)).to_owned();
         self.chosen_conditions(&[label(&name).to_owned()])?;
-        self.plan = asked_under(&self.plan, &name);
+        let asked = |mut case: PlannedCase| {
+            let all = case.probes.len();
+            case.probes.retain(|probe| probe.is_asked_under(&name));
+            (case.probes.len() == all || !case.probes.is_empty()).then_some(case)
+        };
+        self.plan = self.plan.into_iter().filter_map(asked).collect();
         self.answers.retain(|row| row.condition == name);
         self.verdicts.retain(|row| row.condition == name);
         self.costs.retain(|row| row.condition == name);

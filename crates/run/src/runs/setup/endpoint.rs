@@ -14,7 +14,7 @@ use crate::runs::context_budget::{
     BudgetError, BudgetedCase, Cut, TEMPLATE_RESERVE, cut_messages, cut_prompts, part_of,
 };
 use crate::runs::header::{ContextPolicy, Identity, NameAndDigest};
-use crate::runs::model_subject::{ModelSubject, SubjectOptions};
+use crate::runs::model_subject::ModelSubject;
 use crate::runs::rows::NoAnswer;
 use crate::runs::runner::Summary;
 use crate::runs::subject::{ChatPrompt, ChatSubject};
@@ -180,12 +180,7 @@ impl RunSpec {
                 let encoded = parts.into_iter().map(|part| part.map(|prompt| prompt.encode(&tokenizer)));
                 Ok(encoded.collect::<Result<_, TextError>>()?)
             };
-            let options = SubjectOptions {
-                sampling: self.sampling(limits),
-                attention: true,
-                answer_rows: true,
-                share_prefix: true,
-            };
+            let options = self.subject_options(&data, true);
             let roles = row_roles(dataset.benchmark());
             let mut model = ServerModel::new(endpoint, card, calls);
             let subject = ModelSubject::new(&mut model, &text, Arc::new(prepare), roles, options, &stop)

@@ -8,8 +8,8 @@ use super::{Begin, OpenedData, RunSpec, machine};
 use crate::models::{self, Opened};
 use crate::progress::note;
 use crate::runs::context_budget::{Cut, cut_to_budget};
-use crate::runs::header::{AttentionBy, ContextPolicy, Identity, NameAndDigest};
-use crate::runs::model_subject::{ModelSubject, SubjectOptions};
+use crate::runs::header::{AttentionBy, ContextPolicy, Identity, Machine, NameAndDigest};
+use crate::runs::model_subject::ModelSubject;
 use crate::runs::plan::{PlannedCase, PlannedProbe};
 use crate::runs::runner::Summary;
 use palimpsest_core::digest::sha256;
@@ -132,14 +132,9 @@ impl RunSpec {
         })?;
         let decoder = model.engine().decoder();
         let settled = (0..decoder.spec().layers.len()).filter_map(|layer| decoder.attention_kernel(layer));
-        let machine = machine(&self.loaded.on.device)
-            .attending_by(AttentionBy::of(self.loaded.on.attention_kernel, settled));
-        let options = SubjectOptions {
-            sampling: self.sampling(limits),
-            attention: !self.no_attention,
-            answer_rows: true,
-            share_prefix: true,
-        };
+        let attention_kernel = AttentionBy::of(self.loaded.on.attention_kernel, settled);
+        let machine = Machine { attention_kernel, ..machine(&self.loaded.on.device) };
+        let options = self.subject_options(&data, !self.no_attention);
         let mut subject =
             ModelSubject::local(&mut model, builder, cut, row_roles(dataset.benchmark()), options, &stop)
                 .stopping_at(stops);

@@ -24,6 +24,7 @@ use crate::runs::context_budget::TEMPLATE_RESERVE;
 use crate::runs::error::RunError;
 use crate::runs::file_plan::FilePlan;
 use crate::runs::header::{Identity, Machine, NameAndDigest, RunHeader};
+use crate::runs::model_subject::SubjectOptions;
 use crate::runs::plan::{PlannedCase, Selection};
 use crate::runs::runner::{self, Subject, Summary};
 use crate::runs::store::RunStore;
@@ -167,6 +168,15 @@ impl RunSpec {
 
     pub fn builder(&self, templates: Templates, template: ChatTemplate) -> PromptBuilder {
         PromptBuilder::new(templates, template).numbering(self.session_numbers).reading(self.special_tokens)
+    }
+
+    fn subject_options(&self, data: &OpenedData, attention: bool) -> SubjectOptions {
+        SubjectOptions {
+            sampling: self.sampling(data.limits),
+            attention,
+            answer_rows: true,
+            share_prefix: true,
+        }
     }
 
     /// Identity fields common to local models and endpoints.
