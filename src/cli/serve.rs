@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 
 use super::{WrongValue, interrupt, wrong};
 use crate::api::{
-    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeOptions, Server, ServeError, allowed_host,
-    allowed_origin,
+    DEFAULT_CHUNK, DEFAULT_MAX_ANSWER, DEFAULT_QUEUE, LogFormat, ServeError, ServeOptions, Server,
+    allowed_host, allowed_origin,
 };
 use crate::ground::text_file;
 use crate::heads::HeadScores;

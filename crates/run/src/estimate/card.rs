@@ -59,9 +59,8 @@ impl Reader {
             }
             Reader::Encoding(encoding) => encoding,
         };
-        let is_row = |span: &&Span| {
-            span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role))
-        };
+        let is_row =
+            |span: &&Span| span.role.as_deref().is_some_and(|role| role == QUERY || roles.contains(&role));
         let mut all = Vec::new();
         for part in cut_prompts(builder, &**encoding, case, cut)? {
             let common = common_bytes(&part.prompts);

@@ -6,9 +6,7 @@
 use std::ops::Range;
 
 use anyhow::{Context, bail, ensure};
-use palimpsest_core::ablate::{
-    EffectRow, History, Metric, Prompt, Said, Target, hide, put, without,
-};
+use palimpsest_core::ablate::{EffectRow, History, Metric, Prompt, Said, Target, hide, put, without};
 use palimpsest_core::attention::{AttentionStore, LayerHoles, LayerKind};
 use palimpsest_core::engine::{
     Backend, Branch, Event, Generate, Measured, ModelText, Observe, Request, RequestError, Reuse, Rows,
