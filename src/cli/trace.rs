@@ -182,7 +182,7 @@ impl Blocked {
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { model, chunk, allow_longer, .. } = &args;
     let loading = Loading { name: model, args: &args.loaded, chunk: *chunk, allow_longer: *allow_longer };
-    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(model)?) };
+    let find = || ModelStore::open()?.resolve_to_run(model);
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
