@@ -181,7 +181,7 @@ impl From<Blocked> for Knockout {
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { model: name, loaded, chunk, allow_longer, .. } = &args;
     let loading = Loading { name, args: loaded, chunk: *chunk, allow_longer: *allow_longer };
-    let find = || -> anyhow::Result<ModelFiles> { Ok(ModelStore::open()?.resolve_to_run(name)?) };
+    let find = || ModelStore::open()?.resolve_to_run(name);
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
