@@ -16,7 +16,7 @@ use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_p
 use palimpsest_run::runs::plan::PlannedEvidence;
 use palimpsest_run::runs::rows::AnswerRow;
 
-use super::DoseError;
+use super::error::DoseError;
 
 pub const ROWS: [&str; 4] = [QUERY, "last", "answer", NEW];
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::DoseError;
+use super::error::DoseError;
 use palimpsest_data::statistics::control::control_of;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
 use palimpsest_run::runs::rows::AnswerKey;

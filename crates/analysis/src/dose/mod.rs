@@ -9,11 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::lens::Layer;
 use crate::lens::causes::Residues;
 use crate::records;
-use palimpsest_core::attention::StoreError;
 use palimpsest_data::benchmarks::dose::DOSE;
-use palimpsest_data::ground::jsonl::JsonlError;
 use palimpsest_data::ground::order::unique;
-use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::store::RunFolder;
 
 pub mod answer;
@@ -21,6 +18,7 @@ pub mod attention;
 pub mod cell;
 pub mod chains;
 pub mod effects;
+mod error;
 pub mod estimate;
 pub mod sweep;
 pub mod table;
@@ -29,36 +27,9 @@ pub mod words;
 use answer::Answer;
 use cell::Cell;
 use effects::Effects;
+pub use error::DoseError;
 use estimate::Estimate;
 use sweep::Sweep;
-
-#[derive(Debug, thiserror::Error)]
-pub enum DoseError {
-    #[error(
-        "{} is a run of {benchmark}; palimpsest dose reads runs of data made by `palimpsest build dose`",
-        dir.display()
-    )]
-    OtherBenchmark { dir: PathBuf, benchmark: String },
-    #[error(
-        "{}: none of {answers} answers has log-probabilities of its values ({reason}); make the run with a model on this machine, which \
-         gives them",
-        dir.display()
-    )]
-    NoContrast { dir: PathBuf, answers: usize, reason: String },
-    #[error("{}: no factor `{factor}` is varied in this run; varied are {known}", dir.display())]
-    UnknownFactor { dir: PathBuf, factor: String, known: String },
-    #[error(
-        "{}: no item passes the gate (right with the old session alone and with the new one alone, in both orders); leave --gated out",
-        dir.display()
-    )]
-    NoneGated { dir: PathBuf },
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error(transparent)]
-    Rows(#[from] JsonlError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DoseOptions {

@@ -359,18 +359,20 @@ fn answered(row: &AnswerRow, case: Value) -> Value {
 
 fn contrast_json(contrast: &Contrast) -> Value {
     let values: Vec<Value> =
-        parts(contrast).map(|(part, value)| value_json(part, value, value.log_p)).collect();
+        parts(contrast).map(|(part, value)| value_json(&part, value, value.log_p)).collect();
     json!({"value": contrast.value, "values": values})
 }
 
-/// Values with their field names in the file.
-pub fn parts(contrast: &Contrast) -> impl Iterator<Item = (&'static str, &ValueLogP)> {
-    let Contrast { current, stale, absent, earlier, others, .. } = contrast;
-    let one = std::iter::once(current).map(|value| ("current", value));
-    let one = one.chain(stale.iter().map(|value| ("stale", value)));
-    let one = one.chain(absent.iter().map(|value| ("absent", value)));
-    let several = earlier.iter().map(|value| ("earlier", value));
-    one.chain(several).chain(others.iter().map(|value| ("others", value)))
+/// Values with their field names in the file, in the order of [`Contrast::values`].
+pub fn parts(contrast: &Contrast) -> impl Iterator<Item = (String, &ValueLogP)> {
+    let fields = serde_json::to_value(contrast).unwrap_or_default();
+    let fields: Vec<(String, Value)> = fields.as_object().cloned().unwrap_or_default().into_iter().collect();
+    contrast.values().filter_map(move |value| {
+        let own = json!(value);
+        let holds = |held: &Value| *held == own || held.as_array().is_some_and(|all| all.contains(&own));
+        let (name, _) = fields.iter().find(|(_, held)| holds(held))?;
+        Some((name.clone(), value))
+    })
 }
 
 pub fn value_json(part: &str, value: &ValueLogP, log_p: f64) -> Value {

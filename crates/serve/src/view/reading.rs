@@ -248,7 +248,7 @@ impl Reading {
                         let log_p = [read.current, read.against];
                         let named = |(value, log_p): (&ValueLogP, f64)| {
                             let (part, _) = parts(contrast).find(|(_, other)| *other == value)?;
-                            Some(value_json(part, value, log_p))
+                            Some(value_json(&part, value, log_p))
                         };
                         side["contrast"] = json!(read.contrast());
                         side["values"] = both.zip(log_p).filter_map(named).collect();

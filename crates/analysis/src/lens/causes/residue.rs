@@ -259,7 +259,7 @@ pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
         for whole in Whole::EACH {
             let Some(left) = residues.left(role, whole) else { continue };
             said.push(format!(
-                "Deleting the {role} {segment} from the cache leaves {} of its effect {}.",
+                "Deleting the {role} {segment} from the cache leaves {} of its effect when {}.",
                 percent(&left),
                 whole.label()
             ));
@@ -308,7 +308,7 @@ fn windows(residues: &Residues, role: &str) -> Option<String> {
     let (whole, shares) =
         Whole::EACH.into_iter().map(|whole| (whole, shares(whole))).find(|(_, shares)| !shares.is_empty())?;
     Some(format!(
-        "Of its effect {}, hiding it from the question on at a window of layers takes: {}.",
+        "Share of its effect when {} that hiding it from the question on at a window of layers has: {}.",
         whole.label(),
         shares.join("; ")
     ))

@@ -14,7 +14,8 @@ mod weight_files;
 
 pub use blocks::BlocksError;
 pub use gguf::{BlockType, GgufError, GgufFile};
-pub use safetensors::{SafetensorsError, SafetensorsFolder, View};
+pub use safetensors::{SafetensorsFolder, View};
+pub use weight_files::SafetensorsError;
 
 fn map(path: &Path) -> std::io::Result<Mmap> {
     let file = File::open(path)?;

@@ -14,25 +14,10 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, Tenso
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 use super::map;
 pub use super::weight_files::INDEX_FILE;
-use super::weight_files::WeightFiles;
+use super::weight_files::{SafetensorsError, WeightFiles};
 
 /// Size of the header length field.
 const LENGTH_BYTES: usize = 8;
-
-/// An invalid safetensors folder, or a request for something that it does not hold.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // printed by the messages
-pub enum SafetensorsError {
-    #[error("cannot read {file}")]
-    Io { file: PathBuf, source: std::io::Error },
-    #[error("{0}")]
-    Invalid(String),
-    /// Bytes and scales of a block-scaled weight do not match.
-    #[error("{file}: tensor {tensor:?}")]
-    Blocks { file: PathBuf, tensor: String, source: BlocksError },
-    #[error("{file}: tensor {tensor:?} ({stored:?}) could not be put on the device")]
-    Candle { file: PathBuf, tensor: String, stored: Dtype, source: Box<candle_core::Error> },
-}
 
 #[derive(Debug)]
 struct Shard {
