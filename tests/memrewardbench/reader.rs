@@ -232,7 +232,8 @@ fn every_broken_row_is_one_line_and_the_others_are_read() {
     let text = lines(&[row(1), row(2)]);
     let said = refusal("rows.jsonl", &text.as_bytes()[..text.len() - 20]);
     assert!(said.contains("row 1 (no uid), (row): found line 2, which is no row"), "{said}");
-    let twice = lines(&[row(3)]).replacen('{', r#"{"task": "a", "#, 1);
+    let twice = format!("{{\"task\": {}, ", serde_json::to_value(row(3)).unwrap()["task"]);
+    let twice = lines(&[row(3)]).replacen('{', &twice, 1);
     let said = refusal("rows.jsonl", format!("{text}{twice}"));
     assert!(said.contains("task: found the same key a second time"), "{said}");
     let said = refusal("rows.jsonl", format!("[{}]", text.lines().next().unwrap()));
