@@ -1,102 +1,22 @@
-//! The finding of a run in at most four sentences, and the numbers behind them by session.
-//!
-//! Attention is the row over all groups that `palimpsest lens` prints ([`Lens::series`] of [`Group::all`]); effects and controls are those
-//! of [`Causes`]. With several conditions the plain one is described, or the first with attention. Printed by `run`, `lens`, `causes` and
-//! `why`, and shown on pages. Runs no model and writes nothing.
+//! Sentences on attention, effects and their agreement.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use super::kind_of;
+use super::roles::{Role, mean_of, roles};
+use super::verdicts::{answered, right};
 use crate::lens::band::Estimate;
-use crate::lens::causes::{CausedAnswer, CausedSession, Causes};
+use crate::lens::causes::{CausedAnswer, Causes};
 use crate::lens::layers::mean_over;
 use crate::lens::{
-    Condition, Correctness, Curve, Example, Group, LayerKind, Lens, Scale, Series, Statistic, Study, Target,
+    Condition, Correctness, Example, Group, LayerKind, Lens, Scale, Series, Statistic, Study, Target,
 };
-use crate::records::{Record, join};
-use crate::results::outcomes::Outcomes;
-use palimpsest_core::span::Span;
-use palimpsest_data::benchmarks::Side;
-use palimpsest_data::ground::numbers::percent;
-use palimpsest_data::ground::table::wrapped;
 use palimpsest_data::ground::words::{capitalised, counted, plural};
 use palimpsest_run::runs::condition::label;
 
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Finding {
-    pub sentences: Vec<String>,
-    /// Sessions with a role, by answer; empty without effects.
-    pub dots: Vec<Dot>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Dot {
-    pub case: String,
-    pub probe: String,
-    pub condition: String,
-    pub span: String,
-    pub role: String,
-    /// Share of the question's attention, mean over heads and softmax layers.
-    pub attention: f64,
-    /// Log-probability per token that the answer loses without the span, in nats.
-    pub effect: f64,
-}
-
-impl Finding {
-    pub fn of(study: &Study, causes: Option<&Causes>) -> Self {
-        let plain = study.measured().find(|(condition, _)| condition.name.is_empty());
-        let sentences = match plain.or_else(|| study.measured().next()) {
-            Some((condition, lens)) => Words::of(study, condition, lens).sentences(causes),
-            None => {
-                study.conditions.first().map(|condition| unmeasured(study, condition)).into_iter().collect()
-            }
-        };
-        Finding { sentences, dots: causes.map(|causes| dots(study, causes)).unwrap_or_default() }
-    }
-
-    /// One sentence per paragraph, wrapped; empty without sentences.
-    pub fn lines(&self, width: usize) -> String {
-        self.sentences.iter().map(|sentence| wrapped(sentence, width) + "\n").collect()
-    }
-}
-
-/// The layers that are averaged: those that see the whole prompt, or the first kind present.
-fn kind_of(lens: &Lens) -> LayerKind {
-    lens.layer_kinds().first().map_or(LayerKind::Softmax, |(kind, _)| *kind)
-}
-
-fn dots(study: &Study, causes: &Causes) -> Vec<Dot> {
-    let mut measured = HashMap::new();
-    for (condition, lens) in study.measured() {
-        for example in &lens.examples {
-            let key = (&*condition.name, &*example.case, &*example.probe);
-            measured.insert(key, (kind_of(lens), example));
-        }
-    }
-    let of_answer = |answer: &CausedAnswer| -> Vec<Dot> {
-        let Some((kind, example)) = measured.get(&(&*answer.condition, &*answer.case, &*answer.probe)) else {
-            return Vec::new();
-        };
-        let dot = |session: &CausedSession| {
-            let index = Span::new(session.span.as_str(), 0..0).segment()?;
-            let segment = example.segments.iter().find(|segment| segment.index == index)?;
-            Some(Dot {
-                case: answer.case.clone(),
-                probe: answer.probe.clone(),
-                condition: answer.condition.clone(),
-                span: session.span.clone(),
-                role: session.role.clone()?,
-                attention: example.mean_over(*kind, segment)?,
-                effect: session.drop(),
-            })
-        };
-        answer.sessions.iter().filter_map(dot).collect()
-    };
-    causes.answers.iter().flat_map(of_answer).collect()
-}
-
 /// Sentence for a run without attention.
-fn unmeasured(study: &Study, condition: &Condition) -> String {
+pub(super) fn unmeasured(study: &Study, condition: &Condition) -> String {
     let (answered, asked) = answered(condition);
     let under = under(study, condition);
     let said = format!("{under}no attention was recorded; {answered} of {asked} questions are answered");
@@ -107,67 +27,7 @@ fn under(study: &Study, condition: &Condition) -> String {
     if study.selection.several { format!("under {}, ", label(&condition.name)) } else { String::new() }
 }
 
-/// Answered questions, and all that are asked under the condition.
-fn answered(condition: &Condition) -> (usize, usize) {
-    let records = records(condition);
-    (records.iter().filter(|record| record.answer().is_some()).count(), records.len())
-}
-
-fn records(condition: &Condition) -> Vec<Record<'_>> {
-    let run = &condition.run;
-    let verdicts = condition.verdicts();
-    join(run.cases(), run.condition(), run.answers(), verdicts.iter().flat_map(|known| known.rows()))
-}
-
-/// Clause on the verdicts; counts are those of `palimpsest table`.
-fn right(study: &Study, condition: &Condition) -> String {
-    let unknown = |why: &str| format!("whether the answers are right is not known: {why}");
-    let Some(verdicts) = condition.verdicts() else { return unknown("they are not judged") };
-    let judge = verdicts.name.label.trim_start_matches("local:");
-    if study.no_result.is_some() {
-        return unknown(&format!("{judge} cannot judge"));
-    }
-    let outcomes = Outcomes::of(study.benchmark, &records(condition), &verdicts.name.judge);
-    let all = outcomes.total();
-    if all.judged == 0 {
-        return unknown(&format!("{judge} gave no verdict"));
-    }
-    let (right, asked) = (all.correct, all.expected);
-    let judged = if all.judged < asked { format!(" ({} judged)", all.judged) } else { String::new() };
-    match outcomes.most {
-        Some(_) => {
-            format!("{asked} answers get {}% of the best score by {judge}{judged}", percent(all.accuracy()))
-        }
-        None if judged.is_empty() => format!("{right} of {asked} answers are right by {judge}"),
-        None => format!("{right} of {asked} questions are answered right by {judge}{judged}"),
-    }
-}
-
-/// A compared role: its attention curve and its noun, singular or plural.
-struct Role {
-    curve: Curve,
-    name: String,
-    /// `old one`, after a role of the same noun.
-    short: String,
-    many: bool,
-}
-
-impl Role {
-    fn short(&self, verb: [&str; 2]) -> String {
-        format!("the {} {}", self.short, verb[usize::from(self.many)])
-    }
-
-    fn full(&self, verb: [&str; 2]) -> String {
-        format!("the {} {}", self.name, verb[usize::from(self.many)])
-    }
-
-    /// Effects are of one session each.
-    fn hidden(&self, name: &str) -> String {
-        if self.many { format!("one of the {name}") } else { format!("the {name}") }
-    }
-}
-
-struct Words<'a> {
+pub(super) struct Words<'a> {
     study: &'a Study,
     condition: &'a Condition,
     lens: &'a Lens,
@@ -176,17 +36,12 @@ struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    fn of(study: &'a Study, condition: &'a Condition, lens: &'a Lens) -> Self {
-        let kind = kind_of(lens);
-        let has = |curve: &Curve| mean_of(lens, *curve, Target::Signal).mean_over(kind).is_some();
-        let mut sets = compared(lens);
-        let last = sets.pop().unwrap_or_default().into_iter().filter(has).collect();
-        let set = sets.into_iter().find(|set| !set.is_empty() && set.iter().all(has)).unwrap_or(last);
-        let roles = set.into_iter().map(|curve| role(lens, curve)).collect();
+    pub fn of(study: &'a Study, condition: &'a Condition, lens: &'a Lens) -> Self {
+        let (kind, roles) = (kind_of(lens), roles(lens));
         Words { study, condition, lens, kind, roles }
     }
 
-    fn sentences(&self, causes: Option<&Causes>) -> Vec<String> {
+    pub fn sentences(&self, causes: Option<&Causes>) -> Vec<String> {
         let causes = causes.map(|causes| self.under_condition(causes));
         let effects = causes.as_deref().and_then(|causes| self.effects(causes));
         let agreement = causes.as_deref().and_then(|causes| self.agreement(causes));
@@ -366,16 +221,21 @@ impl<'a> Words<'a> {
         let [most, largest] = if self.roles.len() == 2 { ["more", "larger"] } else { ["most", "largest"] };
         let gets = looked.full(["gets", "get"]);
         let has = |role: &Role| role.short(["has", "have"]);
-        Some(match looked.curve == used.curve {
-            false if 2 * agree <= masses.len() => format!(
+        let used_as_well = looked.curve == used.curve;
+        if !used_as_well && 2 * agree <= masses.len() {
+            return Some(format!(
                 "Attention and effect disagree: {gets} {most} attention in {more} of {answers}, {} the {largest} effect in {larger}.",
                 has(used)
-            ),
-            _ => format!(
-                "Attention and effect agree in {agree} of {answers}: {gets} {most} attention in {more}, {} the {largest} effect in {larger}.",
-                has(used)
-            ),
-        })
+            ));
+        }
+        let has = match (used_as_well, used.many) {
+            (false, _) => format!(", {}", has(used)),
+            (true, false) => " and has".to_owned(),
+            (true, true) => " and have".to_owned(),
+        };
+        Some(format!(
+            "Attention and effect agree in {agree} of {answers}: {gets} {most} attention in {more}{has} the {largest} effect in {larger}."
+        ))
     }
 }
 
@@ -384,50 +244,6 @@ fn effect_of(answer: &CausedAnswer, role: &Role) -> Option<f64> {
     let own = answer.sessions.iter().filter(|session| session.role.as_deref() == Some(role.curve.to));
     let drops: Vec<f64> = own.map(|session| session.drop()).filter(|drop| drop.is_finite()).collect();
     (!drops.is_empty()).then(|| drops.iter().sum::<f64>() / drops.len() as f64)
-}
-
-fn mean_of(lens: &Lens, curve: Curve, target: Target) -> Series {
-    lens.series(&Group::all(), Statistic::Mean(curve, target), Scale::Mass)
-}
-
-/// Curves that may be compared, best first: the benchmark's ratio, the sides of a conflict, its evidence, everything that the viewer sees.
-fn compared(lens: &Lens) -> Vec<Vec<Curve>> {
-    let spec = &lens.benchmark.lens;
-    let from = spec.viewer();
-    let to = |role: &&str| lens.curves.iter().copied().find(|curve| curve.from == from && curve.to == *role);
-    let side = |side: Side| {
-        let mut roles = spec.sides.iter().filter(|(_, known)| *known == side);
-        roles.find_map(|(role, _)| to(role))
-    };
-    let pair = |[a, b]: [Side; 2]| Some(vec![side(a)?, side(b)?]);
-    let ratio = spec.ratio.map(|(over, under)| vec![over, under]);
-    let pairs = [[Side::Newer, Side::Older], [Side::Right, Side::Wrong]].map(pair);
-    let evidence = spec.evidence.map(|(_, roles)| roles.iter().filter_map(to).collect());
-    let all = lens.curves.iter().copied().filter(|curve| curve.from == from).collect();
-    [ratio].into_iter().chain(pairs).chain([evidence, Some(all)]).flatten().collect()
-}
-
-fn role(lens: &Lens, curve: Curve) -> Role {
-    let playing = |example: &Example| {
-        example.segments.iter().filter(|segment| segment.role.as_deref() == Some(curve.to)).count()
-    };
-    let role = curve.to.replace('_', " ");
-    // Evidence inside a segment is no segment of its own.
-    match lens.examples.iter().map(playing).max().unwrap_or(0) {
-        0 => Role { curve, name: format!("{role} text"), short: format!("{role} text"), many: false },
-        1 => Role {
-            curve,
-            name: format!("{role} {}", lens.segment),
-            short: format!("{role} one"),
-            many: false,
-        },
-        _ => Role {
-            curve,
-            name: format!("{role} {}", plural(lens.segment)),
-            short: format!("{role} ones"),
-            many: true,
-        },
-    }
 }
 
 /// Index of the largest value; `None` on a tie.
@@ -457,4 +273,22 @@ fn listed(mut items: Vec<String>) -> String {
 /// Three decimals with a sign, none for a rounded zero.
 fn signed(value: f64) -> String {
     if value.abs() < 0.0005 { "0.000".to_owned() } else { format!("{value:+.3}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tie_has_no_first_role() {
+        assert_eq!(first(&[0.1, 0.3, 0.2]), Some(1));
+        assert_eq!((first(&[0.3, 0.3, 0.2]), first(&[])), (None, None));
+    }
+
+    #[test]
+    fn small_shares_keep_two_digits_and_effects_their_sign() {
+        let of = |shares: &[f64]| decimals(shares.iter());
+        assert_eq!([of(&[0.033, 0.02]), of(&[0.033, 0.0051]), of(&[0.0006, 0.0]), of(&[])], [1, 2, 3, 1]);
+        assert_eq!([0.0012, -0.29, -0.0004, 0.0].map(signed), ["+0.001", "-0.290", "0.000", "0.000"]);
+    }
 }
