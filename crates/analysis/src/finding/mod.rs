@@ -7,14 +7,16 @@
 
 use std::collections::HashMap;
 
+use crate::lens::Study;
 use crate::lens::causes::{CausedAnswer, CausedSession, Causes};
-use crate::lens::{LayerKind, Lens, Study};
 use palimpsest_core::span::Span;
 use palimpsest_data::ground::table::wrapped;
 
 mod roles;
 mod verdicts;
 mod words;
+
+use roles::kind_of;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Finding {
@@ -39,14 +41,11 @@ pub struct Dot {
 impl Finding {
     pub fn of(study: &Study, causes: Option<&Causes>) -> Self {
         let plain = study.measured().find(|(condition, _)| condition.name.is_empty());
-        let sentences = match plain.or_else(|| study.measured().next()) {
-            Some((condition, lens)) => words::Words::of(study, condition, lens).sentences(causes),
-            None => study
-                .conditions
-                .first()
-                .map(|condition| words::unmeasured(study, condition))
-                .into_iter()
-                .collect(),
+        let described = plain.or_else(|| study.measured().next());
+        let sentences = match (described, study.conditions.first()) {
+            (Some((condition, lens)), _) => words::Words::of(study, condition, lens).sentences(causes),
+            (None, Some(condition)) => vec![words::unmeasured(study, condition)],
+            (None, None) => Vec::new(),
         };
         Finding { sentences, dots: causes.map(|causes| dots(study, causes)).unwrap_or_default() }
     }
@@ -55,11 +54,6 @@ impl Finding {
     pub fn lines(&self, width: usize) -> String {
         self.sentences.iter().map(|sentence| wrapped(sentence, width) + "\n").collect()
     }
-}
-
-/// The layers that are averaged: those that see the whole prompt, or the first kind present.
-fn kind_of(lens: &Lens) -> LayerKind {
-    lens.layer_kinds().first().map_or(LayerKind::Softmax, |(kind, _)| *kind)
 }
 
 fn dots(study: &Study, causes: &Causes) -> Vec<Dot> {

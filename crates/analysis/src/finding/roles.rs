@@ -1,7 +1,6 @@
 //! The roles whose attention and effects are compared, and their nouns.
 
-use super::kind_of;
-use crate::lens::{Curve, Example, Group, Lens, Scale, Series, Statistic, Target};
+use crate::lens::{Curve, Example, Group, LayerKind, Lens, Scale, Series, Statistic, Target};
 use palimpsest_data::benchmarks::Side;
 use palimpsest_data::ground::words::plural;
 
@@ -27,6 +26,11 @@ impl Role {
     pub fn hidden(&self, name: &str) -> String {
         if self.many { format!("one of the {name}") } else { format!("the {name}") }
     }
+}
+
+/// The layers that are averaged: those that see the whole prompt, or the first kind present.
+pub(super) fn kind_of(lens: &Lens) -> LayerKind {
+    lens.layer_kinds().first().map_or(LayerKind::Softmax, |(kind, _)| *kind)
 }
 
 pub(super) fn roles(lens: &Lens) -> Vec<Role> {

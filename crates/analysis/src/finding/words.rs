@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::kind_of;
-use super::roles::{Role, mean_of, roles};
+use super::roles::{Role, kind_of, mean_of, roles};
 use super::verdicts::{answered, right};
 use crate::lens::band::Estimate;
 use crate::lens::causes::{CausedAnswer, Causes};
