@@ -89,7 +89,7 @@ impl<'a> Words<'a> {
         if let Some(noise) = noise {
             let whose = match lens.benchmark.lens.stand_in {
                 None => format!("neighbouring {}", plural(lens.segment)),
-                Some(role) => format!("as much of the {role} instead"),
+                Some(role) => format!("an equally long part of the {role}"),
             };
             beside.push(format!("{whose}: {}", listed(noise.iter().map(share).collect())));
         }
