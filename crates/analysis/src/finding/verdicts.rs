@@ -4,6 +4,7 @@ use crate::lens::{Condition, Study};
 use crate::records::{Record, join};
 use crate::results::outcomes::Outcomes;
 use palimpsest_data::ground::numbers::percent;
+use palimpsest_run::runs::judge_name::short_judge;
 
 /// Answered questions, and all that are asked under the condition.
 pub(super) fn answered(condition: &Condition) -> (usize, usize) {
@@ -21,13 +22,14 @@ fn records(condition: &Condition) -> Vec<Record<'_>> {
 pub(super) fn right(study: &Study, condition: &Condition) -> String {
     let unknown = |why: &str| format!("whether the answers are right is not known: {why}");
     let Some(verdicts) = condition.verdicts() else { return unknown("they are not judged") };
-    let judge = &verdicts.name.label;
-    let judge = judge.strip_prefix("local:").unwrap_or(judge);
+    let name = verdicts.name;
     if study.no_result.is_some() {
-        return unknown(&format!("{judge} cannot judge"));
+        return unknown(&format!("{} cannot judge", without_scheme(short_judge(&name.judge))));
     }
-    let outcomes = Outcomes::of(study.benchmark, &records(condition), &verdicts.name.judge);
+    let outcomes = Outcomes::of(study.benchmark, &records(condition), &name.judge);
     let all = outcomes.total();
+    let label = name.short_label();
+    let judge = without_scheme(&label);
     if all.judged == 0 {
         return unknown(&format!("{judge} gave no verdict"));
     }
@@ -40,4 +42,9 @@ pub(super) fn right(study: &Study, condition: &Condition) -> String {
         None if judged.is_empty() => format!("{right} of {asked} answers are right by {judge}"),
         None => format!("{right} of {asked} questions are answered right by {judge}{judged}"),
     }
+}
+
+/// `local:qwen3-8b` gives `qwen3-8b`.
+fn without_scheme(judge: &str) -> &str {
+    judge.strip_prefix("local:").unwrap_or(judge)
 }
