@@ -74,6 +74,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         };
         super::say(format_args!("next: palimpsest judge {}{judge}", out.display()))?;
     }
+    super::finding::say_of_run(&folder)?;
     super::without_errors("answers", "answers.jsonl", &summary)
 }
 
