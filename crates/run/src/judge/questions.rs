@@ -17,6 +17,9 @@ use crate::runs::runner::Summary;
 use palimpsest_data::benchmarks::LabelCheck;
 use palimpsest_data::ground::jsonl::RowLog;
 
+/// Takes a question's row with what was said of it.
+type Take<'a, T> = dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError> + 'a;
+
 pub(super) struct Question<T> {
     pub case: PlannedCase,
     pub probe: PlannedProbe,
@@ -30,7 +33,7 @@ pub(super) fn ask<T: Sync>(
     (instructions, conduct, stop): (&Instructions, &Conduct, &AtomicBool),
     (many, questions): (&'static str, &[Question<T>]),
     summary: &mut Summary,
-    take: &mut dyn FnMut(&T, Result<Verdict, String>) -> Result<(), RunError>,
+    take: &mut Take<'_, T>,
 ) -> Result<(), RunError> {
     let name = judge.name();
     let mut progress = Steps::new(many, questions.len(), conduct.show_progress).brief(!conduct.verbose);

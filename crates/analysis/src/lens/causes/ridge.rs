@@ -75,9 +75,12 @@ impl Fit {
     }
 }
 
+/// Predictions by the index of their answer.
+type Predicted = Vec<(usize, Vec<f64>)>;
+
 /// The best cross-validated penalty, and its predictions for the answers left out. `folds` pairs a fold with an answer.
-fn best_penalty(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<(f64, Vec<(usize, Vec<f64>)>)> {
-    let mut best: Option<(f64, f64, Vec<(usize, Vec<f64>)>)> = None;
+fn best_penalty(answers: &[CausedAnswer], folds: &[(usize, usize)]) -> Option<(f64, Predicted)> {
+    let mut best: Option<(f64, f64, Predicted)> = None;
     for penalty in PENALTIES {
         let (mut error, mut left_out) = (0.0, Vec::new());
         for fold in 0..FOLDS {

@@ -169,11 +169,14 @@ fn largest(rows: &[CauseRow], pools: &Pools) -> String {
     format!("the {} largest of {} effects:\n{}", largest.len(), rows.len(), table.text())
 }
 
+/// Whether it is of random stretches, its layers, its part.
+type Blocked<'a> = (bool, Option<[usize; 2]>, &'a str);
+
 /// Effects of blocking: means by layers and role beside length-matched controls, thoughts, and the largest effects.
 fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let pools = Pools::new(stretches);
     // Random stretches come last.
-    let mut groups: BTreeMap<(bool, Option<[usize; 2]>, &str), Vec<&CauseRow>> = BTreeMap::new();
+    let mut groups: BTreeMap<Blocked<'_>, Vec<&CauseRow>> = BTreeMap::new();
     for row in rows {
         groups.entry((false, row.layers, part(&row.role))).or_default().push(row);
     }
@@ -183,7 +186,7 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let controls = |rows: &[&CauseRow], number: fn(&Effect) -> f64| -> Vec<f64> {
         rows.iter().filter_map(|row| pools.control(row, number)).collect()
     };
-    let control = |((is_control, ..), rows): (&(bool, Option<[usize; 2]>, &str), &Vec<&CauseRow>), number| {
+    let control = |((is_control, ..), rows): (&Blocked<'_>, &Vec<&CauseRow>), number| {
         mean(&controls(rows, number)).filter(|_| !is_control)
     };
     let table = Columns::of(&groups)

@@ -44,7 +44,9 @@ const STEPS: [(&str, Lost); 2] = [
     ("P to D", |stages| stages.preserved - stages.retrieved),
 ];
 
-const NUMBERS: [(&str, fn(&Stages) -> String); 8] = [
+type NumberOf = fn(&Stages) -> String;
+
+const NUMBERS: [(&str, NumberOf); 8] = [
     ("of", |stages| stages.questions.to_string()),
     ("S_O", |stages| stages.oracle.to_string()),
     ("S_P", |stages| stages.preserved.to_string()),
@@ -192,7 +194,7 @@ fn loss<'q, 'a: 'q>(
             Some(_) if now.is_right() => {}
             Some((now, then)) if now == then => loss.same_answer += 1,
             Some(_) => {
-                loss.same_context += usize::from(before.run == after.run && now.shown.same(then.shown))
+                loss.same_context += usize::from(before.run == after.run && now.shown.same(then.shown));
             }
             None => {}
         }
