@@ -158,7 +158,9 @@ fn listener(
             Event::Done(measured) => (Some(finished(&mut writer, *measured)), Next::Cancel),
             Event::Failed(error) => (Some(Step::Failed(error.into())), Next::Cancel),
         };
-        let _ = step.map(|step| steps.send(step));
+        if let Some(step) = step {
+            let _ = steps.send(step);
+        }
         next
     })
 }

@@ -44,6 +44,9 @@ pub struct Limit<'a> {
     pub usual: usize,
 }
 
+/// The given answer, if any, and the limit.
+type Given = (Option<Arc<[u32]>>, usize);
+
 /// Tokens of the given answer, tokenised in the prompt's context, and its length; or none, and the limit of generated tokens.
 pub fn answer(
     app: &App,
@@ -51,7 +54,7 @@ pub fn answer(
     common: &Common,
     prompt: (&str, &[u32]),
     limit: &Limit<'_>,
-) -> Result<(Option<Arc<[u32]>>, usize), ApiError> {
+) -> Result<Given, ApiError> {
     let (field, tokens) = prompt;
     let Some(answer) = asked.and_then(|asked| asked.answer.as_ref()) else {
         return Ok((None, room(app, (field, tokens.len()), limit)?));

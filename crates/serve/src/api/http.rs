@@ -26,8 +26,10 @@ use super::{chat, completions, embeddings, openapi, page, pieces, tokens};
 
 type Reply = Result<Response<Body>, ApiError>;
 
+type Route = fn() -> MethodRouter<Arc<App>>;
+
 /// [`POSTED`] paths take POST, the others GET.
-pub const PATHS: [(&str, fn() -> MethodRouter<Arc<App>>); 13] = [
+pub const PATHS: [(&str, Route); 13] = [
     ("/", || get(async || page::page())),
     ("/health", || get(async || json_reply(&json!({"status": "ok"})))),
     ("/metrics", || get(metrics)),

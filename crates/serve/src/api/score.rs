@@ -281,11 +281,14 @@ impl NeutralCache {
 
 const QUESTION: &str = "question";
 
+/// Makes a prompt of messages.
+type Make<'a> = dyn Fn(&[Sent], &AttentionRequest) -> Result<TokenPrompt, ApiError> + 'a;
+
 /// Score of a conversation, if requested. `make` builds the neutral prompt.
 pub fn of_chat(
     asked: &AttentionRequest,
     (model, sent, prompt): (&ServedModel, &[Sent], &TokenPrompt),
-    make: &dyn Fn(&[Sent], &AttentionRequest) -> Result<TokenPrompt, ApiError>,
+    make: &Make<'_>,
 ) -> Result<Option<Scoring>, ApiError> {
     let Some(score) = &asked.score else { return Ok(None) };
     // 1. Question: by name, else the last part of the last user message.

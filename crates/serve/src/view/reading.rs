@@ -109,7 +109,7 @@ pub struct Reading {
 pub type Known<'a> = (&'a ModelText, &'a [LayerKind]);
 
 fn windows(layers: &Windows, count: usize) -> anyhow::Result<Vec<Range<usize>>> {
-    let Some(layers) = layers else { return Ok(vec![0..count]) };
+    let Some(layers) = layers else { return Ok(std::iter::once(0..count).collect()) };
     let window = |&[from, to]: &[usize; 2]| {
         ensure!(
             from < to && to <= count,
