@@ -7,7 +7,7 @@ Makes virtual environments with `openai`, `lm-eval` and `inspect-ai`, with `lang
 --venv, whose folders are used again, or in folders of their own), starts the server at a free port, and runs each check in its
 environment: openai's client in its sync, async and streaming forms, structured output with a pydantic model, tools; lm-eval's
 `local-completions` and `local-chat-completions` on a task file that is written here; inspect-ai's `openai-api` provider; the class
-for LangChain that docs/python.md has, taken from there; LlamaIndex's `OpenAILike`; mem0's `add` and `search`. With --reference, a Python with torch, transformers
+for LangChain that docs/own-text.md has, taken from there; LlamaIndex's `OpenAILike`; mem0's `add` and `search`. With --reference, a Python with torch, transformers
 and gguf, the log-likelihoods that lm-eval gets are compared with those of transformers on the same file (--gguf; 1e-3).
 Exits with 1 where a check fails.
 """
@@ -32,7 +32,7 @@ PACKAGES = {
     "mem0": ["mem0ai<2", "qdrant-client"],
 }
 EMBEDDER = "all-minilm-l6-v2"
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "python.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "own-text.md"
 TOLERANCE = 1e-3
 
 QUESTIONS = [
@@ -328,7 +328,7 @@ PARTS = [
 
 
 def example(heading):
-    """The first Python of a section of docs/python.md."""
+    """The first Python of a section of docs/own-text.md."""
     section = DOCS.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     return section.split("```python\n", 1)[1].split("```", 1)[0]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/gallery.md and its pictures: every kind of figure, of every benchmark and condition.
+"""Makes the gallery of docs/figures.md and its pictures: every kind of figure, of every benchmark and condition.
 
     python3 scripts/gallery.py target/release/palimpsest docs [--work DIR]
 
@@ -35,6 +35,8 @@ KNOCKOUT = "knockout-query-old"
 PORT = 8971
 # Pixels and colours of a picture on the page.
 WIDTH, COLOURS = 800, 64
+# Around the gallery in figures.md.
+MARKS = ("<!-- begin: gallery -->\n", "<!-- end: gallery -->")
 
 # A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
 RUNS = [
@@ -186,30 +188,26 @@ def shrink(path, kept):
 
 
 def page(sections):
-    lines = [
-        "# Gallery",
-        "",
-        "Every kind of figure, of every benchmark and condition. SmolLM2-135M and Gemma 3 270M on the built-in samples;",
-        "**the verdicts are made up**, so that they fall on both sides: the pictures show what figures look like and say nothing about a",
-        "model. Each is also written as SVG and CSV. Figures of densities look like those of masses and are left out.",
-        "",
-        "`python3 scripts/gallery.py target/release/palimpsest docs` makes this page.",
-        "",
-        "The runs:",
-        "",
-        "```sh",
-    ]
+    """The gallery in Markdown: the runs, then each section's command and its pictures, each with its title below."""
+    lines = ["```sh"]
     for folder, _, args in RUNS:
         lines.append(wrapped(["palimpsest", "run", *args, "--out", folder]))
     lines += [wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2"]),
               wrapped(["palimpsest", "causes", *CAUSES, "--controls", "2", "--windows", "10"]),
               wrapped(["palimpsest", "heads", SMALL, "--out", "heads.json"]), "```", ""]
     for heading, args, shown in sections:
-        lines += [f"## {heading}", "", "```sh", wrapped(["palimpsest", *args, place(args), "DIR"]), "```", ""]
-        for path, told in shown:
-            name, title, caption = Path(path).stem, told.get("title", ""), told.get("caption", "")
-            lines += [f"### {name}", "", f"![{title or name}]({path})", "", f"{title}. {caption}".strip(". "), ""]
-    return "\n".join(lines).rstrip() + "\n"
+        lines += [f"### {heading}", "", "```sh", wrapped(["palimpsest", *args, place(args), "DIR"]), "```", ""]
+        for path, title in shown:
+            name = Path(path).stem
+            lines += [f"![{name}]({path})", "", f"{title or name}.", ""]
+    return "\n".join(lines)
+
+
+def write(page_path, sections):
+    """Puts the gallery between its markers in a page."""
+    text = page_path.read_text(encoding="utf-8")
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    page_path.write_text(text[:start] + page(sections) + text[end:], encoding="utf-8")
 
 
 def wrapped(words):
@@ -232,7 +230,7 @@ def wrapped(words):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("palimpsest", help="the program")
-    parser.add_argument("out", type=Path, help="where gallery.md and gallery/ go")
+    parser.add_argument("out", type=Path, help="the folder with figures.md, into which the gallery goes; the pictures go to gallery/ there")
     parser.add_argument("--work", type=Path, help="keep the runs here")
     args = parser.parse_args()
     program_path = Path(args.palimpsest).resolve()
@@ -251,9 +249,9 @@ def main():
             for path, caption in pictures(program, name, typed, kinds):
                 kept = gallery / name / path.name
                 shrink(path, kept)
-                shown.append((kept.relative_to(args.out).as_posix(), caption))
+                shown.append((kept.relative_to(args.out).as_posix(), caption.get("title", "")))
             sections.append((heading, typed, shown))
-        (args.out / "gallery.md").write_text(page(sections), encoding="utf-8")
+        write(args.out / "figures.md", sections)
         sizes = [path.stat().st_size for path in gallery.rglob("*.png")]
         print(f"{len(sizes)} pictures, {sum(sizes) / 1e6:.2f} MB, in {gallery}")
 

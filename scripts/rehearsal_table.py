@@ -5,7 +5,7 @@
     python3 scripts/rehearsal_table.py --only parity        # the checks whose name contains this
     python3 scripts/rehearsal_table.py --only parity --kernel fused   # attention by our own kernels, unchecked
     python3 scripts/rehearsal_table.py --only parity --models llama-tiny,gguf-qwen2   # these models alone
-    python3 scripts/rehearsal_table.py --write              # and into docs/gpu.md
+    python3 scripts/rehearsal_table.py --write              # and into rehearsal/results.md
     python3 scripts/rehearsal_table.py --card               # on real cards: parity and the sample, with target/release/palimpsest
 
 Needs nothing but Python. A check that fails is a row that says so, and the exit code is 1.
@@ -548,7 +548,7 @@ def main():
     parser.add_argument("--models", help="the models of `parity`, by folders of tests/fixtures with commas between (default: all)")
     parser.add_argument("--card", action="store_true", help="real cards instead of the pretend device")
     parser.add_argument("--kernel", default="auto", choices=["auto", "products", "fused", "flash"], help="what computes attention in `parity`, `real` and `memory`")
-    parser.add_argument("--write", action="store_true", help="also write the table into docs/gpu.md")
+    parser.add_argument("--write", action="store_true", help="also write the table into rehearsal/results.md")
     args = parser.parse_args()
     chosen = {model[0]: model for model in models()}
     if args.models:
@@ -591,7 +591,7 @@ def write(rows, at):
              "| what | on | found | allowed | holds |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {what} | {where} | {re.sub(r'[|]', '/', str(found))} | {allowed} | {'yes' if good else '**no**'} |"
               for what, where, found, allowed, good in rows]
-    page = ROOT / "docs" / "gpu.md"
+    page = ROOT / "rehearsal" / "results.md"
     text = page.read_text()
     start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
     page.write_text(text[:start] + "\n".join(lines).replace("\n\n\n", "\n\n") + "\n" + text[end:])

@@ -42,7 +42,7 @@ Examples:
 /// random stretches is blocked, drawn once a case: no evidence, of lengths that cover those of the sessions. A session's control is the
 /// median effect of the stretches of about its own length that do not touch it. The history is computed once a case; each reading takes
 /// the tokens from the question on alone. Rows go to DIR/causes.jsonl, which is gone on with after a stop. Only direct paths
-/// are blocked: what other sessions took over from one still arrives (docs/measures.md).
+/// are blocked: what other sessions took over from one still arrives (docs/causes.md).
 ///
 /// --total removes each session in the place of blocking it and reads all after it again: what the answer owes to it altogether. --contextcite
 /// N does so with N random subsets of the sessions, and says what each session adds to the logit of the answer's probability.

@@ -17,7 +17,7 @@ use crate::runs::setup::special_tokens;
 ///
 /// Every problem is a line on standard output, and the exit code is 1 if there is one. Findings (a text repeated, a gold that the
 /// evidence does not hold, a weekday that does not fit its date, ...) are counted by check with the first few of each; they refuse
-/// nothing and do not change the exit code. docs/data-check.md says what each check looks at.
+/// nothing and do not change the exit code. docs/data.md says what each check looks at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -78,7 +78,7 @@ pub(super) struct Settings {
     on: DeviceArgs,
     #[command(flatten)]
     in_dtype: DtypeArgs,
-    /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/prompts.md).
+    /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/commands.md).
     ///
     /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
     /// templates in the folder are for `palimpsest run --prompts`.

@@ -200,7 +200,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let retrieval = retrieval(args.heads.as_deref(), (model.model_name(), &digest))?;
     if model.template().is_plain() {
         note(format_args!(
-            "note: {served} has no chat template (a base model); chats use the plain layout of docs/prompts.md, and an answer ends where it \
+            "note: {served} has no chat template (a base model); chats use the plain layout of docs/data.md, and an answer ends where it \
              opens the next turn (--stop)"
         ));
     }

@@ -1,4 +1,4 @@
-//! Decoding copies neither the KV cache nor a weight: no allocation is that large. docs/gpu.md has the CUDA counterpart, the kernels and
+//! Decoding copies neither the KV cache nor a weight: no allocation is that large. rehearsal/results.md has the CUDA counterpart, the kernels and
 //! copies per generated token.
 
 use candle_core::{DType, Device};

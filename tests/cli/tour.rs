@@ -6,8 +6,7 @@ use std::path::Path;
 use super::palimpsest;
 
 /// Pages whose code blocks are commands, and the maximum line length.
-const PAGES: [(&str, usize); 4] =
-    [("commands.md", 72), ("stale.md", 72), ("agreement.md", 72), ("exports.md", 72)];
+const PAGES: [(&str, usize); 2] = [("commands.md", 72), ("stale.md", 72)];
 /// Commands with subcommands.
 const NESTED: [&str; 3] = ["model", "data", "agree"];
 

@@ -158,7 +158,7 @@ fn ranks(told: &Told<'_>) -> Figure {
     let caption = format!(
         "Spearman's rank correlation with the effect over the {segments} of one answer, averaged over answers and then over {unit}; \
          0 is none, 1 the same order. {effect} Measures are averaged over heads and over the layers that see the whole prompt; attribution is summed over \
-         heads, and each layer of a norm is divided by its sum over the {segments} before layers are averaged (docs/measures.md).{fitted}{others} {bands}"
+         heads, and each layer of a norm is divided by its sum over the {segments} before layers are averaged (docs/causes.md).{fitted}{others} {bands}"
     );
     let intervals = Intervals {
         axis: CORRELATION.to_owned(),

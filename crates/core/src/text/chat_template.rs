@@ -90,7 +90,7 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The plain layout (`docs/prompts.md`), starting with `bos` if given.
+    /// The plain layout (`docs/data.md`), starting with `bos` if given.
     pub fn plain(bos: Option<&str>) -> Result<Self, TextError> {
         let bos = bos.unwrap_or_default();
         Self::new("(plain layout)", PLAIN, Some(bos), None)

@@ -1,4 +1,4 @@
-//! Prompt wording: a benchmark's templates, each replaceable by a file. Variables are documented in `docs/prompts.md`.
+//! Prompt wording: a benchmark's templates, each replaceable by a file. Variables are documented in `docs/data.md`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -214,7 +214,7 @@ pub enum SegmentNumbers {
     Consecutive,
     /// Those of the whole history
     Original,
-    /// None; needs a session.j2 that does without (docs/prompts.md)
+    /// None; needs a session.j2 that does without (docs/data.md)
     None,
 }
 

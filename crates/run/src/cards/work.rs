@@ -174,7 +174,7 @@ impl<'a> LayerWork<'a> {
         Work { bytes: self.weights(answers) * self.size + mixed, ..Work::default() }
     }
 
-    /// Kernel launches per decoded token, about as counted by the pretend device (docs/gpu.md).
+    /// Kernel launches per decoded token, about as counted by the pretend device (rehearsal/results.md).
     pub fn launches(&self) -> f64 {
         match (&self.layer.feed_forward, self.layer.delta_net()) {
             (_, Some(_)) => 31.0,

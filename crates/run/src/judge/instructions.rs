@@ -142,7 +142,7 @@ impl Instructions {
             Some(_) if by_template => {
                 let why = format!(
                     "--reasons has no effect: the judge's template does not use the variable `reasons`; use it in {JUDGE_FILE} \
-                     (see docs/prompts.md), or drop the flag"
+                     (see docs/commands.md), or drop the flag"
                 );
                 return Err(WrongUsage(why).into());
             }

@@ -24,7 +24,7 @@ static FACT_NOT_TOLD: Check =
 static FACT_TOLD_AGAIN: Check =
     Check::warning("fact-told-again", "facts of which a user turn of another session has 60% of the words");
 
-/// Words of negation and change for `marked-update`, documented in `docs/data-check.md`.
+/// Words of negation and change for `marked-update`, documented in `docs/data.md`.
 pub const CHANGE_WORDS: &str =
     "anymore changed instead longer never no not nothing now quit replaced stopped switched t used";
 

@@ -1,4 +1,4 @@
-//! Content words and the word lists of the checks, documented in `docs/data-check.md`.
+//! Content words and the word lists of the checks, documented in `docs/data.md`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;

@@ -73,7 +73,7 @@ pub struct RunSpec {
     /// --memory none beside the systems']
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = DATA)]
     pub conditions: Vec<String>,
-    /// A folder of prompt templates that replace the built-in ones (see docs/prompts.md); its judge.j2 is for `palimpsest judge
+    /// A folder of prompt templates that replace the built-in ones (see docs/data.md); its judge.j2 is for `palimpsest judge
     /// --prompts` and decides no answer [default: the built-in ones]
     #[arg(long, value_name = "DIR", help_heading = DATA)]
     pub prompts: Option<PathBuf>,
