@@ -3,6 +3,7 @@
 pub mod agreement;
 pub mod dose;
 pub mod export;
+pub mod finding;
 pub mod heads;
 pub mod lens;
 pub mod losses;
