@@ -63,12 +63,7 @@ impl Contents {
     }
 }
 
-pub fn contents(
-    runs: &Shared,
-    parts: &Parts,
-    filter: &Filter,
-    make: &MakeOverview,
-) -> io::Result<Contents> {
+pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter, make: &MakeOverview) -> io::Result<Contents> {
     let held = runs.held();
     let rows = filter.rows(&Table::of(&held));
     let step = rows.len().div_ceil(SAMPLED).max(1);
@@ -78,9 +73,8 @@ pub fn contents(
         (entry.id.clone(), overview::html(make, &entry.dir).unwrap_or_else(refused))
     });
     let overviews: Vec<(String, String)> = overviews.collect();
-    let size = |rows: &[usize]| {
-        html(&held, parts, rows, rows.len(), &overviews).map(|html| html.len() as u64)
-    };
+    let size =
+        |rows: &[usize]| html(&held, parts, rows, rows.len(), &overviews).map(|html| html.len() as u64);
     let (empty, some) = (size(&[])?, size(&sampled)?);
     let bytes = empty + (some - empty) * rows.len() as u64 / sampled.len().max(1) as u64;
     Ok(Contents { of: held.count(), bytes, whole: rows.len(), rows, overviews })

@@ -44,7 +44,8 @@ impl Overviews {
     pub fn reply(&self, runs: &Runs, query: &Query) -> Result<Value, ApiError> {
         let name = query.get("run");
         let entry = runs.entries.iter().find(|entry| name.is_none_or(|name| entry.id == name));
-        let entry = entry.ok_or_else(|| not_found(format!("there is no run {}", name.unwrap_or_default())))?;
+        let entry =
+            entry.ok_or_else(|| not_found(format!("there is no run {}", name.unwrap_or_default())))?;
         let mut all = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let made = all.entry(entry.dir.clone()).or_default();
         let is_rested = made.rests_until.is_none_or(|end| Instant::now() >= end);

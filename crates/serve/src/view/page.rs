@@ -56,7 +56,9 @@ impl Parts {
             Some(folder) => read(folder)?,
         };
         let html = match embedded {
-            Some((_, overview)) => html.replace(OVERVIEW, &format!("{}{overview}", OVERVIEW.replace(" hidden", ""))),
+            Some((_, overview)) => {
+                html.replace(OVERVIEW, &format!("{}{overview}", OVERVIEW.replace(" hidden", "")))
+            }
             None => html,
         };
         let style = format!("{BASE_STYLE}{style}");
