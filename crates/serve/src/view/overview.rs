@@ -41,6 +41,7 @@ impl Overviews {
     }
 
     /// `/api/overview`: the last overview of a run (the first without `run`), and the number of attention files being read for the next.
+    /// `old`: the run has grown since.
     pub fn reply(&self, runs: &Runs, query: &Query) -> Result<Value, ApiError> {
         let name = query.get("run");
         let entry = runs.entries.iter().find(|entry| name.is_none_or(|name| entry.id == name));
@@ -48,8 +49,9 @@ impl Overviews {
             entry.ok_or_else(|| not_found(format!("there is no run {}", name.unwrap_or_default())))?;
         let mut all = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let made = all.entry(entry.dir.clone()).or_default();
+        let is_old = !made.is_reading && made.stamp != Some(entry.stamp());
         let is_rested = made.rests_until.is_none_or(|end| Instant::now() >= end);
-        if !made.is_reading && is_rested && made.stamp != Some(entry.stamp()) {
+        if is_old && is_rested {
             (made.stamp, made.is_reading) = (Some(entry.stamp()), true);
             self.begin(entry.dir.clone());
         }
@@ -60,7 +62,11 @@ impl Overviews {
         };
         let files = entry.run.as_ref().map_or(0, |folder| folder.attention_files());
         let reading = made.is_reading.then_some(files);
-        Ok(json!({"run": entry.id}).with("html", html).with("error", error).with("reading", reading))
+        let is_old = is_old && !made.is_reading;
+        Ok(json!({"run": entry.id, "old": is_old})
+            .with("html", html)
+            .with("error", error)
+            .with("reading", reading))
     }
 
     fn begin(&self, dir: PathBuf) {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::api::page::BASE_STYLE;
 
-const TITLE: &str = "palimpsest view";
+const TITLE: &str = "palimpsest";
 const HTML: &str = include_str!("page/page.html");
 /// In the page's body; an overview follows it.
 const OVERVIEW: &str = "<section id=\"overview-view\" aria-label=\"Overview\" hidden>";

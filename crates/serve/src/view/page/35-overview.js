@@ -1,6 +1,7 @@
 // The overview of a run: HTML that the server makes, or that this file holds already. The one place where markup comes from elsewhere; texts of the run are escaped in it.
 
-const LOOK = 600;                  // Milliseconds between two looks at an overview that is being made.
+const LOOK = 600;                  // Milliseconds between two looks at an overview that is being made; at one that will be.
+const LOOK_AGAIN = 5000;
 let overviewing = 0;
 let laid = ALONE ? at('overview-view').innerHTML : null;
 
@@ -16,11 +17,11 @@ async function watchOverview(mine) {
   if (run === undefined) return;
   if (ALONE) embedded.replies[api.overviewOf(runs[0])] ??= { html: laid };
   for (;;) {
-    const { html, error, reading } = await api.overview(run);
+    const { html, error, reading, old } = await api.overview(run);
     if (mine !== overviewing || one('view') !== 'overview') return;
     layOverview(html ?? (error ? null : ''), runs, run, there(reading) ? `reading ${count(reading, 'attention file')}…` : error);
-    if (!there(reading)) return;
-    await new Promise((done) => setTimeout(done, LOOK));
+    if (!there(reading) && !old) return;
+    await new Promise((done) => setTimeout(done, there(reading) ? LOOK : LOOK_AGAIN));
   }
 }
 // Drawn anew only where it changed, so that what is unfolded stays so.
