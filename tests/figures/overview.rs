@@ -112,7 +112,7 @@ fn one_chart_holds_all_cases_on_a_linear_and_on_a_logarithmic_axis() {
         let chart = chart(class);
         assert!(chart.contains(&format!("id=\"{name}\"")) && chart.contains("noise baseline"), "{chart}");
         for role in ["old", "new"] {
-            assert!(chart.contains(&format!("query → {role}")), "{class} lacks {role}");
+            assert!(chart.contains(&format!("query to {role}")), "{class} lacks {role}");
         }
     }
     assert!(

@@ -124,9 +124,10 @@ fn picture(figure: &Figure) -> Value {
     }
 }
 
-/// Curves over all cases under the first measured condition: on a linear and on a logarithmic axis.
+/// Curves over all cases under the plain condition, or else the first measured one: on a linear and on a logarithmic axis.
 fn draw_overall(study: &Study) -> Vec<Figure> {
-    let Some((condition, lens)) = study.measured().next() else { return Vec::new() };
+    let plain = study.measured().find(|(condition, _)| condition.name.is_empty());
+    let Some((condition, lens)) = plain.or_else(|| study.measured().next()) else { return Vec::new() };
     super::of_conditions(study, &[&condition.name], |origin| {
         let source = super::Source { lens, origin };
         [true, false].into_iter().filter_map(|linear| curves::overall(source, linear)).collect()
