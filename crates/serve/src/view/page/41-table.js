@@ -1,7 +1,7 @@
 // The table's view: columns, filters with counts, search.
 
 // What each column takes of the width, and which are there unless the address says others.
-const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(9rem, 1fr)', question: 'minmax(11rem, 2fr)', answer: 'minmax(11rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
+const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(9rem, 1fr)', question: 'minmax(13rem, 2fr)', answer: 'minmax(13rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
 const WIDTH_OF = (column) => WIDTHS[column.key] ?? (column.key.startsWith('shown.') ? '4.2rem' : column.unit === 'rank' ? '4.7rem' : column.numbers ? '5.4rem' : '6rem');
 const FIRST = ['run', 'case', 'probe', 'condition', 'question', 'answer', 'verdict', 'why', 'rank_mass.', 'rank_effect.', 'shown.', 'lost'];
 const MANY = 7;                    // Values of a filter that are listed before the rest is asked for.
@@ -42,7 +42,7 @@ const CORRECT = { right: 'right', wrong: 'wrong' };
 // The verdict's pill; where there is no answer to judge, what there is instead.
 function verdictOf(row) {
   const [verdict, correct, state] = ['verdict', 'correct', 'state'].map((key) => textOf(key, row));
-  const standing = state && !['answered', 'cut'].includes(state) ? state : verdict || state || 'no verdict';
+  const standing = state && !['answered', 'cut'].includes(state) ? state : verdict;
   return [standing, CORRECT[correct] ?? (state === 'error' ? 'failed' : '')];
 }
 
@@ -67,7 +67,7 @@ function fillRow(of, row, columns) {
     } else if (column.key === 'verdict') {
       const [standing, kind] = verdictOf(of);
       cell.className = 'c-verdict';
-      cell.firstChild.className = `pill ${kind}`;
+      cell.firstChild.className = standing ? `pill ${kind}` : '';
       cell.firstChild.textContent = standing;
     } else if (column.key === 'why') {
       cell.className = 'c-why';
