@@ -17,6 +17,7 @@ mod doses;
 mod endpoint;
 mod eval;
 mod figures;
+mod finding;
 mod fuzz;
 mod gemma;
 mod goldens;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 
 use super::WrongValue;
+use crate::lens::Options;
 use crate::lens::causes::texts::text;
 use crate::progress::note;
 use crate::runs::causes::blocked::CauseOptions;
@@ -152,5 +153,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if stopped {
         super::interrupt::end_resumable()?;
     }
-    super::say(text(&args.dir, way, &model.engine().decoder().spec().layer_kinds())?)
+    super::say(text(&args.dir, way, &model.engine().decoder().spec().layer_kinds())?)?;
+    super::finding::say_of(&args.dir, &Options::default())
 }

@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let options = args.analysis.options();
     let study = Study::open(&args.dir, &args.analysis.conditions, &options)?;
     say_which(&args.dir, study.judge.as_deref(), options.judge.as_deref());
-    let width = terminal_width();
+    let width = super::terminal_width();
     // A separate folder, so that different kinds of masses never mix.
     let (mut text, folder) = match &options.heads {
         None => (String::new(), "lens".to_owned()),
@@ -83,13 +83,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     for path in written {
         text += &format!("wrote {}\n", path.display());
     }
-    super::write_out(text.as_bytes())
-}
-
-/// Terminal width for tables; 80 without a terminal.
-fn terminal_width() -> usize {
-    const PAGE: usize = 80;
-    const NARROWEST: usize = 40;
-    let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
-    width.map_or(PAGE, |width| width.max(NARROWEST))
+    super::write_out(text.as_bytes())?;
+    super::finding::say(&study)
 }

@@ -22,6 +22,7 @@ mod driver;
 mod export;
 #[cfg(feature = "figures")]
 mod figures;
+mod finding;
 mod heads;
 mod import;
 mod interrupt;
@@ -63,8 +64,8 @@ use without::{serve, serve as view};
 use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
 pub use output::in_one_line;
 use output::{
-    EndedWithErrors, WITH_ERRORS, conclude, empty, save, say, without_errors, writable, write_out,
-    write_stats,
+    EndedWithErrors, WITH_ERRORS, conclude, empty, save, say, terminal_width, without_errors, writable,
+    write_out, write_stats,
 };
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?

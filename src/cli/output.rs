@@ -30,6 +30,14 @@ pub(super) fn write_out(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
+/// Terminal width for tables; 80 without a terminal.
+pub(super) fn terminal_width() -> usize {
+    const PAGE: usize = 80;
+    const NARROWEST: usize = 40;
+    let width = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
+    width.map_or(PAGE, |width| width.max(NARROWEST))
+}
+
 /// Fails early if an output file's folder is missing or read-only.
 pub(super) fn writable(path: &Path) -> anyhow::Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -71,6 +71,7 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         let next = if folder.benchmark()?.readings.is_empty() { "view" } else { "judge" };
         super::say(format_args!("next: palimpsest {next} {}", out.display()))?;
     }
+    super::finding::say_of_run(&folder)?;
     super::without_errors("answers", "answers.jsonl", &summary)
 }
 

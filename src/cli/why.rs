@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use crate::ground::sheet::Format;
 use crate::heads::HeadScores;
 use crate::judge::{AnewJudge, anew_instructions};
+use crate::lens::Options;
 use crate::models::ModelStore;
 use crate::progress::note;
 use crate::runs::judge_name::JudgeChoice;
@@ -135,5 +136,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         tables.extend(found);
     }
     let texts = tables.iter().map(|table| table.written(Format::Text)).collect::<Result<Vec<_>, _>>()?;
-    super::write_out(texts.join("\n").as_bytes())
+    super::write_out(texts.join("\n").as_bytes())?;
+    let options = Options { judge: Some(judged.name.label.clone()), ..Options::default() };
+    super::finding::say_of(&args.dir, &options)
 }

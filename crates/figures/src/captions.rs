@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use palimpsest_data::ground::words::{counted, plural};
+
 use super::Source;
 use palimpsest_analysis::lens::{
     Baseline, Correctness, Group, LayerKind, Lens, Series, Statistic, Study, Target,
@@ -194,17 +196,6 @@ pub(super) fn zeros<'a>(series: impl Iterator<Item = &'a Series>) -> String {
 pub(super) fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
-}
-
-pub(super) fn counted(n: usize, word: &str) -> String {
-    if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
-}
-
-pub(super) fn plural(word: &str) -> String {
-    match word.strip_suffix('y') {
-        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
-        _ => format!("{word}s"),
-    }
 }
 
 pub(super) fn ranges(numbers: &BTreeSet<usize>) -> String {

@@ -140,6 +140,12 @@ impl Series {
         let values: Vec<f64> = of_kind.filter_map(|point| point.value).collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     }
+
+    /// Most units with a value at a layer of one kind.
+    pub fn units_over(&self, kind: LayerKind) -> usize {
+        let of_kind = self.points.iter().filter(|point| point.layer.kind == kind);
+        of_kind.map(|point| point.n).max().unwrap_or(0)
+    }
 }
 
 #[derive(Debug, Clone, Default)]

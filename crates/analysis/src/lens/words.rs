@@ -71,13 +71,13 @@ fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<Str
             let signal = of(Statistic::Mean(*curve, Target::Signal));
             let noise = shown(&of(Statistic::Mean(*curve, Target::Noise)), 100.0);
             has_noise |= noise.is_some();
-            counts.insert(units_over(&signal, kind));
+            counts.insert(signal.units_over(kind));
             let signal = shown(&signal, 100.0).unwrap_or_else(|| "-".to_owned());
             cells.push(noise.map_or(signal.clone(), |noise| format!("{signal} ({noise})")));
         }
         if lens.ratio.is_some() {
             let ratio = of(Statistic::RatioOfMeans);
-            counts.insert(units_over(&ratio, kind));
+            counts.insert(ratio.units_over(kind));
             cells.push(shown(&ratio, 1.0).unwrap_or_else(|| "-".to_owned()));
         }
         let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
@@ -111,7 +111,7 @@ fn measures(study: &Study, width: usize) -> String {
                         named.retain(|word| !word.is_empty());
                         named.dedup();
                         let group = if named.is_empty() { "all".to_owned() } else { named.join(" ") };
-                        lines.push([group, units_over(&one.series, kind).to_string(), format!("{mean:.3}")]);
+                        lines.push([group, one.series.units_over(kind).to_string(), format!("{mean:.3}")]);
                     }
                 }
                 if lines.len() > 1 {
@@ -136,8 +136,3 @@ fn measures(study: &Study, width: usize) -> String {
 }
 
 const INDENT: &str = "  ";
-
-fn units_over(series: &Series, kind: LayerKind) -> usize {
-    let of_kind = series.points.iter().filter(|point| point.layer.kind == kind);
-    of_kind.map(|point| point.n).max().unwrap_or(0)
-}

@@ -100,6 +100,19 @@ pub fn capitalised(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
+/// `1 session`, `2 sessions`.
+pub fn counted(n: usize, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {}", plural(word)) }
+}
+
+/// Plural of an English noun: `sessions`, `memories`.
+pub fn plural(word: &str) -> String {
+    match word.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{word}s"),
+    }
+}
+
 /// True for characters that extend an adjacent word.
 pub fn joins_words(c: char) -> bool {
     matches!(Kind::of(c), Kind::Letter | Kind::Mark)

@@ -1,0 +1,46 @@
+//! Prints a run's finding below the output of a command.
+
+use std::path::Path;
+
+use crate::finding::Finding;
+use crate::lens::causes::Causes;
+use crate::lens::{LensError, Options, Study};
+use crate::progress::note;
+use crate::runs::store::RunFolder;
+
+/// More attention files take seconds to read.
+const MOST_FILES: usize = 300;
+
+/// The finding of a run that just ended; nothing without attention, a hint if there is much to read.
+pub(super) fn say_of_run(folder: &RunFolder) -> anyhow::Result<()> {
+    match folder.answers.iter().filter(|row| row.error.is_none() && row.attention.is_some()).count() {
+        0 => Ok(()),
+        1..=MOST_FILES => say_of(&folder.dir, &Options::default()),
+        _ => super::say(format_args!("\nwhat was found: palimpsest lens {}", folder.dir.display())),
+    }
+}
+
+/// Reads the run's attention and causes. A failure is a note: the command did its work.
+pub(super) fn say_of(dir: &Path, options: &Options) -> anyhow::Result<()> {
+    said(Study::open(dir, &[], options).and_then(|study| lines(&study)))
+}
+
+pub(super) fn say(study: &Study) -> anyhow::Result<()> {
+    said(lines(study))
+}
+
+fn lines(study: &Study) -> Result<String, LensError> {
+    let causes = Causes::open(study)?;
+    Ok(Finding::of(study, causes.as_ref()).lines(super::terminal_width()))
+}
+
+fn said(lines: Result<String, LensError>) -> anyhow::Result<()> {
+    match lines {
+        Ok(lines) if lines.is_empty() => Ok(()),
+        Ok(lines) => super::write_out(format!("\n{lines}").as_bytes()),
+        Err(error) => {
+            note(format_args!("note: the finding cannot be told: {}", super::in_one_line(&error.into())));
+            Ok(())
+        }
+    }
+}
