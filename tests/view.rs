@@ -396,6 +396,11 @@ fn verdicts_of_a_judge_that_cannot_judge_are_withheld_with_the_reason() {
     assert!(run["no_result"].as_str().unwrap().contains("about 135 million parameters"));
 }
 
+/// Replies that a file holds.
+fn embedded(html: &str) -> &str {
+    html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap()
+}
+
 #[test]
 fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     let root = tempfile::tempdir().unwrap();
@@ -405,13 +410,12 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     let mut filter = Filter::default();
     filter.push(&["correct", "verdict"], &["right".to_owned()]);
     filter.push(&["case"], &["case-000".to_owned(), "case-001".to_owned(), "case-002".to_owned()]);
-    let contents = file::contents(&shared, &Parts::default(), &filter, &overview()).unwrap();
+    let mut contents = file::contents(&shared, &Parts::default(), &filter, &overview()).unwrap();
     let html = file::file(&shared, &Parts::default(), &contents).unwrap();
     let told = contents.bytes as f64 / html.len() as f64;
     assert!((0.7..1.4).contains(&told), "{} bytes were told, {} written", contents.bytes, html.len());
-    let data = html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();
-    let embedded: Value = serde_json::from_str(data).unwrap();
-    let replies = &embedded["replies"];
+    let data = embedded(&html);
+    let replies = &serde_json::from_str::<Value>(data).unwrap()["replies"];
     let right: Vec<usize> = (0..3)
         .flat_map(|case| synthetic_run::PROBES.map(|probe| (case, probe)))
         .enumerate()
@@ -446,6 +450,13 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     assert!(!data.contains('<') && !html.contains("<script>alert"));
     assert!(html.contains("connect-src 'none'"));
     assert!(html.contains("aria-label=\"Overview\"><p>overview of "), "shown without a script");
+    // Of a file that has to be smaller all rows are in the table, and the first with their texts.
+    contents.limit(contents.bytes / 2);
+    let half = file::file(&shared, &Parts::default(), &contents).unwrap();
+    let replies = &serde_json::from_str::<Value>(embedded(&half)).unwrap()["replies"];
+    let held = (0..right.len()).filter(|row| replies.get(format!("/api/case?row={row}")).is_some()).count();
+    assert!(half.len() < html.len() && held == contents.whole && held < right.len(), "{held}");
+    assert_eq!(replies["/api/table"]["n"], right.len());
 }
 
 #[test]

@@ -111,20 +111,21 @@ pub fn attended_used(dots: &[Dot], told: &Told<'_>) -> Figure {
     let roles = unique(dots.iter().map(|dot| dot.role.as_str()));
     let most = dots.iter().map(|dot| dot.attention).fold(0.0, f64::max);
     let ends = spanning((0.0, 0.0), dots.iter().map(|dot| dot.effect));
-    let mark =
-        |dot: &Dot| Mark::Dot((dot.attention, dot.effect), UNIT * 4, told.colour(Some(&dot.role)).mix(0.6));
+    let mark = |dot: &Dot| {
+        Mark::Dot((100.0 * dot.attention, dot.effect), UNIT * 4, told.colour(Some(&dot.role)).mix(0.6))
+    };
     let entry = |role: &&str| {
         let n = dots.iter().filter(|dot| dot.role == *role).count();
         (Sample::Dot(told.colour(Some(role))), format!("{role} (n = {n})"))
     };
     let panel = Panel {
         marks: dots.iter().map(mark).collect(),
-        x: Across::Linear(0.0, most.max(1e-9) * 1.05),
-        x_label: "attended: share of the question's attention".to_owned(),
+        x: Across::Linear(0.0, most.max(1e-9) * 105.0),
+        x_label: "attended: % of the question's attention".to_owned(),
         ..Panel::default()
     };
     let sheet = Sheet {
-        y_label: "used: fall of the answer's log-probability per token (nats)".to_owned(),
+        y_label: "used: effect (nats per token)".to_owned(),
         axes: vec![ValueAxis { reference: Some(0.0), linear: Some(padded(ends)) }],
         legend: roles.iter().map(entry).collect(),
         rows: vec![vec![panel]],
