@@ -177,6 +177,11 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// In one line.
+fn beginning(text: &str) -> String {
+    cut(&text.split_whitespace().take(TEXT).collect::<Vec<_>>().join(" "), TEXT)
+}
+
 /// First stage at which the fact was lost. Unknown stages are skipped; a shown fact was not lost.
 fn lost(stages: &[Known]) -> &'static str {
     let first = stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
@@ -243,7 +248,7 @@ impl<'a> Columns<'a> {
             self.words(names, |row| Some(row.dimension()));
         }
         let names = ["question", "question", "The beginning of the question"];
-        self.words(names, |row| Some(cut(&row.probe.query, TEXT)));
+        self.words(names, |row| Some(beginning(&row.probe.query)));
         let names = ["condition", "condition", "What the question was shown, and how it was asked"];
         self.words(names, |row| Some(row.condition.label()));
     }
@@ -251,7 +256,7 @@ impl<'a> Columns<'a> {
     fn outcomes(&mut self) {
         self.words(["state", "state", "How far the answer came"], |row| Some(state(row.answer())));
         self.texts(["answer", "answer", "The beginning of the answer"], |row| {
-            Some(cut(row.answer()?.answer.as_ref()?, TEXT))
+            Some(beginning(row.answer()?.answer.as_ref()?))
         });
         self.words(["verdict", "verdict", "What the judge said"], |row| row.verdict.map(verdict_in_words));
         let names = ["correct", "right", "Right by the verdict; of scores only the best one"];
