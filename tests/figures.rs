@@ -10,7 +10,7 @@ use super::synthetic_run::{self as synthetic, HOSTILE, Plan};
 mod commands;
 mod committed;
 mod conditions;
-mod report;
+mod overview;
 
 struct Made {
     dir: tempfile::TempDir,

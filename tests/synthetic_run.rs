@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ndarray::Array4;
 use palimpsest::chat::StopReason;
-use palimpsest::figures::{Figure, Section, report};
+use palimpsest::figures::{Figure, Section, overview};
 use palimpsest::lens::{Lens, LensError, Options, Study};
 use palimpsest::runs::header::{Machine, RunHeader};
 use palimpsest::runs::rows::{AnswerRow, VerdictRow};
@@ -71,11 +71,9 @@ pub fn lens(dir: &Path, options: &Options) -> Result<Lens, LensError> {
     Ok(study.conditions.remove(0).lens.unwrap())
 }
 
-/// The report of a run with these figures.
+/// The overview of a run with these figures.
 pub fn page(study: &Study, figures: Vec<Figure>) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let sections = [Section { figures, ..Section::default() }];
-    std::fs::read_to_string(report::write_study(study, &sections, None, folder.path()).unwrap()).unwrap()
+    overview::html(study, &[Section { figures, ..Section::default() }], None).unwrap()
 }
 
 /// The synthetic judge's verdict. T2 PR is never correct: that group is empty.

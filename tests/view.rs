@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use palimpsest::lens::Options;
 use palimpsest::view::Server;
 use palimpsest::view::ask::Asker;
 use palimpsest::view::file::{self, Filter};
+use palimpsest::view::overview::{MakeOverview, Overviews};
 use palimpsest::view::page::Parts;
 use palimpsest::view::replies::{Query, reply};
 use palimpsest::view::state::{Runs, Shared};
@@ -25,6 +26,11 @@ use crate::synthetic_run::{self, HOSTILE, Plan};
 
 fn runs(dir: &Path) -> Runs {
     Runs::open(&[dir.to_owned()], None).unwrap()
+}
+
+/// Says which folder it is of.
+fn overview() -> MakeOverview {
+    Arc::new(|dir| Ok(format!("<p>overview of {}</p>", dir.display())))
 }
 
 fn get(runs: &Runs, path: &str, query: &str) -> Value {
@@ -283,7 +289,9 @@ impl Drop for Served {
 
 fn served(dir: &Path, asker: Option<Asker>) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = Server::new(listener, runs(dir), Parts::default(), asker).unwrap();
+    let model = asker.map(|asker| ("at hand".to_owned(), Arc::new(OnceLock::from(asker))));
+    let (runs, overviews) = (Shared::new(runs(dir)), Overviews::new(overview()));
+    let server = Server::new(listener, runs, Parts::default(), overviews, model).unwrap();
     let (address, stop) = (server.address().unwrap(), Arc::<AtomicBool>::default());
     let own = Arc::clone(&stop);
     std::thread::spawn(move || server.run(&own).unwrap());
@@ -335,8 +343,62 @@ fn the_page_is_served_to_this_machine_alone_under_a_strict_policy() {
         let (found, _, body) = ask(&served, request, host, "");
         assert_eq!(found, status, "{request} of {host}: {body}");
     }
-    let outside = Server::new(TcpListener::bind("0.0.0.0:0").unwrap(), runs(&dir), Parts::default(), None);
+    let (listener, runs) = (TcpListener::bind("0.0.0.0:0").unwrap(), Shared::new(runs(&dir)));
+    let outside = Server::new(listener, runs, Parts::default(), Overviews::new(overview()), None);
     assert!(outside.err().unwrap().to_string().contains("can be reached from other machines"));
+}
+
+#[test]
+fn an_overview_is_made_once_a_state_of_its_run_and_tells_why_there_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
+    let runs = runs(&dir);
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let overviews = Overviews::new(Arc::new(move |_| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Ok("<p>made</p>".to_owned())
+    }));
+    let last = |overviews: &Overviews| loop {
+        let reply = overviews.reply(&runs, &Query::of("run=run")).unwrap();
+        if reply.get("reading").is_none() {
+            return reply;
+        }
+        assert_eq!(reply["reading"], 5, "files of two cases, of whose questions one was not measured");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(last(&overviews)["html"], "<p>made</p>");
+    assert_eq!((last(&overviews)["html"].as_str(), made.load(Ordering::SeqCst)), (Some("<p>made</p>"), 1));
+    let refused = last(&Overviews::new(Arc::new(|_| anyhow::bail!("nothing to see"))));
+    assert_eq!(refused["error"], "nothing to see");
+    assert!(overviews.reply(&runs, &Query::of("run=other")).is_err());
+}
+
+#[test]
+fn verdicts_of_a_judge_that_cannot_judge_are_withheld_with_the_reason() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("run");
+    synthetic_run::write(&dir, &Plan { cases: 2, ..Plan::small() });
+    let path = dir.join("verdicts.jsonl");
+    let rows = std::fs::read_to_string(&path).unwrap().replace(synthetic_run::JUDGE, "local:smollm2-135m");
+    std::fs::write(&path, rows).unwrap();
+    let runs = runs(&dir);
+    let table = Table::of(&runs);
+    for name in ["verdict", "correct", "worth", "note"] {
+        assert!(table.column(name).is_none(), "{name}");
+    }
+    assert!(column(&table, "question").iter().all(|text| !text.is_empty()));
+    let case = get(&runs, "/api/case", "row=0");
+    assert_eq!(case["verdicts"], serde_json::json!([]));
+    assert!(case["missing"].to_string().contains("a verdict"));
+    let run = &get(&runs, "/api/runs", "")["runs"][0];
+    assert!(run["no_result"].as_str().unwrap().contains("about 135 million parameters"));
+}
+
+/// Replies that a file holds.
+fn embedded(html: &str) -> &str {
+    html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap()
 }
 
 #[test]
@@ -348,13 +410,12 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     let mut filter = Filter::default();
     filter.push(&["correct", "verdict"], &["right".to_owned()]);
     filter.push(&["case"], &["case-000".to_owned(), "case-001".to_owned(), "case-002".to_owned()]);
-    let contents = file::contents(&shared, &Parts::default(), &filter).unwrap();
+    let mut contents = file::contents(&shared, &Parts::default(), &filter, &overview()).unwrap();
     let html = file::file(&shared, &Parts::default(), &contents).unwrap();
     let told = contents.bytes as f64 / html.len() as f64;
     assert!((0.7..1.4).contains(&told), "{} bytes were told, {} written", contents.bytes, html.len());
-    let data = html.split("id=\"embedded\">").nth(1).unwrap().split("</script>").next().unwrap();
-    let embedded: Value = serde_json::from_str(data).unwrap();
-    let replies = &embedded["replies"];
+    let data = embedded(&html);
+    let replies = &serde_json::from_str::<Value>(data).unwrap()["replies"];
     let right: Vec<usize> = (0..3)
         .flat_map(|case| synthetic_run::PROBES.map(|probe| (case, probe)))
         .enumerate()
@@ -388,6 +449,14 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     assert!(hostile > 0, "case 0 holds {HOSTILE}");
     assert!(!data.contains('<') && !html.contains("<script>alert"));
     assert!(html.contains("connect-src 'none'"));
+    assert!(html.contains("aria-label=\"Overview\"><p>overview of "), "shown without a script");
+    // Of a file that has to be smaller all rows are in the table, and the first with their texts.
+    contents.limit(contents.bytes / 2);
+    let half = file::file(&shared, &Parts::default(), &contents).unwrap();
+    let replies = &serde_json::from_str::<Value>(embedded(&half)).unwrap()["replies"];
+    let held = (0..right.len()).filter(|row| replies.get(format!("/api/case?row={row}")).is_some()).count();
+    assert!(half.len() < html.len() && held == contents.whole && held < right.len(), "{held}");
+    assert_eq!(replies["/api/table"]["n"], right.len());
 }
 
 #[test]

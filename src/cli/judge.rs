@@ -28,7 +28,7 @@ const PARALLEL: usize = 4;
 
 const EXAMPLES: &str = "\
 Examples:
-  palimpsest judge runs/first --judge local:smollm2-135m
+  palimpsest judge runs/first --judge local:qwen3-8b
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b --rubric strict
   palimpsest judge runs/subtle --judge local:qwen3-8b --labels

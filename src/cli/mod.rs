@@ -34,9 +34,9 @@ mod merge;
 mod model;
 mod output;
 pub mod process;
-#[cfg(feature = "figures")]
+#[cfg(all(feature = "figures", feature = "serve"))]
 mod quickstart;
-#[cfg(feature = "figures")]
+#[cfg(all(feature = "figures", feature = "serve"))]
 mod report;
 mod run;
 mod selftest;
@@ -55,7 +55,9 @@ mod why;
 mod without;
 
 #[cfg(not(feature = "figures"))]
-use without::{figures, figures as quickstart, figures as report};
+use without::figures;
+#[cfg(not(all(feature = "figures", feature = "serve")))]
+use without::{report, report as quickstart};
 #[cfg(not(feature = "serve"))]
 use without::{serve, serve as view};
 
@@ -77,7 +79,7 @@ use output::{
 Examples:
   palimpsest quickstart
   palimpsest run --data sample --limit 4 --context 4096 --out runs/first
-  palimpsest judge runs/first --judge local:smollm2-135m
+  palimpsest view runs/first
   palimpsest report runs/first
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for rows that ended as errors (the same command tries them again),

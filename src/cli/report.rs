@@ -1,15 +1,29 @@
-//! `palimpsest report`: the one-page report of a run.
+//! `palimpsest report`: the page of a run in one file, opened at its overview.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
 
 use super::lens::Analysis;
 use crate::benchmarks::ALL;
-use crate::figures::{self, Section, report};
-use crate::lens::Study;
+use crate::figures::{self, Look, Section, overview};
 use crate::lens::causes::Causes;
+use crate::lens::{Options, Study};
+use crate::progress::note;
+use crate::runs::condition::label;
 use crate::runs::judged::say_which;
+use crate::view::file::{self, Filter};
+use crate::view::page::Parts;
+use crate::view::state::{Runs, Shared};
 
-/// The one-page report of a run, under all of its conditions or those that --condition names.
+/// About so many bytes at most: beyond, the last answers lack texts and attention.
+const MOST: u64 = 30_000_000;
+
+/// The page of a run in one file that needs no server, under all of its conditions or those that --condition names.
+///
+/// It opens at an overview: what was found, tables, figures, and how it was run. Behind it stand the answers, each with what it attended to.
+/// The overview needs no JavaScript and can be printed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder; the page is written there as report.html, with `--condition` as CONDITION-report.html.
@@ -19,26 +33,66 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let (options, asked) = (args.analysis.options(), &args.analysis.conditions);
-    let study = match asked[..] {
-        [] => Study::whole(&ALL, &args.dir, &options)?,
-        _ => Study::read(&ALL, &args.dir, asked, &options)?,
-    };
-    say_which(&args.dir, study.judge.as_deref(), args.analysis.judge.as_deref());
+    let Args { dir, analysis } = args;
+    let study = open(&dir, &analysis.options(), &analysis.conditions)?;
+    say_which(&dir, study.judge.as_deref(), analysis.judge.as_deref());
     // Without attention there are still answers and verdicts to report.
     if study.measured().next().is_none() {
         let mut reasons = study.conditions.iter().filter_map(|condition| condition.without.as_deref());
         let reason = reasons.next().unwrap_or_default();
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
-    let mut sections = figures::draw_sections(&study);
-    let against = figures::draw_differences(&study);
-    let heading = Some("Conditions against each other, question by question".to_owned());
-    sections.insert(0, Section { heading, figures: against, ..Section::default() });
-    let counts = figures::charts(std::slice::from_ref(&args.dir), study.judge.as_deref(), asked)?;
-    let heading = study.selection.several.then(|| "Counts of answers".to_owned());
-    sections.push(Section { heading, figures: counts, ..Section::default() });
-    let causes = Causes::open(&study)?;
-    let page = report::write_study(&study, &sections, causes.as_ref(), &args.dir)?;
-    super::say(format_args!("wrote {}; open it in any browser", page.display()))
+    let html = draw(&study, &analysis.conditions)?;
+    let runs = Shared::new(Runs::open(&[dir.clone()], analysis.judge)?);
+    let names = study.conditions.iter().map(|condition| label(&condition.name).to_owned());
+    let mut filter = Filter::default();
+    filter.push(&["condition"], &names.collect::<Vec<_>>());
+    let parts = Parts::default();
+    let mut contents = file::contents(&runs, &parts, &filter, &{
+        let html = html.clone();
+        Arc::new(move |_: &Path| Ok(html.clone()))
+    })?;
+    contents.limit(MOST);
+    if contents.whole < contents.rows.len() {
+        note(format_args!(
+            "the file has texts and attention of the first {} of {} answers; palimpsest view {} has all",
+            contents.whole,
+            contents.rows.len(),
+            dir.display()
+        ));
+    }
+    let path = dir.join(format!("{}report.html", study.selection.prefix));
+    palimpsest_core::files::write_atomically(&path, file::file(&runs, &parts, &contents)?.as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    super::say(format_args!("wrote {}; open it in any browser", path.display()))
+}
+
+fn open(dir: &Path, options: &Options, conditions: &[String]) -> anyhow::Result<Study> {
+    Ok(match conditions {
+        [] => Study::whole(&ALL, dir, options)?,
+        _ => Study::read(&ALL, dir, conditions, options)?,
+    })
+}
+
+/// The overview of a run folder under all conditions, as HTML for its page.
+pub fn overview(dir: &Path, judge: Option<&str>) -> anyhow::Result<String> {
+    let options = Options { judge: judge.map(str::to_owned), ..Options::default() };
+    draw(&open(dir, &options, &[])?, &[])
+}
+
+fn draw(study: &Study, conditions: &[String]) -> anyhow::Result<String> {
+    // Titles stand in the captions.
+    let _look = Look { titles: false, ..Look::default() }.enter();
+    let section = |heading: Option<&str>, figures| Section {
+        heading: heading.map(str::to_owned),
+        figures,
+        ..Section::default()
+    };
+    let against = figures::draw_differences(study);
+    let mut sections = vec![section(Some("Conditions against each other, question by question"), against)];
+    sections.extend(figures::draw_sections(study));
+    let counts =
+        figures::charts(std::slice::from_ref(&study.folder.dir), study.judge.as_deref(), conditions)?;
+    sections.push(section(study.selection.several.then_some("Counts of answers"), counts));
+    Ok(overview::html(study, &sections, Causes::open(study)?.as_ref())?)
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::interrupt;
 use crate::estimate::{self, EstimateArgs};
-use crate::models::manifest::DEFAULT_MODEL;
 use crate::progress::note;
 use crate::runs::cost::MeanCost;
 use crate::runs::runner::Summary;
@@ -68,11 +67,9 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
         note(format_args!("a case costs {mean} (mean of {} cases, costs.jsonl)", mean.cases));
     }
     if summary.errors == 0 {
-        let judge = match folder.benchmark()?.readings {
-            [] => format!(" --judge local:{DEFAULT_MODEL}"),
-            _ => String::new(),
-        };
-        super::say(format_args!("next: palimpsest judge {}{judge}", out.display()))?;
+        // Answers that no reading decides need a model as judge, which the user has to choose.
+        let next = if folder.benchmark()?.readings.is_empty() { "view" } else { "judge" };
+        super::say(format_args!("next: palimpsest {next} {}", out.display()))?;
     }
     super::finding::say_of_run(&folder)?;
     super::without_errors("answers", "answers.jsonl", &summary)

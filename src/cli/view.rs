@@ -12,11 +12,12 @@ use super::interrupt;
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
-use crate::view::Server;
 use crate::view::ask::{Asker, Worker};
 use crate::view::file::{self, Filter};
+use crate::view::overview::{MakeOverview, Overviews};
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
+use crate::view::{ModelSlot, Server};
 use palimpsest_core::engine::memory_plan::ObservedSpans;
 use palimpsest_core::engine::{self, ContextLength, LocalOptions};
 
@@ -106,10 +107,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if let Some(path) = &args.html {
         return write_file(path, &args, Shared::new(runs));
     }
-    let asker = args.model.as_deref().map(|name| asker(name, &args, &runs)).transpose()?;
-    let (asker, worker) = asker.unzip();
+    let runs = Shared::new(runs);
+    let model: Option<ModelSlot> = args.model.clone().map(|name| (name, Arc::default()));
     let listener = listener(SocketAddr::new(args.host, args.port))?;
-    let server = Server::new(listener, runs, Parts(args.page), asker)?;
+    let overviews = Overviews::new(overview_of(&args));
+    let server = Server::new(listener, runs.clone(), Parts(args.page.clone()), overviews, model.clone())?;
     let address = format!("http://{}/", server.address()?);
     let stop = interrupt::flag("closing the page")?;
     super::say(format_args!("the page is at {address}; Ctrl-C ends it"))?;
@@ -120,7 +122,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let ends = Arc::clone(&stop);
     let serving = thread::Builder::new().name("serve".to_owned()).spawn(move || server.run(&ends));
     let serving = serving.context("no thread for connections")?;
-    if let Some(worker) = worker {
+    // The page is there before the model is.
+    if let Some((name, slot)) = model {
+        let (asker, worker) = asker(&name, &args, &runs)?;
+        let _ = slot.set(asker);
         worker.run(&stop);
     }
     match serving.join() {
@@ -129,6 +134,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     note("the page is closed");
     Ok(())
+}
+
+fn overview_of(args: &Args) -> MakeOverview {
+    let judge = args.judge.clone();
+    Arc::new(move |dir| super::report::overview(dir, judge.as_deref()))
 }
 
 /// Writes the `--html` file after reporting its size, and asking if it is large.
@@ -141,7 +151,7 @@ fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     filter.push(&["why"], &args.labels);
     filter.push(&["type"], &args.types);
     let parts = Parts(args.page.clone());
-    let contents = file::contents(&runs, &parts, &filter).context("the page's parts")?;
+    let contents = file::contents(&runs, &parts, &filter, &overview_of(args)).context("the page's parts")?;
     let (count, of) = (contents.rows.len(), contents.of);
     ensure!(
         count > 0,
@@ -173,10 +183,26 @@ fn agreed() -> anyhow::Result<bool> {
 }
 
 /// Loads the model for the longest prompt with its answer, with the runs' dtypes if they agree.
-fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)> {
+fn asker(name: &str, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worker)> {
     if name.starts_with("http://") || name.starts_with("https://") {
         return Asker::of_server(name);
     }
+    let options = local_options(args, &runs.held())?;
+    let Opened { model, digest } = models::open(name, &options)?;
+    for (.., run) in runs.held().readable() {
+        let own = &run.run.header.identity.model;
+        if own.digest != digest {
+            let name = model.model_name();
+            note(format_args!(
+                "note: {name} is not the model of {}, which is {}; trials say so",
+                run.id, own.name
+            ));
+        }
+    }
+    Ok(Asker::new(model, digest))
+}
+
+fn local_options(args: &Args, runs: &Runs) -> anyhow::Result<LocalOptions> {
     let answers =
         || runs.readable().flat_map(|(.., run)| run.rows.iter().filter_map(|facts| facts.answer.as_ref()));
     let prompt = answers().filter_map(|row| row.prompt_tokens).max().unwrap_or(0);
@@ -193,26 +219,14 @@ fn asker(name: &str, args: &Args, runs: &Runs) -> anyhow::Result<(Asker, Worker)
         }
         _ => DtypeArgs::default(),
     };
-    let options = LocalOptions {
+    Ok(LocalOptions {
         context: ContextLength::Exactly(longest),
         allow_longer: true,
         logits: engine::LOGITS_AT_ONCE,
         observed: ObservedSpans { rows: 1, keys: prompt, generated: 0 },
         hides_keys: true,
         ..ModelArgs { on: args.on.clone(), in_dtype, weights: args.weights }.options()?
-    };
-    let Opened { model, digest } = models::open(name, &options)?;
-    for (.., run) in runs.readable() {
-        let own = &run.run.header.identity.model;
-        if own.digest != digest {
-            let name = model.model_name();
-            note(format_args!(
-                "note: {name} is not the model of {}, which is {}; trials say so",
-                run.id, own.name
-            ));
-        }
-    }
-    Ok(Asker::new(model, digest))
+    })
 }
 
 /// Falls back to a free port if the address is in use.

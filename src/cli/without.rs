@@ -34,6 +34,23 @@ pub mod figures {
     }
 }
 
+pub mod report {
+    use std::path::Path;
+
+    pub use super::Args;
+
+    const NEEDED: &str = "this build of palimpsest makes no overview; build it with the cargo features `figures` and `serve`, which are on by default";
+
+    pub fn run(_: Args) -> anyhow::Result<()> {
+        anyhow::bail!(NEEDED)
+    }
+
+    #[cfg(feature = "serve")]
+    pub fn overview(_: &Path, _: Option<&str>) -> anyhow::Result<String> {
+        anyhow::bail!(NEEDED)
+    }
+}
+
 #[cfg(not(feature = "serve"))]
 pub mod serve {
     pub use super::Args;

@@ -66,11 +66,12 @@ class Page:
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=width < 600)
 
     def open(self, origin: str, **shown: object) -> None:
-        """Opens the page at an address of its own; lists are repeated keys."""
+        """Opens the page at an address of its own, by default the table; lists are repeated keys."""
+        shown = {"view": "table", **shown}
         self.origins.add(origin)
         self.driver.get("about:blank")
         self.driver.get(f"{origin}{'' if '.html' in origin else '/'}#{urlencode(shown, doseq=True, quote_via=quote)}")
-        self.wait("return !document.getElementById('table-view').hidden || !document.getElementById('case-view').hidden || !document.getElementById('compare-view').hidden || !document.getElementById('error').hidden")
+        self.wait("return !document.getElementById('overview-view').hidden || !document.getElementById('table-view').hidden || !document.getElementById('case-view').hidden || !document.getElementById('compare-view').hidden || !document.getElementById('error').hidden")
 
     def js(self, code: str, *given: object) -> object:
         return self.driver.execute_script(code, *given)

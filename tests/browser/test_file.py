@@ -38,6 +38,26 @@ def test_the_file_has_table_search_answer_maps_and_comparison(page, file, case):
     page.wait("return document.querySelectorAll('#compare-view .versus .card').length === 2")
 
 
+def test_the_overview_needs_neither_server_nor_script(page, file):
+    page.driver.get("about:blank")
+    page.driver.get(f"file://{file}")
+    page.wait("return document.querySelectorAll('#overview-view svg').length > 4")
+    shown = "return ['.by-linear', '.by-log'].map((name) => document.querySelector(name).getClientRects().length > 0)"
+    assert page.js(shown) == [True, False]
+    page.click("#axis-log")
+    assert page.js(shown) == [False, True]
+    # Switched and read with scripts off.
+    page.command("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page.driver.get(f"file://{file}?plain")
+        tree = page.command("DOM.getDocument", depth=-1)["root"]["nodeId"]
+        view = page.command("DOM.querySelector", nodeId=tree, selector="#overview-view:not([hidden]) .accuracy")
+        assert view["nodeId"] > 0
+        assert page.command("DOM.querySelectorAll", nodeId=tree, selector="#overview-view svg")["nodeIds"]
+    finally:
+        page.command("Emulation.setScriptExecutionDisabled", value=False)
+
+
 def test_hostile_texts_stay_text_in_the_file(page, runs, tmp_path):
     out = tmp_path / "hostile.html"
     folders.palimpsest("view", runs("hostile"), "--html", out)

@@ -15,7 +15,7 @@ def phone(page, request):
 
 def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
     origin = serve(runs("stale"))
-    for shown, ready in [({}, ".row"), (case, "#map"), ({"view": "compare"}, "#sides")]:
+    for shown, ready in [({"view": "overview"}, "#overview-view svg"), ({}, ".row"), (case, "#map"), ({"view": "compare"}, "#sides")]:
         phone.open(origin, **shown)
         phone.wait("return document.querySelector(arguments[0]) !== null", ready)
         assert phone.js("return document.documentElement.scrollWidth") <= 390, shown

@@ -130,14 +130,9 @@ fn runs_with_broken_rows_are_merged_judged_exported_drawn_and_reported() {
     }
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     // One of three T1 rows and one of two T2 rows is valid and judged correct; the sixth row's type is unknown.
-    for words in [
-        "4 of 6, not asked, counted as errors",
-        "33.3%",
-        "50.0%",
-        "1 of 3",
-        "1 of 2",
-        "found &quot;tool&quot;",
-    ] {
+    for words in
+        ["4 of 6, not asked, counted as errors", "33.3%", "50.0%", "1 of 3", "1 of 2", "found \\\"tool\\\""]
+    {
         assert!(page.contains(words), "{words}");
     }
     assert!(page.contains("mean of the 6 cells"), "a row of no type makes no cell");

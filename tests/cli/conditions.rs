@@ -129,15 +129,3 @@ fn answers_that_say_what_they_choose_are_judged_without_a_judge() {
     assert_eq!(without.code, Some(2), "another benchmark needs a judge");
     assert!(without.err.contains("--judge"), "{}", without.err);
 }
-
-#[test]
-fn a_case_with_many_questions_makes_a_page_on_which_they_are_folded() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("many");
-    let done = ended(sample_command("knowme", &dir, &["--conditions", "rag", "--no-attention"]));
-    assert_eq!(done.code, Some(0), "{}", done.err);
-    let made = palimpsest(["report", dir.to_str().unwrap()]);
-    assert_eq!(made.code, Some(0), "{}", made.err);
-    let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
-    assert_eq!(page.matches("<details class=\"probe\">").count(), 14);
-}

@@ -207,19 +207,15 @@ fn a_benchmark_in_a_file_of_its_own_goes_from_file_to_report() {
         ]
     );
     let page = synthetic_run::page(&study, figures.clone());
-    for part in
-        ["Logbook", "Pequod", "FACT", "CAUSE", "mean over the 4 probes", "1 of 2", "event[3]", "place"]
-    {
+    for part in ["Logbook", "mean over the 4 probes", "1 of 2"] {
         assert!(page.contains(part), "{part} is not on the page");
     }
     if let Ok(kept) = std::env::var("PALIMPSEST_KEEP_TOY") {
         figures::write(&figures, Path::new(&kept)).unwrap();
-        std::fs::write(Path::new(&kept).join("report.html"), &page).unwrap();
+        std::fs::write(Path::new(&kept).join("overview.html"), &page).unwrap();
     }
     for word in ["session", "STALE", "overwritten"] {
-        let told = page.split("<main>").nth(1).unwrap();
-        let lines: Vec<&str> =
-            told.lines().filter(|line| line.contains(word) && !line.contains("class=\"session")).collect();
+        let lines: Vec<&str> = page.lines().filter(|line| line.contains(word)).collect();
         assert!(lines.is_empty(), "the page of a logbook says `{word}`: {lines:?}");
     }
 }

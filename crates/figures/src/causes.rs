@@ -1,7 +1,7 @@
 //! Figures of effects of sessions on answers, and how well attention predicts them ([`Causes`]): scatter plots, rank correlations overall
 //! and by layer, and how often the evidence is among the top sessions.
 
-use super::axis::padded;
+use super::axis::{padded, spanning};
 use super::cause_effects::{AXIS, Told, has_thoughts, sessions};
 use super::curves::over_layers;
 use super::meaning::Meaning;
@@ -9,11 +9,13 @@ use super::rows::{Intervals, Line};
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{INK, UNIT};
 use super::{Figure, Origin, captions, cause_effects, maps};
+use palimpsest_analysis::finding::Dot;
 use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, OTHERS, Predictor, TOP};
 use palimpsest_analysis::lens::table::lines_csv;
 use palimpsest_analysis::lens::{Series, Study};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::numbers::quantile;
+use palimpsest_data::ground::order::unique;
 
 const CORRELATION: &str = "rank correlation with the effect";
 
@@ -101,6 +103,48 @@ fn points(told: &Told<'_>) -> Figure {
     );
     let title = format!("Effect of each {segment} by the question's attention to it");
     sheet.headed(told.origin, title).figure("causes-points", caption, points_csv(causes))
+}
+
+/// Attention across, effect up.
+pub fn attended_used(dots: &[Dot], told: &Told<'_>) -> Figure {
+    let Told { segment, effect, .. } = told;
+    let roles = unique(dots.iter().map(|dot| dot.role.as_str()));
+    let most = dots.iter().map(|dot| dot.attention).fold(0.0, f64::max);
+    let ends = spanning((0.0, 0.0), dots.iter().map(|dot| dot.effect));
+    let mark = |dot: &Dot| {
+        Mark::Dot((100.0 * dot.attention, dot.effect), UNIT * 4, told.colour(Some(&dot.role)).mix(0.6))
+    };
+    let entry = |role: &&str| {
+        let n = dots.iter().filter(|dot| dot.role == *role).count();
+        (Sample::Dot(told.colour(Some(role))), format!("{role} (n = {n})"))
+    };
+    let panel = Panel {
+        marks: dots.iter().map(mark).collect(),
+        x: Across::Linear(0.0, most.max(1e-9) * 105.0),
+        x_label: "attended: % of the question's attention".to_owned(),
+        ..Panel::default()
+    };
+    let sheet = Sheet {
+        y_label: "used: effect (nats per token)".to_owned(),
+        axes: vec![ValueAxis { reference: Some(0.0), linear: Some(padded(ends)) }],
+        legend: roles.iter().map(entry).collect(),
+        rows: vec![vec![panel]],
+        panel: (520, 230),
+        ..Sheet::default()
+    };
+    let caption = format!(
+        "A dot is a {segment} with a role, in one answer. Attention is the mean over heads and softmax layers. {effect}"
+    );
+    let table = CsvTable::of(dots.iter())
+        .column("case", |dot: &Dot| dot.case.clone())
+        .column("probe", |dot| dot.probe.clone())
+        .column("condition", |dot| dot.condition.clone())
+        .column("span", |dot| dot.span.clone())
+        .column("role", |dot| dot.role.clone())
+        .column("attention", |dot| dot.attention.to_string())
+        .column("effect", |dot| dot.effect.to_string());
+    let title = format!("Attended against used, by {segment}");
+    sheet.headed(told.origin, title).figure("attended-used", caption, table.bytes())
 }
 
 fn points_csv(causes: &Causes) -> Vec<u8> {

@@ -197,6 +197,47 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     Some(figure((name, title, caption), false, sheet, sources, blocks))
 }
 
+/// One panel over all cases: the viewer's attention to each role, with baselines. `None` if nothing was measured.
+pub fn overall(source: Source<'_>, linear: bool) -> Option<Figure> {
+    let lens = source.lens;
+    let series =
+        |curve: &Curve, target| lens.series(&Group::all(), Statistic::Mean(*curve, target), Scale::Mass);
+    let of_viewer = |curve: &Curve| curve.from == lens.benchmark.lens.viewer();
+    let has_points = |curve: &Curve| series(curve, Target::Signal).n > 0;
+    let curves = lens.curves.iter().copied().filter(of_viewer).filter(has_points);
+    let curves: Vec<Curve> = curves.take(GROUPS).collect();
+    let strokes = meaning::of_curves(&curves);
+    let baselines = with_baselines(&strokes);
+    let known = || strokes.iter().zip(&curves);
+    let noise = known().map(|(stroke, curve)| (stroke.noise(), series(curve, Target::Noise)));
+    let signal = known().map(|(stroke, curve)| (*stroke, series(curve, Target::Signal)));
+    let lines: Vec<(Stroke, Series)> = noise.filter(|_| baselines).chain(signal).collect();
+    let all: Vec<Series> = lines.iter().map(|(_, one)| one.clone()).collect();
+    let n = all.iter().map(|one| one.n).max()?;
+    let unit = lens.unit();
+    let entries = known().map(|(stroke, curve)| (Sample::Line(*stroke), curve.label()));
+    let (key, axes, words) = match linear {
+        true => ("linear", around_zero(all.iter().flat_map(|one| &one.points)), ""),
+        false => ("log", ValueAxis::default(), " Logarithmic value axis."),
+    };
+    let sheet = Sheet {
+        legend: entries.chain(baselines.then(noise_entry)).collect(),
+        panel: (520, 230),
+        axes: vec![axes],
+        ..of_attention(lens, Scale::Mass)
+    };
+    let caption = format!(
+        "Means over {n} {}.{} {}{words}",
+        if n == 1 { unit.one() } else { unit.many() },
+        said_of_baselines(&[source], baselines),
+        bands(unit),
+    );
+    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
+    let block = Block { rows: vec![vec![panel]], series: all, ..Block::default() };
+    let title = format!("The {}'s attention by layer", lens.viewer());
+    Some(figure((format!("overall-{key}"), title, caption), false, sheet, &[source], vec![block]))
+}
+
 /// Ratio of two curves, one panel per probe and type: ratio of means, or mean of ratios.
 pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Option<Figure> {
     let first = sources.first()?.lens;

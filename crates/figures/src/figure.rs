@@ -24,8 +24,6 @@ pub struct Figure {
 pub enum FigureError {
     #[error("figure `{figure}`: {reason}")]
     Draw { figure: String, reason: String },
-    #[error("report: {0}")]
-    Template(#[from] minijinja::Error),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
 }

@@ -1,4 +1,4 @@
-//! Draws figures and the one-page report.
+//! Draws figures and the overview of a run.
 //!
 //! Every figure is a [`sheet`] of panels, which hold lines, bars, dots or a `map`. A sheet becomes a [`drawing`] of shapes, written as SVG,
 //! PNG and PDF. [`meaning`] assigns colours and dashes, [`look`] holds size and style. Computes no statistics: numbers come from
@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_analysis::dose::Doses;
+use palimpsest_analysis::finding::Dot;
 use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::selection::joined;
 use palimpsest_analysis::lens::{Lens, Scale, Statistic, Study};
@@ -37,10 +38,10 @@ mod map;
 mod maps;
 pub mod meaning;
 mod measures;
+pub mod overview;
 mod pdf;
 mod plot;
 mod raster;
-pub mod report;
 mod rows;
 mod runs;
 mod shades;
@@ -50,6 +51,8 @@ pub mod style;
 mod style_file;
 mod typeface;
 mod waterfall;
+
+use cause_effects::Told;
 
 pub use charts::distribution;
 pub use figure::{Figure, FigureError, write};
@@ -67,7 +70,7 @@ pub fn draw_chart(chart: &Chart, origin: &str) -> Figure {
     }
 }
 
-/// All figures of a run, in report order.
+/// All figures of a run, in the overview's order.
 pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
     let of_scale = |scale| {
         let aligned = !lens.benchmark.lens.anchors.is_empty();
@@ -81,7 +84,7 @@ pub fn draw_all(lens: &Lens, origin: &Origin) -> Vec<Figure> {
 /// Maximum number of conditions side by side, unless requested by name.
 pub const MOST_BESIDE: usize = 4;
 
-/// A part of the report.
+/// A part of the overview.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
     /// Its address on the page, if it has one.
@@ -128,6 +131,16 @@ fn draw_causes(causes: &Causes, study: &Study) -> Vec<Figure> {
     let names = study.conditions.iter().map(|condition| &condition.name);
     let names: Vec<&str> = names.filter(|name| found.contains(name)).map(String::as_str).collect();
     of_conditions(study, &names, |origin| self::causes::of_causes(causes, study, origin))
+}
+
+/// A dot per session with a role and answer; `None` without dots.
+fn draw_attended_used(causes: &Causes, study: &Study, dots: &[Dot]) -> Option<Figure> {
+    let names: BTreeSet<&str> = dots.iter().map(|dot| dot.condition.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let drawn = of_conditions(study, &names, |origin| {
+        vec![self::causes::attended_used(dots, &Told::of(causes, study, origin))]
+    });
+    drawn.into_iter().next().filter(|_| !dots.is_empty())
 }
 
 pub fn draw_doses(doses: &Doses) -> Vec<Figure> {

@@ -29,6 +29,7 @@ use palimpsest_run::runs::causes::rows::{CAUSES, CauseLine};
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
 use palimpsest_run::runs::condition::Condition;
 use palimpsest_run::runs::judge_name::JudgeName;
+use palimpsest_run::runs::judged::no_result;
 use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
 use palimpsest_run::runs::rows::{AnswerRow, Contrast, ReplyRow, ValueLogP, VerdictRow};
 use palimpsest_run::runs::store::{REPLIES, ShownCase};
@@ -128,7 +129,8 @@ impl<'a> Case<'a> {
             case = answered(answer, case);
         }
         let replies: Vec<ReplyRow> = self.folder.read_all(REPLIES, facts.replies.iter().copied());
-        let replies = replies.iter().map(|row| json!({"judge": row.judge, "replies": row.replies}));
+        let replies = replies.iter().filter(|row| no_result(&row.judge).is_none());
+        let replies = replies.map(|row| json!({"judge": row.judge, "replies": row.replies}));
         case["gold"] = self.gold();
         case["verdicts"] = self.verdicts();
         case["replies"] = replies.collect();
@@ -152,7 +154,7 @@ impl<'a> Case<'a> {
             .with("warnings", Some(&self.warnings))
     }
 
-    /// The last verdict of each judge, which is the one that counts.
+    /// The last verdict of each judge that can judge, which is the one that counts.
     fn verdicts(&self) -> Value {
         let key = self.folder.key(self.row);
         let run = &self.folder.run;
@@ -170,7 +172,8 @@ impl<'a> Case<'a> {
                 .with("reason", row.reason.as_ref())
                 .with("error", row.error.as_ref())
         };
-        run.judges().iter().filter_map(last).map(of).collect()
+        let judges = run.judges().iter().filter(|judge| no_result(&judge.judge).is_none());
+        judges.filter_map(last).map(of).collect()
     }
 
     fn spans(&self, store: &AttentionStore) -> Value {
@@ -274,7 +277,8 @@ impl<'a> Case<'a> {
         let mut missing: Vec<Value> = Vec::new();
         let mut say = |what: &str, command: String| missing.push(json!({"what": what, "command": command}));
         let key = self.folder.key(self.row);
-        if !self.folder.run.verdicts.iter().any(|row| row.key() == key) {
+        let mut verdicts = self.folder.run.verdicts.iter().filter(|row| row.key() == key);
+        if verdicts.all(|row| no_result(&row.judge).is_some()) {
             say("a verdict", format!("palimpsest judge {dir}"));
         }
         let Some(answer) = self.answer.filter(|row| row.error.is_none()) else { return json!(missing) };

@@ -9,6 +9,7 @@ use serde_json::{Map, json};
 
 use super::case::Case;
 use super::maps;
+use super::overview::{self, MakeOverview};
 use super::page::Parts;
 use super::replies::runs_json;
 use super::state::{Runs, Shared};
@@ -47,17 +48,36 @@ pub struct Contents {
     pub of: usize,
     /// Estimated file size, from a sample of the answers.
     pub bytes: u64,
+    /// How many of the first answers are held with their texts and attention; the others are in the table alone.
+    pub whole: usize,
+    /// Run and overview.
+    overviews: Vec<(String, String)>,
 }
 
-pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter) -> io::Result<Contents> {
+impl Contents {
+    /// Leaves texts and attention of the last answers out, as needed for a file of about so many bytes.
+    pub fn limit(&mut self, bytes: u64) {
+        if self.bytes > bytes {
+            self.whole = (self.rows.len() as u64 * bytes / self.bytes) as usize;
+        }
+    }
+}
+
+pub fn contents(runs: &Shared, parts: &Parts, filter: &Filter, make: &MakeOverview) -> io::Result<Contents> {
     let held = runs.held();
     let rows = filter.rows(&Table::of(&held));
     let step = rows.len().div_ceil(SAMPLED).max(1);
     let sampled: Vec<usize> = rows.iter().copied().step_by(step).collect();
-    let size = |rows: &[usize]| html(&held, parts, rows).map(|html| html.len() as u64);
+    let overviews = held.entries.iter().map(|entry| {
+        let refused = |error: String| format!("<p class=\"empty\">{}</p>", escaped(&error));
+        (entry.id.clone(), overview::html(make, &entry.dir).unwrap_or_else(refused))
+    });
+    let overviews: Vec<(String, String)> = overviews.collect();
+    let size =
+        |rows: &[usize]| html(&held, parts, rows, rows.len(), &overviews).map(|html| html.len() as u64);
     let (empty, some) = (size(&[])?, size(&sampled)?);
     let bytes = empty + (some - empty) * rows.len() as u64 / sampled.len().max(1) as u64;
-    Ok(Contents { rows, of: held.count(), bytes })
+    Ok(Contents { of: held.count(), bytes, whole: rows.len(), rows, overviews })
 }
 
 pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> io::Result<String> {
@@ -68,13 +88,19 @@ pub fn file(runs: &Shared, parts: &Parts, contents: &Contents) -> io::Result<Str
             runs.rank(run, at, &job);
         }
     }
-    html(&runs.held(), parts, &contents.rows)
+    html(&runs.held(), parts, &contents.rows, contents.whole, &contents.overviews)
 }
 
-/// The page with the replies about these rows, which are numbered anew.
-fn html(runs: &Runs, parts: &Parts, rows: &[usize]) -> io::Result<String> {
+/// The page with the replies about these rows, which are numbered anew; the first `whole` with texts and attention.
+fn html(
+    runs: &Runs,
+    parts: &Parts,
+    rows: &[usize],
+    whole: usize,
+    overviews: &[(String, String)],
+) -> io::Result<String> {
     let mut replies = Map::new();
-    for (number, row) in rows.iter().enumerate() {
+    for (number, row) in rows.iter().enumerate().take(whole) {
         let Some((run, folder, at)) = runs.located(*row) else { continue };
         let case = Case::open(folder, at);
         replies.insert(format!("/api/case?row={number}"), case.json(number, run));
@@ -87,11 +113,16 @@ fn html(runs: &Runs, parts: &Parts, rows: &[usize]) -> io::Result<String> {
         "/api/table".to_owned(),
         serde_json::to_value(Table::of(runs).select(rows)).unwrap_or_default(),
     );
-    let notes = [
-        format!("{} of {} answers", rows.len(), runs.count()),
-        "attention by layer is in 8 bits: within 0.2% of the largest number of its row and layer".to_owned(),
-        "single heads and comparisons are left out: palimpsest view has them".to_owned(),
-    ];
-    let embedded = json!({"stamp": runs.stamp(), "notes": notes, "replies": replies});
-    Ok(parts.page(Some(&embedded.to_string()))?.html)
+    // The first is part of the page.
+    for (run, html) in overviews.iter().skip(1) {
+        let query = form_urlencoded::Serializer::new(String::new()).append_pair("run", run).finish();
+        replies.insert(format!("/api/overview?{query}"), json!({"html": html}));
+    }
+    let embedded = json!({"stamp": runs.stamp(), "replies": replies}).to_string();
+    let first = overviews.first().map(|(_, html)| html.as_str()).unwrap_or_default();
+    Ok(parts.page(Some((&embedded, first)))?.html)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
 }

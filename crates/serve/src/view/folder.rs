@@ -77,7 +77,10 @@ pub struct Folder {
     pub roles: Vec<String>,
     /// Latest control seed; only its rows count.
     pub seed: Option<u64>,
+    /// `None` also where its verdicts are no result.
     pub judge: Option<JudgeName>,
+    /// Why the verdicts are withheld.
+    pub no_result: Option<String>,
     by_key: HashMap<AnswerKey, usize>,
     files: [Followed; 8],
     /// Rows that cannot be read by file: their number, and the first one's fault.
@@ -143,9 +146,20 @@ impl Folder {
         let anchors = benchmark.lens.anchors;
         roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role).unwrap_or(usize::MAX));
         let files = FILES.map(|name| Followed::new(dir.join(name)));
-        let (seed, broken) = (None, BTreeMap::new());
-        let mut folder =
-            Folder { id, run, benchmark, rows, roles, seed, judge: None, by_key, files, broken, changes: 0 };
+        let mut folder = Folder {
+            id,
+            run,
+            benchmark,
+            rows,
+            roles,
+            seed: None,
+            judge: None,
+            no_result: None,
+            by_key,
+            files,
+            broken: BTreeMap::new(),
+            changes: 0,
+        };
         folder.refresh(judge)?;
         Ok(folder)
     }
@@ -182,6 +196,12 @@ impl Folder {
 
     pub fn answer(&self, row: usize) -> Option<&AnswerRow> {
         self.rows[row].answer.as_ref()
+    }
+
+    /// Number of answers with recorded attention.
+    pub fn attention_files(&self) -> usize {
+        let answers = self.rows.iter().filter_map(|facts| facts.answer.as_ref());
+        answers.filter(|answer| answer.attention.is_some()).count()
     }
 
     /// `None` if no attention was recorded.
@@ -233,7 +253,7 @@ impl Folder {
                  counts to the first"
             ));
         }
-        warnings.extend(self.judge.as_ref().and_then(|judge| no_result(&judge.judge)));
+        warnings.extend(self.no_result.clone());
         warnings
     }
 
@@ -289,7 +309,9 @@ impl Folder {
             let (plan, rubrics) = (std::mem::take(&mut run.plan), std::mem::take(&mut run.rubrics));
             *run = RunFolder::of_rows(&run.dir, run.header.clone(), plan, &[], (&run.verdicts, rubrics));
             let chosen = self.run.judged_last(choice).ok().and_then(|(shown, _)| shown);
-            self.judge = chosen.map(|judged| judged.name.clone());
+            let judge = chosen.map(|judged| judged.name.clone());
+            self.no_result = judge.as_ref().and_then(|judge| no_result(&judge.judge));
+            self.judge = judge.filter(|_| self.no_result.is_none());
         }
         Ok(())
     }

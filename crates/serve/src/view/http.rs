@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -17,11 +17,13 @@ use axum::http::header::{
 use axum::http::{Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use futures_util::FutureExt;
+use serde_json::{Value, json};
 
 use super::ask::Asker;
+use super::overview::Overviews;
 use super::page::{Page, Parts};
 use super::replies::{Query, attention, reply, runs_json};
-use super::state::{Runs, Shared};
+use super::state::Shared;
 use crate::api::error::ApiError;
 use crate::api::guard::Guard;
 use crate::api::listen;
@@ -38,14 +40,39 @@ const POSTED: [&str; 2] = ["/api/ask", "/api/cancel"];
 )]
 pub struct NotLocal(std::net::SocketAddr);
 
+/// A model by its name, and where it stands once it is loaded.
+pub type ModelSlot = (String, Arc<OnceLock<Asker>>);
+
 struct App {
     runs: Shared,
     parts: Parts,
     guard: Guard,
-    /// Model from `--model`.
-    asker: Option<Asker>,
+    overviews: Overviews,
+    /// From `--model`.
+    model: Option<ModelSlot>,
     /// Cached table by stamp: ten thousand rows take a moment.
     table: Mutex<Option<(String, String)>>,
+}
+
+impl App {
+    fn asker(&self) -> Option<&Asker> {
+        self.model.as_ref()?.1.get()
+    }
+
+    fn asker_or_refuse(&self) -> Result<&Asker, ApiError> {
+        let message = match self.model {
+            None => "no model is at hand; start the page with --model NAME",
+            Some(_) => "the model is still being loaded; ask again in a moment",
+        };
+        let refused = || ApiError::new(StatusCode::NOT_FOUND, Some("no_model"), message);
+        self.asker().ok_or_else(refused)
+    }
+
+    /// The model as the page knows it.
+    fn model_card(&self) -> Option<Value> {
+        let (name, slot) = self.model.as_ref()?;
+        Some(slot.get().map_or_else(|| json!({"name": name, "ready": false}), Asker::card))
+    }
 }
 
 pub struct Server {
@@ -56,13 +83,14 @@ pub struct Server {
 impl Server {
     pub fn new(
         listener: TcpListener,
-        runs: Runs,
+        runs: Shared,
         parts: Parts,
-        asker: Option<Asker>,
+        overviews: Overviews,
+        model: Option<ModelSlot>,
     ) -> anyhow::Result<Self> {
         let address = listener.local_addr()?;
         let guard = Guard::new(address, None, Vec::new(), Vec::new()).ok_or(NotLocal(address))?;
-        let app = App { runs: Shared::new(runs), parts, guard, asker, table: Mutex::new(None) };
+        let app = App { runs, parts, guard, overviews, model, table: Mutex::new(None) };
         Ok(Server { listener, app: Arc::new(app) })
     }
 
@@ -77,7 +105,7 @@ impl Server {
         let ranks = ranks.spawn(move || runs.read_ranks(&stopped, false))?;
         let router = Router::new().fallback(framed).with_state(Arc::clone(&app));
         let served = listen::run(listener, router, stop, async {
-            app.asker.iter().for_each(Asker::end);
+            app.asker().into_iter().for_each(Asker::end);
             tokio::time::sleep(GRACE).await;
         });
         let _ = ranks.join();
@@ -125,17 +153,12 @@ async fn answered(app: &Arc<App>, request: Request) -> Result<Response<Body>, Ap
 }
 
 fn posted(app: &App, path: &str, body: &[u8]) -> Result<Response<Body>, ApiError> {
-    let asker = app.asker.as_ref().ok_or_else(no_model)?;
+    let asker = app.asker_or_refuse()?;
     let (status, reply) = match path {
         "/api/ask" => (StatusCode::ACCEPTED, asker.ask(&app.runs.now(), body)?),
         _ => (StatusCode::OK, asker.cancel(body)?),
     };
     Ok((status, sent(reply.to_string())).into_response())
-}
-
-fn no_model() -> ApiError {
-    let message = "no model is at hand; start the page with --model NAME";
-    ApiError::new(StatusCode::NOT_FOUND, Some("no_model"), message)
 }
 
 fn page(app: &App) -> Result<Response<Body>, ApiError> {
@@ -147,12 +170,14 @@ fn page(app: &App) -> Result<Response<Body>, ApiError> {
 
 fn got(app: &App, path: &str, query: &Query) -> Result<String, ApiError> {
     if path == "/api/ask" {
-        let asker = app.asker.as_ref().ok_or_else(no_model)?;
-        return Ok(asker.status(query.get("id").unwrap_or_default())?.to_string());
+        return Ok(app.asker_or_refuse()?.status(query.get("id").unwrap_or_default())?.to_string());
     }
     let runs = app.runs.now();
-    match (path, &app.asker) {
-        ("/api/runs", Some(asker)) => return Ok(runs_json(&runs, Some(asker.card())).to_string()),
+    match (path, app.asker()) {
+        ("/api/runs", _) => return Ok(runs_json(&runs, app.model_card()).to_string()),
+        ("/api/overview", _) => return Ok(app.overviews.reply(&runs, query)?.to_string()),
+        // The page looks again once the model is loaded.
+        ("/api/stamp", Some(_)) => return Ok(json!({"stamp": format!("{}-model", runs.stamp())}).to_string()),
         ("/api/tokens", Some(asker)) => return Ok(asker.tokens(&attention(&runs, query)?.store).to_string()),
         _ => {}
     }

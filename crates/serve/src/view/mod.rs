@@ -4,7 +4,8 @@
 //! writes only `trials.jsonl`. Numbers use the lens' definitions.
 //!
 //! - State: [`state`] (all runs), [`folder`] (one run), [`follow`] (a growing file), [`ranks`] (per-answer files).
-//! - Replies: [`replies`], [`runs`], [`table`], [`search`], [`maps`], [`compare`], [`case`] with [`sessions`], [`strip`], [`attention`], [`fields`].
+//! - Replies: [`replies`], [`runs`], [`table`], [`search`], [`maps`], [`compare`], [`case`] with [`sessions`], [`strip`], [`attention`], [`fields`];
+//!   [`mod@overview`], which a maker given to the server writes.
 //! - Export: [`mod@file`]. Trials: [`ask`], [`reading`]. Serving: `http`, [`page`].
 
 pub mod ask;
@@ -17,6 +18,7 @@ pub mod folder;
 pub mod follow;
 mod http;
 pub mod maps;
+pub mod overview;
 pub mod page;
 pub mod ranks;
 pub mod reading;
@@ -28,4 +30,4 @@ pub mod state;
 pub mod strip;
 pub mod table;
 
-pub use http::{NotLocal, Server};
+pub use http::{ModelSlot, NotLocal, Server};

@@ -10,18 +10,21 @@ use sha2::{Digest, Sha256};
 
 use crate::api::page::BASE_STYLE;
 
-const TITLE: &str = "palimpsest view";
+const TITLE: &str = "palimpsest";
 const HTML: &str = include_str!("page/page.html");
+/// In the page's body; an overview follows it.
+const OVERVIEW: &str = "<section id=\"overview-view\" aria-label=\"Overview\" hidden>";
 /// Follows the shared style.
 const STYLE: &str = include_str!("page/page.css");
 /// In order of assembly.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("page/10-base.js"),
     include_str!("page/11-address.js"),
     include_str!("page/20-api.js"),
     include_str!("page/21-rows.js"),
     include_str!("page/30-scene.js"),
     include_str!("page/31-picture.js"),
+    include_str!("page/35-overview.js"),
     include_str!("page/40-grid.js"),
     include_str!("page/41-table.js"),
     include_str!("page/50-case.js"),
@@ -46,16 +49,22 @@ pub struct Page {
 }
 
 impl Parts {
-    /// The page, with embedded replies if it has to work without a server.
-    pub fn page(&self, embedded: Option<&str>) -> std::io::Result<Page> {
+    /// The page; if it has to work without a server, with embedded replies and an overview, which is shown also without JavaScript.
+    pub fn page(&self, embedded: Option<(&str, &str)>) -> std::io::Result<Page> {
         let (html, style, script) = match &self.0 {
             None => (HTML.to_owned(), STYLE.to_owned(), SCRIPTS.concat()),
             Some(folder) => read(folder)?,
         };
+        let html = match embedded {
+            Some((_, overview)) => {
+                html.replace(OVERVIEW, &format!("{}{overview}", OVERVIEW.replace(" hidden", "")))
+            }
+            None => html,
+        };
         let style = format!("{BASE_STYLE}{style}");
         // `<` occurs only in strings, where it must not end the element.
         let data = embedded
-            .map(|json| json.replace('<', "\\u003c"))
+            .map(|(json, _)| json.replace('<', "\\u003c"))
             .map(|json| format!("<script type=\"application/json\" id=\"embedded\">{json}</script>\n"));
         let data = data.unwrap_or_default();
         let digest = |text: &str| STANDARD.encode(Sha256::digest(text));

@@ -43,4 +43,5 @@ fn of_run(at: usize, folder: &Folder) -> Value {
         "roles": roles.collect::<Vec<_>>(),
         "warnings": folder.warnings(),
     })
+    .with("no_result", folder.no_result.as_ref())
 }

@@ -45,6 +45,13 @@ impl Entry {
         let run = Folder::open(id.clone(), &dir, choice);
         Entry { id, dir, header, run: run.map(Box::new).map_err(|error| error.to_string()) }
     }
+
+    /// Changes whenever the run does.
+    pub fn stamp(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.id, self.header, self.run.as_ref().map(|folder| folder.changes)).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 #[derive(Debug)]
@@ -138,9 +145,7 @@ impl Runs {
     /// Changes whenever the state changes.
     pub fn stamp(&self) -> String {
         let mut hasher = DefaultHasher::new();
-        for Entry { id, header, run, .. } in &self.entries {
-            (id, header, run.as_ref().map(|folder| folder.changes)).hash(&mut hasher);
-        }
+        self.entries.iter().for_each(|entry| entry.stamp().hash(&mut hasher));
         let (done, of) = self.ranked();
         (done / TOLD, done == of).hash(&mut hasher);
         format!("{:016x}", hasher.finish())

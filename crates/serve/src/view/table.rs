@@ -16,7 +16,8 @@ use palimpsest_run::runs::condition::Condition;
 use palimpsest_run::runs::plan::{PlannedCase, PlannedProbe, dimension_of};
 use palimpsest_run::runs::rows::{AnswerRow, VerdictRow};
 
-/// Longest note and error, in characters.
+/// Longest question and answer, note, and error, in characters.
+const TEXT: usize = 100;
 const NOTE: usize = 140;
 const ERROR: usize = 200;
 
@@ -176,6 +177,11 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
+/// In one line.
+fn beginning(text: &str) -> String {
+    cut(&text.split_whitespace().take(TEXT).collect::<Vec<_>>().join(" "), TEXT)
+}
+
 /// First stage at which the fact was lost. Unknown stages are skipped; a shown fact was not lost.
 fn lost(stages: &[Known]) -> &'static str {
     let first = stages.iter().zip(Stage::ALL).find(|(known, _)| **known == Known::No);
@@ -241,12 +247,17 @@ impl<'a> Columns<'a> {
             let names = ["dimension", "group", "The group that the question is counted in"];
             self.words(names, |row| Some(row.dimension()));
         }
+        let names = ["question", "question", "The beginning of the question"];
+        self.words(names, |row| Some(beginning(&row.probe.query)));
         let names = ["condition", "condition", "What the question was shown, and how it was asked"];
         self.words(names, |row| Some(row.condition.label()));
     }
 
     fn outcomes(&mut self) {
         self.words(["state", "state", "How far the answer came"], |row| Some(state(row.answer())));
+        self.texts(["answer", "answer", "The beginning of the answer"], |row| {
+            Some(beginning(row.answer()?.answer.as_ref()?))
+        });
         self.words(["verdict", "verdict", "What the judge said"], |row| row.verdict.map(verdict_in_words));
         let names = ["correct", "right", "Right by the verdict; of scores only the best one"];
         self.words(names, |row| Some(if row.folder.is_right(row.verdict?)? { "right" } else { "wrong" }));
@@ -333,7 +344,7 @@ impl<'a> Columns<'a> {
         self.numbers(["prompt_tokens", "prompt", "Tokens of the prompt"], Some("tokens"), |row| {
             Some(row.answer()?.prompt_tokens? as f64)
         });
-        self.numbers(["answer_tokens", "answer", "Tokens generated"], Some("tokens"), |row| {
+        self.numbers(["answer_tokens", "answer tokens", "Tokens generated"], Some("tokens"), |row| {
             Some(row.answer()?.completion_tokens? as f64)
         });
         let names = ["history_shown", "history shown", "Share of the history's tokens that fitted"];

@@ -1,6 +1,6 @@
 // The address holds what is shown, so that a link shows the same: `#view=case&row=...`. Everything else on the page follows from it.
 
-const DEFAULTS = { view: 'table' };
+const DEFAULTS = { view: 'overview' };
 let shown = {};                    // Key to the list of its values.
 
 const one = (key) => shown[key]?.[0] ?? DEFAULTS[key] ?? '';
@@ -10,6 +10,8 @@ const filters = () => Object.fromEntries(Object.entries(shown).filter(([key]) =>
 function readAddress() {
   shown = {};
   for (const [key, value] of new URLSearchParams(location.hash.slice(1))) (shown[key] ??= []).push(value);
+  // Filters, an order or columns alone mean the table.
+  if (!shown.view && Object.keys(shown).some((key) => TABLE_KEYS(key) || key === 'col')) shown.view = ['table'];
 }
 function addressOf(values) {
   const search = new URLSearchParams();
@@ -43,3 +45,4 @@ const linkTo = (changes, from) => addressOf(changed(changes, from));
 // What belongs to the table stays in the address of a case, so that the way back leads to where one was.
 const TABLE_KEYS = (key) => key.startsWith('f.') || ['q', 'sort', 'judge'].includes(key);
 const tableOnly = () => Object.fromEntries(Object.entries(shown).filter(([key]) => TABLE_KEYS(key)));
+const tableAddress = () => addressOf({ view: ['table'], ...tableOnly(), ...(shown.col ? { col: shown.col } : {}) });

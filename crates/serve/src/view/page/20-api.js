@@ -50,6 +50,8 @@ const api = {
   stamp: () => call('/api/stamp'),
   runs: () => call('/api/runs'),
   table: () => call('/api/table'),
+  overviewOf: (run) => `/api/overview?${new URLSearchParams({ run })}`,
+  overview: (run) => call(api.overviewOf(run)),
   async case(row) {
     const got = await kept(`/api/case?row=${row}`);
     // The band of a lane's baseline is drawn as bounds are.

@@ -1,9 +1,9 @@
 // The table's view: columns, filters with counts, search.
 
 // What each column takes of the width, and which are there unless the address says others.
-const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(11rem, 1.6fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
+const WIDTHS = { run: 'minmax(5rem, 8rem)', case: 'minmax(9rem, 1fr)', question: 'minmax(13rem, 2fr)', answer: 'minmax(13rem, 2fr)', type: '3.4rem', probe: '4.2rem', dimension: '7rem', condition: '7.2rem', state: '6rem', verdict: '7rem', note: 'minmax(11rem, 3fr)', why: '6.8rem', lost: '5.6rem', error: 'minmax(10rem, 2fr)' };
 const WIDTH_OF = (column) => WIDTHS[column.key] ?? (column.key.startsWith('shown.') ? '4.2rem' : column.unit === 'rank' ? '4.7rem' : column.numbers ? '5.4rem' : '6rem');
-const FIRST = ['run', 'case', 'probe', 'condition', 'verdict', 'why', 'shown.', 'rank_mass.', 'rank_effect.', 'lost', 'note'];
+const FIRST = ['run', 'case', 'probe', 'condition', 'question', 'answer', 'verdict', 'why', 'rank_mass.', 'rank_effect.', 'shown.', 'lost'];
 const MANY = 7;                    // Values of a filter that are listed before the rest is asked for.
 const LISTED = 300;                // And at most.
 
@@ -42,7 +42,7 @@ const CORRECT = { right: 'right', wrong: 'wrong' };
 // The verdict's pill; where there is no answer to judge, what there is instead.
 function verdictOf(row) {
   const [verdict, correct, state] = ['verdict', 'correct', 'state'].map((key) => textOf(key, row));
-  const standing = state && !['answered', 'cut'].includes(state) ? state : verdict || state || 'no verdict';
+  const standing = state && !['answered', 'cut'].includes(state) ? state : verdict;
   return [standing, CORRECT[correct] ?? (state === 'error' ? 'failed' : '')];
 }
 
@@ -67,14 +67,14 @@ function fillRow(of, row, columns) {
     } else if (column.key === 'verdict') {
       const [standing, kind] = verdictOf(of);
       cell.className = 'c-verdict';
-      cell.firstChild.className = `pill ${kind}`;
+      cell.firstChild.className = standing ? `pill ${kind}` : '';
       cell.firstChild.textContent = standing;
     } else if (column.key === 'why') {
       cell.className = 'c-why';
       cell.firstChild.className = text ? `pill ${text === 'right' ? '' : text === 'undecided' ? '' : 'label'}` : '';
       cell.firstChild.textContent = text;
     } else {
-      cell.className = column.numbers ? 'number' : ['note', 'error'].includes(column.key) ? 'quiet' : '';
+      cell.className = column.numbers ? 'number' : ['note', 'error', 'question'].includes(column.key) ? 'quiet' : '';
       cell.textContent = text;
       cell.title = text.length > 24 ? text : '';
     }
@@ -84,7 +84,7 @@ function fillRow(of, row, columns) {
   const ranks = store.columns.filter((column) => column.key.startsWith('rank_mass.'));
   const newer = data.runs.flatMap((run) => run.roles ?? []).find((role) => role.side === 'newer')?.name;
   const rank = ranks.find((column) => column.key === `rank_mass.${newer}`) ?? ranks[0];
-  cells[columns.length + 2].textContent = [name[2], name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
+  cells[columns.length + 2].textContent = [textOf('answer', of), name[2], name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
 }
 
 function layTable() {
@@ -155,7 +155,7 @@ function layFilters() {
   const focused = document.activeElement?.closest?.('#filter-list input')?.dataset.name;
   const scrolled = at('filters').scrollTop;
   const wanted = filters();
-  list.replaceChildren(...store.columns.filter((column) => column.codes && (column.names.length > 1 || wanted[column.key]) && !['correct'].includes(column.key)).toSorted((a, b) => filterPlace(a) - filterPlace(b)).map((column) => {
+  list.replaceChildren(...store.columns.filter((column) => column.codes && (column.names.length > 1 || wanted[column.key]) && !['correct', 'question'].includes(column.key)).toSorted((a, b) => filterPlace(a) - filterPlace(b)).map((column) => {
     const counts = store.counts.get(column.key);
     let codes = column.names.map((_, code) => code);
     if (!column.numbers) codes.sort((a, b) => (column.names[a] === EMPTY) - (column.names[b] === EMPTY) || (column.key === 'case' ? a - b : counts[b] - counts[a] || a - b));
@@ -207,6 +207,7 @@ async function renderTable(fresh) {
     grid.fill(store.order, grown || fresh === 'back');
   }
   at('found').textContent = store.order.length === store.count ? count(store.count, 'answer') : `${store.order.length.toLocaleString('en')} of ${count(store.count, 'answer')}`;
+  at('withheld').textContent = unique(data.runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
   const empty = at('table-empty');
   empty.hidden = store.order.length > 0;
   at('grid-holder').hidden = store.order.length === 0;

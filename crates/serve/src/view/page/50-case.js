@@ -93,7 +93,7 @@ function caseBar(row, title, held, nodes = []) {
   const step = (by) => { const next = order[place + by]; if (next !== undefined) go({ ...caseCleared(), ...addressNames(next) }, true); };
   const [standing, kind] = row === null ? ['', ''] : verdictOf(row);
   return make('div.bar', {},
-    make('a', { href: addressOf({ ...tableOnly(), ...(shown.col ? { col: shown.col } : {}) }), text: '‹ Table', title: 'The table as it was (Esc)' }),
+    make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }),
     make('h2', { id: 'case-title', text: title }),
     standing ? make(`span.pill${kind ? `.${kind}` : ''}`, { text: standing }) : null,
     held?.why ? make('span.pill', { text: held.why.label, title: 'the label of palimpsest why' }) : null,

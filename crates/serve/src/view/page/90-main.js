@@ -1,12 +1,14 @@
 // The page's beginning: data, keys, and the folder that may grow.
 
 const data = { runs: [], model: null, stamp: undefined };
-const VIEWS = { table: renderTable, case: renderCase, compare: renderCompare };
+const VIEWS = { overview: renderOverview, table: renderTable, case: renderCase, compare: renderCompare };
 
 // Shows what the address says.
 async function render(other, fresh) {
-  const view = one('view') in VIEWS ? one('view') : 'table';
+  const view = one('view') in VIEWS ? one('view') : 'overview';
   for (const name of Object.keys(VIEWS)) at(`${name}-view`).hidden = name !== view;
+  at('to-table').href = tableAddress();
+  for (const name of ['overview', 'table']) at(`to-${name}`).toggleAttribute('aria-current', name === view);
   if (view === 'table') { document.title = 'palimpsest'; if (current.row !== null) { backTo(); current.row = null; } }
   if (other) fail('');
   await VIEWS[view](fresh);
@@ -63,7 +65,7 @@ async function follow() {
 let lost = false;
 
 function toTable() {
-  go({ ...Object.fromEntries(Object.keys(shown).filter((key) => !TABLE_KEYS(key) && key !== 'col').map((key) => [key, null])), view: null }, true);
+  go({ ...Object.fromEntries(Object.keys(shown).filter((key) => !TABLE_KEYS(key) && key !== 'col').map((key) => [key, null])), view: 'table' }, true);
 }
 const typing = (target) => target.matches?.('input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]');
 
@@ -72,7 +74,7 @@ function keys(event) {
   if (event.key === 'Escape') {
     if (event.target === at('search')) { at('search').value = ''; go({ q: null }); grid?.scroller.focus(); } else if (typing(event.target)) event.target.blur();
     else if (all('session').length || one('layer') || all('token').length) go({ session: null, layer: null, token: null, look: null });
-    else if (one('view') !== 'table') toTable();
+    else if (!['table', 'overview'].includes(one('view'))) toTable();
     return;
   }
   if (typing(event.target)) return;
@@ -82,6 +84,7 @@ function keys(event) {
     '/': () => { if (view !== 'table') toTable(); at('search').focus(); at('search').select(); },
     f: () => { if (view !== 'table') toTable(); at('filters').open = true; at('filter-list').querySelector('input')?.focus(); },
     t: () => { if (view !== 'table') toTable(); else grid?.scroller.focus(); },
+    o: () => go({ view: null }, true),
     n: () => at('step-on')?.click(),
     p: () => at('step-back')?.click(),
     c: () => { if (view === 'case' && current.row !== null) go(changedTo(current.row), true); else if (view === 'table') compareHeld(); },

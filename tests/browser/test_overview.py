@@ -1,0 +1,29 @@
+"""The overview: first view, made in the background, beside the answers, of several runs one at a time."""
+
+
+def at_first(page, origin):
+    page.origins.add(origin)
+    page.driver.get("about:blank")
+    page.driver.get(f"{origin}/")
+    page.wait("return document.querySelectorAll('#overview-view svg').length > 4", seconds=60)
+
+
+def test_it_comes_first_and_leads_to_the_answers_and_back(page, runs, serve):
+    at_first(page, serve(runs("stale")))
+    assert page.js("return document.getElementById('to-overview').hasAttribute('aria-current')")
+    # Nothing inserted has a style or a handler of its own.
+    assert page.js("return document.querySelectorAll('#overview-view [style], #overview-view style, #overview-view script').length") == 0
+    page.click("#overview-view a[href='#view=table']")
+    page.until(lambda: page.rows() == 12)
+    assert {"question", "answer"} <= set(page.texts(".heads [data-key]"))
+    page.keys("o")
+    page.wait("return !document.getElementById('overview-view').hidden")
+
+
+def test_of_several_runs_each_has_its_own(page, runs, serve):
+    at_first(page, serve(runs("stale"), runs("dose")))
+    assert page.js("return document.querySelector('.overview-bar select').options.length") == 2
+    first = page.text("#overview-view")
+    page.js("const choice = document.querySelector('.overview-bar select'); choice.selectedIndex = 1; choice.dispatchEvent(new Event('change'))")
+    page.wait("return document.getElementById('overview-view').textContent.includes('What moves the update effect')", seconds=60)
+    assert page.text("#overview-view") != first
