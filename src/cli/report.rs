@@ -43,7 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
     let html = draw(&study, &analysis.conditions)?;
-    let runs = Shared::new(Runs::open(&[dir.clone()], analysis.judge)?);
+    let runs = Shared::new(Runs::open(std::slice::from_ref(&dir), analysis.judge)?);
     let names = study.conditions.iter().map(|condition| label(&condition.name).to_owned());
     let mut filter = Filter::default();
     filter.push(&["condition"], &names.collect::<Vec<_>>());
