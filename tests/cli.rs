@@ -121,7 +121,7 @@ fn a_run_says_what_came_of_it_and_what_to_do_next() {
     let dir = root.path().join("run");
     let done = run(&dir, &["--only", "t1/sr", "--limit", "1"]);
     assert_eq!(done.code, Some(0), "{}", done.err);
-    assert!(done.out.contains("1 of 1 answers") && done.out.contains("palimpsest judge"), "{}", done.out);
+    assert!(done.out.contains("1 of 1 answers") && done.out.contains("palimpsest view"), "{}", done.out);
     let (_, finding) = done.out.split_once("\n\nThe question pays ").unwrap();
     let finding = finding.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(finding.contains(", 1 case") && finding.ends_with("in 1 of 1 answer."), "{}", done.out);

@@ -41,7 +41,7 @@ impl Overviews {
     }
 
     /// `/api/overview`: the last overview of a run (the first without `run`), and the number of attention files being read for the next.
-    /// `old`: the run has grown since.
+    /// `grown`: the run has grown since.
     pub fn reply(&self, runs: &Runs, query: &Query) -> Result<Value, ApiError> {
         let name = query.get("run");
         let entry = runs.entries.iter().find(|entry| name.is_none_or(|name| entry.id == name));
@@ -49,9 +49,9 @@ impl Overviews {
             entry.ok_or_else(|| not_found(format!("there is no run {}", name.unwrap_or_default())))?;
         let mut all = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let made = all.entry(entry.dir.clone()).or_default();
-        let is_old = !made.is_reading && made.stamp != Some(entry.stamp());
+        let has_grown = !made.is_reading && made.stamp != Some(entry.stamp());
         let is_rested = made.rests_until.is_none_or(|end| Instant::now() >= end);
-        if is_old && is_rested {
+        if has_grown && is_rested {
             (made.stamp, made.is_reading) = (Some(entry.stamp()), true);
             self.begin(entry.dir.clone());
         }
@@ -62,8 +62,8 @@ impl Overviews {
         };
         let files = entry.run.as_ref().map_or(0, |folder| folder.attention_files());
         let reading = made.is_reading.then_some(files);
-        let is_old = is_old && !made.is_reading;
-        Ok(json!({"run": entry.id, "old": is_old})
+        let has_grown = has_grown && !made.is_reading;
+        Ok(json!({"run": entry.id, "grown": has_grown})
             .with("html", html)
             .with("error", error)
             .with("reading", reading))

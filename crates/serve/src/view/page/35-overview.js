@@ -17,10 +17,10 @@ async function watchOverview(mine) {
   if (run === undefined) return;
   if (ALONE) embedded.replies[api.overviewOf(runs[0])] ??= { html: laid };
   for (;;) {
-    const { html, error, reading, old } = await api.overview(run);
+    const { html, error, reading, grown } = await api.overview(run);
     if (mine !== overviewing || one('view') !== 'overview') return;
     layOverview(html ?? (error ? null : ''), runs, run, there(reading) ? `reading ${count(reading, 'attention file')}…` : error);
-    if (!there(reading) && !old) return;
+    if (!there(reading) && !grown) return;
     await new Promise((done) => setTimeout(done, there(reading) ? LOOK : LOOK_AGAIN));
   }
 }
