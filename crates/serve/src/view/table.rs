@@ -82,7 +82,7 @@ impl Values {
         }
     }
 
-    /// [`Self::text`], empty if absent.
+    /// The text, empty if absent.
     pub fn cell(&self, row: usize) -> String {
         self.text(row).unwrap_or_default()
     }
