@@ -14,6 +14,7 @@ use crate::progress::note;
 use crate::runs::condition::label;
 use crate::runs::judged::say_which;
 use crate::view::file::{self, Filter};
+use crate::view::overview::MakeOverview;
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
 
@@ -43,15 +44,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         super::say(format_args!("no attention in this run ({reason}): the page has no figures of it"))?;
     }
     let html = draw(&study, &analysis.conditions)?;
-    let runs = Shared::new(Runs::open(&[dir.clone()], analysis.judge)?);
+    let runs = Shared::new(Runs::open(std::slice::from_ref(&dir), analysis.judge)?);
     let names = study.conditions.iter().map(|condition| label(&condition.name).to_owned());
     let mut filter = Filter::default();
     filter.push(&["condition"], &names.collect::<Vec<_>>());
     let parts = Parts::default();
-    let mut contents = file::contents(&runs, &parts, &filter, &{
-        let html = html.clone();
-        Arc::new(move |_: &Path| Ok(html.clone()))
-    })?;
+    let overview: MakeOverview = Arc::new(move |_| Ok(html.clone()));
+    let mut contents = file::contents(&runs, &parts, &filter, &overview)?;
     contents.limit(MOST);
     if contents.whole < contents.rows.len() {
         note(format_args!(
