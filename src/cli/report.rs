@@ -14,6 +14,7 @@ use crate::progress::note;
 use crate::runs::condition::label;
 use crate::runs::judged::say_which;
 use crate::view::file::{self, Filter};
+use crate::view::overview::MakeOverview;
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
 
@@ -48,10 +49,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut filter = Filter::default();
     filter.push(&["condition"], &names.collect::<Vec<_>>());
     let parts = Parts::default();
-    let mut contents = file::contents(&runs, &parts, &filter, &{
-        let html = html.clone();
-        Arc::new(move |_: &Path| Ok(html.clone()))
-    })?;
+    let overview: MakeOverview = Arc::new(move |_| Ok(html.clone()));
+    let mut contents = file::contents(&runs, &parts, &filter, &overview)?;
     contents.limit(MOST);
     if contents.whole < contents.rows.len() {
         note(format_args!(

@@ -35,6 +35,7 @@ pub mod figures {
 }
 
 pub mod report {
+    #[cfg(feature = "serve")]
     use std::path::Path;
 
     pub use super::Args;

@@ -44,6 +44,9 @@ def main() -> None:
     page = pages.Page((1280, 800))
     page.command("Emulation.setScrollbarsHidden", hidden=True)
 
+    page.open(server.origin, view="overview")
+    page.wait("return document.querySelectorAll('#overview-view svg').length > 1", seconds=60)
+    shoot(page, given.out / "overview.webp")
     page.open(server.origin)
     page.wait("return document.querySelector('.row') !== null && (!store.ranked || store.ranked.done >= store.ranked.of)", seconds=60)
     shoot(page, given.out / "table.webp")

@@ -8,6 +8,7 @@ use std::io;
 use serde_json::{Map, json};
 
 use super::case::Case;
+use super::fields::Fields;
 use super::maps;
 use super::overview::{self, MakeOverview};
 use super::page::Parts;
@@ -108,17 +109,16 @@ fn html(
             replies.insert(format!("/api/layers?row={number}"), maps::layers_in_bytes(attention));
         }
     }
-    replies.insert("/api/runs".to_owned(), runs_json(runs, None));
-    replies.insert(
-        "/api/table".to_owned(),
-        serde_json::to_value(Table::of(runs).select(rows)).unwrap_or_default(),
-    );
+    // Nothing changes in a file: without stamps, the same runs make the same file.
+    let table = Table { stamp: String::new(), ..Table::of(runs).select(rows) };
+    replies.insert("/api/runs".to_owned(), runs_json(runs, None).with("stamp", Some("")));
+    replies.insert("/api/table".to_owned(), serde_json::to_value(table).unwrap_or_default());
     // The first is part of the page.
     for (run, html) in overviews.iter().skip(1) {
         let query = form_urlencoded::Serializer::new(String::new()).append_pair("run", run).finish();
         replies.insert(format!("/api/overview?{query}"), json!({"html": html}));
     }
-    let embedded = json!({"stamp": runs.stamp(), "replies": replies}).to_string();
+    let embedded = json!({"replies": replies}).to_string();
     let first = overviews.first().map(|(_, html)| html.as_str()).unwrap_or_default();
     Ok(parts.page(Some((&embedded, first)))?.html)
 }
