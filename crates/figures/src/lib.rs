@@ -1,6 +1,6 @@
 //! Draws figures and the overview of a run.
 //!
-//! Every figure is a [`sheet`] of panels, which hold lines, bars, dots or a `map`. A sheet becomes a [`drawing`] of shapes, written as SVG,
+//! Every figure is a [`sheet`] of panels, which hold lines, bars, dots or a `map`. A sheet becomes a drawing of shapes, written as SVG,
 //! PNG and PDF. [`meaning`] assigns colours and dashes, [`look`] holds size and style. Computes no statistics: numbers come from
 //! [`palimpsest_analysis::lens`] and are written beside each figure as CSV.
 //!
