@@ -450,7 +450,7 @@ fn a_file_holds_the_answers_that_are_asked_for_and_hostile_text_stays_text() {
     assert!(!data.contains('<') && !html.contains("<script>alert"));
     assert!(html.contains("connect-src 'none'"));
     assert!(html.contains("aria-label=\"Overview\"><p>overview of "), "shown without a script");
-    // Of a file that has to be smaller all rows are in the table, and the first with their texts.
+    // A smaller file has all rows in the table, and the first ones with their texts.
     contents.limit(contents.bytes / 2);
     let half = file::file(&shared, &Parts::default(), &contents).unwrap();
     let replies = &serde_json::from_str::<Value>(embedded(&half)).unwrap()["replies"];

@@ -1,4 +1,4 @@
-//! What a run folder refuses: another identity, another writer, foreign files, hostile names.
+//! Refusals of a run folder: another identity, another writer, foreign files, hostile names.
 
 use super::*;
 

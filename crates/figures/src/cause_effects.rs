@@ -27,7 +27,7 @@ pub(super) struct Told<'a> {
     pub segments: String,
     /// Plural.
     pub unit: &'static str,
-    /// What an effect is, and its control.
+    /// Definitions of the effect and of its control, for captions.
     pub effect: String,
     pub control: String,
     pub bands: String,

@@ -1,4 +1,4 @@
-//! What a panel holds: curves with bands, single cases and clipping marks; bars, lines, dots and words. [`super::sheet`] owns the axes
+//! Contents of a panel: curves with bands, single cases and clipping marks; bars, lines, dots and words. [`super::sheet`] owns the axes
 //! and the legend, [`super::map`] the cells of maps.
 
 use super::axis::{Range, single_cases};

@@ -40,7 +40,7 @@ pub struct Sheet {
     pub reach: f64,
     pub units: &'static str,
     pub axes: Vec<ValueAxis>,
-    /// Of maps.
+    /// Colour scale of maps.
     pub shades: Option<Shades>,
 }
 
@@ -89,7 +89,7 @@ pub struct Rows {
     pub names: Vec<String>,
     /// At the right of each row; none in a map.
     pub notes: Vec<String>,
-    /// Of a map of layers of several kinds.
+    /// Layer kinds, for maps with more than one.
     pub kinds: Vec<LayerKind>,
 }
 
@@ -152,7 +152,7 @@ impl Panel {
         Legend::of_panel(entries, width)
     }
 
-    /// Of a map; else none.
+    /// Columns of a map; empty for other panels.
     pub fn columns(&self) -> &[Column] {
         if let Across::Columns(columns) = &self.x { columns } else { &[] }
     }

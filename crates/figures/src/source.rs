@@ -34,7 +34,7 @@ impl Origin {
         Origin { name: model.clone(), model, condition: None, line: parts.join(" · ") }
     }
 
-    /// Of several sources together: with their condition if all share it; else panels name theirs.
+    /// Origin of several sources together, with their condition if all share it; else panels name theirs.
     pub(super) fn of_all(sources: &[Source<'_>]) -> Self {
         let lines: Vec<&str> = sources.iter().map(|source| source.origin.line.as_str()).collect();
         let mut conditions = sources.iter().map(|source| &source.origin.condition);

@@ -114,7 +114,7 @@ const LAYOUTS: [Layout; 4] = [
 ];
 
 impl Layout {
-    /// What distinguishes the rows of one block: the k of a search, or the role of the facts.
+    /// Key of a row within its block: the k of a search, or the role of the facts.
     fn index(&self, number: &Number) -> String {
         match self.part {
             Part::Retrieval => number.k.unwrap_or(KS[0]).to_string(),

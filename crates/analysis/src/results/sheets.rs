@@ -96,7 +96,7 @@ impl ResultRow {
         if self.warning.is_some() { WARNED } else { "" }
     }
 
-    /// What a reader of this row, named `whose`, should know. `by` names the judge, if rows differ in it.
+    /// Caveats for the reader of this row, named `whose`. `by` names the judge, if rows differ in it.
     pub(super) fn caveats(&self, whose: &str, by: &str) -> Vec<String> {
         let mut parts = Vec::new();
         if self.cut > 0 {

@@ -76,7 +76,7 @@ pub fn table(
     }))
 }
 
-/// How well one signal, by case, foretells if an answer has a label; `None` with too few answers.
+/// Accuracy with which one signal, by case, predicts that an answer has a label; `None` with too few answers.
 fn foretold(measured: &[(&str, bool, f64)]) -> Option<[String; 6]> {
     let with = measured.iter().filter(|(_, own, _)| *own).count();
     if with < FEWEST || measured.len() - with < FEWEST {

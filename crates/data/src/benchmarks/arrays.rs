@@ -56,7 +56,7 @@ pub(super) struct RowSplitter<'a, R> {
     reader: R,
     /// `None` for single-file datasets.
     file: Option<&'a str>,
-    /// Of the benchmark.
+    /// Title of the benchmark.
     title: &'a str,
     begun: bool,
     ended: bool,

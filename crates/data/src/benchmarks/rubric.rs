@@ -17,7 +17,7 @@ pub struct Rubric {
 }
 
 impl Rubric {
-    /// Of answers that are read by rules ([`super::Benchmark::readings`]).
+    /// Rubric of answers that are read by rules ([`super::Benchmark::readings`]).
     pub(super) const fn unused(name: &'static str, verdict: VerdictKind) -> Self {
         let about = "read by rules, put to nobody";
         Rubric { name, about, template: "", unit: JudgeUnit::Probe, verdict, earlier: &[] }

@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(drawn(&sessions, &[0..10, 10..20]), sessions[2..]);
         assert!(drawn(&sessions, whole).is_empty());
         assert!(drawn(&[], &[]).is_empty());
-        // Of a prompt: behind its first token and before the position.
+        // In a prompt: behind its first token and before the position.
         let of_prompt = |from| stretches_of_prompt((12, 0), &sessions, from, &[]);
         assert!(of_prompt(60).iter().all(|stretch| 1 <= stretch.start && stretch.end <= 60));
         assert_eq!((of_prompt(60).len(), of_prompt(0).len()), (12, 0));

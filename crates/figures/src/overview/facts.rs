@@ -1,4 +1,4 @@
-//! How a run was made, as names and values: model, data, settings, machine, costs.
+//! Facts of a run as names and values: model, data, settings, machine, costs.
 
 use palimpsest_analysis::lens::{AnalysedRun, Lens, LensError, Study};
 use palimpsest_analysis::results::labels::label_agreement;

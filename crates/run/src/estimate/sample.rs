@@ -83,7 +83,7 @@ pub(super) struct SampledContext {
     pub own: Vec<usize>,
     /// Size of the attention files.
     pub bytes: usize,
-    /// Of the prompt with the most: evidence rows are shared by all prompts and recorded once.
+    /// Recording of the prompt with the most rows: evidence rows are shared by all prompts and recorded once.
     pub recording: Recording,
 }
 

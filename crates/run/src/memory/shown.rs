@@ -1,4 +1,4 @@
-//! What a probe is shown of its case. Turns memories into a history: one segment per memory, by rank, with the role of the evidence behind
+//! The part of a case that a probe is shown. Turns memories into a history: one segment per memory, by rank, with the role of the evidence behind
 //! it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -48,7 +48,7 @@ struct SentMessage {
     content: Content,
 }
 
-/// Of a message in the server's format: a string, or parts with optional names.
+/// Content of a message in the server's format: a string, or parts with optional names.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Content {

@@ -375,7 +375,7 @@ pub enum Heads {
 }
 
 impl Heads {
-    /// Of `mean`, `all`, `retrieval` or pairs [layer, head]. Refuses unknown heads, and `retrieval` if the model's are unknown.
+    /// Reads `mean`, `all`, `retrieval` or pairs [layer, head]. Refuses unknown heads, and `retrieval` if the model's are unknown.
     pub fn of(field: &Value, name: &str, model: &ServedModel) -> Result<Self, ApiError> {
         match field.as_str() {
             Some("mean") => Ok(Heads::Mean),

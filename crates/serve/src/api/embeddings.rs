@@ -30,7 +30,7 @@ pub struct PreparedEmbedding {
     /// `None` if the decoder makes the embeddings.
     embedder: Option<Arc<Embedder>>,
     tokens: Vec<Vec<u32>>,
-    /// Of all tokens.
+    /// Number of tokens in all texts.
     count: usize,
     dimensions: usize,
     base64: bool,

@@ -25,7 +25,7 @@ const READING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Backoff after a failed accept (out of file descriptors).
 const NO_CONNECTION: Duration = Duration::from_millis(100);
 
-/// How often a stop is looked for.
+/// Interval between looks for a stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Serves on a runtime of its own until `stop` is set, then until requests have ended or `ending` has.

@@ -47,7 +47,7 @@ struct Job {
     reading: Reading,
 }
 
-/// What the page is told of a job.
+/// State of a job, for the page.
 #[derive(Default)]
 struct Trial {
     cancel: AtomicBool,

@@ -271,7 +271,7 @@ impl<'a> Case<'a> {
         Some(memory)
     }
 
-    /// What the folder lacks, with the command that brings it.
+    /// Missing data, each with the command that makes it.
     fn missing(&self) -> Value {
         let (dir, facts) = (self.folder.dir().display(), &self.folder.rows[self.row]);
         let mut missing: Vec<Value> = Vec::new();

@@ -49,7 +49,7 @@ pub struct Contents {
     pub of: usize,
     /// Estimated file size, from a sample of the answers.
     pub bytes: u64,
-    /// How many of the first answers are held with their texts and attention; the others are in the table alone.
+    /// Number of leading answers held with their texts and attention; the others are in the table alone.
     pub whole: usize,
     /// Run and overview.
     overviews: Vec<(String, String)>,

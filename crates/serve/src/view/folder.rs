@@ -42,7 +42,7 @@ pub enum Way {
 pub struct CauseAt {
     pub place: Place,
     way: Way,
-    /// Of blocked spans.
+    /// Seed of the controls of blocked spans.
     seed: Option<u64>,
     /// Index into the folder's roles.
     role: Option<usize>,

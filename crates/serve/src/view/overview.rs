@@ -28,7 +28,7 @@ pub struct Overviews {
 
 #[derive(Default)]
 struct Made {
-    /// Of the run, when the last overview was begun.
+    /// Stamp of the run when the last overview was begun.
     stamp: Option<u64>,
     html: Option<Result<String, String>>,
     is_reading: bool,

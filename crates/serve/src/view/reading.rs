@@ -24,7 +24,7 @@ use palimpsest_run::runs::causes::case::pair;
 use palimpsest_run::runs::causes::neutral;
 use palimpsest_run::runs::rows::{AnswerRow, ValueLogP};
 
-/// What is asked of a row of the page: an answer under changes, or a look at it as it is.
+/// A request about a row of the page: an answer under changes, or a look at it as it is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {

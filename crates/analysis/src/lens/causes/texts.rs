@@ -169,7 +169,7 @@ fn largest(rows: &[CauseRow], pools: &Pools) -> String {
     format!("the {} largest of {} effects:\n{}", largest.len(), rows.len(), table.text())
 }
 
-/// Whether it is of random stretches, its layers, its part.
+/// A group of rows: true for random stretches, the layers, the part.
 type Blocked<'a> = (bool, Option<[usize; 2]>, &'a str);
 
 /// Effects of blocking: means by layers and role beside length-matched controls, thoughts, and the largest effects.

@@ -15,7 +15,7 @@ use crate::ground::json::Fault;
 /// Field aliases in data sets 2 and 3.
 const ALSO: [(&str, &str); 2] = [("mind", "inner_thought"), ("evidence_ids", "evidence")];
 
-/// Of a data set.
+/// Findings in a data set.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub case: String,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Of a line that comes often, only occurrences are compared whose numbers differ by at most this.
+/// Occurrences of a repeated line are compared only if their ordinal numbers differ by at most this.
 const NEAR: usize = 32;
 
 /// Byte ranges unique to `a` and to `b`: runs of adjacent lines, trimmed, without blank ones.

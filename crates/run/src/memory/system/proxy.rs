@@ -278,7 +278,7 @@ impl Shared {
     }
 }
 
-/// What the row of a call says of its reply, which may be streamed.
+/// Row of a call with its reply, which may be streamed.
 fn of_reply(response: &Response, asked: Option<&Value>) -> CallRow {
     let streamed = response.content_type.starts_with("text/event-stream");
     let part = if streamed { "delta" } else { "message" };

@@ -1,4 +1,4 @@
-//! How messages of the wire format reach a memory system: [`ChildProcess`] or [`Address`].
+//! Transports of the wire format to a memory system: [`ChildProcess`] or [`Address`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};

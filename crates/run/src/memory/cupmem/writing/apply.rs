@@ -174,7 +174,7 @@ struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// What was done, or why nothing was. `all` are the actions of the session.
+    /// Applies an action and describes it, or gives the reason against it. `all` are the actions of the session.
     fn apply(&mut self, action: &Action, all: &[Action]) -> Result<String, String> {
         let in_order = self.in_order;
         let update = action.updates.first().and_then(|id| self.store.update(id));
