@@ -13,16 +13,18 @@ use super::causes::contrast_rows::{CONTRAST_CAUSES, ContrastCauseRow, read_contr
 use super::causes::rows::{CAUSES, CauseLine, read_lines};
 use super::causes::session_measures::{CONTRAST_MEASURES, MEASURES};
 use super::condition::Condition;
+use super::cost::CostRow;
 use super::error::RunError;
 use super::exchange::shorten;
 use super::header::RunHeader;
-use super::labels::LABELS;
+use super::labels::{LABELS, label_rows};
 use super::plan::PlannedCase;
+use super::rows::{ReplyRow, RubricRow};
 use super::store::{
     ANSWERS, ATTENTION, CASES, COSTS, MEMORY, OWN_FOLDER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore,
     VERDICTS, write_header,
 };
-use super::why_rows::WHY;
+use super::why_rows::{WHY, read_why};
 use palimpsest_data::ground::jsonl::{read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
@@ -82,6 +84,14 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
             missing.len(),
             shorten(&missing)
         );
+    }
+    // Rows are copied as they stand, so a row of another form is refused here.
+    for dir in dirs {
+        read_why(dir)?;
+        label_rows(dir)?;
+        read_rows::<CostRow>(&dir.join(COSTS))?;
+        read_rows::<ReplyRow>(&dir.join(REPLIES))?;
+        read_rows::<RubricRow>(&dir.join(RUBRICS))?;
     }
     let (causes, contrasts) = (of_each(&shards, read_lines)?, of_each(&shards, read_contrast_causes)?);
     let mut lack = lacking(&shards, &causes, CauseLine::way);
