@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the documentation: links and anchors, lengths, and the book's table of contents.
 
-    python3 scripts/check_docs.py    # exit 1 with each fault named
+    python3 scripts/check_docs.py                       # exit 1 with each fault named
+    python3 scripts/check_docs.py --book target/book    # of the built book: links, anchors and pictures of its pages
 
 - Every relative link and anchor of README.md, CONTRIBUTING.md, docs/, python/*/README.md and adapters/README.md exists.
 - docs/ has at most 20 pages of at most 2,500 words, but for generated ones, and each begins with a paragraph that says for whom it is.
@@ -128,17 +129,41 @@ def readme(faults):
             faults.append(f"README.md:{at}: {len(line)} characters, at most {README_COLUMNS}")
 
 
+def book(faults, folder):
+    """Every relative address of a page of the built book exists, with its anchor; returns the pages."""
+    found = sorted(page for page in folder.glob("*.html") if page.name not in {"404.html", "toc.html"})
+    texts = {page.resolve(): page.read_text(encoding="utf-8") for page in found}
+    named = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in texts.items()}
+    for page, text in texts.items():
+        for target in sorted(set(re.findall(r'\b(?:href|src)="([^"]+)"', text))):
+            if re.match(r"[a-z][a-z0-9+.-]*:|//", target):
+                continue
+            path, _, anchor = unquote(target).partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists():
+                faults.append(f"{page.name}: {target}: there is no such file")
+            elif anchor and anchor not in named.get(file, {anchor}):
+                faults.append(f"{page.name}: {target}: {file.name} has no such anchor")
+    pages = {f"{page.stem}.html" for page in DOCS.glob("*.md") if page != SUMMARY}
+    faults += [f"{name}: not in the book" for name in sorted(pages - {page.name for page in found})]
+    return found
+
+
 def main():
     faults = []
-    links(faults)
-    found = pages(faults)
-    summary(found, faults)
-    readme(faults)
+    if sys.argv[1:2] == ["--book"]:
+        done = f"{len(book(faults, Path(sys.argv[2])))} pages of the book: links, anchors and pictures hold"
+    else:
+        links(faults)
+        found = pages(faults)
+        summary(found, faults)
+        readme(faults)
+        done = f"{len(checked())} pages, {len(found)} of them in docs/: links, lengths and the table of contents hold"
     for fault in faults:
         print(fault, file=sys.stderr)
     if faults:
         sys.exit(1)
-    print(f"{len(checked())} pages, {len(found)} of them in docs/: links, lengths and the table of contents hold")
+    print(done)
 
 
 if __name__ == "__main__":
