@@ -11,6 +11,7 @@ use candle_core::Tensor;
 use ndarray::Array4;
 use palimpsest::case::Contrasted;
 use palimpsest::case::draw::Draws;
+use palimpsest::progress::Status;
 use palimpsest::runs::contrast::ContrastTokens;
 use palimpsest::runs::why_rows::{Label, WhyRow, WhySettings};
 use palimpsest::why::controls::{CONTROLS, LEVEL};
@@ -91,11 +92,12 @@ fn pair() -> ValuePair {
 }
 
 fn label(session: &mut Session, layers: usize, story: &Story, seed: u64) -> WhyRow {
-    let (store, pair, stop) = (story.store(), pair(), AtomicBool::new(false));
+    let (store, pair) = (story.store(), pair());
+    let (stop, status) = (AtomicBool::new(false), Status::silent());
     let kinds = vec![LayerKind::Softmax { window: None, sinks: false }; layers];
     let question = store.keys.last().unwrap().start;
     let prompt = prompt(&store, question, &kinds).unwrap();
-    let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), &stop).unwrap();
+    let mut reader = Reader::new(session, prompt, (Target::Values(&pair), None), (&stop, &status)).unwrap();
     let of = |role: &str| -> Vec<&Span> {
         store.keys.iter().filter(|span| span.role.as_deref() == Some(role)).collect()
     };

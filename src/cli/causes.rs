@@ -1,6 +1,5 @@
 //! `palimpsest causes`: effects of each session on the answers of a run.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::ensure;
@@ -142,7 +141,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = super::interrupt::flag("stopping after the measure under way")?;
     let way = (args.way(), metric);
     let Measured { skipped, done, stopped, histories, readings } =
-        ways::measure(&run.folder, &mut model, way, &stop, std::io::stderr().is_terminal())?;
+        ways::measure(&run.folder, &mut model, way, &stop, true)?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
     note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
     for (what, (seconds, tokens)) in [("histories", histories), ("readings with a path blocked", readings)] {

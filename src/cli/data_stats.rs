@@ -114,7 +114,7 @@ pub(super) fn reading_bar(file: &Path) -> ProgressBar {
     bar_of(file.metadata().map_or(0, |metadata| metadata.len()))
 }
 
-/// Progress over `bytes` on stderr. Indicatif hides it without a terminal; small files need none.
+/// Progress over `bytes` on stderr; small files need none.
 fn bar_of(bytes: u64) -> ProgressBar {
     const SMALL: u64 = 8 << 20;
     if bytes < SMALL {

@@ -1,6 +1,5 @@
 //! `palimpsest heads`: retrieval heads of a model.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::ground::sheet::{Columns, Sheet};
@@ -91,8 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let stop = super::interrupt::flag("stopping after the needle under way")?;
     let options =
         ProbingOptions { context: model.context(), max_new_tokens: args.max_new_tokens, seed: args.seed };
-    let show = std::io::stderr().is_terminal();
-    let Some(scores) = probe((&mut model, &digest), &needles, options, &stop, show)? else {
+    let Some(scores) = probe((&mut model, &digest), &needles, options, &stop, true)? else {
         super::interrupt::end(format_args!("stopped; {} was not written", args.out.display()));
     };
     scores.save(&args.out)?;

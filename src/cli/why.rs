@@ -1,6 +1,5 @@
 //! `palimpsest why`: labels each answer of a run, with the readings behind it.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
@@ -95,14 +94,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut judge =
         judge.as_mut().map(|judge| |row: &AnswerRow, text: &str| judge.verdict(folder, row, text));
     let stop = super::interrupt::flag("stopping after the reading under way")?;
-    let show = std::io::stderr().is_terminal();
     let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
         folder,
         &mut model,
         choice,
         (settings, judge.as_mut().map(|judge| judge as _)),
         &stop,
-        show,
+        true,
     )
     .with_context(|| format!("{place}"))?;
     let file = args.dir.join(WHY);

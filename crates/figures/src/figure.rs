@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use palimpsest_run::progress::over;
 use serde_json::{Map, Value, json};
 
 use super::drawing::{Drawing, Form};
@@ -45,7 +46,7 @@ pub fn write(figures: &[Figure], folder: &Path) -> Result<Vec<PathBuf>, FigureEr
         Ok(())
     };
     let (mut captions, mut told) = (still_there(folder), BTreeSet::new());
-    for figure in figures {
+    for figure in over(figures.iter(), "writing figures") {
         let Figure { name, title, caption, svg, csv, drawing } = figure;
         tell_lacking(figure, &fonts, &mut told);
         let refused = |reason: String| FigureError::Draw { figure: name.clone(), reason };

@@ -11,7 +11,10 @@ use super::score::{Answering, NeedleScores, read};
 use palimpsest_core::attention::LayerKind;
 use palimpsest_core::engine::{EngineError, LocalModel, RequestError};
 use palimpsest_data::prompt::{PromptBuilder, Templates};
-use palimpsest_run::progress::Steps;
+use palimpsest_run::progress::{Steps, grouped, note};
+
+/// A needle's forward passes: the null question, the question, and the question with the answer given.
+const PASSES: usize = 3;
 
 /// A needle counts as answered above this recall (Wu et al.).
 pub const ANSWERED: f64 = 0.5;
@@ -52,7 +55,16 @@ pub fn probe(
     let builder = PromptBuilder::new(templates, model.template().clone());
     let tokenizer = std::sync::Arc::clone(model.tokenizer());
     let planter = Planter::new((&builder, &tokenizer), &sample, (budget, seed))?;
-    let mut steps = Steps::new("needles", needles.len(), show_progress);
+    if show_progress {
+        let count = needles.len();
+        let [prompts, answers] = [budget, max_new_tokens].map(|tokens| grouped((count * tokens) as u64));
+        note(format_args!(
+            "{count} needles: {} forward passes, up to {prompts} tokens of prompts and {answers} of answers; the first needle tells the \
+             time left",
+            PASSES * count
+        ));
+    }
+    let mut steps = Steps::new("needles", needles.len(), show_progress).brief(true);
     let (mut all, mut rows) = (Vec::new(), Vec::new());
     for (nth, needle) in needles.iter().enumerate() {
         let site = planter.plant(needle, nth, needles.len())?;

@@ -25,6 +25,7 @@ use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics;
+use palimpsest_run::progress::over;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::plan::dimension_of;
 
@@ -229,7 +230,7 @@ impl Lens {
         });
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
-        for (answer, file, group) in answered {
+        for (answer, file, group) in over(answered.into_iter(), "reading attention") {
             let path: PathBuf = run.path().join(file);
             let store = AttentionStore::load(&path)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {

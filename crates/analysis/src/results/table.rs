@@ -19,6 +19,7 @@ use palimpsest_data::benchmarks::Context;
 use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::Format;
 use palimpsest_data::statistics::bounded::Intervals;
+use palimpsest_run::progress::over;
 use palimpsest_run::runs::condition::label;
 use palimpsest_run::runs::judge_name::{JudgeChoice, JudgeName, short_judge};
 use palimpsest_run::runs::judged::{Judged, no_result};
@@ -28,7 +29,7 @@ use palimpsest_run::runs::store::RunFolder;
 
 pub fn text(args: &TableArgs) -> anyhow::Result<String> {
     let (mut folders, mut sources) = (Vec::new(), Vec::new());
-    for (at, dir) in args.dirs.iter().enumerate() {
+    for (at, dir) in over(args.dirs.iter(), "reading runs").enumerate() {
         if args.dirs.iter().take(at).any(|before| before == dir) {
             return Err(WrongUsage(format!("{} is given twice; give it once", dir.display())).into());
         }
@@ -48,7 +49,8 @@ pub fn text(args: &TableArgs) -> anyhow::Result<String> {
         Err(refused) if args.compare || args.repeats => return Err(refused),
         refused => refused.is_err(),
     };
-    let outcomes: Vec<Vec<Outcomes<'_>>> = sources.iter().map(|s| s.outcomes(args.intervals)).collect();
+    let outcomes: Vec<Vec<Outcomes<'_>>> =
+        over(sources.iter(), "computing intervals").map(|s| s.outcomes(args.intervals)).collect();
     let names = match several {
         true => sources.iter().map(|source| (source.model(), source.model())).collect(),
         false => names(&sources),

@@ -17,7 +17,7 @@ use crate::losses::trace::Trace;
 use palimpsest_data::benchmarks::{Benchmark, Side};
 use palimpsest_data::ground::jsonl::RowLog;
 use palimpsest_data::ground::order::unique;
-use palimpsest_run::progress::Steps;
+use palimpsest_run::progress::{Status, Steps};
 use palimpsest_run::runs::causes::case::{pair, shared};
 use palimpsest_run::runs::condition::named;
 use palimpsest_run::runs::error::RunError;
@@ -105,23 +105,37 @@ pub fn measure(
     let own = log.rows.iter().filter(|row| row.judge == judged.name.label && row.settings == settings);
     let there: BTreeSet<AnswerKey> = own.map(|row| row.key().owned()).collect();
     let traces = losses.as_ref().map(traces).unwrap_or_default();
-    let run = Run { folder, benchmark, judged, traces, settings, text: model.text().clone(), kinds, stop };
     let asked = asked(folder);
-    let (mut measured, mut steps) = (Measured::default(), Steps::new("answers", asked.len(), show_progress));
+    let is_missing = |row: &&AnswerRow| !there.contains(&row.key().owned());
+    let mut left = asked.iter().copied().filter(is_missing).count();
+    let mut measured = Measured { skipped: asked.len() - left, ..Measured::default() };
+    let mut steps = Steps::new("answers", left, show_progress).brief(true);
+    let status = steps.status();
+    let text = model.text().clone();
+    let run = Run { folder, benchmark, judged, traces, settings, text, kinds, stop, status: &status };
     // Prompts of one case and condition share a prefix.
-    for group in unique(asked.iter().map(|row| (&row.case, &row.condition))) {
-        let rows = asked.iter().filter(|row| (&row.case, &row.condition) == group);
-        let read =
-            rows.map(|row| Ok((*row, folder.attention(row)?))).collect::<Result<Vec<_>, RunError>>()?;
+    let groups = unique(asked.iter().map(|row| (&row.case, &row.condition)));
+    let of_group = |group| asked.iter().copied().filter(move |row| (&row.case, &row.condition) == group);
+    let longest = |group| of_group(group).filter(is_missing).filter_map(|row| row.prompt_tokens).max();
+    let mut histories: usize = groups.iter().filter_map(|group| longest(*group)).sum();
+    for group in groups {
+        let rows = of_group(group);
+        let read = rows.map(|row| Ok((row, folder.attention(row)?))).collect::<Result<Vec<_>, RunError>>()?;
         let shared = shared(&read.iter().filter_map(|(_, store)| store.as_ref()).collect::<Vec<_>>());
-        for (row, store) in &read {
+        let mut history = longest(group).unwrap_or(0);
+        for (row, store) in read.iter().filter(|(row, _)| is_missing(row)) {
             let name = format!("{} {}", row.case, named(&row.probe, &row.condition));
-            if there.contains(&row.key().owned()) {
-                measured.skipped += 1;
-                steps.step(&name, None);
-                continue;
-            }
-            steps.status().begin(&name, "readings");
+            status.begin(&name, "starting");
+            // As many forward passes as the answers so far had, and at first as many as there can be in place.
+            let each = match measured.done {
+                0 => 1 + 2 * (1 + settings.controls) + settings.readings,
+                done => measured.readings.div_ceil(done),
+            };
+            let own =
+                row.prompt_tokens.unwrap_or(0).saturating_sub(shared) + row.completion_tokens.unwrap_or(0);
+            status.expect(histories, left * each * own);
+            histories -= std::mem::take(&mut history);
+            left -= 1;
             let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
             let mut unjudged = None;
             match run.label(model, (row, store.as_ref(), shared), judge) {
@@ -168,6 +182,7 @@ struct Run<'a> {
     text: ModelText,
     kinds: Vec<LayerKind>,
     stop: &'a AtomicBool,
+    status: &'a Status,
 }
 
 impl Run<'_> {
@@ -245,7 +260,7 @@ impl Run<'_> {
         let spans = |side: Side| spans(store, &roles(self.benchmark, side));
         let (newer, older) = (spans(Side::Newer), spans(Side::Older));
         let context = Context { store, newer, older, settings: self.settings };
-        let mut reader = Reader::new(model.session(), prompt, (target, anew), self.stop)?;
+        let mut reader = Reader::new(model.session(), prompt, (target, anew), (self.stop, self.status))?;
         Ok(Some(investigate(&mut reader, &context, facts.clone())?))
     }
 }

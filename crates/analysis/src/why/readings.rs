@@ -14,6 +14,7 @@ use palimpsest_core::engine::{
 };
 
 use palimpsest_data::benchmarks::QUERY;
+use palimpsest_run::progress::{Status, Work};
 use palimpsest_run::runs::why_rows::Plain;
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,7 @@ pub struct Reader<'a> {
     metric: Metric,
     anew: Option<Anew<'a>>,
     stop: &'a AtomicBool,
+    status: &'a Status,
     pub readings: usize,
 }
 
@@ -61,11 +63,17 @@ impl<'a> Reader<'a> {
         session: &'a mut Session,
         prompt: Prompt<'a>,
         (target, anew): (Target<'_>, Option<Anew<'a>>),
-        stop: &'a AtomicBool,
+        (stop, status): (&'a AtomicBool, &'a Status),
     ) -> Result<Self, ReadError> {
-        let mut go_on = |_: usize| !stop.load(Ordering::Relaxed);
+        let (mut read, total) = (0, prompt.cut);
+        let mut go_on = |tokens: usize| {
+            read += tokens;
+            status.did(Work::History, tokens);
+            status.prefill(read.min(total), total);
+            !stop.load(Ordering::Relaxed)
+        };
         let metric = Metric::read(session, &prompt.history(), target, &mut go_on)?;
-        Ok(Reader { session, prompt, metric, anew, stop, readings: 1 })
+        Ok(Reader { session, prompt, metric, anew, stop, status, readings: 1 })
     }
 
     pub fn plain(&self) -> Plain {
@@ -161,6 +169,9 @@ impl<'a> Reader<'a> {
             !stop.load(Ordering::Relaxed)
         })?;
         self.readings += found.len();
+        let own = history.rest.len() + self.metric.answer_tokens() + self.metric.thought_tokens();
+        self.status.did(Work::Answer, own * found.len());
+        self.status.doing(|| format!("forward pass {}", self.readings));
         // A stop between two readings ends the request without an error.
         match found.len() == holes.len() {
             true => Ok(found),

@@ -87,6 +87,7 @@ pub fn open(name_or_path: &str, options: &LocalOptions) -> anyhow::Result<Opened
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
     let digest = store.digest(&files)?;
+    let _loading = crate::progress::spinner(&format!("loading {}", files.name));
     Ok(Opened { model: LocalModel::open(&files, options)?, digest })
 }
 

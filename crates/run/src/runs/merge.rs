@@ -25,6 +25,7 @@ use super::store::{
     VERDICTS, write_header,
 };
 use super::why_rows::{WHY, read_why};
+use crate::progress::over;
 use palimpsest_data::ground::jsonl::{read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
@@ -69,7 +70,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     // Locks the shards, so that none is being written.
     let mut locks = Vec::with_capacity(dirs.len());
     let mut shards = Vec::with_capacity(dirs.len());
-    for dir in dirs {
+    for dir in over(dirs.iter(), "reading shards") {
         locks.push(RunStore::open(dir)?);
         shards.push(RunFolder::read(dir)?);
     }
@@ -105,7 +106,7 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
     let building = builder.tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
-    for shard in &shards {
+    for shard in over(shards.iter(), "copying shards") {
         for folder in [ATTENTION, CASES, MEASURES, CONTRAST_MEASURES] {
             let from = shard.dir.join(folder);
             if from.is_dir() {

@@ -13,12 +13,12 @@ use palimpsest_core::attention::{AttentionStore, LayerHoles};
 use palimpsest_core::engine::Session;
 use palimpsest_core::span::Span;
 
-use super::case::taken;
+use super::case::{CaseAnswers, ReadingCost, taken};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
 use super::session_measures::{SessionMeasures, measures_path, sessions};
-use super::{Measured, Task, all_read, asked, unless_stopped, windows};
-use crate::progress::Steps;
+use super::{Measured, Task, all_read, unless_stopped, windows};
+use crate::progress::{Steps, Work};
 use crate::runs::condition::named;
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::statistics::control::{extent, stretches};
@@ -56,31 +56,49 @@ pub(super) fn measure(
     let windows = windows(&task.kinds, (options.windows, options.softmax_only))?;
     let mut log = CauseLog::open(task)?;
     let unit = if task.of == Measure::Contrast { "contrasts" } else { "answers" };
+    let measures_of =
+        |store: &AttentionStore| measures_path(&task.folder.dir, task.of, AnswerKey::of_store(store));
+    let missing = |store: &AttentionStore, log: &CauseLog| {
+        let all = blocks(store, &windows, options).into_iter();
+        let missing: Vec<Ablation> = all.filter(|block| log.drop(store, block).is_none()).collect();
+        (missing, SessionMeasures::is_there(&measures_of(store)))
+    };
+    let cost = |case: &CaseAnswers<'_>, log: &CauseLog| {
+        let mut readings = 0;
+        // Beside the blocked paths, one pass for the metric and one for the measures.
+        let passes = case.answers.iter().map(|store| match missing(store, log) {
+            (missing, true) if missing.is_empty() => 0,
+            (missing, has_measures) => {
+                readings += missing.len();
+                missing.len() + 1 + usize::from(!has_measures)
+            }
+        });
+        let passes: Vec<usize> = passes.collect();
+        ReadingCost { readings, ..case.cost_in_place(&passes) }
+    };
+    let mut left =
+        task.announced("forward passes with a session or a control hidden", |case| cost(case, &log))?;
     let mut measured = Measured::default();
-    let mut steps = Steps::new(unit, asked(task.folder, task.of).len(), task.show);
+    let mut steps = Steps::new(unit, left.asked, task.show).brief(true);
+    let status = steps.status();
     for case in task.cases() {
         let case = case?;
+        let mut go_on = task.hears(steps.status(), &mut left, cost(&case, &log));
         for (answer, store) in case.answers.iter().enumerate() {
             let name = format!("{} {}", store.case, named(&store.probe, &store.condition));
-            let (done, missing): (Vec<_>, Vec<_>) = blocks(store, &windows, options)
-                .into_iter()
-                .partition(|block| log.drop(store, block).is_some());
-            measured.skipped += done.len();
-            let measures = measures_path(&task.folder.dir, task.of, AnswerKey::of_store(store));
-            let has_measures = SessionMeasures::is_there(&measures);
+            let (missing, has_measures) = missing(store, &log);
+            measured.skipped += blocks(store, &windows, options).len() - missing.len();
             if missing.is_empty() && has_measures {
-                steps.step(&name, None);
                 continue;
             }
-            let status = steps.status();
             status.begin(&name, "prefill");
             let (prompt, target) = (case.prompt(answer), case.target(answer));
             let history = prompt.history();
             session.take_usage();
             let begun = Instant::now();
-            let mut go_on = task.hears(steps.status(), prompt.cut);
 
             // 1. Prefill the history; measure attention of the unchanged answer.
+            let measures = measures_of(store);
             if !has_measures {
                 let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
                 let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
@@ -92,7 +110,7 @@ pub(super) fn measure(
             let Some(metric) = unless_stopped(&store.case, metric)? else { return Ok(measured.stopped()) };
             measured.histories.0 += begun.elapsed().as_secs_f64();
             measured.histories.1 += session.take_usage().0;
-            status.begin(&name, "blocking");
+            status.did(Work::Answer, case.own_tokens(answer) * (1 + usize::from(!has_measures)));
             let hide =
                 |block: &Ablation| prompt.hidden(std::slice::from_ref(&block.tokens), block.layers.as_ref());
             let holes: Vec<LayerHoles> = missing.iter().map(hide).collect();
@@ -101,7 +119,8 @@ pub(super) fn measure(
             let mut sink = |nth: usize, row: EffectRow| {
                 log.append(store, &missing[nth], &metric, row)?;
                 blocked += 1;
-                status.prefill(blocked, missing.len());
+                status.did(Work::Answer, case.own_tokens(answer));
+                status.doing(|| format!("forward pass {blocked} of {}", missing.len()));
                 Ok(task.goes_on())
             };
             let whole = all_read(&store.case, &mut sink, |sink| {

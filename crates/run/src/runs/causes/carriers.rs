@@ -18,7 +18,7 @@ use super::case::{CaseAnswers, ReadingCost, SessionChoice, goes_back};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
 use super::{Measured, Task, all_read, unless_stopped, windows};
-use crate::progress::Steps;
+use crate::progress::{Steps, Work};
 
 /// Carrier name: all positions after the session.
 pub const ALL: &str = "all";
@@ -175,9 +175,9 @@ pub(super) fn measure(
     let goes_back = goes_back(&task.kinds);
     let mut log = CauseLog::open(task)?;
     let what = "readings of carriers at most, fewer where hiding a session from all of them changes nothing";
-    let all = task.announced(what, |case| cost_of(&missing(case, &log, least).0, case, goes_back))?;
+    let mut left = task.announced(what, |case| cost_of(&missing(case, &log, least).0, case, goes_back))?;
     windows(&task.kinds, (None, softmax_only))?;
-    let mut steps = Steps::new("carriers", all.readings, task.show);
+    let mut steps = Steps::new("carriers", left.readings, task.show).brief(true);
     let mut measured = Measured::default();
     for case in task.cases() {
         let case = case?;
@@ -186,8 +186,9 @@ pub(super) fn measure(
         if missing.is_empty() {
             continue;
         }
-        steps.status().begin(case.id(), "prefill");
-        let mut go_on = task.hears(steps.status(), cost_of(&missing, &case, goes_back).prefill);
+        let status = steps.status();
+        status.begin(case.id(), "prefill");
+        let mut go_on = task.hears(steps.status(), &mut left, cost_of(&missing, &case, goes_back));
 
         session.take_usage();
         let begun = Instant::now();
@@ -218,6 +219,7 @@ pub(super) fn measure(
                 let store = &case.answers[path.answer];
                 log.append(store, &path.ablation(direct), &metrics[path.answer], row)?;
                 measured.done += 1;
+                status.did(Work::Answer, case.own_tokens(path.answer));
                 let (id, probe) = (&store.case, &store.probe);
                 steps.step(&format!("{id} {probe} {} by {}", path.span.label, path.carrier), None);
                 Ok(task.goes_on())

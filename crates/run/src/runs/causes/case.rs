@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -18,7 +19,7 @@ use palimpsest_core::span::{PREFIX, Span};
 
 use super::session_measures::sessions;
 use super::{Task, all_read, asked, unless_stopped, unusable};
-use crate::progress::{grouped, note};
+use crate::progress::{Status, Work, grouped, note};
 use crate::runs::contrast::ContrastTokens;
 use crate::runs::rows::{AnswerRow, Contrast, ValueLogP};
 use palimpsest_data::benchmarks::QUERY;
@@ -69,6 +70,8 @@ pub(super) struct ReadingCost {
     pub readings: usize,
     pub prefill: usize,
     pub answers: usize,
+    /// Answers with passes after their full history.
+    pub asked: usize,
     /// Tokens of the full histories, counted once per case.
     pub histories: usize,
 }
@@ -122,10 +125,11 @@ impl Task<'_> {
     ) -> anyhow::Result<ReadingCost> {
         let mut all = ReadingCost::default();
         for case in self.cases() {
-            let ReadingCost { readings, prefill, answers, histories } = cost(&case?);
+            let ReadingCost { readings, prefill, answers, asked, histories } = cost(&case?);
             all.readings += readings;
             all.prefill += prefill;
             all.answers += answers;
+            all.asked += asked;
             all.histories += histories;
         }
         if all.readings > 0 {
@@ -138,6 +142,25 @@ impl Task<'_> {
             ));
         }
         Ok(all)
+    }
+
+    /// Progress callback over the history tokens of a case of this `cost`, which is taken from what is `left`; returns false to stop.
+    pub(super) fn hears(
+        &self,
+        status: Rc<Status>,
+        left: &mut ReadingCost,
+        cost: ReadingCost,
+    ) -> impl FnMut(usize) -> bool {
+        status.expect(left.prefill, left.answers);
+        left.prefill = left.prefill.saturating_sub(cost.prefill);
+        left.answers = left.answers.saturating_sub(cost.answers);
+        let (mut read, total) = (0, cost.prefill);
+        move |tokens| {
+            read += tokens;
+            status.did(Work::History, tokens);
+            status.prefill(read.min(total), total);
+            self.goes_on()
+        }
     }
 
     /// Cases with answers that can be scored again, in row order, loaded lazily.
@@ -240,18 +263,30 @@ impl CaseAnswers<'_> {
     }
 
     pub fn cost(&self, ablated: &[Ablated]) -> ReadingCost {
+        let wholes = answers(ablated).into_iter().map(|answer| (answer, 1, self.prompt(answer).history()));
+        let parts = sorted(ablated).into_iter().map(|one| (one.answer, 1, self.history(one)));
+        ReadingCost { readings: ablated.len(), ..self.cost_of(wholes.chain(parts)) }
+    }
+
+    /// Cost of forward passes after the full history, by answer.
+    pub fn cost_in_place(&self, passes: &[usize]) -> ReadingCost {
+        let all = passes.iter().enumerate().map(|(answer, passes)| (answer, *passes));
+        let asked: Vec<(usize, usize)> = all.filter(|(_, passes)| *passes > 0).collect();
+        let all = asked.iter().map(|&(answer, passes)| (answer, passes, self.prompt(answer).history()));
+        ReadingCost { asked: asked.len(), ..self.cost_of(all) }
+    }
+
+    /// Cost of answers, each with forward passes after a history, one after another.
+    fn cost_of<'b>(&self, all: impl Iterator<Item = (usize, usize, History<'b>)>) -> ReadingCost {
         let goes_back = goes_back(self.kinds);
-        let mut cost = ReadingCost { readings: ablated.len(), ..ReadingCost::default() };
+        let mut cost = ReadingCost::default();
         let mut held: Arc<[u32]> = Arc::default();
-        let answers = answers(ablated);
-        cost.histories = answers.iter().map(|&answer| self.prompt(answer).cut).max().unwrap_or(0);
-        let wholes = answers.into_iter().map(|answer| (answer, self.prompt(answer).history()));
-        let parts = sorted(ablated).into_iter().map(|one| (one.answer, self.history(one)));
-        for (answer, History { tokens, .. }) in wholes.chain(parts) {
+        for (answer, passes, History { tokens, .. }) in all {
             let same = alike(&held, &tokens);
             let kept = if goes_back || same == held.len() { same } else { 0 };
+            cost.histories = cost.histories.max(self.prompt(answer).cut);
             cost.prefill += tokens.len() - kept;
-            cost.answers += self.own_tokens(answer);
+            cost.answers += passes * self.own_tokens(answer);
             held = tokens;
         }
         cost

@@ -15,7 +15,7 @@ use palimpsest_core::span::Span;
 use super::case::{Ablated, AblatedSink, CaseAnswers, ReadingCost};
 use super::rows::{Ablation, CauseLine, SessionWeight, SubsetRow, SurrogateRow, open_log};
 use super::{Measured, Task, all_read, layers_open, unless_stopped, windows};
-use crate::progress::Steps;
+use crate::progress::{Steps, Work};
 use crate::runs::rows::AnswerKey;
 use palimpsest_data::case::draw::Draws;
 use palimpsest_data::statistics::lasso::{Linear, lasso, r2};
@@ -95,23 +95,24 @@ pub(super) fn measure(
         }
     }
     let is_blocked = options.ablation == Ablation::Blocked;
-    let all = task.announced("subsets", |case| {
-        let cost = case.cost(&missing(case, &there, options));
+    let cost = |case: &CaseAnswers<'_>, there: &There| {
+        let cost = case.cost(&missing(case, there, options));
         let prefill = if is_blocked { cost.histories } else { cost.prefill };
         ReadingCost { prefill, ..cost }
-    })?;
+    };
+    let mut left = task.announced("subsets", |case| cost(case, &there))?;
     if is_blocked {
         windows(&task.kinds, (None, options.softmax_only))?;
     }
     let open = layers_open(&task.kinds, None).filter(|_| is_blocked);
     let mut measured = Measured::default();
-    let mut steps = Steps::new("subsets", all.readings, task.show);
+    let mut steps = Steps::new("subsets", left.readings, task.show).brief(true);
     for case in task.cases() {
         let case = case?;
         let missing = missing(&case, &there, options);
         measured.skipped += case.answers.len() * options.subsets - missing.len();
         let status = steps.status();
-        let mut go_on = task.hears(steps.status(), case.cost(&missing).prefill);
+        let mut go_on = task.hears(steps.status(), &mut left, cost(&case, &there));
         let mut sink = |one: &Ablated, metric: &Metric, row: EffectRow| {
             let log_p = metric.value() - metric.lost(&row);
             let row = subset(&case, one, options, open.is_some(), log_p);
@@ -119,6 +120,7 @@ pub(super) fn measure(
             there.entry(row.answer.clone()).or_default().insert(one.nth, row.answer_log_p);
             log.append(CauseLine::Subset(row))?;
             measured.done += 1;
+            status.did(Work::Answer, case.own_tokens(one.answer));
             steps.step(&step, None);
             Ok(task.goes_on())
         };

@@ -18,7 +18,6 @@ pub mod session_measures;
 pub mod ways;
 
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,7 +28,6 @@ use palimpsest_core::engine::{EngineError, ModelText, RequestError};
 
 use super::rows::AnswerRow;
 use super::store::RunFolder;
-use crate::progress::Status;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Measured {
@@ -62,16 +60,6 @@ struct Task<'a> {
 impl Task<'_> {
     fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Progress callback over `total` history tokens; returns false to stop.
-    fn hears(&self, status: Rc<Status>, total: usize) -> impl FnMut(usize) -> bool {
-        let mut read = 0;
-        move |tokens| {
-            read += tokens;
-            status.prefill(read.min(total), total);
-            self.goes_on()
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::case::{Ablated, CaseAnswers, SessionChoice};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
 use super::{Measured, Task};
-use crate::progress::Steps;
+use crate::progress::{Steps, Work};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalOptions {
@@ -36,9 +36,9 @@ pub(super) fn measure(
             |store: &AttentionStore, span: &Span| log.drop(store, &Ablation::of(kind, span)).is_some();
         case.missing(sessions, is_there)
     };
-    let all = task.announced(what, |case| case.cost(&missing(case, &log).0))?;
+    let mut left = task.announced(what, |case| case.cost(&missing(case, &log).0))?;
     let mut measured = Measured::default();
-    let mut steps = Steps::new(what, all.readings, task.show);
+    let mut steps = Steps::new(what, left.readings, task.show).brief(true);
     for case in task.cases() {
         let case = case?;
         let (missing, found) = missing(&case, &log);
@@ -47,11 +47,12 @@ pub(super) fn measure(
             continue;
         }
         let status = steps.status();
-        let mut go_on = task.hears(steps.status(), case.cost(&missing).prefill);
+        let mut go_on = task.hears(steps.status(), &mut left, case.cost(&missing));
         let mut sink = |ablated: &Ablated, metric: &Metric, row: EffectRow| {
             let (store, span) = (&case.answers[ablated.answer], case.sessions(ablated.answer)[ablated.nth]);
             log.append(store, &Ablation::of(kind, span), metric, row)?;
             measured.done += 1;
+            status.did(Work::Answer, case.own_tokens(ablated.answer));
             steps.step(&format!("{} {} {how} {}", store.case, store.probe, span.label), None);
             Ok(task.goes_on())
         };
