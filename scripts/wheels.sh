@@ -5,6 +5,7 @@
 #
 # One wheel serves CPython 3.10 and later (abi3). On Linux zig links it against the glibc of TAG (default: manylinux_2_17, glibc of
 # 2012), whatever the machine's own is, and auditwheel must find it compatible with TAG. On macOS it is built with Metal.
+# Not run as a whole so far; the check of auditwheel's answer was tried on another wheel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-target/wheels}
