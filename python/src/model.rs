@@ -170,7 +170,7 @@ impl Model {
                 ..LocalOptions::default()
             };
             let is_cpu = loaded.on.is_cpu();
-            let Opened { mut model, digest } = models::open(&name_or_path, &options)?;
+            let Opened { mut model, digest, .. } = models::open(&name_or_path, &options)?;
             let dtype = model.session().dtype();
             let spec = model.engine().decoder().spec();
             let (layers, vocabulary) = (spec.layers.len(), spec.vocab);

@@ -188,7 +188,7 @@ fn asker(name: &str, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worke
         return Asker::of_server(name);
     }
     let options = local_options(args, &runs.held())?;
-    let Opened { model, digest } = models::open(name, &options)?;
+    let Opened { model, digest, .. } = models::open(name, &options)?;
     for (.., run) in runs.held().readable() {
         let own = &run.run.header.identity.model;
         if own.digest != digest {
