@@ -112,9 +112,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn here(store: &ModelStore, model: &str) -> anyhow::Result<ModelFiles> {
-    store.locate(model)?.with_context(|| {
-        format!("{model} is not here yet; fetch it with `palimpsest model pull {model}`")
-    })
+    store
+        .locate(model)?
+        .with_context(|| format!("{model} is not here yet; fetch it with `palimpsest model pull {model}`"))
 }
 
 fn list(store: &ModelStore) -> anyhow::Result<String> {

@@ -71,7 +71,7 @@ pub struct Args {
     /// Write it however large it is
     #[arg(long, requires = "html", help_heading = "One file")]
     yes: bool,
-    /// Ask again with this model: a name, a folder or a .gguf file, or the address of a palimpsest server, http://host/v1#MODEL, which
+    /// Ask again with this model: what --model of `run` takes, or the address of a palimpsest server, http://host/v1#MODEL, which
     /// answers anew and tells no log-probabilities. Another model than a run's must cut texts into the same tokens
     #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
     model: Option<String>,

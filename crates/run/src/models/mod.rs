@@ -126,7 +126,11 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
     }
     if let Some(id) = HubId::parse(model) {
         let config = store.hub()?.get(&id, Part::Config, Ask::IfAbsent)?;
-        return Ok((config.name.clone(), ModelDescription::from_files(&config)?, "its config.json on the hub"));
+        return Ok((
+            config.name.clone(),
+            ModelDescription::from_files(&config)?,
+            "its config.json on the hub",
+        ));
     }
     match ModelDescription::released(model) {
         Some(description) => Ok((
@@ -206,7 +210,9 @@ impl ModelStore {
     /// Fetches a known model, or a revision of the hub as it is now, unless present and unchanged; always with `force`.
     pub fn pull(&self, name: &str, force: bool) -> anyhow::Result<ModelFiles> {
         match self.named(name)? {
-            Named::Path(files) => bail!("{} is here already; nothing is to be fetched", files.path().display()),
+            Named::Path(files) => {
+                bail!("{} is here already; nothing is to be fetched", files.path().display())
+            }
             Named::Known(manifest) => self.fetch(&manifest, force),
             Named::Hub(id) => {
                 let ask = if force { Ask::Anew } else { Ask::Always };

@@ -133,7 +133,9 @@ impl Client {
         let commit = info.sha.unwrap_or_else(|| revision.to_owned());
         // It becomes the name of a folder.
         ensure!(
-            !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) && !commit.contains(".."),
+            !commit.is_empty()
+                && commit.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                && !commit.contains(".."),
             "{} gives {commit:?} as the commit of {repo}@{revision}, which is none",
             self.endpoint
         );
@@ -148,7 +150,13 @@ impl Client {
     }
 
     /// Fetches one file into the cache of `from`; goes on where an earlier try ended.
-    pub(super) fn download(&self, from: &ApiRepo, repo: &str, file: &str, bar: Bar) -> anyhow::Result<PathBuf> {
+    pub(super) fn download(
+        &self,
+        from: &ApiRepo,
+        repo: &str,
+        file: &str,
+        bar: Bar,
+    ) -> anyhow::Result<PathBuf> {
         from.download_with_progress(file, bar).map_err(|error| self.failure(repo, file, &error))
     }
 

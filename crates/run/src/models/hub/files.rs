@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn the_weights_are_those_that_the_opener_takes() {
         let (one, two) = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors");
-        let all = ["consolidated.safetensors", SINGLE_FILE, one, two, "onnx/model.safetensors", "x.safetensors"];
+        let all =
+            ["consolidated.safetensors", SINGLE_FILE, one, two, "onnx/model.safetensors", "x.safetensors"];
         assert_eq!(weights_of(&all, None), [SINGLE_FILE]);
         let indexed = [&all[..], &[INDEX_FILE]].concat();
         assert_eq!(weights_of(&indexed, None), [one, two]);
@@ -125,7 +126,11 @@ mod tests {
     #[test]
     fn a_split_gguf_is_one_model_and_comes_whole() {
         let names = BTreeSet::from([
-            "a-Q4.gguf", "mmproj-F16.gguf", "x.imatrix.gguf", "q8/b-00001-of-00002.gguf", "q8/b-00002-of-00002.gguf",
+            "a-Q4.gguf",
+            "mmproj-F16.gguf",
+            "x.imatrix.gguf",
+            "q8/b-00001-of-00002.gguf",
+            "q8/b-00002-of-00002.gguf",
             "b-00001-of-00002.gguf",
         ]);
         assert_eq!(ggufs(&names), ["a-Q4.gguf", "b-00001-of-00002.gguf", "q8/b-00001-of-00002.gguf"]);

@@ -64,16 +64,34 @@ mod tests {
 
     #[test]
     fn an_id_has_an_owner_and_a_name_and_what_is_a_path_is_none() {
-        let parsed = |text: &str| {
-            HubId::parse(text).map(|id| (id.to_string(), id.revision.clone(), id.at("c0ffee")))
-        };
-        let of = |name: &str, revision: &str, pinned: &str| Some((name.into(), revision.into(), pinned.into()));
+        let parsed =
+            |text: &str| HubId::parse(text).map(|id| (id.to_string(), id.revision.clone(), id.at("c0ffee")));
+        let of =
+            |name: &str, revision: &str, pinned: &str| Some((name.into(), revision.into(), pinned.into()));
         assert_eq!(parsed("Qwen/Qwen3-8B"), of("Qwen/Qwen3-8B", "main", "Qwen/Qwen3-8B@c0ffee"));
         assert_eq!(parsed("o/n@v1.0"), of("o/n", "v1.0", "o/n@c0ffee"));
         assert_eq!(parsed("o/n@refs/pr/3:a/b.gguf"), of("o/n:a/b.gguf", "refs/pr/3", "o/n@c0ffee:a/b.gguf"));
         for path in [
-            "name", "./o/n", "../n", "o/", "/o", "a/b/c", "~/n", "o/n.gguf", "configs/x.json", "o/..", "o/n@", "o/n@a/../b", "o/n@-x",
-            "o/n:", "o/n:x.bin", "o/n:../x.gguf", "o/n:/x.gguf", "C:\\o/n", "http://h/v1#m", "o n/x",
+            "name",
+            "./o/n",
+            "../n",
+            "o/",
+            "/o",
+            "a/b/c",
+            "~/n",
+            "o/n.gguf",
+            "configs/x.json",
+            "o/..",
+            "o/n@",
+            "o/n@a/../b",
+            "o/n@-x",
+            "o/n:",
+            "o/n:x.bin",
+            "o/n:../x.gguf",
+            "o/n:/x.gguf",
+            "C:\\o/n",
+            "http://h/v1#m",
+            "o n/x",
         ] {
             assert_eq!(HubId::parse(path), None, "{path}");
         }

@@ -106,9 +106,8 @@ impl Hub {
     pub(super) fn from_env(digests: Digests) -> anyhow::Result<Self> {
         let home = hugging_face()?;
         let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
-        let offline = variable("HF_HUB_OFFLINE").is_some_and(|value| {
-            ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str())
-        });
+        let offline = variable("HF_HUB_OFFLINE")
+            .is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_ascii_uppercase().as_str()));
         Ok(Hub { client: Client::from_env(&home), cache, offline, digests })
     }
 
@@ -193,7 +192,7 @@ impl Fetch<'_> {
         let _lock = super::lock(&locks.join(format!("{}.palimpsest.lock", folder_name(repo))), repo)?;
 
         let pinned = hub.client.repository(repo, &listing.commit, &hub.cache)?;
-        let whole = self.whole(&wanted)?;
+        let mut whole = self.whole(&wanted)?;
         let bar = self.announce(&wanted, &whole, &snapshot);
         let mut next = 0;
         while let Some(file) = wanted.get(next).cloned() {
@@ -204,9 +203,8 @@ impl Fetch<'_> {
                 self.file(&pinned, &file, &bar)?;
             }
             if file == CONFIG && part == Part::Weights {
-                ModelDescription::from_config_file(&snapshot.join(CONFIG)).with_context(|| {
-                    format!("{id} cannot be run, and its weights were not fetched")
-                })?;
+                ModelDescription::from_config_file(&snapshot.join(CONFIG))
+                    .with_context(|| format!("{id} cannot be run, and its weights were not fetched"))?;
             }
             if file == INDEX_FILE && part == Part::Weights {
                 let shards = files::shards(&snapshot.join(INDEX_FILE))?;
@@ -218,6 +216,7 @@ impl Fetch<'_> {
                 if !named.iter().all(|name| wanted.contains(name)) {
                     progress::note(format_args!("the index of {id} names other files: {}", named.join(", ")));
                 }
+                whole.extend(self.whole(&named)?);
                 wanted.retain(|name| !name.ends_with(".safetensors"));
                 wanted.extend(named);
             }
@@ -241,14 +240,19 @@ impl Fetch<'_> {
         let (id, listing, names) = (self.id, &self.listing, self.names());
         let weights = files::weights(&names, None);
         let ggufs = files::ggufs(&names);
-        let is_folder = names.contains(CONFIG) && (!weights.is_empty() || part < Part::Weights && ggufs.is_empty());
+        let is_folder =
+            names.contains(CONFIG) && (!weights.is_empty() || part < Part::Weights && ggufs.is_empty());
         if id.file.is_none() && is_folder {
             ensure!(
                 part == Part::Config || names.contains(TOKENIZER),
                 "{id} has no {TOKENIZER}, the only form of a tokeniser that is read; nothing was fetched"
             );
             let weights = if part == Part::Weights { weights } else { Vec::new() };
-            return Ok(files::side_files(&names, part).into_iter().map(str::to_owned).chain(weights).collect());
+            return Ok(files::side_files(&names, part)
+                .into_iter()
+                .map(str::to_owned)
+                .chain(weights)
+                .collect());
         }
         if id.file.is_none() && ggufs.is_empty() {
             let some: Vec<&str> = names.iter().copied().take(NAMED).collect();
@@ -277,7 +281,8 @@ impl Fetch<'_> {
             bail!("{fault}; choose one as {}:FILE. Nothing was fetched. It has{rows}", id.repo);
         }
         if let Some(architecture) = &listing.gguf {
-            arch::check_known(architecture).with_context(|| format!("{id} cannot be run; nothing was fetched"))?;
+            arch::check_known(architecture)
+                .with_context(|| format!("{id} cannot be run; nothing was fetched"))?;
         }
         Ok(chosen.into_iter().map(str::to_owned).collect())
     }
@@ -292,13 +297,21 @@ impl Fetch<'_> {
         self.listing.files.get(file).and_then(|listed| listed.size).unwrap_or(0)
     }
 
+    /// Links what another revision fetched.
     fn whole(&self, wanted: &[String]) -> anyhow::Result<Whole> {
         let snapshot = self.layout.pointer_path(&self.listing.commit);
         let mut whole = Whole::new();
         for file in wanted.iter().filter(|_| !self.anew) {
-            if self.holds(&snapshot.join(file), &self.listed(file))? {
-                whole.insert(file.clone());
+            let (pointer, listed) = (snapshot.join(file), self.listed(file));
+            if !self.holds(&pointer, &listed)? {
+                let blob = listed.blob.as_ref().map(|blob| self.layout.blob_path(blob));
+                let Some(blob) = blob.filter(|blob| blob.exists()) else { continue };
+                if !self.holds(&blob, &listed)? {
+                    continue;
+                }
+                link(&blob, &pointer, file).with_context(cannot("write", &pointer))?;
             }
+            whole.insert(file.clone());
         }
         Ok(whole)
     }
@@ -347,30 +360,25 @@ impl Fetch<'_> {
         Ok(self.hub.digests.sha256(path).with_context(cannot("read", path))? == *expected)
     }
 
-    /// Fetches one file, unless another revision has it, and verifies it.
+    /// Fetches one file and verifies it.
     fn file(&self, pinned: &ApiRepo, file: &str, bar: &ProgressBar) -> anyhow::Result<()> {
-        let Fetch { hub, id, listing, layout, anew } = self;
+        let Fetch { hub, id, listing, layout, .. } = self;
         let pointer = layout.pointer_path(&listing.commit).join(file);
         let listed = self.listed(file);
         let at = cannot("write", &pointer);
-        if pointer.symlink_metadata().is_ok() {
-            std::fs::remove_file(&pointer).with_context(&at)?;
-        }
-        let blob = listed.blob.as_ref().map(|blob| layout.blob_path(blob));
-        if let Some(blob) = blob.filter(|blob| blob.exists()) {
-            if !anew && self.holds(&blob, &listed)? {
-                link(&blob, &pointer, file).with_context(&at)?;
-                bar.inc(self.size(file));
-                return Ok(());
+        let damaged = listed.blob.as_ref().map(|blob| layout.blob_path(blob));
+        for path in [Some(&pointer), damaged.as_ref()].into_iter().flatten() {
+            if path.symlink_metadata().is_ok() {
+                std::fs::remove_file(path).with_context(&at)?;
             }
-            std::fs::remove_file(&blob).with_context(&at)?;
         }
         ready_to_resume(layout, &listed).with_context(&at)?;
         let fetched = hub.client.download(pinned, &id.repo, file, Bar::new(bar, file))?;
         let blob = fetched.canonicalize().with_context(&at)?;
         // hf-hub leaves a lock, and a ref for the commit that it was asked for.
         let _ = std::fs::remove_file(blob.with_extension("lock"));
-        let _ = std::fs::remove_file(hub.cache.join(folder_name(&id.repo)).join("refs").join(&listing.commit));
+        let _ =
+            std::fs::remove_file(hub.cache.join(folder_name(&id.repo)).join("refs").join(&listing.commit));
         let verified = self.verify(&blob, &listed, file);
         if verified.is_err() {
             let _ = (std::fs::remove_file(&pointer), std::fs::remove_file(&blob));
@@ -398,9 +406,13 @@ fn model_in(snapshot: &Path, id: &HubId, part: Part) -> Result<ModelFiles, Strin
     let lacks = |file: &str| Err(format!("{} is not there", snapshot.join(file).display()));
     let present = present(snapshot, Path::new(""));
     let names: BTreeSet<&str> = present.iter().map(String::as_str).collect();
-    let gguf = |file: &str| match ModelFiles::at(&snapshot.join(file)) {
-        Ok(files) => Ok(ModelFiles { name: HubId { file: Some(file.to_owned()), ..id.clone() }.to_string(), ..files }),
-        Err(error) => Err(error.to_string()),
+    let gguf = |file: &str| {
+        let path = snapshot.join(file);
+        if !path.is_file() {
+            return lacks(file);
+        }
+        let name = HubId { file: Some(file.to_owned()), ..id.clone() }.to_string();
+        Ok(ModelFiles { name, ..ModelFiles::at(&path).map_err(|error| error.to_string())? })
     };
     if let Some(file) = &id.file {
         return gguf(file);
@@ -451,7 +463,9 @@ fn ready_to_resume(layout: &CacheRepo, listed: &Listed) -> std::io::Result<()> {
     let Ok(found) = std::fs::metadata(&part) else { return Ok(()) };
     match found.len() {
         here if here < size => Ok(()),
-        here if here == size && size > 0 => std::fs::File::options().write(true).open(&part)?.set_len(size - 1),
+        here if here == size && size > 0 => {
+            std::fs::File::options().write(true).open(&part)?.set_len(size - 1)
+        }
         _ => std::fs::remove_file(&part),
     }
 }
@@ -460,6 +474,9 @@ fn ready_to_resume(layout: &CacheRepo, listed: &Listed) -> std::io::Result<()> {
 fn link(blob: &Path, pointer: &Path, file: &str) -> std::io::Result<()> {
     if let Some(folder) = pointer.parent() {
         std::fs::create_dir_all(folder)?;
+    }
+    if pointer.symlink_metadata().is_ok() {
+        std::fs::remove_file(pointer)?;
     }
     #[cfg(unix)]
     {
@@ -494,5 +511,7 @@ fn hugging_face() -> anyhow::Result<PathBuf> {
     }
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(etcetera::home_dir().ok()?.join(".cache")));
-    Ok(cache.context("no home directory is set; name a folder for the hub's files in HF_HOME")?.join("huggingface"))
+    Ok(cache
+        .context("no home directory is set; name a folder for the hub's files in HF_HOME")?
+        .join("huggingface"))
 }

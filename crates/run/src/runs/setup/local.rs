@@ -87,7 +87,8 @@ impl RunSpec {
     }
 
     pub(super) fn run_local(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
-        let OpenedModel { mut data, templates, mut model, digest, commit, .. } = self.open_local(begin.recorder)?;
+        let OpenedModel { mut data, templates, mut model, digest, commit, .. } =
+            self.open_local(begin.recorder)?;
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
         let dataset = &data.dataset;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
