@@ -13,6 +13,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorInfo, Tenso
 
 use super::blocks::{BlocksError, MXFP4_GROUP, e8m0, fp8_block_scaled, mxfp4};
 use super::map;
+pub use super::weight_files::INDEX_FILE;
 use super::weight_files::{SafetensorsError, WeightFiles};
 
 /// Size of the header length field.

@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use palimpsest_core::model::FOLDER_FILES;
 use palimpsest_core::model::weights::gguf::split_pattern;
-use palimpsest_core::model::weights::weight_files::{INDEX_FILE, chosen, is_shard};
+use palimpsest_core::model::weights::safetensors::INDEX_FILE;
+use palimpsest_core::model::weights::weight_files::{chosen, is_shard};
 use serde::Deserialize;
 
 use super::id::is_gguf_in_repository;

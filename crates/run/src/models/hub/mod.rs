@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use hf_hub::api::sync::ApiRepo;
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use indicatif::{DecimalBytes, ProgressBar};
-use palimpsest_core::model::weights::weight_files::INDEX_FILE;
+use palimpsest_core::model::weights::safetensors::INDEX_FILE;
 use palimpsest_core::model::{ModelDescription, ModelFiles, ModelKind, arch};
 
 mod client;
