@@ -143,7 +143,7 @@ impl Model {
 
 #[pymethods]
 impl Model {
-    /// Opens a model by its name, its folder or its .gguf file.
+    /// Opens a model by its name, its id on the Hugging Face hub, its folder or its .gguf file.
     #[staticmethod]
     #[pyo3(signature = (name_or_path, device, dtype=None, context=None))]
     fn load(
