@@ -81,6 +81,7 @@ pub fn header(shard: Option<Shard>) -> RunHeader {
         benchmark: "stale".to_owned(),
         dataset: NameAndDigest { name: "sample".to_owned(), digest: "d1".to_owned() },
         model: NameAndDigest { name: "tiny".to_owned(), digest: "m1".to_owned() },
+        model_commit: None,
         dtype: Some("f32".to_owned()),
         cache_dtype: None,
         prompts: Some("p1".to_owned()),

@@ -35,7 +35,8 @@ class Model:
         dtype: str | None = None,
         context: int | None = None,
     ) -> Model:
-        """Opens a model: a name of `palimpsest model list` (fetched if need be), a Hugging Face folder, or a .gguf file.
+        """Opens a model: a name of `palimpsest model list` or owner/name of the Hugging Face hub
+        (both fetched if need be), a Hugging Face folder, or a .gguf file.
 
         `device` is cpu, cuda, cuda:N or metal; `dtype` f32, bf16 or f16 (f32 on the CPU, bf16 elsewhere); `context` the most tokens of
         prompt and answer together (the model's own, at most 32,768).

@@ -143,7 +143,7 @@ impl Model {
 
 #[pymethods]
 impl Model {
-    /// Opens a model by its name, its folder or its .gguf file.
+    /// Opens a model by its name, its id on the Hugging Face hub, its folder or its .gguf file.
     #[staticmethod]
     #[pyo3(signature = (name_or_path, device, dtype=None, context=None))]
     fn load(
@@ -170,7 +170,7 @@ impl Model {
                 ..LocalOptions::default()
             };
             let is_cpu = loaded.on.is_cpu();
-            let Opened { mut model, digest } = models::open(&name_or_path, &options)?;
+            let Opened { mut model, digest, .. } = models::open(&name_or_path, &options)?;
             let dtype = model.session().dtype();
             let spec = model.engine().decoder().spec();
             let (layers, vocabulary) = (spec.layers.len(), spec.vocab);

@@ -78,7 +78,8 @@ struct Dose {
     /// Seed of all draws [default: the spec's].
     #[arg(long)]
     seed: Option<u64>,
-    /// Whose tokens lengths are counted in: a model's name, a folder, a .gguf file, a tokenizer.json, or an encoding (o200k_base).
+    /// Whose tokens lengths are counted in: a model's name, owner/name of the Hugging Face hub, a folder, a .gguf file, a tokenizer.json,
+    /// or an encoding (o200k_base).
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     tokenizer: String,
     /// Number of items [default: the spec's]. More items change none of the former.

@@ -28,7 +28,8 @@ Examples:
 pub struct Args {
     /// A benchmark file, or the word `sample` for the built-in sample.
     data: PathBuf,
-    /// A model whose tokeniser and chat template to use: a name of `model list`, a folder, or a .gguf file; several times for several.
+    /// A model whose tokeniser and chat template to use: a name of `model list`, owner/name of the Hugging Face hub, a folder, or a .gguf file;
+    /// several times for several.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
     /// An encoding that needs no model, o200k_base or cl100k_base; several times for both [default: o200k_base, without --model].

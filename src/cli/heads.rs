@@ -31,7 +31,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A manifest's name, a model folder, or a .gguf file
+    /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file
     model: String,
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "heads.json", help_heading = "Output")]
@@ -85,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         observed: ObservedSpans { rows: 1, keys: 1, generated: args.max_new_tokens },
         ..args.loaded.options()?
     };
-    let Opened { mut model, digest } = models::open(&args.model, &options)?;
+    let Opened { mut model, digest, .. } = models::open(&args.model, &options)?;
 
     let stop = super::interrupt::flag("stopping after the needle under way")?;
     let options =

@@ -28,7 +28,7 @@ const PARALLEL: usize = 4;
 
 const EXAMPLES: &str = "\
 Examples:
-  palimpsest judge runs/first --judge local:qwen3-8b
+  palimpsest judge runs/first --judge local:Qwen/Qwen3-8B
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b
   palimpsest judge runs/first --judge http://127.0.0.1:8000/v1#qwen3-8b --rubric strict
   palimpsest judge runs/subtle --judge local:qwen3-8b --labels
@@ -42,7 +42,7 @@ Examples:
 pub struct Args {
     /// The run folder.
     dir: PathBuf,
-    /// `local:NAME` (a model of `palimpsest model list`, a folder or a .gguf file), or `http://host[:port]/v1#model`.
+    /// `local:NAME` (whatever --model of `run` takes), or `http://host[:port]/v1#model`.
     ///
     /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
     /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run. A benchmark whose answers

@@ -20,6 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest model list
   palimpsest model pull smollm2-135m
+  palimpsest model pull Qwen/Qwen3-8B@main
   palimpsest model info ./weights.gguf
   palimpsest model extend qwen3-8b --rope-scaling yarn:4:32768 --out ./qwen3-8b-131k
   palimpsest model plan qwen3-8b --context 131072 --card a100-80
@@ -37,9 +38,10 @@ pub struct Args {
 enum Command {
     /// The models that can be named with --model, and whether they are here.
     List,
-    /// Fetch a model into the model home ($PALIMPSEST_HOME, else the user's cache folder) and verify it.
+    /// Fetch a model and verify it: a known one into the model home ($PALIMPSEST_HOME, else the user's cache folder), one of the Hugging
+    /// Face hub into the hub's cache ($HF_HOME).
     Pull {
-        /// A name from `palimpsest model list`.
+        /// A name from `palimpsest model list`, or owner/name[@revision][:file.gguf] of the hub.
         #[arg(default_value = DEFAULT_MODEL)]
         name: String,
         /// Fetch it again even if it is here.
@@ -48,14 +50,14 @@ enum Command {
     },
     /// What a model's headers say: architecture, sizes, types, template, licence. Fetches nothing.
     Info {
-        /// A model's name, a .gguf file, or a folder in Hugging Face layout.
+        /// A model's name, owner/name of the Hugging Face hub, a .gguf file, or a folder in Hugging Face layout.
         #[arg(default_value = DEFAULT_MODEL)]
         model: String,
     },
     /// Make a folder of a model that takes longer contexts: its files as links, and a config.json with the scaling of rotary
     /// frequencies that its makers advise. All commands take the folder; a run's identity has its config's digest.
     Extend {
-        /// A model that is here: a name, or a folder in Hugging Face layout.
+        /// A model that is here: a name, owner/name of the Hugging Face hub, or a folder in Hugging Face layout.
         model: String,
         /// yarn:FACTOR:TOKENS, the tokens those of training: yarn:4:32768 for Qwen2.5 and Qwen3, which makes 131,072 of them.
         #[arg(long, value_name = "SCALING")]
@@ -74,7 +76,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let text = match args.command {
         Command::List => list(&store)?,
         Command::Pull { name, force } => {
-            if let Err(unknown) = arch::check_known(&store.manifest(&name)?.architecture) {
+            let known = store.manifest_of(&name)?.map(|manifest| arch::check_known(&manifest.architecture));
+            if let Some(Err(unknown)) = known {
                 crate::progress::note(format_args!("note: {name} can be fetched but not run: {unknown}"));
             }
             let files = store.pull(&name, force)?;
@@ -109,9 +112,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn here(store: &ModelStore, model: &str) -> anyhow::Result<ModelFiles> {
-    store.locate(model)?.with_context(|| {
-        format!("{model} is known but not here yet; fetch it with `palimpsest model pull {model}`")
-    })
+    store
+        .locate(model)?
+        .with_context(|| format!("{model} is not here yet; fetch it with `palimpsest model pull {model}`"))
 }
 
 fn list(store: &ModelStore) -> anyhow::Result<String> {

@@ -15,7 +15,7 @@ use crate::runs::setup::RunSpec;
 /// figures and the report. Nothing is canned: every number is computed now. Started again it goes on where it was.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A manifest's name, a model folder, or a .gguf file
+    /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file
     #[arg(long, default_value = DEFAULT_MODEL)]
     model: String,
     /// Cases of the sample

@@ -44,8 +44,8 @@ const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A manifest's name, a model folder, or a .gguf file: one model that answers. all-minilm-l6-v2, which embeds texts, is served
-    /// beside it in any case; named here it is fetched at once
+    /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file: one model
+    /// that answers. all-minilm-l6-v2, which embeds texts, is served beside it in any case; named here it is fetched at once
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
     /// Address to listen at; others than loopback need a key
@@ -192,7 +192,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         },
         ..loaded
     };
-    let Opened { model, digest } = models::open(name, &options)?;
+    let Opened { model, digest, .. } = models::open(name, &options)?;
     let (served, context) = (model.model_name().to_owned(), model.context());
     let Limits { parallel, tokens, .. } = model.limits();
     let memory = model.server_memory();

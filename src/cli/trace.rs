@@ -71,7 +71,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 #[command(group(clap::ArgGroup::new("source").required(true).args(["tokens", "text", "messages", "jobs"])))]
 pub struct Args {
-    /// A manifest's name, a model folder, or a .gguf file
+    /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file
     #[arg(long)]
     model: String,
     /// JSON file with tokens, spans and rows

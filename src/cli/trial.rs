@@ -30,7 +30,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A model's name (fetched or not), a config.json, a folder that has one (weights or not), or a .gguf file
+    /// A model's name (fetched or not), owner/name of the Hugging Face hub (its config.json is fetched), a config.json, a folder that has
+    /// one (weights or not), or a .gguf file
     #[arg(default_value = DEFAULT_MODEL)]
     model: String,
     /// Tokens of the prompt and of what is generated together

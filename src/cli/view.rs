@@ -71,7 +71,7 @@ pub struct Args {
     /// Write it however large it is
     #[arg(long, requires = "html", help_heading = "One file")]
     yes: bool,
-    /// Ask again with this model: a name, a folder or a .gguf file, or the address of a palimpsest server, http://host/v1#MODEL, which
+    /// Ask again with this model: what --model of `run` takes, or the address of a palimpsest server, http://host/v1#MODEL, which
     /// answers anew and tells no log-probabilities. Another model than a run's must cut texts into the same tokens
     #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
     model: Option<String>,
@@ -188,7 +188,7 @@ fn asker(name: &str, args: &Args, runs: &Shared) -> anyhow::Result<(Asker, Worke
         return Asker::of_server(name);
     }
     let options = local_options(args, &runs.held())?;
-    let Opened { model, digest } = models::open(name, &options)?;
+    let Opened { model, digest, .. } = models::open(name, &options)?;
     for (.., run) in runs.held().readable() {
         let own = &run.run.header.identity.model;
         if own.digest != digest {

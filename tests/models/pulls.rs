@@ -4,8 +4,8 @@
 //! index.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use palimpsest::models::ModelStore;
 use palimpsest_core::model::ModelKind;
+
+use super::hub_server::{HubServer, Repository};
 
 /// SHA-256 of `abcdef`.
 const ABCDEF: &str = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";
@@ -85,7 +87,11 @@ impl Workshop {
                 .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
         );
         command.args(args).env("PATH", path.unwrap()).env("PALIMPSEST_HOME", self.path("home"));
-        command.env("WHEELS", self.path("wheels")).env_remove("HF_TOKEN").env("NO_PROXY", "127.0.0.1");
+        command
+            .env("WHEELS", self.path("wheels"))
+            .env_remove("HF_TOKEN")
+            .env("NO_PROXY", "127.0.0.1")
+            .env("HF_HOME", self.path("hf"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -317,96 +323,40 @@ fn a_killed_pull_leaves_only_temporary_files_and_the_next_one_removes_them() {
 const HUB: &str = "[[sources]]\nkind = 'hub'\nrepo = 'owner/name'\nrevision = 'main'\n\
     files = [{ path = 'config.json' }, { path = 'model.safetensors.index.json' }]\n";
 
-/// Files of the fake hub's only repository.
-fn hub_file(name: &str) -> Option<&'static str> {
-    match name {
-        "config.json" => Some(r#"{"model_type": "llama"}"#),
-        "model.safetensors.index.json" => {
-            Some(r#"{"weight_map": {"a": "s1.safetensors", "b": "s2.safetensors"}}"#)
-        }
-        "s1.safetensors" => Some("first shard"),
-        "s2.safetensors" => Some("second shard"),
-        _ => None,
-    }
+/// `owner/name`: an index of two shards.
+fn hub() -> HubServer {
+    let file = |(name, text): (&str, &str)| (name.to_owned(), text.as_bytes().to_vec());
+    HubServer::new([("owner/name", Repository::of('c', HUB_FILES.map(file)))])
 }
 
-/// Serves `owner/name` at commit `c0ffee`, one request per connection; answers `refuse` with 404. Returns the address.
-fn hub(refuse: Option<&'static str>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let _ = answer(stream, refuse);
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream, refuse: Option<&str>) -> std::io::Result<()> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte)? == 1 {
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let mut words = head.split_whitespace();
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let body = match path {
-        "/api/models/owner/name/revision/main" => {
-            Some(r#"{"_id": "1", "id": "owner/name", "sha": "c0ffee"}"#)
-        }
-        path => path
-            .strip_prefix("/owner/name/resolve/c0ffee/")
-            .filter(|name| Some(*name) != refuse)
-            .and_then(hub_file),
-    };
-    // Range request of the hub: `Range: bytes=FIRST-LAST`.
-    let range =
-        head.lines().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-    let range = range.zip(body).and_then(|(range, body)| {
-        let (first, last) = range.trim().split_once('-')?;
-        let last = last.parse::<usize>().unwrap_or(body.len()).min(body.len() - 1);
-        Some((first.parse::<usize>().ok()?, last, body.len()))
-    });
-    let (status, content) = match (body, range) {
-        (None, _) => ("404 Not Found", ""),
-        (Some(body), None) => ("200 OK", body),
-        (Some(body), Some((first, last, _))) => ("206 Partial Content", &body[first..=last]),
-    };
-    let range = range
-        .map_or(String::new(), |(first, last, all)| format!("Content-Range: bytes {first}-{last}/{all}\r\n"));
-    let etag = path.replace('/', "-");
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n{range}ETag: \"{etag}\"\r\nX-Repo-Commit: c0ffee\r\nConnection: close\r\n\r\n",
-        content.len()
-    )?;
-    if method != "HEAD" {
-        stream.write_all(content.as_bytes())?;
-    }
-    Ok(())
-}
+const HUB_FILES: [(&str, &str); 4] = [
+    ("config.json", r#"{"model_type": "llama"}"#),
+    ("model.safetensors.index.json", r#"{"weight_map": {"a": "s1.safetensors", "b": "s2.safetensors"}}"#),
+    ("s1.safetensors", "first shard"),
+    ("s2.safetensors", "second shard"),
+];
 
 #[test]
 fn a_hub_model_lands_with_the_shards_that_its_index_names_and_goes_on_where_it_was_cut_off() {
     let workshop = Workshop::new();
     workshop.manifest(HUB);
-    let pull = |endpoint: String| {
-        workshop.command(&["model", "pull", "m"]).env("HF_ENDPOINT", endpoint).output().unwrap()
-    };
-    let cut_off = pull(hub(Some("s2.safetensors")));
+    let hub = hub();
+    let pull =
+        || workshop.command(&["model", "pull", "m"]).env("HF_ENDPOINT", &hub.address).output().unwrap();
+    hub.refuse(Some("s2.safetensors"));
+    let cut_off = pull();
     let message = String::from_utf8_lossy(&cut_off.stderr).into_owned();
     assert!(!cut_off.status.success() && message.contains("s2.safetensors of owner/name"), "{message}");
     assert!(!workshop.path("home/models/m").exists());
 
     // The first shard is present: this hub no longer has it.
-    assert_pulled(&pull(hub(Some("s1.safetensors"))));
-    for name in ["config.json", "s1.safetensors", "s2.safetensors"] {
-        let landed = fs::read_to_string(workshop.path("home/models/m").join(name)).unwrap();
-        assert_eq!(Some(landed.as_str()), hub_file(name));
+    hub.refuse(Some("s1.safetensors"));
+    assert_pulled(&pull());
+    for (name, text) in HUB_FILES {
+        assert_eq!(fs::read_to_string(workshop.path("home/models/m").join(name)).unwrap(), text);
     }
     let record = fs::read_to_string(workshop.path("home/models/m/.ok.json")).unwrap();
-    assert!(record.contains("c0ffee"), "the record names the commit: {record}");
+    assert!(record.contains(&"c".repeat(40)), "the record names the commit: {record}");
     let files = ModelStore::at(workshop.path("home")).resolve("m").unwrap();
     assert_eq!(files.kind, ModelKind::Folder(workshop.path("home/models/m")));
 }

@@ -30,7 +30,7 @@ fn asker() -> (Asker, Worker) {
         hides_keys: true,
         ..LocalOptions::default()
     };
-    let Opened { model, digest } = models::open(model().to_str().unwrap(), &options).unwrap();
+    let Opened { model, digest, .. } = models::open(model().to_str().unwrap(), &options).unwrap();
     Asker::new(model, digest)
 }
 

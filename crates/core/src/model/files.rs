@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::weights::gguf::{self, GgufError};
 
 /// Files of a model folder, besides the weights, that affect its answers; part of its digest.
-const FOLDER_FILES: &[&str] = &[
+pub const FOLDER_FILES: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -38,7 +38,7 @@ pub struct ModelFiles {
 #[allow(missing_docs)] // printed by the messages
 pub enum PathError {
     #[error(
-        "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file or a folder"
+        "there is no file or folder {path}; give a model's name (palimpsest model list), a .gguf file, a folder or a repository of the Hugging Face hub (owner/name)"
     )]
     NoSuchPath { path: PathBuf },
     #[error("{path} is not a model: {fault}")]

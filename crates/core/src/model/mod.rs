@@ -22,7 +22,7 @@ pub use cache::{Branch, Cache, Mark, branch_bytes, branch_rows, cache_bytes};
 pub use decoder::Decoder;
 pub use description::{ModelDescription, Packed, PackedBytes};
 pub use error::ModelError;
-pub use files::{ModelFiles, ModelKind, PathError, is_gguf};
+pub use files::{FOLDER_FILES, ModelFiles, ModelKind, PathError, is_gguf};
 pub use formats::{CacheFormat, Formats};
 pub use kv_view::{Group, Pass, Row};
 pub use layers::{PackedWeight, Phase, Projection};

@@ -50,7 +50,7 @@ impl LengthCounter {
     }
 
     pub fn of_model(name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
-        let files = ModelStore::open()?.resolve(name)?;
+        let files = ModelStore::open()?.resolve_text(name)?;
         let TextSide { tokenizer, template, .. } = TextSide::open(&files)?;
         let builder = PromptBuilder::new(Templates::load(benchmark, None)?, template);
         Ok(LengthCounter { name: name.to_owned(), builder, tokens: Box::new(tokenizer) })

@@ -22,7 +22,7 @@ pub struct TokenCounter {
 }
 
 impl TokenCounter {
-    /// Opens an encoding ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a known model (fetched if needed), folder or .gguf file.
+    /// Opens an encoding ([`ENCODINGS`]), a `tokenizer.json`, or the tokeniser of a known model or one of the hub (fetched if needed), folder or .gguf file.
     pub fn open(name_or_file: &str) -> anyhow::Result<Self> {
         if ENCODINGS.contains(&name_or_file) {
             let tokens = Box::new(BytePairEncoding::named(name_or_file)?);
@@ -40,7 +40,7 @@ impl TokenCounter {
         if path.join(TOKENIZER).is_file() {
             return Self::json(name, &path.join(TOKENIZER));
         }
-        let files = ModelStore::open()?.resolve(name_or_file)?;
+        let files = ModelStore::open()?.resolve_text(name_or_file)?;
         match &files.kind {
             ModelKind::Folder(folder) => Self::json(files.name.clone(), &folder.join(TOKENIZER)),
             ModelKind::Gguf(parts) => {

@@ -12,7 +12,7 @@ pub(super) fn cannot(doing: &str, path: &Path) -> impl Fn() -> String {
 pub(super) fn check_sha256(file: &str, from: &str, expected: &str, found: &str) -> anyhow::Result<()> {
     ensure!(
         found == expected,
-        "{file} from {from} has the wrong checksum: SHA-256 is {found}, the manifest says {expected}; nothing was kept"
+        "{file} from {from} has the wrong checksum: SHA-256 is {found}, expected {expected}; nothing was kept"
     );
     Ok(())
 }

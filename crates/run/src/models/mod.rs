@@ -1,7 +1,7 @@
-//! Resolves `--model` to verified local files and opens them.
+//! Resolves `--model` to verified local files and opens them: a known name, a path, or a repository of the Hugging Face hub.
 //!
 //! Owns the model home: known models ([`manifest`]), fetched files and their verification. Commands use [`ModelStore::resolve`] and
-//! [`open`]. [`info`] describes a model's files, [`extend`](mod@extend) copies a config with a longer context.
+//! [`open`]. Repositories that are named by their id stay in the hub's own cache. [`info`] describes a model's files, [`extend`](mod@extend) copies a config with a longer context.
 //!
 //! The model home is `$PALIMPSEST_HOME`, else `palimpsest` in the user's cache folder (XDG):
 //!
@@ -44,6 +44,7 @@ pub use counter::TokenCounter;
 use digest::Digests;
 pub use embedder::{EmbedderCard, EmbedderFiles};
 use error::{cannot, check_sha256};
+use hub::{Ask, Hub, HubId, Part};
 
 const RECORD_FILE: &str = ".ok.json";
 pub const HOME_VARIABLE: &str = "PALIMPSEST_HOME";
@@ -80,15 +81,31 @@ impl Record {
 pub struct Opened {
     pub model: LocalModel,
     pub digest: String,
+    /// Of a model that was named by its id on the hub.
+    pub commit: Option<String>,
 }
 
-/// Opens a known model (fetched if needed), a model folder or a .gguf file.
+/// Opens a known model or one of the hub (fetched if needed), a model folder or a .gguf file.
 pub fn open(name_or_path: &str, options: &LocalOptions) -> anyhow::Result<Opened> {
     let store = ModelStore::open()?;
     let files = store.resolve_to_run(name_or_path)?;
     let digest = store.digest(&files)?;
+    let commit = hub::commit(&files);
     let _loading = crate::progress::spinner(&format!("loading {}", files.name));
-    Ok(Opened { model: LocalModel::open(&files, options)?, digest })
+    Ok(Opened { model: LocalModel::open(&files, options)?, digest, commit })
+}
+
+/// `--model` for a model of a header: `owner/name` at `commit` is `owner/name@commit`.
+pub fn pinned(name: &str, commit: Option<&str>) -> String {
+    let id = commit.zip(HubId::parse(name));
+    id.map_or_else(|| name.to_owned(), |(commit, id)| id.at(commit))
+}
+
+/// What a value of `--model` is.
+enum Named {
+    Path(ModelFiles),
+    Known(Box<Manifest>),
+    Hub(HubId),
 }
 
 #[derive(Debug, Clone)]
@@ -97,7 +114,7 @@ pub struct ModelStore {
     digests: Digests,
 }
 
-/// The model's description, its name, and the origin of the description. Fetches nothing.
+/// The model's description, its name, and the origin of the description. Fetches nothing but the config.json of a model of the hub.
 pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'static str)> {
     let path = Path::new(model);
     if path.extension().is_some_and(|extension| extension == "json") {
@@ -107,6 +124,14 @@ pub fn description(model: &str) -> anyhow::Result<(String, ModelDescription, &'s
     if let Some(files) = store.locate(model)? {
         let source = if files.path().is_dir() { "its config.json" } else { "its file" };
         return Ok((files.name.clone(), ModelDescription::from_files(&files)?, source));
+    }
+    if let Some(id) = HubId::parse(model) {
+        let config = store.hub()?.get(&id, Part::Config, Ask::IfAbsent)?;
+        return Ok((
+            config.name.clone(),
+            ModelDescription::from_files(&config)?,
+            "its config.json on the hub",
+        ));
     }
     match ModelDescription::released(model) {
         Some(description) => Ok((
@@ -145,33 +170,56 @@ impl ModelStore {
         manifest::known(&self.home.join("models.d"))
     }
 
-    /// Files of a known model (fetched if needed), a `.gguf` file or a folder. Names take precedence over paths; `./NAME` forces the path.
+    /// Files of a known model or one of the hub (fetched if needed), a `.gguf` file or a folder. Names take precedence over paths, paths
+    /// over the hub; `./NAME` forces the path.
     pub fn resolve(&self, name_or_path: &str) -> anyhow::Result<ModelFiles> {
-        match self.by_path(name_or_path)? {
-            Some(files) => Ok(files),
-            None => self.fetch(&self.manifest(name_or_path)?, false),
+        self.resolve_part(name_or_path, Part::Weights)
+    }
+
+    /// Like [`resolve`](Self::resolve), but of a model of the hub in safetensors all but the weights.
+    pub fn resolve_text(&self, name_or_path: &str) -> anyhow::Result<ModelFiles> {
+        self.resolve_part(name_or_path, Part::Text)
+    }
+
+    fn resolve_part(&self, name_or_path: &str, part: Part) -> anyhow::Result<ModelFiles> {
+        match self.named(name_or_path)? {
+            Named::Path(files) => Ok(files),
+            Named::Known(manifest) => self.fetch(&manifest, false),
+            Named::Hub(id) => self.hub()?.get(&id, part, Ask::IfAbsent),
         }
     }
 
     /// Like [`resolve`](Self::resolve), but rejects a model this build cannot run before fetching.
     pub fn resolve_to_run(&self, name_or_path: &str) -> anyhow::Result<ModelFiles> {
-        if self.locate(name_or_path)?.is_none() {
-            arch::check_known(&self.manifest(name_or_path)?.architecture)?;
+        if let Named::Known(manifest) = self.named(name_or_path)?
+            && self.cached(&manifest)?.is_none()
+        {
+            arch::check_known(&manifest.architecture)?;
         }
         self.resolve(name_or_path)
     }
 
     /// Like [`resolve`](Self::resolve), but fetches nothing: `None` if not present.
     pub fn locate(&self, name_or_path: &str) -> anyhow::Result<Option<ModelFiles>> {
-        match self.by_path(name_or_path)? {
-            Some(files) => Ok(Some(files)),
-            None => self.cached(&self.manifest(name_or_path)?),
+        match self.named(name_or_path)? {
+            Named::Path(files) => Ok(Some(files)),
+            Named::Known(manifest) => self.cached(&manifest),
+            Named::Hub(id) => Ok(self.hub()?.cached(&id, Part::Weights)?.ok()),
         }
     }
 
-    /// Fetches a known model unless present and unchanged; always with `force`.
+    /// Fetches a known model, or a revision of the hub as it is now, unless present and unchanged; always with `force`.
     pub fn pull(&self, name: &str, force: bool) -> anyhow::Result<ModelFiles> {
-        self.fetch(&self.manifest(name)?, force)
+        match self.named(name)? {
+            Named::Path(files) => {
+                bail!("{} is here already; nothing is to be fetched", files.path().display())
+            }
+            Named::Known(manifest) => self.fetch(&manifest, force),
+            Named::Hub(id) => {
+                let ask = if force { Ask::Anew } else { Ask::Always };
+                self.hub()?.get(&id, Part::Weights, ask)
+            }
+        }
     }
 
     /// Files of a known model if fetched and unchanged, or at a `path` source.
@@ -233,23 +281,34 @@ impl ModelStore {
         };
         let known = manifests.iter().map(|manifest| manifest.name.as_str()).collect::<Vec<_>>().join(", ");
         bail!(
-            "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file or a model folder)"
+            "no model is called {name:?}{suggestion}; known: {known} (or give a .gguf file, a model folder, or owner/name of the Hugging Face hub)"
         )
     }
 
     pub fn manifest_of(&self, name_or_path: &str) -> anyhow::Result<Option<Manifest>> {
-        match self.by_path(name_or_path)? {
-            Some(_) => Ok(None),
-            None => self.manifest(name_or_path).map(Some),
+        match self.named(name_or_path)? {
+            Named::Known(manifest) => Ok(Some(*manifest)),
+            Named::Path(_) | Named::Hub(_) => Ok(None),
         }
     }
 
-    fn by_path(&self, name_or_path: &str) -> anyhow::Result<Option<ModelFiles>> {
+    fn named(&self, name_or_path: &str) -> anyhow::Result<Named> {
         let path = Path::new(name_or_path);
+        match HubId::parse(name_or_path) {
+            Some(id) if !path.exists() => return Ok(Named::Hub(id)),
+            _ => {}
+        }
         let is_path = name_or_path.contains(['/', '\\'])
             || is_gguf(path)
             || (path.is_dir() && !self.manifests()?.iter().any(|manifest| manifest.name == name_or_path));
-        if is_path { Ok(Some(ModelFiles::at(path)?)) } else { Ok(None) }
+        if is_path {
+            return Ok(Named::Path(ModelFiles::at(path)?));
+        }
+        Ok(Named::Known(Box::new(self.manifest(name_or_path)?)))
+    }
+
+    fn hub(&self) -> anyhow::Result<Hub> {
+        Hub::from_env(self.digests.clone())
     }
 
     fn model_dir(&self, manifest: &Manifest) -> PathBuf {

@@ -75,6 +75,9 @@ pub struct Identity {
     pub benchmark: String,
     pub dataset: NameAndDigest,
     pub model: NameAndDigest,
+    /// Commit of a model that was named by its id on the hub. Since version 0.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_commit: Option<String>,
     pub dtype: Option<String>,
     /// Dtype of the KV cache; absent if it is the model's. Since version 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]

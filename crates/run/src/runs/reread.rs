@@ -58,7 +58,8 @@ impl Reread {
         let longest = lengths().map(|(prompt, answer)| prompt + answer.max(most_new)).max().unwrap_or(0);
         // A question and its answer fit one chunk.
         let chunk = lengths().map(|(_, answer)| answer + QUESTION).max().unwrap_or(0);
-        let name = model.as_ref().unwrap_or(&identity.model.name);
+        let own = || models::pinned(&identity.model.name, identity.model_commit.as_deref());
+        let name = &model.clone().unwrap_or_else(own);
         let options = LocalOptions {
             kernel: on.attention_kernel,
             devices: on.open()?,
@@ -73,7 +74,7 @@ impl Reread {
             hides_keys: true,
             ..LocalOptions::default()
         };
-        let Opened { model, digest } = models::open(name, &options)
+        let Opened { model, digest, .. } = models::open(name, &options)
             .with_context(|| format!("the model of {place}; name its folder or file with --model"))?;
         ensure!(
             digest == identity.model.digest,

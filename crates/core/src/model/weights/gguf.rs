@@ -318,7 +318,7 @@ pub fn split_parts(path: &Path) -> Result<Vec<PathBuf>, GgufError> {
 }
 
 /// `("llama", 3)` for `llama-00002-of-00003.gguf`.
-fn split_pattern(path: &Path) -> Option<(&str, u32)> {
+pub fn split_pattern(path: &Path) -> Option<(&str, u32)> {
     let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
     let (rest, count) = name.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;

@@ -10,7 +10,7 @@ pub mod blocks;
 pub mod gguf;
 pub mod gguf_tokenizer;
 pub mod safetensors;
-mod weight_files;
+pub mod weight_files;
 
 pub use blocks::BlocksError;
 pub use gguf::{BlockType, GgufError, GgufFile};

@@ -1,7 +1,7 @@
-//! Chooses the weight files of a safetensors folder, by names and index; [`SafetensorsFolder`](super::SafetensorsFolder) opens them and
-//! rejects a second set with different weights.
+//! Chooses the weight files of a safetensors folder or repository, by names and index; [`SafetensorsFolder`](super::SafetensorsFolder)
+//! opens them and rejects a second set with different weights.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
@@ -59,24 +59,18 @@ impl WeightFiles {
         let index = if index_path.is_file() { Some(read_index(&index_path)?) } else { None };
         let single = dir.join(SINGLE_FILE);
         let has_single = all.contains(&single);
+        let names: Vec<String> = all.iter().map(|path| name(path)).collect();
+        let shards: Option<BTreeSet<&str>> =
+            index.as_ref().map(|index| index.weight_map.values().map(String::as_str).collect());
+        let taken = chosen(&names.iter().map(String::as_str).collect(), shards.as_ref());
+        let is_indexed = shards.is_some_and(|shards| taken.iter().eq(&shards));
+        let taken: Vec<PathBuf> = taken.into_iter().map(|name| dir.join(name)).collect();
         let mut files = WeightFiles::default();
-        match index {
-            // An index whose shards were replaced by a single file, as after re-saving a model.
-            Some(index)
-                if has_single && index.weight_map.values().all(|shard| !dir.join(shard).is_file()) =>
-            {
-                files.taken = vec![single.clone()];
-            }
-            Some(index) => {
-                files.taken = indexed_shards(dir, &index_path, &index)?;
-                files.index = Some((index_path, index.weight_map));
-            }
-            None if has_single => files.taken = vec![single.clone()],
-            None => {
-                let (copies, own): (Vec<_>, Vec<_>) =
-                    all.iter().cloned().partition(|path| name(path).starts_with(CONSOLIDATED));
-                files.taken = if own.is_empty() { copies } else { own };
-            }
+        if let Some(index) = index.filter(|_| is_indexed) {
+            files.taken = indexed_shards(dir, &index_path, &index)?;
+            files.index = Some((index_path, index.weight_map));
+        } else {
+            files.taken = taken;
         }
         if files.taken.is_empty() {
             return Err(SafetensorsError::Invalid(format!(
@@ -92,12 +86,27 @@ impl WeightFiles {
     }
 }
 
+/// The weight files among the *.safetensors of a folder: the shards of its index, else `model.safetensors`, else all but copies.
+pub fn chosen<'a>(names: &BTreeSet<&'a str>, shards: Option<&BTreeSet<&'a str>>) -> Vec<&'a str> {
+    let has_single = names.contains(SINGLE_FILE);
+    match shards {
+        // Without its shards the index is that of a model that was saved again as a single file.
+        Some(shards) if !has_single || !shards.is_disjoint(names) => shards.iter().copied().collect(),
+        _ if has_single => vec![SINGLE_FILE],
+        _ => {
+            let (copies, own): (Vec<_>, Vec<_>) =
+                names.iter().partition(|name| name.starts_with(CONSOLIDATED));
+            if own.is_empty() { copies } else { own }
+        }
+    }
+}
+
 fn name(path: &Path) -> String {
     path.file_name().map(OsStr::to_string_lossy).unwrap_or_default().into_owned()
 }
 
 /// True for `model-00001-of-00002.safetensors`.
-fn is_shard(name: &str) -> bool {
+pub fn is_shard(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.strip_prefix("model-").and_then(|rest| rest.strip_suffix(".safetensors"));
     parts.and_then(|parts| parts.split_once("-of-")).is_some_and(|(part, of)| number(part) && number(of))

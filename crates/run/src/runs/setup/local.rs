@@ -26,6 +26,8 @@ pub struct OpenedModel {
     pub options: LocalOptions,
     pub model: LocalModel,
     pub digest: String,
+    /// Of a model of the hub.
+    pub commit: Option<String>,
 }
 
 /// Upper bounds for the attention observer: keys of the shared history with all probes' evidence, and per batched probe its own rows
@@ -72,7 +74,7 @@ impl RunSpec {
             thinking: self.thinking.local(),
             ..options
         };
-        let Opened { model, digest } = models::open(&self.model, &options)?;
+        let Opened { model, digest, commit } = models::open(&self.model, &options)?;
         limits.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(
@@ -81,11 +83,12 @@ impl RunSpec {
                 model.model_name()
             ));
         }
-        Ok(OpenedModel { data, templates, options, model, digest })
+        Ok(OpenedModel { data, templates, options, model, digest, commit })
     }
 
     pub(super) fn run_local(&self, begin: &Begin<'_>) -> anyhow::Result<Summary> {
-        let OpenedModel { mut data, templates, mut model, digest, .. } = self.open_local(begin.recorder)?;
+        let OpenedModel { mut data, templates, mut model, digest, commit, .. } =
+            self.open_local(begin.recorder)?;
         let (all, limits) = (std::mem::take(&mut data.all), data.limits);
         let dataset = &data.dataset;
         let prompts = sha256(format!("{}\n{}", templates.digest(), model.template().source()).as_bytes());
@@ -106,6 +109,7 @@ impl RunSpec {
         let systems = self.memory.start_systems(self.seed, begin.folder, &conditions, &stop)?;
         let identity = Identity {
             model: NameAndDigest { name: model.model_name().to_owned(), digest },
+            model_commit: commit,
             dtype: Some(formats.dtype.as_str().to_owned()),
             cache_dtype: (formats.cache != formats.dtype).then(|| formats.cache.as_str().to_owned()),
             prompts: Some(prompts),

@@ -239,7 +239,7 @@ pub fn special_tokens(
     model: Option<&str>,
 ) -> anyhow::Result<Vec<(String, BTreeSet<String>)>> {
     let tokenizer = match model {
-        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve(model)?)?.tokenizer),
+        Some(model) => Some(TextSide::open(&ModelStore::open()?.resolve_text(model)?)?.tokenizer),
         None => None,
     };
     let mut cases = Vec::new();

@@ -32,8 +32,8 @@ pub struct RunSpec {
     /// A benchmark's file or folder, `sample` for the built-in one, or `sample:NAME` for another benchmark's
     #[arg(long, help_heading = DATA)]
     pub data: PathBuf,
-    /// A manifest's name, a model folder, a .gguf file, or an endpoint as `http://host[:port]/v1#model`; of one that `palimpsest serve`
-    /// serves, attention is recorded too
+    /// A name of `palimpsest model list`, `owner/name[@revision]` of the Hugging Face hub, a model folder, a .gguf file, or an endpoint as
+    /// `http://host[:port]/v1#model`; of one that `palimpsest serve` serves, attention is recorded too
     #[arg(long, default_value = DEFAULT_MODEL, help_heading = "Model")]
     pub model: String,
     #[command(flatten)]
