@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use hf_hub::api::Progress;
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
-use indicatif::{DecimalBytes, HumanDuration, ProgressBar};
+use indicatif::ProgressBar;
 use serde::Deserialize;
 
 use crate::progress;
@@ -17,7 +17,6 @@ use crate::progress;
 const ATTEMPTS: usize = 3;
 /// For one answer about a repository.
 const PATIENCE: Duration = Duration::from_secs(60);
-const BRIEFLY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(super) struct Client {
@@ -209,32 +208,16 @@ fn status(error: &ApiError) -> Option<u16> {
 /// Progress of a file on a bar over all files of a fetch.
 pub(super) struct Bar {
     all: ProgressBar,
-    file: String,
     /// Bytes of the files before.
     before: u64,
-    /// Position and time at the first byte of this try.
-    began: Option<(u64, Instant)>,
-    said: Instant,
+    /// This try's first bytes are there: those of earlier tries.
+    begun: bool,
 }
 
 impl Bar {
     pub(super) fn new(all: &ProgressBar, file: &str) -> Self {
         all.set_message(file.to_owned());
-        let before = all.position();
-        Bar { all: all.clone(), file: file.to_owned(), before, began: None, said: Instant::now() }
-    }
-
-    /// A line in place of the bar where there is no terminal.
-    fn tell(&mut self) {
-        let (done, total) = (self.all.position(), self.all.length().unwrap_or(0));
-        let Some((from, start)) = self.began else { return };
-        if !self.all.is_hidden() || self.said.elapsed() < BRIEFLY || done <= from {
-            return;
-        }
-        let left = start.elapsed().mul_f64(total.saturating_sub(done) as f64 / (done - from) as f64);
-        let (done, total, left) = (DecimalBytes(done), DecimalBytes(total), HumanDuration(left));
-        progress::note(format_args!("  {}: {done} of {total}, {left:#} left", self.file));
-        self.said = Instant::now();
+        Bar { all: all.clone(), before: all.position(), begun: false }
     }
 }
 
@@ -244,17 +227,14 @@ impl Progress for Bar {
         let end = self.before + size as u64;
         self.all.set_length(self.all.length().unwrap_or(0).max(end));
         self.all.set_position(self.before);
-        self.began = None;
+        self.begun = false;
     }
 
     fn update(&mut self, size: usize) {
         self.all.inc(size as u64);
-        // The first bytes of a try are those of earlier ones.
-        if self.began.is_none() {
-            self.began = Some((self.all.position(), Instant::now()));
+        if !std::mem::replace(&mut self.begun, true) {
             self.all.reset_eta();
         }
-        self.tell();
     }
 
     fn finish(&mut self) {}
