@@ -110,6 +110,12 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.2}", 100.0 * part)
 }
 
+/// With a sign; what rounds to 0 is positive.
+fn signed(x: f64, digits: usize) -> String {
+    let text = format!("{x:+.digits$}");
+    if text.contains(|digit: char| ('1'..='9').contains(&digit)) { text } else { text.replace('-', "+") }
+}
+
 /// Right-aligns all columns but the first.
 fn table(lines: &[Vec<String>]) -> String {
     aligned(lines, |column| column > 0) + "\n"
@@ -148,7 +154,7 @@ pub(super) fn compared(words: Words<'_>, found: &Compared) -> anyhow::Result<Str
         let [before, after] =
             [plain, knocked_out].map(|traced| Likelihood::of(id, &traced.next_logits(), 0).log_p);
         let chance = |log_p: f64| format!("{:.1}", 100.0 * log_p.exp());
-        lines.push(vec![words.token(id), chance(before), chance(after), format!("{:+.2}", after - before)]);
+        lines.push(vec![words.token(id), chance(before), chance(after), signed(after - before, 2)]);
     }
     text += &table(&lines);
     if words.job.generate > 0 {
@@ -247,7 +253,15 @@ impl Words<'_> {
         )?;
         let mut lines = vec![match passes {
             [_] => cells(["span", "tokens", "mass", "even", "mass/even", "strongest head", "its mass"]),
-            _ => cells(["span", "tokens", "plain", "knocked out", "change", "strongest head", "knocked out"]),
+            _ => cells([
+                "span",
+                "tokens",
+                "plain",
+                "knocked out",
+                "change",
+                "head, plain",
+                "head, knocked out",
+            ]),
         }];
         let one = |nth: usize, part: usize| found.get(nth).and_then(|parts| parts.get(part));
         for part in 0..found.iter().map(Vec::len).max().unwrap_or(0) {
@@ -266,13 +280,12 @@ impl Words<'_> {
                 }
             } else {
                 let change = one(0, part).zip(one(1, part)).map(|(a, b)| 100.0 * (b.mean - a.mean));
-                line.extend([
-                    mass(0),
-                    mass(1),
-                    change.map_or("-".to_owned(), |change| format!("{change:+.2}")),
-                ]);
+                line.extend([mass(0), mass(1), change.map_or("-".to_owned(), |change| signed(change, 2))]);
                 if known.label != ELSEWHERE {
-                    let head = |nth| one(nth, part).map_or("-".to_owned(), |part| part.head().join(" "));
+                    let head = |nth| match one(nth, part).map(Part::head) {
+                        Some([head, mass]) if head != "-" => format!("{head} {mass}"),
+                        _ => "-".to_owned(),
+                    };
                     line.extend([0, 1].map(head));
                 }
             }
@@ -280,7 +293,7 @@ impl Words<'_> {
         }
         text.push_str(table(&lines).trim_end_matches('\n'));
         text.push('\n');
-        if let Some(span) = holds_first(self.job) {
+        if let Some(span) = holds_first(self.job).filter(|span| span.len() > 1) {
             let first = |(traced, place): (&&Traced, &Option<usize>)| -> Option<f64> {
                 let mass = traced.masses.first_token.as_ref()?;
                 Some(mean(mass.slice(s![.., .., (*place)?]).iter()))
@@ -362,7 +375,7 @@ impl Words<'_> {
                 if let [plain, now] = *values.as_slice() {
                     values.push(now - plain);
                 }
-                let values = values.iter().map(|x| format!("{x:+.3}"));
+                let values = values.iter().map(|x| signed(*x, 3));
                 lines.push([(*label).to_owned()].into_iter().chain(values).collect());
             }
             text.push_str(&table(&lines));

@@ -78,16 +78,15 @@ fn covered(ranges: impl Iterator<Item = Range<usize>>) -> usize {
     count
 }
 
-fn counted(n: usize, of: &str) -> String {
-    format!("{n} {of}{}", if n == 1 { "" } else { "s" })
-}
-
 impl fmt::Display for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Hidden { keys, rows, first_row, layers: [start, end], of_layers, heads, .. } = self;
-        let key_tokens = counted(self.key_tokens, "token");
+        let key_tokens = format!("{} token{}", self.key_tokens, if self.key_tokens == 1 { "" } else { "s" });
         let later = if self.and_later { " and every later position" } else { "" };
-        let row_tokens = counted(self.row_tokens, "prompt position");
+        let row_tokens = match self.row_tokens {
+            1 => format!("prompt position {first_row}"),
+            n => format!("{n} prompt positions from {first_row} on"),
+        };
         let generated = match self.generated {
             None => "",
             Some(true) => ", and generated tokens",
@@ -100,8 +99,7 @@ impl fmt::Display for Hidden {
         };
         write!(
             f,
-            "`{keys}` ({key_tokens}) is hidden from `{rows}`{later} ({row_tokens} from {first_row} on{generated}), in {layers} and all \
-             {heads} heads"
+            "`{keys}` ({key_tokens}) is hidden from `{rows}`{later} ({row_tokens}{generated}), in {layers} and all {heads} heads"
         )
     }
 }
