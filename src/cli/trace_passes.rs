@@ -9,8 +9,8 @@ use super::trace_words::{Words, compared, told};
 use crate::observe::{Compared, TraceJob, Traced};
 
 pub(super) enum Passes {
-    One(Traced),
-    Both(Compared),
+    One(Box<Traced>),
+    Both(Box<Compared>),
 }
 
 impl Passes {
@@ -23,8 +23,8 @@ impl Passes {
         on_event: &mut dyn FnMut(&Event) -> bool,
     ) -> anyhow::Result<Self> {
         Ok(match compare && !job.request.knockouts.is_empty() {
-            true => Passes::Both(job.compare(session, on_event)?),
-            false => Passes::One(job.read(session, reuse, job.greedily(), on_event)?),
+            true => Passes::Both(Box::new(job.compare(session, on_event)?)),
+            false => Passes::One(Box::new(job.read(session, reuse, job.greedily(), on_event)?)),
         })
     }
 
