@@ -200,7 +200,7 @@ fn comparisons_of_token_ids_conversations_and_jobs_are_printed_and_one_without_a
 #[test]
 fn knock_outs_are_said_first_and_in_the_file_with_tokens_rows_layers_and_heads() {
     let asked = Asked::new();
-    let prompt = Model::open(&fixture(TINY[0])).unwrap();
+    let prompt = Model::open(fixture(TINY[0])).unwrap();
     let prompt = prompt.text(&text(), &[("old", OLD), ("query", QUERY)]).unwrap();
     let (n, old, query) = (prompt.tokens.len(), prompt.overlays[0].len(), prompt.overlays[1].clone());
     let from = query.start;
