@@ -3,6 +3,7 @@
 mod bad_models;
 mod batch;
 pub mod checkpoint;
+mod compare;
 mod cuts;
 mod each;
 mod facade;

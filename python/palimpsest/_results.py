@@ -288,8 +288,8 @@ class Heads:
         return f"Heads({self.qr.shape[0]} layers, {self.qr.shape[1]} heads; {needles} needles, {answered} answered)"
 
     def _repr_html_(self) -> str:
-        layers = [str(layer) for layer in self.layers]
-        heads = [str(head) for head in range(self.qr.shape[1])]
+        layers = [f"L{layer}" for layer in self.layers]
+        heads = [f"H{head}" for head in range(self.qr.shape[1])]
         maps = [
             _html.grid(self.to_numpy(name), layers, heads, f"{name}: layers by heads", unit="")
             for name in ("retrieval", "qr")

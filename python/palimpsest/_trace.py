@@ -25,6 +25,7 @@ AXES: dict[str, tuple[str, ...]] = {
     "output_norm": ("layer", "head", "row", "span"),
     "share": ("layer", "row", "span"),
     "sink": ("layer", "head", "row"),
+    "first_token": ("layer", "head", "row"),
     "delta_signed": ("delta_layer", "value_head", "row", "span"),
     "delta_share": ("delta_layer", "value_head", "row", "span"),
     "top_keys": ("layer", "head", "position", "k"),
@@ -52,6 +53,7 @@ class Trace:
     | `attribution` | float32 [targets, layers, heads, spans + 1] | parts of a logit; the last span is what is in none |
     | `attribution_other` | float32 [targets, parts] | the rest of it: feed-forwards and the embedding |
     | `mass_each` | float32 [layers, heads, generated, spans] | the same of each generated token |
+    | `first_token` | float32 [layers, heads, rows] | mass on the prompt's first token, an attention sink; its spans' masses include it |
     | `sink`, `delta_signed`, `delta_share`, `generated` | | as in the file of `palimpsest trace` |
 
     `model.trace` makes one, `Run.trace` reads one.
@@ -229,23 +231,23 @@ class Trace:
             return f"<pre>{_html.escaped(repr(self))}</pre>"
         mean = self._mean(0)
         by_span = mean.mean(axis=0)
-        parts = [f"<p>attention of <b>{_html.escaped(self.rows[0])}</b>, mean over layers and heads</p>"]
+        hidden = json.loads(self.metadata.get("hidden", "[]"))
+        parts = [f"<p>knocked out: {_html.escaped(path['text'])}</p>" for path in hidden]
+        parts.append(f"<p>attention of <b>{_html.escaped(self.rows[0])}</b>, mean over layers and heads</p>")
         if self.prompt is not None:
             ranges = [(label, start, end) for label, (start, end) in self.prompt.spans.items()]
             parts.append(_html.shaded_text(self.prompt.text, self.prompt.characters, ranges, by_span.tolist()))
-        layers = [f"layer {layer}" for layer in self.layers]
-        short = [str(layer) for layer in self.layers]
+        layers = [f"L{layer}" for layer in self.layers]
         for row in range(min(len(self._rows), 3)):
             values = mean if row == 0 else self._mean(row)
             shown = list(np.argsort(-values.mean(axis=0))[:64])
             shown.sort()
             columns = [self.spans[k] for k in shown]
-            parts.append(_html.grid(values[:, shown], short, columns, f"{self.rows[row]}: layers by spans"))
+            parts.append(_html.grid(values[:, shown], layers, columns, f"{self.rows[row]}: layers by spans"))
         top = int(by_span.argmax())
         values = self.to_numpy("mass")[:, :, 0, top]
-        heads = [f"{head}" for head in self.heads]
-        parts.append(_html.grid(values, short, heads, f"{self.rows[0]} to {self.spans[top]}: layers by heads"))
-        del layers
+        heads = ["mean" if head == "mean" else f"H{head}" for head in self.heads]
+        parts.append(_html.grid(values, layers, heads, f"{self.rows[0]} to {self.spans[top]}: layers by heads"))
         return "".join(parts)
 
     def _sliced(self, layers: Sequence[int] | None, heads: str | Sequence[int]) -> Trace:

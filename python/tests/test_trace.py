@@ -116,6 +116,22 @@ def test_a_knock_out_hides_the_span(tiny, prompt):
         tiny.trace(prompt, knockouts=["query->oldd"])
 
 
+def test_a_notebook_says_what_is_hidden(tiny, prompt):
+    said = json.loads(tiny.trace(prompt, knockouts=["query->old"]).metadata["hidden"])[0]["text"]
+    assert said.startswith("`old` (") and "is hidden from `query` and every later position" in said
+    assert f"knocked out: {said}" in tiny.trace(prompt, knockouts=["query->old"])._repr_html_()
+    assert "knocked out" not in tiny.trace(prompt)._repr_html_()
+
+
+def test_the_first_tokens_mass_is_that_of_a_span_of_its_own(tiny):
+    text = "one two three"
+    prompt = tiny.prompt(text, spans={"all": text})
+    start, end = prompt.characters[0]
+    first = tiny.trace(tiny.prompt(text, spans={"first": (start, end), "rest": (end, len(text))}))
+    assert (first.to_numpy("first_token") == first.to_numpy()[..., 0]).all()
+    assert np.allclose(tiny.trace(prompt).to_numpy("first_token"), first.to_numpy("first_token"), atol=1e-6)
+
+
 def test_the_parts_of_a_target_sum_to_its_logit(tiny, prompt):
     trace = tiny.trace(prompt, targets=[5, (5, 6)])
     whole = trace.to_numpy("attribution").sum(axis=(1, 2, 3)) + trace.to_numpy("attribution_other").sum(axis=1)

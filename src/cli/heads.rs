@@ -124,15 +124,15 @@ fn text(scores: &HeadScores, top: usize) -> String {
     if scores.retrieval.is_none() {
         text += "no needle was answered, so that no head has a retrieval score\n";
     }
-    let head = ["rank", "layer", "head", "retrieval", "layer", "head", "qr"];
+    let head = ["rank", "by retrieval", "score", "by QR", "score"];
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     let ranked = Score::ALL.map(|score| scores.ranked(score));
     for rank in 0..top.min(scores.layers.len() * scores.heads) {
         let mut line = vec![(rank + 1).to_string()];
         for of_score in &ranked {
             line.extend(match of_score.get(rank) {
-                Some((layer, head, score)) => [layer.to_string(), head.to_string(), format!("{score:.4}")],
-                None => ["-", "-", "-"].map(str::to_owned),
+                Some((layer, head, score)) => [format!("L{layer} H{head}"), format!("{score:.4}")],
+                None => ["-", "-"].map(str::to_owned),
             });
         }
         lines.push(line);

@@ -46,6 +46,7 @@ mod table;
 mod trace;
 mod trace_jobs;
 mod trace_load;
+mod trace_passes;
 mod trace_words;
 mod trial;
 #[cfg(feature = "serve")]

@@ -1,10 +1,11 @@
 //! `palimpsest trace`: tokens in, logits and attention masses out.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use palimpsest_core::attention::Knockout;
-use palimpsest_core::engine::{self, Backend, Event, Reuse, TextSide};
+use palimpsest_core::engine::{self, Event, Reuse, TextSide};
 use palimpsest_core::model::ModelFiles;
 use palimpsest_core::span::Span;
 use palimpsest_core::timing::{self, Recorder};
@@ -12,16 +13,18 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::trace_load::{Loading, load};
-use super::trace_words::told;
+use super::trace_passes::Passes;
+use super::trace_words::{Words, banner};
 use crate::ground::text_file;
 use crate::models::{ModelArgs, ModelStore};
-use crate::observe::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob, Traced};
+use crate::observe::{Measure, NamedSpan, ObserveRequest, TokenName, TokenTarget, TraceJob};
 
 const EXAMPLES: &str = "\
 Examples:
   palimpsest trace --model smollm2-135m --text letter.txt --spans 'old=on Thursday' --spans 'new=on Sunday' --out trace.safetensors
   palimpsest trace --model smollm2-135m --messages chat.json --spans spans.json --rows question,last --generate 20 --out trace.safetensors
   palimpsest trace --model smollm2-135m --text letter.txt --spans spans.json --knockout 'last->old@8..16' --out blocked.safetensors
+  palimpsest trace --model smollm2-135m --text letter.txt --spans spans.json --knockout 'last->old' --compare --out both.safetensors
   palimpsest trace --model smollm2-135m --jobs jobs.jsonl --out rows.jsonl
   palimpsest trace --model smollm2-135m --tokens tokens.json --out trace.safetensors
   palimpsest trace --model ./qwen3-8b --tokens t.json --out trace.safetensors --generate 32 --stats stats.json";
@@ -33,12 +36,18 @@ Examples:
 /// LABEL=START..END in characters from 0 (LABEL=MESSAGE:START..END where there are several messages); or a JSON file {"label": "text",
 /// "other": [start, end]}. Parts of messages may have a "span" of their own. Without any name messages are the spans. A token across a
 /// border belongs to the span of its first character that is no white space. Rows and knock-outs may also name `messages[0]`, ...
-/// The result is also told in words: masses by span, the largest first.
+/// It prints the masses by span, in the order of the spans, then `(first token)`, the prompt's first token where no span holds it (it
+/// gets attention whatever its text: an attention sink), `(learned sinks)` of models that have some, and `(elsewhere)`, the rest. They sum
+/// to 100.
+///
+/// With knock-outs it says first what is hidden from what. `--compare` reads the prompt twice, plain and with the knock-outs, and prints
+/// both side by side with their differences: masses, the next token (with KL(plain || knocked out)), and with `--generate` the answers and
+/// the log-probability of the plain one in both.
 ///
 /// `--jobs` has a job a line: {"id", "text" or "messages", "spans": {...}, "rows": [...], "knockouts": ["last->old"], "measures": [...],
 /// "top_keys", "logits", "targets", "generate", "out"}, all but the text or the messages optional. One loaded model serves all of them,
 /// and what prompts begin with in common is read once. OUT then is a file of JSON lines: a row a job, with the masses averaged over
-/// layers and heads, or an error; the others go on.
+/// layers and heads, or an error; the others go on. At the end a table has a line a job. File and table are in the order of the jobs.
 ///
 /// `--tokens` has token ids, without any tokeniser: to compare with other implementations.
 /// TOKENS is a JSON file: {"tokens": [1, 2, ...], "spans": {"old": [4, 9], ...}, "rows": ["new", "query"], "logits": 16}.
@@ -56,7 +65,8 @@ Examples:
 ///
 /// OUT is a safetensors file: `logits` f32 [positions, vocab] and `mass` f32 [layers, heads, rows, spans], with metadata
 /// `layers`, `rows`, `spans` as JSON arrays in the order of the axes. `share` f32 [layers, rows, spans] is what uniform attention
-/// would pay within each layer's window, which metadata `windows` has (null: a row sees all before it). A model with Gated DeltaNet layers adds their implicit
+/// would give within each layer's window, which metadata `windows` has (null: a row sees all before it). `first_token` f32 [layers, heads,
+/// rows] is the mass on the first token, which its spans' masses include. A model with Gated DeltaNet layers adds their implicit
 /// attention, `delta_signed` and `delta_share` f32 [linear layers, value heads, rows, spans], with metadata `delta_layers`.
 /// `top_keys` u32 and `top_weights` f32 [layers, heads, row positions, k] are what each row pays most to, largest first, the spans of
 /// `rows` one after the other (metadata `top_positions`); where a row sees fewer than k keys, 4294967295 and 0.
@@ -66,7 +76,8 @@ Examples:
 /// `attribution_other` f32 [targets, parts] (metadata `parts`): all of both sum to the target's logit, or difference.
 /// `--generate` adds `generated` u32 [N]; with `each` among the rows also `mass_each` f32 [layers, heads, N, spans] and, where the
 /// model has such, `sink_each` f32 [layers, heads, N], `delta_signed_each` and `delta_share_each` f32 [linear layers, value
-/// heads, N, spans]. What generated tokens pay to each other is in no span.
+/// heads, N, spans]. Attention of generated tokens to each other is in no span. Metadata `knockouts` and `hidden` say what was hidden.
+/// `--compare` writes the pass with knock-outs under these names, the plain one as `plain.mass` and so on (metadata `compare`).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group(clap::ArgGroup::new("source").required(true).args(["tokens", "text", "messages", "jobs"])))]
@@ -100,6 +111,9 @@ pub struct Args {
     /// messages a token that ends the answer ends it
     #[arg(long, value_name = "N", default_value_t = 0)]
     generate: usize,
+    /// Read the prompt without the knock-outs, too, and print both side by side; with --jobs each job that has some
+    #[arg(long)]
+    compare: bool,
     /// Also write a JSON file that says where the time went, and print it as a table: tokens, seconds and tokens per second
     /// of prefill and decode, observer seconds, peak memory, and the seconds of each part (loading, linear maps, attention,
     /// its observer, all else of the model, sampling, files), which with `unaccounted` add up to `wall`
@@ -167,27 +181,50 @@ struct Blocked {
     rows: String,
     keys: String,
     #[serde(default)]
-    layers: Option<[usize; 2]>,
+    layers: Option<LayerRange>,
     #[serde(default)]
     only: bool,
 }
 
+/// The first layer and one past the last.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Vec<usize>")]
+struct LayerRange(Range<usize>);
+
+impl TryFrom<Vec<usize>> for LayerRange {
+    type Error = String;
+
+    fn try_from(given: Vec<usize>) -> Result<Self, String> {
+        match *given.as_slice() {
+            [start, end] => Ok(LayerRange(start..end)),
+            _ => Err(format!(
+                "`layers` is {given:?}; give the first layer and one past the last, such as [8, 16]"
+            )),
+        }
+    }
+}
+
 impl From<Blocked> for Knockout {
     fn from(Blocked { rows, keys, layers, only }: Blocked) -> Self {
-        Knockout { rows, keys, layers: layers.map(|[start, end]| start..end), only }
+        Knockout { rows, keys, layers: layers.map(|LayerRange(layers)| layers), only }
     }
 }
 
 pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
     let Args { model: name, loaded, chunk, allow_longer, .. } = &args;
-    let loading = Loading { name, args: loaded, chunk: *chunk, allow_longer: *allow_longer };
+    let loading =
+        Loading { name, args: loaded, chunk: *chunk, allow_longer: *allow_longer, compare: args.compare };
     let find = || ModelStore::open()?.resolve_to_run(name);
     args.stats.as_deref().map_or(Ok(()), super::writable)?;
     match (&args.tokens, &args.jobs) {
         (Some(tokens), _) => {
             let job = of_tokens(tokens, args.generate)?;
             super::writable(&args.out)?;
-            traced(&args.out, &loading, &job, find, recorder)?;
+            let passes = traced(&args.out, &loading, &job, find, recorder)?;
+            if args.compare {
+                let words = Words { job: &job, tokenizer: None };
+                super::say(format_args!("\n{}", passes.told(words)?.trim_end()))?;
+            }
         }
         (None, Some(jobs)) => {
             super::writable(&args.out)?;
@@ -198,9 +235,10 @@ pub fn run(args: Args, recorder: Option<&Recorder>) -> anyhow::Result<()> {
             super::writable(&args.out)?;
             let files = find()?;
             let side = TextSide::open(&files)?;
-            let (job, prompt) = request.checked(more, (&side).into(), &place)?;
-            let traced = traced(&args.out, &loading, &job, || Ok(files), recorder)?;
-            super::say(format_args!("\n{}", told(&job, &traced, &prompt, &side.tokenizer)?.trim_end()))?;
+            let (job, _) = request.checked(more, (&side).into(), &place)?;
+            let passes = traced(&args.out, &loading, &job, || Ok(files), recorder)?;
+            let words = Words { job: &job, tokenizer: Some(&side.tokenizer) };
+            super::say(format_args!("\n{}", passes.told(words)?.trim_end()))?;
         }
     }
     if let (Some(path), Some(recorder)) = (&args.stats, recorder) {
@@ -215,27 +253,41 @@ fn traced(
     job: &TraceJob,
     find: impl FnOnce() -> anyhow::Result<ModelFiles>,
     recorder: Option<&Recorder>,
-) -> anyhow::Result<Traced> {
+) -> anyhow::Result<Passes> {
+    if loading.compare {
+        job.check_compare()?;
+    }
     let mut session = load(loading, &[job], find, recorder)?;
     let n = job.tokens.len();
-    let bar = crate::progress::tokens(n as u64, "prefill");
-    let traced = job.read(&mut session, Reuse::default(), job.greedily(), &mut |event| {
+    let bar = crate::progress::tokens((n * if loading.compare { 2 } else { 1 }) as u64, "prefill");
+    let passes = Passes::read(job, loading.compare, &mut session, Reuse::default(), &mut |event| {
         if let Event::Prefilled(done) = event {
             bar.inc(*done as u64);
         }
         true
     });
     bar.finish_and_clear();
-    let traced = traced?;
-    traced.tensors(job, session.dtype()).write(out)?;
-    super::say(format_args!(
-        "{}: {n} tokens in {:.1} s ({:.0} tok/s), {} layers traced",
-        out.display(),
-        traced.seconds,
-        n as f64 / traced.seconds,
-        traced.layers()
-    ))?;
-    Ok(traced)
+    let passes = passes?;
+    passes.write(job, &session, out)?;
+    let (last, place) = (passes.last(), out.display());
+    let layers = format!("{} layers traced", last.layers());
+    match passes.plain() {
+        None => {
+            let rate = n as f64 / last.seconds;
+            super::say(format_args!(
+                "{place}: {n} tokens in {:.1} s ({rate:.0} tok/s), {layers}",
+                last.seconds
+            ))?;
+        }
+        Some(plain) => super::say(format_args!(
+            "{place}: {n} tokens plain in {:.1} s, knocked out in {:.1} s ({} reused), {layers}",
+            plain.seconds, last.seconds, last.measured.reused
+        ))?,
+    }
+    if !last.hidden.is_empty() {
+        super::say(format_args!("\n{}", banner(&last.hidden).trim_end()))?;
+    }
+    Ok(passes)
 }
 
 fn of_tokens(path: &Path, generate: usize) -> anyhow::Result<TraceJob> {

@@ -16,6 +16,8 @@ pub(super) struct Loading<'a> {
     pub args: &'a ModelArgs,
     pub chunk: usize,
     pub allow_longer: bool,
+    /// Answers are also scored.
+    pub compare: bool,
 }
 
 /// Checks everything that needs no weights, then loads the model. `find` locates its files.
@@ -25,17 +27,22 @@ pub(super) fn load(
     find: impl FnOnce() -> anyhow::Result<ModelFiles>,
     recorder: Option<&timing::Recorder>,
 ) -> anyhow::Result<Session> {
-    let Loading { name, args, chunk, allow_longer } = *loading;
+    let Loading { name, args, chunk, allow_longer, compare } = *loading;
     let devices = args.on.open()?;
     recorder.inspect(|recorder| recorder.wait_for(&devices));
     let most = |of: &dyn Fn(&TraceJob) -> usize| jobs.iter().map(|job| of(job)).max().unwrap_or(0);
     // Generation samples one token beyond the requested ones.
     let asked = most(&TraceJob::room);
-    let room = asked.saturating_add(usize::from(jobs.iter().any(|job| job.generate > 0)));
+    let scores = jobs.iter().any(|job| job.generate > 0);
+    let room = asked.saturating_add(usize::from(scores));
     let names = devices.iter().map(DeviceName::of).collect();
     let mut request = MemoryRequest {
         chunk,
-        logits: most(&|job| job.observe.logits),
+        logits: most(&|job| job.observe.logits).max(if compare && scores {
+            engine::LOGITS_AT_ONCE
+        } else {
+            0
+        }),
         observed: ObservedSpans {
             rows: most(&|job| job.observed().rows),
             keys: most(&|job| job.observed().keys),

@@ -10,42 +10,42 @@ use serde_json::{Value as Json, json};
 use super::trace::{shown, trace};
 use super::{TINY, fixture};
 
-const OLD: &str = "The market is on Thursday. ";
-const NEW: &str = "From May on the market is on Sunday. ";
-const QUERY: &str = "When is the market in June?";
+pub const OLD: &str = "The market is on Thursday. ";
+pub const NEW: &str = "From May on the market is on Sunday. ";
+pub const QUERY: &str = "When is the market in June?";
 
 /// Files of one test.
-struct Files(tempfile::TempDir);
+pub struct Files(tempfile::TempDir);
 
 impl Files {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Files(tempfile::tempdir().unwrap())
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
         std::fs::write(self.at(name), text).unwrap();
         self.at(name)
     }
 
-    fn read(&self, name: &str) -> Vec<u8> {
+    pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.at(name)).unwrap()
     }
 }
 
-fn traced(model: &Path, out: &Path, args: &[&str]) -> (i32, String, String) {
+pub fn traced(model: &Path, out: &Path, args: &[&str]) -> (i32, String, String) {
     trace(&[&["--model", shown(model), "--out", shown(out)], args].concat())
 }
 
-fn text() -> String {
+pub fn text() -> String {
     format!("{OLD}{NEW}{QUERY}")
 }
 
 /// Traces token ids with these spans and additional fields.
-fn by_ids(
+pub fn by_ids(
     files: &Files,
     model: &Path,
     tokens: &[u32],
@@ -147,7 +147,7 @@ fn a_logit_is_taken_apart_by_the_text_of_its_token() {
     let args = ["--text", shown(&file), "--spans", "old=on Thursday", "--target", "a", "--against", "b"];
     let (code, said, err) = traced(&model, &files.at("out.safetensors"), &args);
     assert_eq!(code, 0, "{err}");
-    assert!(said.contains("logit of \"a\" less that of \"b\""), "{said}");
+    assert!(said.contains("logit of \"a\" minus logit of \"b\""), "{said}");
     let tensors = candle_core::safetensors::load(files.at("out.safetensors"), &candle_core::Device::Cpu);
     assert!(tensors.unwrap().contains_key("attribution"));
 }
@@ -228,6 +228,24 @@ fn jobs_share_one_model_and_their_beginnings_and_give_the_files_of_single_calls(
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
+        // The file and the table are in the order of the jobs, which ran in another one; a job's error is in its line.
+        let order: Vec<u64> = rows.iter().map(|row| row["job"].as_u64().unwrap()).collect();
+        assert_eq!(order, [1, 2, 3, 4, 5]);
+        let table: Vec<&str> =
+            said.lines().skip_while(|line| !line.contains("knocked out")).skip(1).take(5).collect();
+        for (line, (number, told)) in table.iter().zip([
+            (1, "1.safetensors"),
+            (2, "last->old"),
+            (3, "error: "),
+            (4, "last->old@0..1"),
+            (5, "line 5 is no job"),
+        ]) {
+            assert!(line.trim_start().starts_with(&format!("{number} ")) && line.contains(told), "{said}");
+        }
+        assert!(
+            table[2].contains("its text \"long\" occurs 0 times") && !err.contains("next token"),
+            "{said}"
+        );
         let of = |n: u64| rows.iter().find(|row| row["job"] == n).unwrap();
         assert!(of(3)["error"].as_str().unwrap().contains("span `x`: its text \"long\" occurs 0 times"));
         assert!(of(5)["error"].as_str().unwrap().contains("line 5 is no job"));

@@ -277,6 +277,22 @@ fn wrong_input_is_one_line_that_names_it_and_nothing_is_written() {
         (with("span", json!({})), &[], "unknown field `span`"),
         (json!([1, 2]), &[], "is not a tokens file"),
         (
+            with("knockouts", json!([{"rows": "query", "keys": "old", "layers": [0, 1, 2]}])),
+            &[],
+            "`layers` is [0, 1, 2]; give the first layer and one past the last",
+        ),
+        (
+            with("knockouts", json!([{"rows": "query", "keys": "old", "layers": [2, 9]}])),
+            &[],
+            "layers 2..9 go beyond the model's 0..3; give START..END, such as 2..3",
+        ),
+        (
+            with("knockouts", json!([{"rows": "query", "keys": "old", "layers": [3, 9]}])),
+            &[],
+            "layers 3..9 are not among the model's 0..3; give START..END, such as 0..3",
+        ),
+        (good.clone(), &["--compare"], "nothing is knocked out, so that there is nothing to compare"),
+        (
             with("tokens", json!(vec![1; 8193])),
             &[],
             "8193 tokens are more than the model's context length of 8192",

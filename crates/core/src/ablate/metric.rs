@@ -301,6 +301,11 @@ pub fn lost(plain: &[Position], changed: &[Position]) -> (f64, bool) {
     (drop, both().any(|(plain, now)| plain.likeliest != now.likeliest))
 }
 
+/// KL(plain || changed) in nats, of two logit vectors (vocab), as in [`Effect::kl`].
+pub fn divergence(plain: &[f32], changed: &[f32]) -> f64 {
+    Distribution::of(plain, log_sum_exp(plain)).divergence(changed, log_sum_exp(changed))
+}
+
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let n = values.len().max(1) as f64;
     values.sum::<f64>() / n

@@ -9,6 +9,6 @@ mod prompt;
 
 pub use metric::{
     Effect, EffectRow, Measure, Metric, PairLogP, Position, Reading, Said, Target, ThoughtEffect, ValuePair,
-    collect, forcing, lost,
+    collect, divergence, forcing, lost,
 };
 pub use prompt::{History, NEUTRAL, Prompt, first_linear, hide, neutral, put, windows, without};

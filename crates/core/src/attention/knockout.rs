@@ -215,12 +215,15 @@ impl Knockout {
     fn layers(&self, kinds: &[LayerKind]) -> Result<Range<usize>, KnockoutError> {
         let layers = self.layers.clone().unwrap_or(0..kinds.len());
         if layers.is_empty() || layers.end > kinds.len() {
+            let (start, end, all) = (layers.start, layers.end, kinds.len());
+            let which = match start {
+                _ if layers.is_empty() => format!("layers {start}..{end} are none"),
+                start if start < all => format!("layers {start}..{end} go beyond the model's 0..{all}"),
+                start => format!("layers {start}..{end} are not among the model's 0..{all}"),
+            };
+            let (first, last) = (if start < all { start } else { 0 }, all);
             return Err(KnockoutError(format!(
-                "knock-out `{self}`: layers {}..{} are none of this model's, which are 0..{}; give a part of those that holds at least \
-                 one",
-                layers.start,
-                layers.end,
-                kinds.len()
+                "knock-out `{self}`: {which}; give START..END, such as {first}..{last}"
             )));
         }
         let linear = |layer: &usize| kinds[*layer] == LayerKind::Linear;

@@ -32,6 +32,8 @@ pub struct MassObserver {
     keys: Vec<Span>,
     /// Ascending segment borders of the key spans.
     bounds: Vec<usize>,
+    /// Also measures the prompt's first token by itself.
+    first_token: bool,
     layers: BTreeMap<usize, LayerSums>,
     deltas: BTreeMap<usize, DeltaLayer>,
     /// Keeps the linear-attention keys of this many first tokens for forks.
@@ -64,6 +66,13 @@ struct DeltaLayer {
     answered: Vec<Tensor>,
 }
 
+/// Means of softmax layers, f32: masses (layers, heads, rows, key spans), and as in [`Masses`] (layers, heads, rows).
+struct Means {
+    mass: Array4<f32>,
+    sink: Option<Array3<f32>>,
+    first_token: Option<Array3<f32>>,
+}
+
 impl MassObserver {
     /// Observes the row spans `rows` over the key spans `keys` of a prompt of `tokens` tokens. Spans may leave gaps and overlap; a row sees
     /// only the causal part of a key span.
@@ -79,6 +88,16 @@ impl MassObserver {
         }
         let bounds = borders(&keys);
         Ok(MassObserver { rows, keys, bounds, ..MassObserver::nothing(tokens) })
+    }
+
+    /// Also measures the first token by itself: it draws attention whatever its text (an attention sink).
+    #[must_use]
+    pub fn with_first_token(mut self) -> Self {
+        self.first_token = true;
+        self.bounds.extend([0, 1]);
+        self.bounds.sort_unstable();
+        self.bounds.dedup();
+        self
     }
 
     /// An observer that requests nothing.
@@ -201,7 +220,9 @@ impl MassObserver {
             by_row.extend(sums.answered.each(each).cloned().enumerate().map(|(i, s)| (rows.len() + i, s)));
             Ok(by_row)
         });
-        let (mass, sink) = self.means(&by_layer.collect::<Result<Vec<_>>>()?, heads, rows, each)?;
+        let Means { mass, sink, first_token } =
+            self.means(&by_layer.collect::<Result<Vec<_>>>()?, heads, rows, each)?;
+        let of_rows = |by_row: Array3<f32>| by_row.slice(s![.., .., ..rows.len()]).to_owned();
         let (delta, delta_each) = self.finish_delta(generated, &named)?;
         let each = self.answer.each.then(|| EachMasses {
             mass: mass.slice(s![.., .., rows.len().., ..]).to_owned(),
@@ -213,7 +234,8 @@ impl MassObserver {
             layers: self.layers.keys().copied().collect(),
             mass: mass.slice(s![.., .., ..rows.len(), ..]).to_owned(),
             uniform: Uniform::new(windows, rows, &self.keys),
-            sink: sink.map(|sink| sink.slice(s![.., .., ..rows.len()]).to_owned()),
+            sink: sink.map(of_rows),
+            first_token: first_token.map(of_rows),
             delta,
             each,
             rows: rows.clone(),
@@ -236,33 +258,42 @@ impl MassObserver {
         };
         let by_layer: Vec<BTreeMap<usize, Tensor>> =
             rows.into_iter().map(|row| BTreeMap::from([(0, row)])).collect();
-        let (mass, sink) = self.means(&by_layer, first.heads, &[], 1)?;
+        let Means { mass, sink, .. } = self.means(&by_layer, first.heads, &[], 1)?;
         Ok(Some(EachMasses { mass, sink, delta: None }))
     }
 
-    /// Masses of softmax layers (layers, heads, rows, key spans), and sink weights (layers, heads, rows) if any layer has sinks. Input:
-    /// sums by layer and row of `rows`, followed by `each` single rows.
+    /// Input: sums by layer and row of `rows`, followed by `each` single rows.
     fn means(
         &self,
         by_layer: &[BTreeMap<usize, Tensor>],
         heads: usize,
         rows: &[Span],
         each: usize,
-    ) -> Result<(Array4<f32>, Option<Array3<f32>>)> {
+    ) -> Result<Means> {
         let shape = (by_layer.len(), heads, rows.len() + each, self.keys.len());
         let (mut mass, mut sink) = (Array4::zeros(shape), Array3::zeros((shape.0, shape.1, shape.2)));
+        let mut first_token = sink.clone();
         let segments = self.segments_of_keys();
+        let first = match self.first_token {
+            true => segments_of(&Span::new("", 0..1), &self.bounds),
+            false => 0..0,
+        };
         for ((l, r), sums) in fetched(by_layer)? {
             let count = rows.get(r).map_or(1, Span::len);
             for (head, sums) in sums.chunks_exact(1 + self.segments()).enumerate() {
                 sink[[l, head, r]] = (sums[0] / count as f64) as f32;
+                first_token[[l, head, r]] = mean(&sums[1..][first.clone()], count);
                 for (mass, segments) in mass.slice_mut(s![l, head, r, ..]).iter_mut().zip(&segments) {
                     *mass = mean(&sums[1..][segments.clone()], count);
                 }
             }
         }
         let has_sinks = self.layers.values().any(|sums| sums.has_sinks);
-        Ok((mass, has_sinks.then_some(sink)))
+        Ok(Means {
+            mass,
+            sink: has_sinks.then_some(sink),
+            first_token: self.first_token.then_some(first_token),
+        })
     }
 
     fn finish_delta(

@@ -36,6 +36,8 @@ pub struct Masses {
     pub uniform: Uniform,
     /// f32 `[layers, heads, row spans]`: sink weight, if any layer has sinks.
     pub sink: Option<Array3<f32>>,
+    /// f32 `[layers, heads, row spans]`: mass on the prompt's first token, if requested. Its spans' masses include it.
+    pub first_token: Option<Array3<f32>>,
     /// Implicit attention of linear-attention layers, if any.
     pub delta: Option<DeltaMasses>,
     /// One row per generated token, if requested.

@@ -64,6 +64,8 @@ pub struct Observe {
     pub rows: Rows,
     /// Key spans to sum attention over.
     pub keys: Vec<Span>,
+    /// Also the mass on the prompt's first token by itself ([`Masses::first_token`]).
+    pub first_token: bool,
     /// Also the rows' largest single keys.
     pub top_keys: Option<TopRequest>,
     /// Also the rows' [`Norms`].
@@ -114,7 +116,11 @@ impl Measurement {
     /// Measures `observe` on a prompt of `tokens` tokens with an answer of at most `most`. Fails if rows, keys or targets are outside it.
     pub fn new(observe: &Observe, tokens: usize, most: usize, engine: &Engine) -> Result<Self, RequestError> {
         let Observe { rows, keys, top_keys, norms, targets, softmax_only, .. } = observe;
-        let observer = MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
+        let mut observer =
+            MassObserver::new(rows.spans.clone(), keys.clone(), tokens)?.answering(rows.answer);
+        if observe.first_token {
+            observer = observer.with_first_token();
+        }
         let decoder = engine.decoder();
         let norms = match norms {
             false => None,

@@ -24,7 +24,7 @@ pub struct TraceJob {
     rows: usize,
     /// If true, a knock-out `ROWS->KEYS` also blocks all later rows; otherwise only the named rows, and generated rows if these reach the
     /// prompt's end.
-    reaches_behind: bool,
+    pub(super) reaches_behind: bool,
 }
 
 impl ObserveRequest {
@@ -100,6 +100,7 @@ impl TraceJob {
             rows,
             keys,
             top_keys: (top_keys > 0).then_some(TopRequest { k: top_keys, mean: false }),
+            first_token: true,
             norms,
             targets: targets.collect::<Result<_, _>>()?,
             logits,
@@ -148,9 +149,17 @@ impl TraceJob {
 
     /// Masked keys for a model with these layers.
     pub fn holes(&self, kinds: &[LayerKind]) -> Result<LayerHoles, KnockoutError> {
+        self.holes_of(&self.request.knockouts, kinds)
+    }
+
+    pub(super) fn holes_of(
+        &self,
+        knockouts: &[Knockout],
+        kinds: &[LayerKind],
+    ) -> Result<LayerHoles, KnockoutError> {
         let n = self.tokens.len();
         if !self.reaches_behind {
-            return LayerHoles::exact(&self.request.knockouts, &self.names, n, kinds);
+            return LayerHoles::exact(knockouts, &self.names, n, kinds);
         }
         let position = n.saturating_sub(1)..n;
         let positions = ["last", "answer", "each"].map(|name| Span::new(name, position.clone()));
@@ -161,7 +170,7 @@ impl TraceJob {
             only: knockout.only && !of_answer(knockout),
             ..knockout.clone()
         };
-        let knockouts: Vec<Knockout> = self.request.knockouts.iter().map(whole).collect();
+        let knockouts: Vec<Knockout> = knockouts.iter().map(whole).collect();
         LayerHoles::new(&knockouts, &names, n, kinds)
     }
 }

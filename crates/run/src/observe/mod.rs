@@ -1,14 +1,18 @@
 //! One observed pass over a user's text, conversation or tokens with named spans.
 //!
-//! [`text`] tokenises, [`job`] validates the request, [`pass`] runs the model and exports tensors, [`causes`] measures effects of spans on
-//! an answer. Called by `palimpsest trace` and the Python package.
+//! [`text`] tokenises, [`job`] validates the request, [`pass`] runs the model and exports tensors, [`hidden`] says what knock-outs hide,
+//! [`compare`] runs with and without them, [`causes`] measures effects of spans on an answer. Called by `palimpsest trace` and the Python package.
 
 pub mod causes;
+pub mod compare;
+pub mod hidden;
 pub mod job;
 pub mod pass;
 pub mod request;
 pub mod text;
 
+pub use compare::{AnswerEffect, Compared};
+pub use hidden::Hidden;
 pub use job::TraceJob;
 pub use pass::{TraceTensors, Traced};
 pub use request::{Measure, ObserveRequest, TokenName, TokenTarget};

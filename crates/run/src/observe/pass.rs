@@ -6,15 +6,16 @@ use std::time::Instant;
 use anyhow::Context;
 use ndarray::Axis;
 use palimpsest_core::attention::{
-    LargestKeys, Masses, NamedTensor, StoreError, Target, Values, named_tensor, write_tensors,
+    LargestKeys, LayerHoles, Masses, NamedTensor, StoreError, Target, Values, named_tensor, write_tensors,
 };
 use palimpsest_core::engine::{
     Backend, Branch, Event, Generate, Measured, Request, Reuse, Sampling, Session, Task,
 };
 use palimpsest_core::span::Span;
 use palimpsest_core::timing;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::hidden::Hidden;
 use super::job::TraceJob;
 use super::request::Measure;
 
@@ -27,6 +28,8 @@ pub struct Traced {
     pub masses: Masses,
     pub largest: Option<LargestKeys>,
     pub generated: Vec<u32>,
+    /// By knock-out.
+    pub hidden: Vec<Hidden>,
     pub seconds: f64,
 }
 
@@ -57,8 +60,31 @@ impl TraceJob {
         generate: Generate,
         on_event: &mut dyn FnMut(&Event) -> bool,
     ) -> anyhow::Result<Traced> {
+        let place = || self.place.clone();
+        let holes = self.holes(&session.layer_kinds()).with_context(place)?;
+        let hidden = self.hidden(session).with_context(place)?;
+        self.pass(session, (holes, hidden), (reuse, generate), on_event)
+    }
+
+    /// [`Self::read`] without the knock-outs.
+    pub fn read_plain(
+        &self,
+        session: &mut Session,
+        reuse: Reuse,
+        generate: Generate,
+        on_event: &mut dyn FnMut(&Event) -> bool,
+    ) -> anyhow::Result<Traced> {
+        self.pass(session, (LayerHoles::default(), Vec::new()), (reuse, generate), on_event)
+    }
+
+    fn pass(
+        &self,
+        session: &mut Session,
+        (holes, hidden): (LayerHoles, Vec<Hidden>),
+        (reuse, generate): (Reuse, Generate),
+        on_event: &mut dyn FnMut(&Event) -> bool,
+    ) -> anyhow::Result<Traced> {
         let place = &self.place;
-        let holes = self.holes(&session.layer_kinds()).with_context(|| place.clone())?;
         let vocabulary = session.engine().decoder().spec().vocab;
         let tokens_of = |target: &Target| [Some(target.token), target.against].into_iter().flatten();
         let asked = self.observe.targets.iter().flat_map(tokens_of);
@@ -95,14 +121,14 @@ impl TraceJob {
         generated.truncate(self.generate);
         let masses = measured.measurement.finish(generated.len())?;
         let largest = measured.measurement.finish_top_keys(0)?;
-        Ok(Traced { measured, masses, largest, generated, seconds: seconds.unwrap_or_default() })
+        Ok(Traced { measured, masses, largest, generated, hidden, seconds: seconds.unwrap_or_default() })
     }
 }
 
 impl Traced {
     pub fn tensors(&self, job: &TraceJob, dtype: String) -> TraceTensors {
         let Traced { measured, generated, largest, .. } = self;
-        let Masses { layers, rows, mass, uniform, sink, delta, each } = &self.masses;
+        let Masses { layers, rows, mass, uniform, sink, first_token, delta, each } = &self.masses;
         let names = |spans: &[Span]| json!(spans.iter().map(|s| &s.label).collect::<Vec<_>>()).to_string();
         let mut metadata = vec![
             ("format", "palimpsest trace 1".to_owned()),
@@ -141,6 +167,7 @@ impl Traced {
         if let Some(sink) = sink {
             tensors.push(named_tensor("sink", sink));
         }
+        tensors.extend(first_token.iter().map(|mass| named_tensor("first_token", mass)));
         if job.request.wants(Measure::Share) {
             tensors.push(uniform.tensor());
         }
@@ -162,14 +189,31 @@ impl Traced {
             tensors.push(("top_keys", Values::U32(keys.clone()), shape.to_vec()));
             tensors.push(("top_weights", Values::F32(weights.clone()), shape.to_vec()));
         }
-        if !job.request.knockouts.is_empty() {
-            let knockouts = job.request.knockouts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        if !self.hidden.is_empty() {
+            let knockouts: Vec<&str> = self.hidden.iter().map(|hidden| hidden.knockout.as_str()).collect();
             metadata.push(("knockouts", json!(knockouts).to_string()));
+            metadata.push(("hidden", json!(self.hidden_json()).to_string()));
         }
         if job.generate > 0 {
             tensors.push(("generated", Values::U32(generated.clone()), vec![generated.len()]));
         }
         TraceTensors { tensors, metadata }
+    }
+
+    /// The knock-outs with their sentences as `text`.
+    pub fn hidden_json(&self) -> Vec<Value> {
+        let said = |hidden: &Hidden| {
+            let mut value = json!(hidden);
+            value["text"] = json!(hidden.to_string());
+            value
+        };
+        self.hidden.iter().map(said).collect()
+    }
+
+    /// Logits (vocab) of the token after the prompt; empty if none were read.
+    pub fn next_logits(&self) -> Vec<f32> {
+        let logits = &self.measured.logits;
+        logits.rows().into_iter().next_back().map(|row| row.to_vec()).unwrap_or_default()
     }
 
     pub fn layers(&self) -> usize {

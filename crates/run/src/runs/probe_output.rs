@@ -125,7 +125,7 @@ impl Outputs<'_> {
             None => masses.clone(),
             step => measurement.finish_with(answer.len(), step)?,
         };
-        let Masses { layers, rows, mass, uniform, sink, delta, each: _ } = masses;
+        let Masses { layers, rows, mass, uniform, sink, delta, .. } = masses;
         Ok(AttentionStore {
             mass,
             sink,
