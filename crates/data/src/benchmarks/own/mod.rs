@@ -1,6 +1,6 @@
 //! A history of one's own: a table of messages and a table of questions, as a spreadsheet or a script writes them.
 //!
-//! A question may name the session with an outdated statement and the one that updates it ([`questions`]), and the answer that a judge is to
+//! A question may name the session with an outdated statement and the one that updates it, and the answer that a judge is to
 //! expect. Without them its attention to every session is recorded all the same.
 
 mod history;
@@ -74,16 +74,17 @@ pub static OWN: Benchmark = Benchmark {
     ..Benchmark::DEFAULT
 };
 
-/// A single table, whatever its columns, so that the reader names those that are missing; in a folder, by the columns.
+/// In a folder by the needed columns. A single table by one of them, or by a name that is no other benchmark's: the reader names those
+/// that are missing.
 fn recognises(files: &Files<'_>) -> bool {
-    let names = files.names();
-    let tables = || names.iter().filter(|name| is_table(name));
-    let of_messages = |name: &&&str| {
+    files.names().into_iter().filter(|name| is_table(name)).any(|name| {
         let found = column_names(files, name);
-        history::COLUMNS.iter().filter(|column| column.needed).all(|column| is_among(&found, column))
-    };
-    let has_messages = tables().any(|name| of_messages(&name));
-    has_messages || !files.is_folder() && tables().any(|name| !name.ends_with(ENDINGS[2]))
+        let mut needed = history::COLUMNS.iter().filter(|column| column.needed);
+        match files.is_folder() {
+            true => needed.all(|column| is_among(&found, column)),
+            false => needed.any(|column| is_among(&found, column)) || !name.to_lowercase().ends_with("jsonl"),
+        }
+    })
 }
 
 fn is_table(name: &str) -> bool {
