@@ -27,7 +27,7 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\
 
 def checked():
     """The pages whose links are checked."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "adapters/README.md"]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "adapters/README.md", ROOT / "benches/speed.md"]
     pages += sorted(DOCS.glob("*.md")) + sorted((ROOT / "python").glob("*/README.md")) + sorted(ROOT.glob("rehearsal/*.md"))
     return [page for page in pages if page.is_file()]
 

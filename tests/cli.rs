@@ -23,6 +23,7 @@ mod heads;
 mod knockouts;
 mod memory_runs;
 mod old_folder;
+mod own;
 mod progress;
 mod removals;
 mod resume;

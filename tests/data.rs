@@ -5,6 +5,7 @@ mod foreign;
 mod forms;
 mod haystack;
 mod lengths;
+mod own;
 mod sample;
 mod stale;
 mod truncate;

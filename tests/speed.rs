@@ -1,4 +1,4 @@
-//! Speeds shown in docs/speed.md, and the raw runs behind them.
+//! Speeds shown in benches/speed.md, and the raw runs behind them.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ fn runs() -> Vec<PathBuf> {
 
 #[test]
 fn the_page_of_speeds_shows_the_tables_of_the_latest_runs() {
-    let page = std::fs::read_to_string(root().join("docs/speed.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("benches/speed.md")).unwrap();
     for (name, of_fewer_bits) in [("speed", false), ("fewer bits", true)] {
         let (_, rest) =
-            page.split_once(&format!("<!-- begin: {name} -->\n")).expect("docs/speed.md has the marker");
+            page.split_once(&format!("<!-- begin: {name} -->\n")).expect("benches/speed.md has the marker");
         let (shown, _) =
-            rest.split_once(&format!("<!-- end: {name} -->")).expect("docs/speed.md has the marker");
+            rest.split_once(&format!("<!-- end: {name} -->")).expect("benches/speed.md has the marker");
         let mut runs = runs();
         runs.retain(|folder| folder.to_string_lossy().ends_with("-bf16") == of_fewer_bits);
         let expected = runs.last().map_or("No run is committed yet.\n".to_owned(), |folder| {

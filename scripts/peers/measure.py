@@ -154,7 +154,7 @@ def measure(chosen, folder: Path, args):
         return
     print((folder / "table.md").read_text())
     if folder.parent == RUNS:
-        print("next: python3 scripts/peers/table.py writes this table into docs/speed.md")
+        print("next: python3 scripts/peers/table.py writes this table into benches/speed.md")
 
 
 def said(row: dict) -> str:

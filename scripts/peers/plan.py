@@ -1,6 +1,6 @@
 """What is measured, how, and which figure is held against which: two tables, MEASUREMENTS and ROWS.
 
-A measurement is one command, run a few times in a process of its own. A row of the table in docs/speed.md is the ratio of two sides,
+A measurement is one command, run a few times in a process of its own. A row of the table in benches/speed.md is the ratio of two sides,
 each made of medians. Called by measure.py, which runs, and table.py, which writes.
 """
 import json

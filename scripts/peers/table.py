@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of a run folder (default: the latest of each kind), as table.md there, and in docs/speed.md between its markers: one
+"""The table of a run folder (default: the latest of each kind), as table.md there, and in benches/speed.md between its markers: one
 of everything in f32, and one of fewer bits, whose folder's name ends with -bf16.
 
 usage: table.py [FOLDER]     FOLDER: one of benches/runs/
@@ -13,7 +13,7 @@ from plan import FEWER_BITS, HERE, ROWS, ROWS_OF_FEWER_BITS, Missing
 
 ROOT = HERE.parent.parent
 RUNS = ROOT / "benches" / "runs"
-SPEED, BITS = "speed", "fewer bits"  # markers of docs/speed.md
+SPEED, BITS = "speed", "fewer bits"  # markers of benches/speed.md
 
 
 def is_of_fewer_bits(folder: Path) -> bool:
@@ -106,12 +106,12 @@ def write(folder: Path):
 
 
 def write_page(folder: Path):
-    page = ROOT / "docs" / "speed.md"
+    page = ROOT / "benches" / "speed.md"
     text = page.read_text()
     name = BITS if is_of_fewer_bits(folder) else SPEED
     begin, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
     if begin not in text or end not in text:
-        sys.exit(f"docs/speed.md has no lines {begin.strip()} and {end}; put them where the table belongs")
+        sys.exit(f"benches/speed.md has no lines {begin.strip()} and {end}; put them where the table belongs")
     before, rest = text.split(begin)
     after = rest.split(end)[1]
     page.write_text(before + begin + (folder / "table.md").read_text() + end + after)
@@ -125,7 +125,7 @@ def main():
     for folder in kinds.values():
         write(folder)
         write_page(folder)
-        print(f"wrote table.md of {folder.name} and docs/speed.md")
+        print(f"wrote table.md of {folder.name} and benches/speed.md")
 
 
 if __name__ == "__main__":

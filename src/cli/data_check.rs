@@ -29,6 +29,9 @@ pub struct Args {
     /// The file or the folder; which benchmark's it is shows in its content. `sample` or `sample:NAME` for a built-in one.
     #[arg(value_name = "FILE_OR_FOLDER")]
     file: PathBuf,
+    /// The questions on a table of your own [default: my-questions.csv (.tsv, .jsonl) beside my.csv].
+    #[arg(long, value_name = "FILE")]
+    questions: Option<PathBuf>,
     /// List at most N problems; the rest are counted.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -48,7 +51,8 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let bar = reading_bar(&args.file);
-    let dataset = Dataset::open(&args.file, SampleSpec::default(), |_| {})?;
+    let pair = (args.file.as_path(), args.questions.as_deref());
+    let dataset = Dataset::open_pair(pair, SampleSpec::default(), |_| {})?;
     let dataset = dataset.with_split(args.split.as_deref())?;
     // Reported as found: they may exceed memory.
     let (mut listed, mut said) = (0, Ok(()));

@@ -28,6 +28,9 @@ Examples:
 pub struct Args {
     /// A benchmark file, or the word `sample` for the built-in sample.
     data: PathBuf,
+    /// The questions on a table of your own [default: my-questions.csv (.tsv, .jsonl) beside my.csv].
+    #[arg(long, value_name = "FILE")]
+    questions: Option<PathBuf>,
     /// A model whose tokeniser and chat template to use: a name of `model list`, owner/name of the Hugging Face hub, a folder, or a .gguf file;
     /// several times for several.
     #[arg(long, value_name = "NAME")]
@@ -53,9 +56,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { data, model, tokenizer, row_type, by, figure, paper, json } = args;
+    let Args { data, questions, model, tokenizer, row_type, by, figure, paper, json } = args;
     let bar = reading_bar(data);
-    let dataset = Dataset::open(data, SampleSpec::default(), |piece| bar.inc(piece.len() as u64))?;
+    let dataset =
+        Dataset::open_pair((data.as_path(), questions.as_deref()), SampleSpec::default(), |piece| {
+            bar.inc(piece.len() as u64);
+        })?;
     let dataset = dataset.with_split(row_type.as_deref())?;
     bar.finish_and_clear();
     let benchmark = dataset.benchmark();

@@ -19,6 +19,7 @@ use crate::models::{DeviceArgs, DtypeArgs};
 use crate::prompt::JUDGE_FILE;
 use crate::runs::error::RunError;
 use crate::runs::labels::LABELS;
+use crate::runs::plan::unjudgeable;
 use crate::runs::runner::Summary;
 use crate::runs::setup::Thinking;
 use crate::runs::store::{RunFolder, RunStore};
@@ -260,6 +261,11 @@ pub(super) fn judge_folder(dir: &Path, judge: &str, settings: &Settings) -> anyh
         (dir, judge, settings),
         |store| {
             let benchmark = store.benchmark()?;
+            if let (None, Some(why)) = (&settings.prompts, unjudgeable(store.plan(), benchmark)) {
+                return wrong(format!(
+                    "{why}, or judge without them by a {JUDGE_FILE} of your own (--prompts)"
+                ));
+            }
             let named =
                 [("--no-exact-match", settings.no_exact_match), ("--exact-match", settings.exact_match)];
             if let (Some((flag, _)), None) = (named.iter().find(|(_, given)| *given), &benchmark.references) {

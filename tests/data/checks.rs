@@ -255,6 +255,7 @@ fn the_samples_have_known_warnings_and_no_error() {
             "knowme: time-order 1",
             "memrewardbench: ",
             "dose: ",
+            "own: ",
         ]
     );
 }

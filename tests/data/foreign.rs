@@ -31,7 +31,7 @@ fn sound(read: Vec<Result<Case, ReadError>>) -> (Vec<Case>, Vec<Problem>) {
 }
 
 #[test]
-fn a_byte_order_mark_changes_no_case_and_utf16_is_refused_by_name() {
+fn a_byte_order_mark_changes_no_case_and_utf16_is_refused_by_name_or_read() {
     for benchmark in ALL {
         let files = sample(benchmark);
         let marked = |bytes: &Vec<u8>| ["\u{feff}".as_bytes(), bytes].concat();
@@ -68,6 +68,12 @@ fn a_byte_order_mark_changes_no_case_and_utf16_is_refused_by_name() {
                 text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>()
             };
             write(&files.iter().map(|(name, bytes)| (name.clone(), in_utf16(bytes))).collect());
+            if benchmark.name == "own" {
+                // As spreadsheets write tables.
+                let opened = Dataset::open(&path, SampleSpec::default(), |_| {}).unwrap();
+                assert_eq!(opened.cases().unwrap().map(Result::unwrap).collect::<Vec<_>>(), plain);
+                continue;
+            }
             let told = match Dataset::open(&path, SampleSpec::default(), |_| {}) {
                 Err(error) => chain(&error),
                 // Detected by its file names.

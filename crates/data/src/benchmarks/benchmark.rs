@@ -30,6 +30,8 @@ pub struct Benchmark {
     pub templates: &'static [(&'static str, &'static str)],
     /// The first is the default. All share one verdict kind.
     pub rubrics: &'static [Rubric],
+    /// Note that the rubrics need of every probe, and the data's name for it.
+    pub judge_needs: Option<(&'static str, &'static str)>,
     pub lens: LensSpec,
     /// Detects the format by content, not by file extension.
     pub recognises: fn(&Files<'_>) -> bool,
@@ -38,6 +40,9 @@ pub struct Benchmark {
 
     /// Selects a folder's data files by relative name; others are not part of the digest.
     pub reads: fn(&str) -> bool,
+    /// Kind of a second file beside a single one, such as `questions`: `my.csv` and `my-questions.csv`. People write such data by hand, so
+    /// a run tells the findings of the reader, too.
+    pub companion: Option<&'static str>,
     /// Allowed split values for files without the label; empty if all rows have it.
     pub splits: &'static [&'static str],
     pub scope: Scope,
@@ -106,10 +111,12 @@ impl Benchmark {
         split: "",
         templates: &[],
         rubrics: &[],
+        judge_needs: None,
         lens: LensSpec::DEFAULT,
         recognises: |_| false,
         read: |_, _| Box::new(std::iter::empty()),
         reads: |_| true,
+        companion: None,
         splits: &[],
         scope: Scope::ALL,
         checks: |_| Checks::default(),

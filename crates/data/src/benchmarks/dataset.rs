@@ -26,6 +26,8 @@ pub enum DatasetError {
     UnknownBenchmark { name: String, known: String },
     #[error("--type {value}: {why}")]
     Split { value: String, why: String },
+    #[error("--questions {}: {why}", .path.display())]
+    Companion { path: PathBuf, why: String },
     #[error(transparent)]
     Sample(#[from] SampleError),
 }
@@ -48,7 +50,16 @@ impl Dataset {
         spec: SampleSpec,
         on_bytes: impl FnMut(&[u8]),
     ) -> Result<Self, DatasetError> {
-        Self::open_among(&ALL, which, spec, on_bytes)
+        Self::open_with(&ALL, (which.as_ref(), None), spec, on_bytes)
+    }
+
+    /// [`Dataset::open`] with the second file of a pair ([`Benchmark::companion`]); without one, it is looked for beside the first.
+    pub fn open_pair(
+        (which, companion): (&Path, Option<&Path>),
+        spec: SampleSpec,
+        on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        Self::open_with(&ALL, (which, companion), spec, on_bytes)
     }
 
     /// [`Dataset::open`] restricted to some benchmarks.
@@ -61,16 +72,44 @@ impl Dataset {
         spec: SampleSpec,
         on_bytes: impl FnMut(&[u8]),
     ) -> Result<Self, DatasetError> {
-        let path = which.as_ref();
+        Self::open_with(among, (which.as_ref(), None), spec, on_bytes)
+    }
+
+    fn open_with(
+        among: &[&'static Benchmark],
+        (path, companion): (&Path, Option<&Path>),
+        spec: SampleSpec,
+        on_bytes: impl FnMut(&[u8]),
+    ) -> Result<Self, DatasetError> {
+        let refused = |why: &str| match companion {
+            Some(path) => Err(DatasetError::Companion { path: path.to_owned(), why: why.to_owned() }),
+            None => Ok(()),
+        };
         if let Some(benchmark) = sample_of(among, path)? {
+            refused("the sample has its own questions; drop it")?;
             let source = Source::memory((benchmark.sample)(spec)?);
             let (digest, bytes) = digest(&source, |_| {}).map_err(|(_, source)| of_path(path, source))?;
             let name = path.to_string_lossy().into_owned();
             return Ok(Dataset { benchmark, name, digest, bytes, source, split: None });
         }
-        let (benchmark, source) = find(path, among)?;
+        let (benchmark, mut source) = find(path, among)?;
+        match benchmark.companion {
+            None => refused(&format!("data of {} has its own questions; drop it", benchmark.title))?,
+            Some(_) if path.is_dir() => refused("the folder has its own; name the table of messages")?,
+            Some(kind) => {
+                let found = companion.map(Path::to_owned).or_else(|| beside(path, kind));
+                if let Some(second) = &found {
+                    std::fs::metadata(second).map_err(|error| DatasetError::Companion {
+                        path: second.clone(),
+                        why: format!("{error}; give the table of questions"),
+                    })?;
+                    source.add(second);
+                }
+            }
+        }
         let (digest, bytes) = digest(&source, on_bytes).map_err(|(name, source)| match name {
-            Some(name) => of_path(&path.join(name), source),
+            Some(name) if path.is_dir() => of_path(&path.join(name), source),
+            Some(name) => of_path(Path::new(&name), source),
             None => of_path(path, source),
         })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
@@ -185,6 +224,14 @@ fn find(path: &Path, among: &[&'static Benchmark]) -> Result<(&'static Benchmark
     };
     source.keep(|name| (benchmark.reads)(name));
     Ok((benchmark, source))
+}
+
+/// `my-questions.csv`, or the same with another ending of tables.
+fn beside(path: &Path, kind: &str) -> Option<PathBuf> {
+    let stem = path.file_stem()?.to_string_lossy();
+    let own = path.extension().map(|ending| ending.to_string_lossy().into_owned());
+    let endings = own.into_iter().chain(["csv", "tsv", "jsonl"].map(str::to_owned));
+    endings.map(|ending| path.with_file_name(format!("{stem}-{kind}.{ending}"))).find(|path| path.is_file())
 }
 
 fn names(among: &[&'static Benchmark], of: impl Fn(&Benchmark) -> &'static str) -> String {

@@ -66,6 +66,15 @@ impl Source {
         self.files.retain(|(name, _)| !is_folder || wanted(name));
     }
 
+    /// Adds the second file of a pair.
+    pub(super) fn add(&mut self, path: &Path) {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let is_taken = self.files.iter().any(|(other, _)| *other == name);
+        let name = if is_taken { path.to_string_lossy().into_owned() } else { name };
+        self.files.push((name, Content::File(path.to_owned())));
+        self.is_folder = true;
+    }
+
     fn open_file(&self, name: &str) -> io::Result<Box<dyn Read + '_>> {
         match self.files.iter().find(|(other, _)| other == name) {
             Some((_, Content::Memory(bytes))) => Ok(Box::new(bytes.as_slice())),

@@ -13,6 +13,7 @@ mod graded;
 pub mod knowme;
 pub mod measure;
 pub mod memrewardbench;
+pub mod own;
 pub mod reading;
 mod readings;
 mod rubric;
@@ -38,12 +39,13 @@ pub use setting::{Context, Retriever, Setting};
 use crate::ground::order::unique;
 
 /// The first is the default for runs and files that name none.
-pub static ALL: [&Benchmark; 5] = [
+pub static ALL: [&Benchmark; 6] = [
     &stale::STALE,
     &subtlememory::SUBTLEMEMORY,
     &knowme::KNOWME,
     &memrewardbench::MEMREWARDBENCH,
     &dose::DOSE,
+    &own::OWN,
 ];
 
 pub fn row_roles(benchmark: &Benchmark) -> Vec<&'static str> {

@@ -1,4 +1,4 @@
-//! Reads text files given by users: UTF-8 with or without a byte order mark (BOM). Refuses UTF-16 by name.
+//! Reads text files given by users: UTF-8 with or without a byte order mark (BOM). Refuses UTF-16 by name, or decodes it ([`decoded`]).
 
 use std::io::{self, BufRead, ErrorKind};
 use std::path::Path;
@@ -57,6 +57,34 @@ pub fn skip_mark(reader: &mut impl BufRead) -> io::Result<()> {
     Ok(())
 }
 
+/// UTF-8, or UTF-16 as spreadsheets write it.
+pub fn decoded(bytes: Vec<u8>) -> Result<String, NotUtf8> {
+    match units(&bytes) {
+        Some((name, units)) => String::from_utf16(&units).map_err(|_| NotUtf8::Encoding { name }),
+        None => text(bytes),
+    }
+}
+
+/// [`decoded`] of a file's beginning, which may end inside a character.
+pub fn decoded_lossy(bytes: &[u8]) -> String {
+    match units(bytes) {
+        Some((_, units)) => String::from_utf16_lossy(&units),
+        None => String::from_utf8_lossy(bytes).trim_start_matches('\u{feff}').to_owned(),
+    }
+}
+
+/// UTF-16 code units without the byte order mark, with the encoding's name.
+fn units(bytes: &[u8]) -> Option<(&'static str, Vec<u16>)> {
+    let Err(NotUtf8::Encoding { name }) = refuse_others(bytes) else { return None };
+    let unit: fn([u8; 2]) -> u16 = match (name, bytes) {
+        ("UTF-16", [0xFF, ..]) | ("UTF-16LE", _) => u16::from_le_bytes,
+        ("UTF-16", _) | ("UTF-16BE", _) => u16::from_be_bytes,
+        _ => return None,
+    };
+    let units = bytes.chunks_exact(2).map(|pair| unit([pair[0], pair[1]]));
+    Some((name, units.skip_while(|unit| *unit == 0xFEFF).collect()))
+}
+
 fn refuse_others(beginning: &[u8]) -> Result<(), NotUtf8> {
     let name = match beginning {
         [0xFF, 0xFE, 0, 0, ..] | [0, 0, 0xFE, 0xFF, ..] => "UTF-32",
@@ -72,6 +100,13 @@ fn refuse_others(beginning: &[u8]) -> Result<(), NotUtf8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn utf16_text(bytes: &[u8]) -> Option<&'static str> {
+        let table = [("\u{feff}{}", "{}"), ("\u{feff}猫", "猫"), ("{\"", "{\"")];
+        let written = |text: &str, to: fn(u16) -> [u8; 2]| utf16(text, to) == bytes;
+        let is = |text: &str| written(text, u16::to_le_bytes) || written(text, u16::to_be_bytes);
+        table.into_iter().find(|(text, _)| is(text)).map(|(_, plain)| plain)
+    }
 
     fn utf16(text: &str, bytes: fn(u16) -> [u8; 2]) -> Vec<u8> {
         text.encode_utf16().flat_map(bytes).collect()
@@ -93,6 +128,12 @@ mod tests {
             (b"{\n \"caf\xe9\"".to_vec(), Err(NotUtf8::Byte { byte: 0xE9, line: 2, column: 6 })),
         ] {
             assert_eq!(text(bytes.clone()), read.map(str::to_owned), "{bytes:?}");
+            if let Some(plain) = utf16_text(&bytes) {
+                assert_eq!(decoded(bytes.clone()).unwrap(), plain);
+                assert_eq!(decoded_lossy(&bytes), plain);
+            } else {
+                assert_eq!(decoded(bytes.clone()), text(bytes.clone()));
+            }
             let mut reader = bytes.as_slice();
             let skipped = skip_mark(&mut reader);
             assert_eq!(skipped.is_ok(), !matches!(text(bytes.clone()), Err(NotUtf8::Encoding { .. })));

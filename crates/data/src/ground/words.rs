@@ -113,6 +113,17 @@ pub fn plural(word: &str) -> String {
     }
 }
 
+/// Byte offsets of `sought`, overlapping ones too.
+pub fn occurrences(text: &str, sought: &str) -> Vec<usize> {
+    let step = sought.chars().next().map_or(1, char::len_utf8);
+    let (mut found, mut from) = (Vec::new(), 0);
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find(sought)).filter(|_| !sought.is_empty()) {
+        found.push(from + at);
+        from += at + step;
+    }
+    found
+}
+
 /// True for characters that extend an adjacent word.
 pub fn joins_words(c: char) -> bool {
     matches!(Kind::of(c), Kind::Letter | Kind::Mark)

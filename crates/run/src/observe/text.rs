@@ -10,6 +10,7 @@ use palimpsest_core::span::Span;
 use palimpsest_core::text::{
     Borders, ChatTemplate, ChatTurn, Encoded, Placed, Speaker, ThinkingMode, Tokenizer,
 };
+use palimpsest_data::ground::words::occurrences;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -305,15 +306,10 @@ fn find_text(label: &str, text: &str, searched: &[Searched], place: &str) -> any
         !text.is_empty(),
         "{place}: span `{label}` names no text; write {label}=TEXT or {label}=START..END"
     );
-    let mut found: Vec<(usize, usize)> = Vec::new();
-    for (i, of) in searched.iter().enumerate() {
-        let mut from = 0;
-        // Overlapping occurrences count.
-        while let Some(at) = of.content.get(from..).and_then(|rest| rest.find(text)) {
-            found.push((i, from + at));
-            from += at + text.chars().next().map_or(1, char::len_utf8);
-        }
-    }
+    let places = searched.iter().enumerate();
+    let found: Vec<(usize, usize)> = (places)
+        .flat_map(|(i, of)| occurrences(&of.content, text).into_iter().map(move |at| (i, at)))
+        .collect();
     let of = |(i, at): (usize, usize)| searched.get(i).map(|of| (of, at));
     let range = |(i, at): (usize, usize)| {
         let start = of((i, at)).map_or(0, |(of, at)| of.characters_before(at));

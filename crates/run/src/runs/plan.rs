@@ -158,6 +158,24 @@ impl PlannedCase {
     }
 }
 
+/// Why the benchmark's rubrics cannot judge these questions: some lack the note that judges need.
+pub fn unjudgeable(plan: &[PlannedCase], benchmark: &Benchmark) -> Option<String> {
+    let (note, column) = benchmark.judge_needs?;
+    let sound = plan.iter().filter(|case| case.broken.is_none());
+    let asked: Vec<&PlannedProbe> = sound.flat_map(|case| &case.probes).collect();
+    let lacking: Vec<&str> =
+        asked.iter().filter(|probe| !probe.judge.contains_key(note)).map(|probe| probe.id.as_str()).collect();
+    let more = if lacking.len() > 5 { ", ..." } else { "" };
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "{} of {} questions have no expected answer ({}{more})",
+            lacking.len(),
+            asked.len(),
+            lacking.iter().take(5).copied().collect::<Vec<_>>().join(", ")
+        ) + &format!("; fill the column `{column}` of the questions and run them into another folder")
+    })
+}
+
 impl Selection {
     pub fn of_all(benchmark: &Benchmark) -> Self {
         Selection {

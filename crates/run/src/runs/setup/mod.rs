@@ -36,6 +36,7 @@ use palimpsest_data::benchmarks::dataset::Dataset;
 use palimpsest_data::benchmarks::reading::ReadError;
 use palimpsest_data::benchmarks::{Benchmark, Retriever, SampleSpec};
 use palimpsest_data::case::Case;
+use palimpsest_data::case::finding::listed_by_check;
 use palimpsest_data::prompt::{JUDGE_FILE, PromptBuilder, Templates, contents};
 
 pub use conditions::retrievers;
@@ -97,7 +98,8 @@ impl RunSpec {
     pub fn open(&self) -> anyhow::Result<OpenedData> {
         let _span = timing::io();
         let spec = SampleSpec { segments: self.sessions, seed: self.seed };
-        let dataset = Dataset::open(&self.data, spec, |_| {})?.with_split(self.split.as_deref())?;
+        let pair = (self.data.as_path(), self.questions.as_deref());
+        let dataset = Dataset::open_pair(pair, spec, |_| {})?.with_split(self.split.as_deref())?;
         let limits = self.limits(dataset.benchmark())?;
         if let Some(context) = self.context {
             let (thought, reserved) = match self.is_endpoint() {
@@ -109,10 +111,12 @@ impl RunSpec {
         let name = dataset.name();
         let help = "`palimpsest data check` lists all its problems";
         let (mut rows, mut first) = (FilePlan::new(dataset.benchmark()), None);
+        let (tells, mut findings) = (dataset.benchmark().companion.is_some(), Vec::new());
         for case in dataset.cases()? {
             match case {
                 Ok(case) => {
                     rows.sound(&case);
+                    findings.extend(case.flags.iter().filter(|_| tells).cloned());
                     first.get_or_insert(case);
                 }
                 Err(ReadError::Row(problems)) => rows.broken(problems),
@@ -121,6 +125,9 @@ impl RunSpec {
                     error.with_context(|| format!("{name} cannot be used; {help}"))?;
                 }
             }
+        }
+        for line in listed_by_check(&findings, 3) {
+            note(line);
         }
         let (count, broken) = rows.rows();
         if let Some(problem) = rows.first_problem() {

@@ -29,9 +29,15 @@ const OUTPUT: &str = "Output";
 /// A run, as typed, but for its folder.
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct RunSpec {
-    /// A benchmark's file or folder, `sample` for the built-in one, or `sample:NAME` for another benchmark's
+    /// A benchmark's file or folder, `sample` for the built-in one, `sample:NAME` for another benchmark's, or a table of messages of your
+    /// own (CSV, TSV, JSON Lines) with the columns session, role, text and, if you have them, time and case (docs/own-history.md)
     #[arg(long, help_heading = DATA)]
     pub data: PathBuf,
+    /// The questions on a table of your own: a table with the columns question and, if you have them, answer, old, new, id, kind and case.
+    /// `old` and `new` name the outdated and the updated session by a text that stands in one message, or by the session's name
+    /// [default: my-questions.csv (.tsv, .jsonl) beside my.csv]
+    #[arg(long, value_name = "FILE", help_heading = DATA)]
+    pub questions: Option<PathBuf>,
     /// A name of `palimpsest model list`, `owner/name[@revision]` of the Hugging Face hub, a model folder, a .gguf file, or an endpoint as
     /// `http://host[:port]/v1#model`; of one that `palimpsest serve` serves, attention is recorded too
     #[arg(long, default_value = DEFAULT_MODEL, help_heading = "Model")]
