@@ -16,7 +16,7 @@ use palimpsest_core::span::Span;
 use super::case::taken;
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
-use super::session_measures::{SessionMeasures, measures_path, sessions};
+use super::session_measures::{SessionMeasures, measures_file, sessions};
 use super::{Measured, Task, all_read, asked, unless_stopped, windows};
 use crate::progress::Steps;
 use crate::runs::condition::named;
@@ -66,8 +66,8 @@ pub(super) fn measure(
                 .into_iter()
                 .partition(|block| log.drop(store, block).is_some());
             measured.skipped += done.len();
-            let measures = measures_path(&task.folder.dir, task.of, AnswerKey::of_store(store));
-            let has_measures = SessionMeasures::is_there(&measures);
+            let measures = measures_file(task.of, AnswerKey::of_store(store));
+            let has_measures = SessionMeasures::is_there(&task.folder.dir, &measures);
             if missing.is_empty() && has_measures {
                 steps.step(&name, None);
                 continue;
@@ -84,7 +84,7 @@ pub(super) fn measure(
             if !has_measures {
                 let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
                 let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
-                read.save(&measures, store, task.of)?;
+                read.save(&task.folder.dir, &measures, store, task.of)?;
             }
 
             // 2. Score the answer unchanged, then with each path blocked.
