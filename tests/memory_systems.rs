@@ -212,7 +212,8 @@ fn a_session_that_fails_is_a_row_and_costs_no_other() {
         assert_eq!(events(run.path()).len(), 5, "{behaviour}");
         // Another process leaves it unchanged.
         let before = kept(run.path());
-        std::fs::remove_file(run.path().join(case_folder("scripted", "a case")).join("searches.jsonl")).unwrap();
+        std::fs::remove_file(run.path().join(case_folder("scripted", "a case")).join("searches.jsonl"))
+            .unwrap();
         self::rows(run.path(), behaviour);
         assert_eq!(kept(run.path()), before, "{behaviour}");
     }
@@ -419,7 +420,8 @@ fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
 }
 
 fn calls(run: &Path) -> Vec<CallRow> {
-    let text = std::fs::read_to_string(run.join(case_folder("scripted", "a case")).join("calls.jsonl")).unwrap();
+    let text =
+        std::fs::read_to_string(run.join(case_folder("scripted", "a case")).join("calls.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -57,7 +57,8 @@ pub(super) fn empty(dir: &Path) -> anyhow::Result<()> {
 /// Makes the folder `name` in a run's folder. Refuses a link there, which would lead the files elsewhere.
 pub(super) fn own_folder(run: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let path = run.join(name);
-    folder::make(run, name).with_context(|| format!("{} cannot be made; give another folder with --out", path.display()))
+    folder::make(run, name)
+        .with_context(|| format!("{} cannot be made; give another folder with --out", path.display()))
 }
 
 pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {

@@ -77,7 +77,11 @@ fn a_link_in_place_of_rows_is_refused_and_its_target_kept() {
         assert_eq!(std::fs::read(&precious).unwrap(), b"a line without an end", "{file}");
         assert!(path.is_symlink(), "{file}");
         let (name, merged) = &ended[0];
-        assert!(merged.code == Some(1) && merged.err.contains("symbolic link"), "{file} {name}: {}", merged.err);
+        assert!(
+            merged.code == Some(1) && merged.err.contains("symbolic link"),
+            "{file} {name}: {}",
+            merged.err
+        );
         assert!(!root.path().join("merged").exists());
         std::fs::remove_file(&path).unwrap();
         if was_there {

@@ -70,8 +70,8 @@ fn value_norms(
     // Prefer the contrast, whose row `answer` predicts the values, over the free answer.
     let mut names = [Measure::Contrast, Measure::LogP].into_iter().map(|of| measures_file(of, row.key()));
     let mut found = BTreeMap::new();
-    let Some(name) = names.find(|name| SessionMeasures::is_there(dir, name)) else { return Ok(found) };
-    let measures = SessionMeasures::open(dir, &name)?;
+    let Some(file) = names.find(|file| SessionMeasures::is_there(dir, file)) else { return Ok(found) };
+    let measures = SessionMeasures::open(dir, &file)?;
     let means =
         measures.value_norm.mapv(f64::from).mean_axis(Axis(1)).and_then(|mean| mean.mean_axis(Axis(0)));
     let Some(means) = means else { return Ok(found) }; // (rows, spans)

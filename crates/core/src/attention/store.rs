@@ -190,7 +190,9 @@ impl Uniform {
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let file = self.to_bytes().map_err(|e| StoreError::Broken { path: path.to_owned(), reason: e.to_string() })?;
+        let file = self
+            .to_bytes()
+            .map_err(|e| StoreError::Broken { path: path.to_owned(), reason: e.to_string() })?;
         crate::files::write_atomically(path, &file)
             .map_err(|source| StoreError::Io { path: path.to_owned(), source })
     }

@@ -86,7 +86,9 @@ impl ModelFiles {
                 let entry = entry.map_err(io)?.path();
                 if entry.exists() && !(entry.is_file() || entry.is_dir()) {
                     let name = entry.file_name().unwrap_or_default().display();
-                    return Err(not_a_model(format!("its `{name}` is a FIFO, socket or device, not a regular file")));
+                    return Err(not_a_model(format!(
+                        "its `{name}` is a FIFO, socket or device, not a regular file"
+                    )));
                 }
             }
             // `.` and `models/` have no file name; their canonical path has one.

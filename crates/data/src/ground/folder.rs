@@ -191,7 +191,9 @@ mod tests {
     #[test]
     fn links_and_names_that_lead_out_are_refused_and_nothing_changes() {
         let (_root, dir, precious) = hostile();
-        for name in ["rows.jsonl", "attention/precious", "../outside/precious", "/etc/passwd", "", ".", "a/../b"] {
+        for name in
+            ["rows.jsonl", "attention/precious", "../outside/precious", "/etc/passwd", "", ".", "a/../b"]
+        {
             assert!(read(&dir, name).is_err(), "{name}");
             assert!(open_to_write(&dir, name).is_err(), "{name}");
             assert!(open_to_append(&dir, name).is_err(), "{name}");

@@ -190,9 +190,8 @@ fn copy_tree(from: &Path, name: &str, to: &Path, link: bool) -> Result<(), RunEr
         } else if !(link && kind.is_file() && std::fs::hard_link(&source, &target).is_ok()) {
             let gone = || std::io::ErrorKind::NotFound.into();
             let opened = folder::open(from, &name).and_then(|file| file.ok_or_else(gone));
-            let copied = opened.and_then(|mut file| {
-                std::io::copy(&mut file, &mut std::fs::File::create(&target)?)
-            });
+            let copied =
+                opened.and_then(|mut file| std::io::copy(&mut file, &mut std::fs::File::create(&target)?));
             copied.map_err(|error| failed(&name, error))?;
         }
     }

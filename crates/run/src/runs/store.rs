@@ -335,7 +335,8 @@ impl RunStore {
         if let Some(attention) = attention {
             let name = attention_file(&row.case, &row.probe, &row.condition);
             let path = self.dir.join(&name);
-            let broken = |e: safetensors::SafeTensorError| RunError::GaveUp(format!("{}: {e}", path.display()));
+            let broken =
+                |e: safetensors::SafeTensorError| RunError::GaveUp(format!("{}: {e}", path.display()));
             let bytes = attention.to_bytes().map_err(broken)?;
             folder::write(&self.dir, &name, &bytes).map_err(RunError::io("write", &path))?;
             row.attention = Some(name);
@@ -488,7 +489,8 @@ pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunErro
 
 fn write_json(dir: &Path, name: &str, text: serde_json::Result<String>, what: &str) -> Result<(), RunError> {
     let path = dir.join(name);
-    let broken = |e| RunError::Broken { path: path.clone(), reason: format!("{what} cannot be written: {e}") };
+    let broken =
+        |e| RunError::Broken { path: path.clone(), reason: format!("{what} cannot be written: {e}") };
     let text = text.map_err(broken)?;
     folder::write(dir, name, text.as_bytes()).map_err(RunError::io("write", &path))
 }

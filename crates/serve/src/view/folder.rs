@@ -293,7 +293,8 @@ impl Folder {
         let before = self.changes;
         for (at, name) in FILES.into_iter().enumerate() {
             let path = self.dir().join(name);
-            let mut file = std::mem::replace(&mut self.files[at], Followed::new(self.dir(), name));
+            let anew = Followed::new(self.dir(), name);
+            let mut file = std::mem::replace(&mut self.files[at], anew);
             let read = file.read(|line, place, number| {
                 self.changes += 1;
                 if let Err(fault) = self.take(name, line, place) {

@@ -8,10 +8,10 @@ use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residu
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
 use palimpsest_core::ablate::Measure;
+use palimpsest_data::ground::folder::is_file;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::causes::control_pool::Pools;
 use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, SurrogateRow};
-use palimpsest_data::ground::folder::is_file;
 use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest_run::runs::rows::AnswerKey;
 

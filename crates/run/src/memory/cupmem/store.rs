@@ -344,8 +344,8 @@ impl Store {
         let path = folder.join(FILE);
         let read = folder::read(folder, FILE);
         let bytes = read.and_then(|bytes| bytes.ok_or_else(|| ErrorKind::NotFound.into()));
-        let bytes = bytes
-            .map_err(|error| format!("cannot read {}: {error}{}", path.display(), io_remedy(&error)))?;
+        let bytes =
+            bytes.map_err(|error| format!("cannot read {}: {error}{}", path.display(), io_remedy(&error)))?;
         serde_json::from_slice(&bytes).map_err(|error| {
             let path = path.display();
             format!("{path} is no saved CUPMem store ({error}); remove it and write the history again")

@@ -221,7 +221,8 @@ impl MemoryArgs {
             config: config.clone(),
         };
         let patience = memory_timeout.unwrap_or_default();
-        let system = open(name, command, hello, &out.join(folder).join("log.txt"), patience).map_err(failed)?;
+        let system =
+            open(name, command, hello, &out.join(folder).join("log.txt"), patience).map_err(failed)?;
         let run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
         let run = run.watched(proxy);
         let wanted = wanted(name, conditions);
