@@ -20,6 +20,7 @@ mod endpoints;
 mod export;
 mod foreign;
 mod heads;
+mod hostile;
 mod knockouts;
 mod memory_runs;
 mod old_folder;

@@ -89,7 +89,7 @@ fn rows(run: &Path, behaviour: &str) -> Vec<SearchRow> {
 }
 
 fn history(run: &Path) -> Vec<HistoryRow> {
-    let path = case_folder(run, "scripted", "a case").join("events.jsonl");
+    let path = run.join(case_folder("scripted", "a case")).join("events.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -112,7 +112,7 @@ fn failures(run: &Path) -> Vec<(String, FailureKind)> {
 
 /// Files that must not depend on how the run was executed.
 fn kept(run: &Path) -> BTreeMap<PathBuf, String> {
-    let folder = case_folder(run, "scripted", "a case");
+    let folder = run.join(case_folder("scripted", "a case"));
     let names = ["events.jsonl", "dump.jsonl", "searches.jsonl"];
     let read = |name: &str| Some((PathBuf::from(name), std::fs::read_to_string(folder.join(name)).ok()?));
     names.into_iter().filter_map(read).collect()
@@ -212,7 +212,8 @@ fn a_session_that_fails_is_a_row_and_costs_no_other() {
         assert_eq!(events(run.path()).len(), 5, "{behaviour}");
         // Another process leaves it unchanged.
         let before = kept(run.path());
-        std::fs::remove_file(case_folder(run.path(), "scripted", "a case").join("searches.jsonl")).unwrap();
+        std::fs::remove_file(run.path().join(case_folder("scripted", "a case")).join("searches.jsonl"))
+            .unwrap();
         self::rows(run.path(), behaviour);
         assert_eq!(kept(run.path()), before, "{behaviour}");
     }
@@ -320,7 +321,7 @@ fn a_run_that_was_stopped_anywhere_ends_with_the_same_bytes() {
             assert_eq!(stopped.is_err(), stop <= 6);
             drop(system);
             // The last row is truncated.
-            let path = case_folder(run.path(), "scripted", "a case").join("events.jsonl");
+            let path = run.path().join(case_folder("scripted", "a case")).join("events.jsonl");
             let text = std::fs::read(&path).unwrap();
             std::fs::write(&path, &text[..text.len().saturating_sub(stop * 9)]).unwrap();
             rows(run.path(), saves);
@@ -419,7 +420,8 @@ fn asking(run: &Path, behaviour: &str, upstream: &str) -> Vec<SearchRow> {
 }
 
 fn calls(run: &Path) -> Vec<CallRow> {
-    let text = std::fs::read_to_string(case_folder(run, "scripted", "a case").join("calls.jsonl")).unwrap();
+    let text =
+        std::fs::read_to_string(run.join(case_folder("scripted", "a case")).join("calls.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -448,7 +450,7 @@ fn calls_are_counted_by_operation_and_a_rerun_asks_no_model() {
     // Without the model, and with only the responses kept.
     drop(model);
     let before = kept(run.path());
-    let folder = case_folder(run.path(), "scripted", "a case");
+    let folder = run.path().join(case_folder("scripted", "a case"));
     for name in ["events.jsonl", "searches.jsonl", "dump.jsonl"] {
         std::fs::remove_file(folder.join(name)).unwrap();
     }

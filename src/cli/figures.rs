@@ -48,8 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         (Some(out), _) => out,
         // A separate folder, so that different kinds of masses never mix.
         (None, [dir]) => match &analysis.heads {
-            Some(_) => dir.join(format!("figures-{}", analysis.head_score.key())),
-            None => dir.join("figures"),
+            Some(_) => super::own_folder(dir, &format!("figures-{}", analysis.head_score.key()))?,
+            None => super::own_folder(dir, "figures")?,
         },
         (None, _) => {
             bail!("{} runs were given and no folder for their figures; add --out FOLDER", dirs.len())

@@ -288,7 +288,7 @@ fn check_folder(dir: &Path, judge: &str, settings: &Settings, check: &LabelCheck
         |_| Ok(label_instructions(check, Reasons::Last)),
         |store, judge, instructions, stop| {
             let plan = store.plan().to_vec();
-            let mut log = RowLog::open(dir.join(LABELS))?;
+            let mut log = RowLog::open(dir, LABELS)?;
             check_labels(&mut log, &plan, check, judge, &instructions, stop, settings.conduct())
         },
     )

@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             (wrapped(&masses, width) + "\n", format!("lens-{score}"))
         }
     };
-    let written = table::write_study(&study, &args.dir.join(folder))?;
+    let written = table::write_study(&study, &super::own_folder(&args.dir, &folder)?)?;
     text += &in_words(&study, width);
     for path in written {
         text += &format!("wrote {}\n", path.display());

@@ -72,9 +72,9 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         let known: Vec<&str> = folder.plan.iter().take(5).map(|planned| planned.case.as_str()).collect();
         bail!("{} has no case `{case}`; its first are {}", run.display(), known.join(", "));
     }
-    let kept = case_folder(run, &system.name, case);
-    let events = kept.join(EVENTS);
-    if !events.exists() {
+    let folder = case_folder(&system.name, case);
+    let (kept, events) = (run.join(&folder), format!("{folder}/{EVENTS}"));
+    if !run.join(&events).exists() {
         bail!("{} wrote nothing of {case} yet; the run's command goes on", system.name);
     }
     if system.system.name == system::NAME
@@ -83,5 +83,5 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         let store = Store::load(&saved).map_err(anyhow::Error::msg)?;
         return super::say(cupmem::show(&store).trim_end());
     }
-    super::say(lives(&read_rows(&events)?).trim_end())
+    super::say(lives(&read_rows(run, &events)?).trim_end())
 }

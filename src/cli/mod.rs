@@ -65,8 +65,8 @@ use without::{serve, serve as view};
 use arguments::{WrongUsage, WrongValue, check_context, positive, wrong};
 pub use output::in_one_line;
 use output::{
-    EndedWithErrors, WITH_ERRORS, conclude, empty, save, say, terminal_width, without_errors, writable,
-    write_out, write_stats,
+    EndedWithErrors, WITH_ERRORS, conclude, empty, own_folder, save, say, terminal_width, without_errors,
+    writable, write_out, write_stats,
 };
 
 /// Which writing does a language model read after a later session has overwritten an earlier one?

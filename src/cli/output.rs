@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::json;
@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::progress::note;
 use crate::runs::runner::Summary;
 use palimpsest_core::timing::Recorder;
+use palimpsest_data::ground::folder;
 
 pub(super) const WITH_ERRORS: u8 = 3;
 
@@ -51,6 +52,13 @@ pub(super) fn empty(dir: &Path) -> anyhow::Result<()> {
     let taken = dir.exists() && dir.read_dir().map_or(true, |mut entries| entries.next().is_some());
     anyhow::ensure!(!taken, "{} is not an empty folder; give one that does not exist yet", dir.display());
     Ok(())
+}
+
+/// Makes the folder `name` in a run's folder. Refuses a link there, which would lead the files elsewhere.
+pub(super) fn own_folder(run: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let path = run.join(name);
+    folder::make(run, name)
+        .with_context(|| format!("{} cannot be made; give another folder with --out", path.display()))
 }
 
 pub(super) fn save(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {

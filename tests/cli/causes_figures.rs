@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest::runs::causes::rows::{CauseRow, CauseRows};
-use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest::runs::rows::AnswerKey;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
@@ -47,7 +47,7 @@ fn stores(dir: &Path) -> Vec<AttentionStore> {
 }
 
 fn measures(dir: &Path, store: &AttentionStore) -> SessionMeasures {
-    SessionMeasures::open(&measures_path(dir, Measure::LogP, AnswerKey::of_store(store))).unwrap()
+    SessionMeasures::open(dir, &measures_file(Measure::LogP, AnswerKey::of_store(store))).unwrap()
 }
 
 pub(super) fn rows(dir: &Path, figure: &str) -> Vec<BTreeMap<String, String>> {
@@ -141,13 +141,14 @@ fn measures_of_the_older_format_are_refused_and_made_anew() {
     let dir = root.path().join("run");
     caused("llama-tiny", 1, &dir, &["--controls", "0"]);
     let store = stores(&dir).remove(0);
-    let path = measures_path(&dir, Measure::LogP, AnswerKey::of_store(&store));
+    let name = measures_file(Measure::LogP, AnswerKey::of_store(&store));
+    let path = dir.join(&name);
     let whole = std::fs::read(&path).unwrap();
     let (now, before) = (&b"session measures 2"[..], &b"session measures 1"[..]);
     let at = whole.windows(now.len()).position(|window| window == now).unwrap();
     let older = [&whole[..at], before, &whole[at + now.len()..]].concat();
     std::fs::write(&path, older).unwrap();
-    let error = SessionMeasures::open(&path).unwrap_err().to_string();
+    let error = SessionMeasures::open(&dir, &name).unwrap_err().to_string();
     assert!(error.contains("measures 1") && error.contains("measure the causes again"), "{error}");
     let mut again = command(["causes", "--controls", "0"]);
     again.arg(&dir).arg("--model").arg(fixture("llama-tiny"));
@@ -361,7 +362,7 @@ fn figures_of_causes_hold_the_numbers_of_their_definitions_and_the_page_says_the
     assert!(page.contains(&format!("{chosen} without the old session at layer ")), "{page}");
 
     // The error on a damaged file names it and the remedy.
-    let file = measures_path(&dir, Measure::LogP, AnswerKey::of_store(&stores[0]));
+    let file = dir.join(measures_file(Measure::LogP, AnswerKey::of_store(&stores[0])));
     std::fs::write(&file, b"nothing").unwrap();
     let refused = report(&dir);
     assert_eq!(refused.code, Some(1));

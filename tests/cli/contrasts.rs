@@ -3,7 +3,7 @@ use palimpsest::case::Contrasted;
 use palimpsest::runs::causes::contrast_rows::{
     AblationKind, CONTRAST_CAUSES, ContrastCauseRow, read_contrast_causes,
 };
-use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest::runs::contrast::ContrastTokens;
 use palimpsest::runs::rows::{AnswerKey, AnswerRow, Contrast};
 use palimpsest_core::ablate::Measure;
@@ -172,8 +172,8 @@ fn contrasts_and_what_ablations_take_from_them_are_what_traces_of_the_stored_tok
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), rows.len());
 
         // 3. Rows that predict the values: with a single differing token, the prompt's last row.
-        let path = measures_path(&dir, Measure::Contrast, AnswerKey::of_store(&store));
-        let measures = SessionMeasures::open(&path).unwrap();
+        let name = measures_file(Measure::Contrast, AnswerKey::of_store(&store));
+        let measures = SessionMeasures::open(&dir, &name).unwrap();
         assert_eq!(
             (measures.spans.len(), &measures.rows[..]),
             (5, &["query".to_owned(), "answer".to_owned()][..])

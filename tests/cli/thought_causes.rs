@@ -1,6 +1,6 @@
 //! Causes of answers after a thought, and of outputs that are only a thought.
 use palimpsest::runs::causes::rows::{CauseLine, CauseRows, Effect, SubsetRow, read_lines};
-use palimpsest::runs::causes::session_measures::measures_path;
+use palimpsest::runs::causes::session_measures::measures_file;
 use palimpsest::runs::rows::{AnswerKey, AnswerRow};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
@@ -156,5 +156,5 @@ fn what_is_nothing_but_a_thought_is_no_answer_and_is_left_out() {
     };
     let probes: std::collections::BTreeSet<String> = read_lines(&dir).unwrap().iter().map(of).collect();
     assert_eq!(probes, rows[1..].iter().map(|row| row.probe.clone()).collect());
-    assert!(!measures_path(&dir, Measure::LogP, AnswerKey::of_store(&store)).exists());
+    assert!(!dir.join(measures_file(Measure::LogP, AnswerKey::of_store(&store))).exists());
 }

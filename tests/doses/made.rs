@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ndarray::{Array3, Array4};
 use palimpsest::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow};
-use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest::runs::header::{Machine, RunHeader};
 use palimpsest::runs::rows::{AnswerKey, AnswerRow, Contrast, ValueLogP, VerdictRow};
 use palimpsest_core::ablate::Measure;
@@ -274,7 +274,7 @@ pub(super) fn write(dir: &Path, made: Made) {
                 if is_update {
                     let store = store(&case, item, factors);
                     store.save(&dir.join(&file)).unwrap();
-                    let path = measures_path(dir, Measure::Contrast, AnswerKey::of(&case, "value", ""));
+                    let path = dir.join(measures_file(Measure::Contrast, AnswerKey::of(&case, "value", "")));
                     measures(item).save(&path, &store, Measure::Contrast).unwrap();
                     effects.extend(causes(&case, item));
                     verdicts.push(serde_json::to_value(VerdictRow {

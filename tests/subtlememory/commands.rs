@@ -78,7 +78,7 @@ fn the_sample_goes_through_all_settings_to_the_waterfall_and_the_report() {
     let check = SUBTLEMEMORY.label_check.unwrap();
     let instructions = label_instructions(&check, Reasons::Last);
     let plan = store.plan().to_vec();
-    let mut log = RowLog::open(out.join(LABELS)).unwrap();
+    let mut log = RowLog::open(&out, LABELS).unwrap();
     let labels = check_labels(&mut log, &plan, &check, &mut by_reply, &instructions, &stop, false).unwrap();
     assert_eq!((labels.done, labels.errors), (4, 0));
     drop((store, log));

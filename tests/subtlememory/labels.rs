@@ -54,7 +54,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
     let all = units(&SUBTLEMEMORY.label_check.unwrap(), &plan);
     assert_eq!(all.len(), 11, "15 questions on 11 sets");
     let root = tempfile::tempdir().unwrap();
-    let mut log = RowLog::open(root.path().join(LABELS)).unwrap();
+    let mut log = RowLog::open(root.path(), LABELS).unwrap();
     let (prompts, summary) = check(&mut log, &plan);
     // The set without a word is retried once, as for judges.
     assert_eq!((prompts.len(), summary), (12, [11, 10, 1, 0]));
@@ -85,7 +85,7 @@ fn each_set_is_asked_about_once_and_without_its_label() {
 fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
     let plan = [PlannedCase::of(&sample_case())];
     let root = tempfile::tempdir().unwrap();
-    let mut log = RowLog::open(root.path().join(LABELS)).unwrap();
+    let mut log = RowLog::open(root.path(), LABELS).unwrap();
     check(&mut log, &plan);
     let check = SUBTLEMEMORY.label_check.unwrap();
     let agreements = label_agreement(&check, &plan, &log.rows);

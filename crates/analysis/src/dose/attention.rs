@@ -9,12 +9,12 @@ use crate::lens::layers::mean_over;
 use crate::lens::roles::role_attention;
 use crate::lens::{Layer, LayerKind};
 use palimpsest_core::ablate::Measure;
-use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::QUERY;
 use palimpsest_data::benchmarks::dose::terms::{NEW, ROLES};
-use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest_run::runs::plan::PlannedEvidence;
 use palimpsest_run::runs::rows::AnswerRow;
+use palimpsest_run::runs::store::read_attention;
 
 use super::error::DoseError;
 
@@ -39,7 +39,7 @@ pub(super) fn measure(
     evidence: &[PlannedEvidence],
 ) -> Result<(Vec<Layer>, Measured), DoseError> {
     let path = dir.join(file);
-    let store = AttentionStore::load(&path)?;
+    let store = read_attention(dir, file)?;
     let (layers, found) = role_attention(&path, (&store, None), &ROWS, &ROLES)?;
     // Prefer layers that see the whole prompt, else the first kind present.
     let kind = LayerKind::ALL.into_iter().find(|kind| layers.iter().any(|layer| layer.kind == *kind));
@@ -68,11 +68,10 @@ fn value_norms(
     evidence: &[PlannedEvidence],
 ) -> Result<BTreeMap<String, f64>, DoseError> {
     // Prefer the contrast, whose row `answer` predicts the values, over the free answer.
-    let mut paths =
-        [Measure::Contrast, Measure::LogP].into_iter().map(|of| measures_path(dir, of, row.key()));
+    let mut names = [Measure::Contrast, Measure::LogP].into_iter().map(|of| measures_file(of, row.key()));
     let mut found = BTreeMap::new();
-    let Some(path) = paths.find(|path| SessionMeasures::is_there(path)) else { return Ok(found) };
-    let measures = SessionMeasures::open(&path)?;
+    let Some(file) = names.find(|file| SessionMeasures::is_there(dir, file)) else { return Ok(found) };
+    let measures = SessionMeasures::open(dir, &file)?;
     let means =
         measures.value_norm.mapv(f64::from).mean_axis(Axis(1)).and_then(|mean| mean.mean_axis(Axis(0)));
     let Some(means) = means else { return Ok(found) }; // (rows, spans)

@@ -21,13 +21,13 @@ use super::{
     Target,
 };
 use crate::records::join;
-use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::statistics;
 use palimpsest_run::progress::over;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::plan::dimension_of;
+use palimpsest_run::runs::store::read_attention;
 
 /// (case, probe); the probe is empty unless probes are units.
 pub(super) type UnitKey<'a> = (&'a str, &'a str);
@@ -231,8 +231,8 @@ impl Lens {
         let heads = options.heads.as_ref().map(|heads| heads.of(run)).transpose()?;
         let mut examples = Vec::<Example>::new();
         for (answer, file, group) in over(answered.into_iter(), "reading attention") {
-            let path: PathBuf = run.path().join(file);
-            let store = AttentionStore::load(&path)?;
+            let path: PathBuf = run.path().join(&file);
+            let store = read_attention(run.path(), &file)?;
             if let (Some(heads), Some(by)) = (&heads, &options.heads) {
                 by.check(heads, &path, (&store.layers, store.mass.dim().1))?;
             }

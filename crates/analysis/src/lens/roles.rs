@@ -13,7 +13,7 @@ use palimpsest_core::attention::{AttentionStore, StoreError};
 use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::{ALL, QUERY};
 use palimpsest_run::memory::shown::MEMORY;
-use palimpsest_run::runs::store::RunFolder;
+use palimpsest_run::runs::store::{RunFolder, read_attention};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleAttention {
@@ -84,7 +84,7 @@ pub fn masses_in_role(
         for answer in run.answers() {
             let Some(name) = &answer.attention else { continue };
             let path = folder.join(name);
-            let store = AttentionStore::load(&path)?;
+            let store = read_attention(folder, name)?;
             let (layers, of_role) = role_attention(&path, (&store, weights.as_ref()), &[row], &[role])?;
             let Some(RoleAttention { mass, share, .. }) = of_role.into_iter().next() else { continue };
             found.push(RoleMass {

@@ -101,7 +101,7 @@ pub fn measure(
         );
     }
     let losses = Losses::open(folder, benchmark, choice)?;
-    let mut log: RowLog<WhyRow> = RowLog::open(folder.dir.join(WHY))?;
+    let mut log: RowLog<WhyRow> = RowLog::open(&folder.dir, WHY)?;
     let own = log.rows.iter().filter(|row| row.judge == judged.name.label && row.settings == settings);
     let there: BTreeSet<AnswerKey> = own.map(|row| row.key().owned()).collect();
     let traces = losses.as_ref().map(traces).unwrap_or_default();

@@ -12,7 +12,7 @@ use super::labels::Labels;
 use palimpsest_data::benchmarks::{Benchmark, QUERY, Side, Table};
 use palimpsest_data::ground::sheet::Columns;
 use palimpsest_data::statistics::logistic::{auc, base_rates, brier, held_out, reliability};
-use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest_run::runs::error::RunError;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::Label;
@@ -41,8 +41,9 @@ pub fn table(
         let Some(store) = record.row.map(|row| folder.attention(row)).transpose()?.flatten() else {
             continue;
         };
-        let path = measures_path(&folder.dir, plain.measure, row.key());
-        let measures = SessionMeasures::is_there(&path).then(|| SessionMeasures::open(&path)).transpose()?;
+        let (dir, name) = (&folder.dir, measures_file(plain.measure, row.key()));
+        let there = SessionMeasures::is_there(dir, &name);
+        let measures = there.then(|| SessionMeasures::open(dir, &name)).transpose()?;
         known.push((&row.case, row.label, signals(benchmark, (&store, retrieving), measures.as_ref())));
     }
     let mut rows = Vec::new();

@@ -36,7 +36,9 @@ pub use masses::{DeltaMasses, EachMasses, Masses, SpanError};
 pub use observer::{DeltaSite, Event, NoObserver, Observer, Point, Term, Wanted};
 pub use share::{Uniform, uniform_share};
 pub use site::{Hole, Holes, SPLIT_K, Sinks, Site};
-pub use store::{AttentionStore, NamedTensor, StoreError, Values, named_tensor, tensors_file, write_tensors};
+pub use store::{
+    AttentionStore, NamedTensor, StoreError, Values, named_tensor, tensors_bytes, tensors_file, write_tensors,
+};
 pub use top_keys::{LargestKeys, NO_KEY, TopKeys};
 
 /// Causal attention of one chunk's queries over all keys so far.

@@ -92,12 +92,21 @@ pub fn write_tensors(
     tensors: &[(&str, Values, Vec<usize>)],
     metadata: &[(&str, String)],
 ) -> Result<(), StoreError> {
-    let broken = |e: SafeTensorError| StoreError::Broken { path: path.to_owned(), reason: e.to_string() };
-    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let mut file = tensors_file(tensors, Some(metadata)).map_err(broken)?;
-    sort_metadata(&mut file);
+    let file = tensors_bytes(tensors, metadata)
+        .map_err(|e| StoreError::Broken { path: path.to_owned(), reason: e.to_string() })?;
     crate::files::write_atomically(path, &file)
         .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+}
+
+/// The file of [`write_tensors`]: [`tensors_file`] with metadata in a fixed order.
+pub fn tensors_bytes(
+    tensors: &[(&str, Values, Vec<usize>)],
+    metadata: &[(&str, String)],
+) -> Result<Vec<u8>, SafeTensorError> {
+    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+    let mut file = tensors_file(tensors, Some(metadata))?;
+    sort_metadata(&mut file);
+    Ok(file)
 }
 
 /// A safetensors file of named row-major tensors with shapes.
@@ -181,6 +190,15 @@ impl Uniform {
 impl AttentionStore {
     /// Writes a temporary file and renames it, so readers never see a partial file.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
+        let file = self
+            .to_bytes()
+            .map_err(|e| StoreError::Broken { path: path.to_owned(), reason: e.to_string() })?;
+        crate::files::write_atomically(path, &file)
+            .map_err(|source| StoreError::Io { path: path.to_owned(), source })
+    }
+
+    /// The safetensors file of [`AttentionStore::save`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>, SafeTensorError> {
         let mut tensors = vec![named_tensor("mass", &self.mass), ids("tokens", &self.tokens)];
         tensors.extend(self.sink.as_ref().map(|sink| named_tensor("sink", sink)));
         if !self.generated.is_empty() {
@@ -203,13 +221,18 @@ impl AttentionStore {
         }
         metadata.extend(self.uniform.as_ref().map(Uniform::metadata));
         metadata.extend(self.delta.as_ref().map(DeltaMasses::metadata));
-        write_tensors(path, &tensors, &metadata)
+        tensors_bytes(&tensors, &metadata)
     }
 
     /// Reads a store and validates its shapes and labels.
     pub fn load(path: &Path) -> Result<Self, StoreError> {
         let bytes = std::fs::read(path).map_err(|source| StoreError::Io { path: path.to_owned(), source })?;
-        Self::parse(&bytes).map_err(|reason| StoreError::Broken { path: path.to_owned(), reason })
+        Self::from_bytes(&bytes, path)
+    }
+
+    /// [`AttentionStore::load`] for the content of the file `path`.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, StoreError> {
+        Self::parse(bytes).map_err(|reason| StoreError::Broken { path: path.to_owned(), reason })
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {

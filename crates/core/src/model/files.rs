@@ -81,6 +81,16 @@ impl ModelFiles {
                 let fault = "the folder has no config.json; give a folder in Hugging Face layout, or the .gguf file itself";
                 return Err(not_a_model(fault.to_string()));
             }
+            let io = |source| PathError::Io { path: path.to_path_buf(), source };
+            for entry in std::fs::read_dir(path).map_err(io)? {
+                let entry = entry.map_err(io)?.path();
+                if entry.exists() && !(entry.is_file() || entry.is_dir()) {
+                    let name = entry.file_name().unwrap_or_default().display();
+                    return Err(not_a_model(format!(
+                        "its `{name}` is a FIFO, socket or device, not a regular file"
+                    )));
+                }
+            }
             // `.` and `models/` have no file name; their canonical path has one.
             let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
             let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -91,8 +101,14 @@ impl ModelFiles {
                 "expected a .gguf file, or a folder with config.json and *.safetensors".to_string(),
             ));
         }
+        // Opening a FIFO would wait for its other end.
+        let parts = gguf::split_parts(path)?;
+        if let Some(part) = parts.iter().find(|part| part.exists() && !part.is_file()) {
+            let fault = format!("{} is a folder, FIFO, socket or device, not a regular file", part.display());
+            return Err(not_a_model(fault));
+        }
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(ModelFiles { name, kind: ModelKind::Gguf(gguf::split_parts(path)?) })
+        Ok(ModelFiles { name, kind: ModelKind::Gguf(parts) })
     }
 
     /// Files that affect the model's answers: all GGUF parts, or a folder's files that are read.

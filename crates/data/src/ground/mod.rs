@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod file_stem;
+pub mod folder;
 pub mod json;
 pub mod jsonl;
 pub mod numbers;

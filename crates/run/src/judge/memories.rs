@@ -5,7 +5,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::questions::{Question, ask};
@@ -19,11 +19,12 @@ use crate::runs::plan::{PlannedCase, PlannedProbe};
 use crate::runs::runner::Summary;
 use palimpsest_data::benchmarks::{Benchmark, Said};
 use palimpsest_data::case::Notes;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog};
 
 const WORDS: [&str; 2] = ["states", "other"];
 
-type Asked = (PathBuf, StatedRow);
+type Asked = (String, StatedRow);
 
 pub fn memory_instructions(reasons: Reasons) -> Instructions {
     Instructions::of_choice("memories", include_str!("memory.j2"), &WORDS, reasons)
@@ -44,7 +45,7 @@ pub fn judge_memories(
     for system in systems(dir)? {
         for case in plan {
             let Some(rows) = MemoryRows::read(dir, &system, &case.case)? else { continue };
-            let folder = case_folder(dir, &system, &case.case);
+            let folder = case_folder(&system, &case.case);
             let questions = questions((&system, &folder), case, benchmark, &rows, &name);
             summary.planned += questions.len();
             let there = |row: &StatedRow| {
@@ -55,7 +56,7 @@ pub fn judge_memories(
         }
     }
     summary.skipped = summary.planned - wanted.len();
-    let mut logs: HashMap<PathBuf, RowLog<StatedRow>> = HashMap::new();
+    let mut logs: HashMap<String, RowLog<StatedRow>> = HashMap::new();
     let asked = (instructions, &conduct, stop);
     ask(judge, asked, ("memories", &wanted), &mut summary, &mut |(folder, row), verdict| {
         // Missing verdicts are requested again by a rerun.
@@ -63,7 +64,7 @@ pub fn judge_memories(
         let states = verdict.said == Said::Choice(WORDS[0].to_owned());
         let log = match logs.entry(folder.clone()) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(RowLog::open(folder.join(STATED))?),
+            Entry::Vacant(entry) => entry.insert(RowLog::open(dir, &format!("{folder}/{STATED}"))?),
         };
         Ok(log.append(StatedRow { states, ..row.clone() })?)
     })?;
@@ -71,22 +72,13 @@ pub fn judge_memories(
 }
 
 fn systems(dir: &Path) -> Result<Vec<String>, JsonlError> {
-    let folder = dir.join("memory");
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let failed = JsonlError::io("read", &folder);
-    let entries: Result<Vec<_>, _> = std::fs::read_dir(&folder).and_then(Iterator::collect);
-    let names = entries.map_err(failed)?.into_iter().filter(|entry| entry.path().is_dir());
-    let mut names: Vec<String> = names.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    Ok(names)
+    folder::folders(dir, "memory").map_err(JsonlError::io("read", &dir.join("memory")))
 }
 
 /// Each text of a case's memories, with each piece of evidence among the sources it had. All texts of a rewritten memory are judged, since
 /// the last does not show earlier states.
 fn questions(
-    (system, folder): (&str, &Path),
+    (system, folder): (&str, &str),
     case: &PlannedCase,
     benchmark: &Benchmark,
     rows: &MemoryRows,

@@ -34,7 +34,7 @@ pub struct LabelRow {
 
 /// All rows, including superseded ones; empty without a file.
 pub fn label_rows(dir: &Path) -> Result<Vec<LabelRow>, RunError> {
-    Ok(read_rows(&dir.join(LABELS))?)
+    Ok(read_rows(dir, LABELS)?)
 }
 
 /// First probe of each case and unit, with its index. Skips broken rows.

@@ -22,10 +22,11 @@ use super::plan::PlannedCase;
 use super::rows::{ReplyRow, RubricRow};
 use super::store::{
     ANSWERS, ATTENTION, CASES, COSTS, MEMORY, OWN_FOLDER, PLAN, REPLIES, RUBRICS, RunFolder, RunStore,
-    VERDICTS, write_header,
+    VERDICTS, lock, read_header, write_header,
 };
 use super::why_rows::{WHY, read_why};
 use crate::progress::over;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::jsonl::{read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
@@ -67,11 +68,12 @@ const ROWS: [(&str, Order); 9] = [
 /// Merges `dirs` into the new folder `out`. Error rows are kept, and retried on resume.
 pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     ensure!(!out.exists(), "{} exists already; merge into a new folder", out.display());
-    // Locks the shards, so that none is being written.
     let mut locks = Vec::with_capacity(dirs.len());
     let mut shards = Vec::with_capacity(dirs.len());
     for dir in over(dirs.iter(), "reading shards") {
-        locks.push(RunStore::open(dir)?);
+        read_header(dir)?;
+        // So that no shard is being written.
+        locks.push(lock(dir)?);
         shards.push(RunFolder::read(dir)?);
     }
     let header = check_shards(&shards)?;
@@ -90,9 +92,9 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     for dir in dirs {
         read_why(dir)?;
         label_rows(dir)?;
-        read_rows::<CostRow>(&dir.join(COSTS))?;
-        read_rows::<ReplyRow>(&dir.join(REPLIES))?;
-        read_rows::<RubricRow>(&dir.join(RUBRICS))?;
+        read_rows::<CostRow>(dir, COSTS)?;
+        read_rows::<ReplyRow>(dir, REPLIES)?;
+        read_rows::<RubricRow>(dir, RUBRICS)?;
     }
     let (causes, contrasts) = (of_each(&shards, read_lines)?, of_each(&shards, read_contrast_causes)?);
     let mut lack = lacking(&shards, &causes, CauseLine::way);
@@ -105,30 +107,32 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     // Default permissions; temporary folders are private.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    let prefix = format!(".{}.merging-", out.file_name().unwrap_or_default().display());
+    remove_abandoned(parent, &prefix)?;
+    builder.prefix(&prefix);
     let building = builder.tempdir_in(parent).map_err(RunError::io("create a folder in", parent))?;
+    let merging = lock(building.path())?;
     for shard in over(shards.iter(), "copying shards") {
-        for folder in [ATTENTION, CASES, MEASURES, CONTRAST_MEASURES] {
-            let from = shard.dir.join(folder);
-            if from.is_dir() {
-                copy_tree(&from, &building.path().join(folder), true)?;
-            }
+        for name in [ATTENTION, CASES, MEASURES, CONTRAST_MEASURES] {
+            copy_tree(&shard.dir, name, building.path(), true)?;
         }
-        copy_systems(&shard.dir.join(MEMORY), &building.path().join(MEMORY))?;
+        copy_systems(&shard.dir, building.path())?;
     }
-    write_rows(&building.path().join(PLAN), &plan)?;
+    write_rows(building.path(), PLAN, &plan)?;
     let position = |row: &Value| plan.iter().position(|planned| planned.case == row["case"]);
     for (file, order) in ROWS {
-        let mut rows: Vec<Value> = of_each(&shards, |dir| read_rows(&dir.join(file)))?.concat();
+        let mut rows: Vec<Value> = of_each(&shards, |dir| read_rows(dir, file))?.concat();
         match order {
             Order::Shards => {}
             Order::Cases => rows.sort_by_cached_key(&position),
             Order::Distinct => rows = unique(rows),
         }
         if !rows.is_empty() {
-            write_rows(&building.path().join(file), &rows)?;
+            write_rows(building.path(), file, &rows)?;
         }
     }
     write_header(building.path(), &header)?;
+    drop(merging);
     RunStore::open(building.path())?.finish()?;
     let building = building.keep();
     if let Err(source) = std::fs::rename(&building, out) {
@@ -149,41 +153,54 @@ pub fn merge(out: &Path, dirs: &[PathBuf]) -> anyhow::Result<Merged> {
     })
 }
 
+/// Removes the folders of killed merges to the same place: those with this prefix that no process has locked.
+fn remove_abandoned(parent: &Path, prefix: &str) -> Result<(), RunError> {
+    for name in folder::entries(parent, ".").map_err(RunError::io("read", parent))? {
+        let path = parent.join(&name.0);
+        if name.0.starts_with(prefix) && name.1.is_dir() && lock(&path).is_ok() {
+            std::fs::remove_dir_all(&path).map_err(RunError::io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
 /// Copies memory records, one folder per system and case. A system's own folder and log stay in the shard.
-fn copy_systems(from: &Path, to: &Path) -> Result<(), RunError> {
-    for system in folders(from)? {
-        for case in folders(&from.join(&system))?.into_iter().filter(|name| name != OWN_FOLDER) {
-            let to = to.join(&system).join(&case);
-            let from = from.join(&system).join(&case);
-            copy_tree(&from, &to, false)?;
+fn copy_systems(shard: &Path, to: &Path) -> Result<(), RunError> {
+    for system in folders(shard, MEMORY)? {
+        let system = format!("{MEMORY}/{system}");
+        for case in folders(shard, &system)?.into_iter().filter(|name| name != OWN_FOLDER) {
+            copy_tree(shard, &format!("{system}/{case}"), to, false)?;
         }
     }
     Ok(())
 }
 
-/// Copies a folder. `link`: as hard links, which are safe for files that are replaced and never overwritten in place.
-fn copy_tree(from: &Path, to: &Path, link: bool) -> Result<(), RunError> {
-    std::fs::create_dir_all(to).map_err(RunError::io("create", to))?;
-    for entry in std::fs::read_dir(from).map_err(RunError::io("read", from))? {
-        let entry = entry.map_err(RunError::io("read", from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if source.is_dir() {
-            copy_tree(&source, &target, link)?;
-        } else if !link || std::fs::hard_link(&source, &target).is_err() {
-            std::fs::copy(&source, &target).map_err(RunError::io("copy to", &target))?;
+/// Copies the folder `name` of `from` into `to`. `link`: as hard links, which are safe for files that are replaced and never overwritten
+/// in place. Links and other special files are refused.
+fn copy_tree(from: &Path, name: &str, to: &Path, link: bool) -> Result<(), RunError> {
+    let failed = |name: &str, source| RunError::Io { action: "copy", path: from.join(name), source };
+    let entries = folder::entries(from, name).map_err(|error| failed(name, error))?;
+    if !entries.is_empty() {
+        std::fs::create_dir_all(to.join(name)).map_err(RunError::io("create", &to.join(name)))?;
+    }
+    for (entry, kind) in entries {
+        let name = format!("{name}/{entry}");
+        let (source, target) = (from.join(&name), to.join(&name));
+        if kind.is_dir() {
+            copy_tree(from, &name, to, link)?;
+        } else if !(link && kind.is_file() && std::fs::hard_link(&source, &target).is_ok()) {
+            let gone = || std::io::ErrorKind::NotFound.into();
+            let opened = folder::open(from, &name).and_then(|file| file.ok_or_else(gone));
+            let copied =
+                opened.and_then(|mut file| std::io::copy(&mut file, &mut std::fs::File::create(&target)?));
+            copied.map_err(|error| failed(&name, error))?;
         }
     }
     Ok(())
 }
 
-fn folders(dir: &Path) -> Result<Vec<std::ffi::OsString>, RunError> {
-    if !dir.is_dir() {
-        return Ok(Vec::new());
-    }
-    let failed = RunError::io("read", dir);
-    let entries: std::io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
-    let is_folder = |entry: &std::fs::DirEntry| entry.path().is_dir();
-    Ok(entries.map_err(failed)?.into_iter().filter(is_folder).map(|entry| entry.file_name()).collect())
+fn folders(dir: &Path, name: &str) -> Result<Vec<String>, RunError> {
+    folder::folders(dir, name).map_err(RunError::io("read", &dir.join(name)))
 }
 
 fn of_each<T, E>(shards: &[RunFolder], read: impl Fn(&Path) -> Result<Vec<T>, E>) -> Result<Vec<Vec<T>>, E> {

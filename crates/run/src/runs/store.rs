@@ -17,7 +17,7 @@
 //! key counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use jiff::civil::DateTime;
@@ -31,11 +31,11 @@ use super::header::{Difference, FORMAT, IDENTITY_VERSION, Identity, RunHeader, h
 use super::judge_name::{JudgeName, judge_names};
 use super::plan::{PlannedCase, attention_file, case_file, check_distinct};
 use super::rows::{AnswerKey, AnswerRow, ReplyRow, RubricRow, VerdictRow};
-use palimpsest_core::attention::AttentionStore;
-use palimpsest_core::files::write_atomically;
+use palimpsest_core::attention::{AttentionStore, StoreError};
 use palimpsest_core::timing;
 use palimpsest_data::benchmarks::{self, Benchmark};
 use palimpsest_data::case::Turn;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::jsonl::{RowLog, read_rows, write_rows};
 use palimpsest_data::ground::order::unique;
 
@@ -55,7 +55,6 @@ pub(super) const CASES: &str = "cases";
 pub(super) const MEMORY: &str = "memory";
 /// A memory system's own subfolder, beside those of the cases.
 pub(super) const OWN_FOLDER: &str = ".system";
-const TEMPORARY: &str = ".tmp";
 
 /// `cases/<case>.json`: the shown segments, for reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -107,11 +106,11 @@ pub struct RunFolder {
 impl RunFolder {
     /// Reads the folder, ignoring an incomplete last line.
     pub fn read(dir: &Path) -> Result<Self, RunError> {
-        let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
-        let answers: Vec<AnswerRow> = read_rows(&dir.join(ANSWERS))?;
-        let verdicts: Vec<VerdictRow> = read_rows(&dir.join(VERDICTS))?;
-        let rubrics = read_rows(&dir.join(RUBRICS))?;
-        let costs = read_rows(&dir.join(COSTS))?;
+        let (header, plan) = (read_header(dir)?, read_rows(dir, PLAN)?);
+        let answers: Vec<AnswerRow> = read_rows(dir, ANSWERS)?;
+        let verdicts: Vec<VerdictRow> = read_rows(dir, VERDICTS)?;
+        let rubrics = read_rows(dir, RUBRICS)?;
+        let costs = read_rows(dir, COSTS)?;
         Ok(RunFolder { costs, ..RunFolder::of_rows(dir, header, plan, &answers, (&verdicts, rubrics)) })
     }
 
@@ -157,7 +156,7 @@ impl RunFolder {
 
     pub fn attention(&self, row: &AnswerRow) -> Result<Option<AttentionStore>, RunError> {
         let Some(name) = &row.attention else { return Ok(None) };
-        Ok(Some(AttentionStore::load(&self.dir.join(name))?))
+        Ok(Some(read_attention(&self.dir, name)?))
     }
 
     pub fn benchmark(&self) -> Result<&'static Benchmark, RunError> {
@@ -223,7 +222,7 @@ impl RunStore {
                 );
             }
         } else {
-            write_rows(&dir.join(PLAN), &plan)?;
+            write_rows(dir, PLAN, &plan)?;
             write_header(dir, header)?;
         }
         let store = RunStore::open_locked(dir, lock)?;
@@ -242,24 +241,24 @@ impl RunStore {
     }
 
     fn open_locked(dir: &Path, lock: RunLock) -> Result<Self, RunError> {
-        for folder in [ATTENTION, CASES] {
-            let folder = dir.join(folder);
-            std::fs::create_dir_all(&folder).map_err(RunError::io("create", &folder))?;
-            remove_leftovers(&folder);
-        }
-        remove_leftovers(dir);
         let header = read_header(dir)?;
-        let plan: Vec<PlannedCase> = read_rows(&dir.join(PLAN))?;
-        let answers: RowLog<AnswerRow> = RowLog::open(dir.join(ANSWERS))?;
-        let verdicts: RowLog<VerdictRow> = RowLog::open(dir.join(VERDICTS))?;
-        let replies = dir.join(REPLIES);
-        let replies = replies.exists().then(|| RowLog::open(replies)).transpose()?;
+        let plan: Vec<PlannedCase> = read_rows(dir, PLAN)?;
+        let answers: RowLog<AnswerRow> = RowLog::open(dir, ANSWERS)?;
+        let verdicts: RowLog<VerdictRow> = RowLog::open(dir, VERDICTS)?;
+        let replies = dir.join(REPLIES).exists().then(|| RowLog::open(dir, REPLIES)).transpose()?;
         let planned: BTreeSet<Key> = keys(&plan, &header.identity).into_iter().collect();
         let stranger = answers.rows.iter().map(AnswerRow::key).find(|key| !planned.contains(key));
         if let Some(AnswerKey { case, probe, condition }) = stranger {
             let probe = named(probe, condition);
             let reason = format!("it holds case `{case}` probe `{probe}`, which {PLAN} does not name");
             return Err(RunError::Broken { path: dir.join(ANSWERS), reason });
+        }
+        // Temporary files are of a killed process: this one has the lock.
+        for name in [ATTENTION, CASES] {
+            folder::make(dir, name).map_err(RunError::io("create", &dir.join(name)))?;
+        }
+        for name in [".", ATTENTION, CASES] {
+            folder::remove_temporary(dir, name).map_err(RunError::io("clean", &dir.join(name)))?;
         }
         Ok(RunStore {
             dir: dir.to_owned(),
@@ -309,7 +308,7 @@ impl RunStore {
         self.answers()
             .into_iter()
             .filter(|row| row.error.is_none() && row.answer.is_some())
-            .filter(|row| row.attention.as_ref().is_none_or(|name| self.dir.join(name).is_file()))
+            .filter(|row| row.attention.as_ref().is_none_or(|name| folder::is_file(&self.dir, name)))
             .map(|row| row.key().owned())
             .collect()
     }
@@ -335,7 +334,11 @@ impl RunStore {
         row.attention = None;
         if let Some(attention) = attention {
             let name = attention_file(&row.case, &row.probe, &row.condition);
-            attention.save(&self.dir.join(&name))?;
+            let path = self.dir.join(&name);
+            let broken =
+                |e: safetensors::SafeTensorError| RunError::GaveUp(format!("{}: {e}", path.display()));
+            let bytes = attention.to_bytes().map_err(broken)?;
+            folder::write(&self.dir, &name, &bytes).map_err(RunError::io("write", &path))?;
             row.attention = Some(name);
         }
         Ok(self.answers.append(row)?)
@@ -346,12 +349,12 @@ impl RunStore {
     }
 
     pub fn append_reply(&mut self, row: ReplyRow) -> Result<(), RunError> {
-        append_to(&mut self.replies, self.dir.join(REPLIES), row)
+        append_to(&mut self.replies, (&self.dir, REPLIES), row)
     }
 
     /// Appends the rubric if it is new.
     pub fn append_rubric(&mut self, row: RubricRow) -> Result<(), RunError> {
-        let mut log: RowLog<RubricRow> = RowLog::open(self.dir.join(RUBRICS))?;
+        let mut log: RowLog<RubricRow> = RowLog::open(&self.dir, RUBRICS)?;
         if !log.rows.contains(&row) {
             log.append(row)?;
         }
@@ -359,7 +362,7 @@ impl RunStore {
     }
 
     pub fn append_cost(&mut self, row: CostRow) -> Result<(), RunError> {
-        append_to(&mut self.costs, self.dir.join(COSTS), row)
+        append_to(&mut self.costs, (&self.dir, COSTS), row)
     }
 
     pub fn append_verdict(&mut self, row: VerdictRow) -> Result<(), RunError> {
@@ -369,7 +372,7 @@ impl RunStore {
     pub fn write_shown(&self, shown: &ShownCase) -> Result<(), RunError> {
         let _span = timing::io();
         let text = serde_json::to_string(shown);
-        write_json(&self.dir.join(case_file(&shown.case)), text, "it")
+        write_json(&self.dir, &case_file(&shown.case), text, "it")
     }
 
     pub fn shown(&self, case: &str) -> Result<Option<ShownCase>, RunError> {
@@ -378,13 +381,12 @@ impl RunStore {
 
     pub fn remove_shown(&self, case: &str) -> Result<(), RunError> {
         let _span = timing::io();
-        let path = self.dir.join(case_file(case));
-        if_there(std::fs::remove_file(&path)).map_err(RunError::io("remove", &path))?;
-        Ok(())
+        let name = case_file(case);
+        folder::remove(&self.dir, &name).map_err(RunError::io("remove", &self.dir.join(name)))
     }
 
     pub fn has_shown(&self, case: &str) -> bool {
-        self.dir.join(case_file(case)).is_file()
+        folder::is_file(&self.dir, &case_file(case))
     }
 
     /// Drops superseded rows and sorts the rest, so that interrupted and uninterrupted runs end byte-identical.
@@ -419,10 +421,19 @@ pub fn benchmark_of(
     })
 }
 
+/// Reads the attention file `name` of a run, as its rows give it.
+pub fn read_attention(dir: &Path, name: &str) -> Result<AttentionStore, StoreError> {
+    let path = dir.join(name);
+    let io = |source| StoreError::Io { path: path.clone(), source };
+    let gone = || io(std::io::ErrorKind::NotFound.into());
+    AttentionStore::from_bytes(&folder::read(dir, name).map_err(io)?.ok_or_else(gone)?, &path)
+}
+
 fn read_shown(dir: &Path, case: &str) -> Result<Option<ShownCase>, RunError> {
-    let path = dir.join(case_file(case));
-    let bytes = if_there(std::fs::read(&path)).map_err(RunError::io("read", &path))?;
-    bytes
+    let name = case_file(case);
+    let path = dir.join(&name);
+    folder::read(dir, &name)
+        .map_err(RunError::io("read", &path))?
         .map(|bytes| serde_json::from_slice(&bytes))
         .transpose()
         .map_err(|e| RunError::Broken { path, reason: format!("it does not parse: {e}") })
@@ -473,37 +484,37 @@ fn by_judge<R: Clone>(
 /// The header makes the folder a run.
 pub(super) fn write_header(dir: &Path, header: &RunHeader) -> Result<(), RunError> {
     let text = serde_json::to_string_pretty(header).map(|text| text + "\n");
-    write_json(&dir.join(HEADER), text, "the header")
+    write_json(dir, HEADER, text, "the header")
 }
 
-fn write_json(path: &Path, text: serde_json::Result<String>, what: &str) -> Result<(), RunError> {
-    let text = text.map_err(|e| RunError::Broken {
-        path: path.to_owned(),
-        reason: format!("{what} cannot be written: {e}"),
-    })?;
-    write_atomically(path, text.as_bytes()).map_err(RunError::io("write", path))
+fn write_json(dir: &Path, name: &str, text: serde_json::Result<String>, what: &str) -> Result<(), RunError> {
+    let path = dir.join(name);
+    let broken =
+        |e| RunError::Broken { path: path.clone(), reason: format!("{what} cannot be written: {e}") };
+    let text = text.map_err(broken)?;
+    folder::write(dir, name, text.as_bytes()).map_err(RunError::io("write", &path))
 }
 
 fn append_to<T: Serialize + DeserializeOwned>(
     log: &mut Option<RowLog<T>>,
-    path: PathBuf,
+    (dir, name): (&Path, &str),
     row: T,
 ) -> Result<(), RunError> {
     let open = match log.take() {
         Some(open) => open,
-        None => RowLog::open(path)?,
+        None => RowLog::open(dir, name)?,
     };
     Ok(log.insert(open).append(row)?)
 }
 
 pub fn read_header(dir: &Path) -> Result<RunHeader, RunError> {
     let path = dir.join(HEADER);
-    let text = if_there(std::fs::read_to_string(&path)).map_err(RunError::io("read", &path))?;
+    let text = folder::read(dir, HEADER).map_err(RunError::io("read", &path))?;
     let not_a_run = || RunError::NotARun { dir: dir.to_owned(), reason: format!("it has no {HEADER}") };
     let text = text.ok_or_else(not_a_run)?;
     let broken = |reason: String| RunError::Broken { path: path.clone(), reason };
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|e| broken(format!("it does not parse: {e}")))?;
+        serde_json::from_slice(&text).map_err(|e| broken(format!("it does not parse: {e}")))?;
     if value["format"] != FORMAT {
         let found = value.get("format").map_or("none".to_owned(), serde_json::Value::to_string);
         return Err(broken(format!("its format is {found}, and this version reads \"{FORMAT}\"")));
@@ -528,7 +539,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
     for entry in entries.into_iter().flatten() {
         let name = entry.map_err(RunError::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
-        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(TEMPORARY) {
+        if name != LOCK && name != PLAN && name != MEMORY && !name.starts_with(folder::TEMPORARY) {
             let reason = format!("it holds `{name}` but no {HEADER}");
             return Err(RunError::NotARun { dir: dir.to_owned(), reason });
         }
@@ -539,7 +550,7 @@ fn refuse_foreign(dir: &Path) -> Result<(), RunError> {
 /// Lock of a run folder. Unlocked explicitly on drop: a child process that is being started holds a copy of the descriptor until exec, and
 /// with it the lock.
 #[derive(Debug)]
-struct RunLock(File);
+pub(super) struct RunLock(File);
 
 impl Drop for RunLock {
     fn drop(&mut self) {
@@ -547,27 +558,13 @@ impl Drop for RunLock {
     }
 }
 
-fn lock(dir: &Path) -> Result<RunLock, RunError> {
+/// Locks the run against other writers.
+pub(super) fn lock(dir: &Path) -> Result<RunLock, RunError> {
     let path = dir.join(LOCK);
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(RunError::io("write", &path))?;
+    let file = folder::open_to_write(dir, LOCK).map_err(RunError::io("write", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(RunLock(file)),
         Err(TryLockError::WouldBlock) => Err(RunError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(e)) => Err(RunError::io("lock", &path)(e)),
-    }
-}
-
-/// Removes temporary files of a killed process. Requires the lock.
-fn remove_leftovers(dir: &Path) {
-    let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
-            let _ = std::fs::remove_file(entry.path());
-        }
     }
 }

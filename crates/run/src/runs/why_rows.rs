@@ -183,7 +183,7 @@ impl WhyRow {
 
 /// Rows in file order; empty if the file is absent.
 pub fn read_why(dir: &Path) -> Result<Vec<WhyRow>, JsonlError> {
-    read_rows(&dir.join(WHY))
+    read_rows(dir, WHY)
 }
 
 pub fn last_rows(rows: Vec<WhyRow>) -> BTreeMap<AnswerKey, WhyRow> {

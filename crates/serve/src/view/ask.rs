@@ -328,7 +328,7 @@ impl Worker {
         });
         let note = asked.note.as_ref().map(|note| note.trim()).filter(|note| !note.is_empty());
         let mut trial = trial.with("note", note);
-        let kept = RowLog::<Value>::open(job.dir.join(TRIALS)).and_then(|mut log| log.append(trial.clone()));
+        let kept = RowLog::<Value>::open(&job.dir, TRIALS).and_then(|mut log| log.append(trial.clone()));
         kept.map_err(|error| anyhow!("the trial cannot be kept: {error}"))?;
         trial["row"] = json!(asked.row);
         Ok(trial)

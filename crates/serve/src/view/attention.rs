@@ -1,12 +1,13 @@
 //! Attention of an answer: the sessions of its prompt, and their roles.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
 
 use palimpsest_analysis::lens::ByLayer;
 use palimpsest_data::benchmarks::{Benchmark, QUERY};
+use palimpsest_run::runs::store::read_attention;
 
 #[derive(Debug)]
 pub struct Attention {
@@ -18,8 +19,9 @@ pub struct Attention {
 }
 
 impl Attention {
-    pub fn read(path: PathBuf, benchmark: &Benchmark) -> anyhow::Result<Self> {
-        let store = AttentionStore::load(&path)?;
+    /// Reads the file `name` of the run `dir`.
+    pub fn read(dir: &Path, name: &str, benchmark: &Benchmark) -> anyhow::Result<Self> {
+        let (store, path) = (read_attention(dir, name)?, dir.join(name));
         let by_layer = ByLayer::of(&path, &store, None)?;
         let viewer = viewer(&store, benchmark);
         Ok(Attention { path, store, by_layer, viewer })

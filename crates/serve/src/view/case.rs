@@ -19,6 +19,7 @@ use palimpsest_analysis::why::check_sides;
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_core::span::Span;
+use palimpsest_data::ground::folder::is_file;
 use palimpsest_data::ground::numbers::in_json;
 use palimpsest_run::memory::system::Show;
 use palimpsest_run::memory::system::case_rows::MemoryRows;
@@ -26,7 +27,7 @@ use palimpsest_run::memory::system::protocol::{Memory, Source};
 use palimpsest_run::memory::system::rows::HistoryRow;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, CONTRAST_CAUSES, ContrastCauseRow};
 use palimpsest_run::runs::causes::rows::{CAUSES, CauseLine};
-use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest_run::runs::condition::Condition;
 use palimpsest_run::runs::judge_name::JudgeName;
 use palimpsest_run::runs::judged::no_result;
@@ -72,8 +73,8 @@ impl<'a> Case<'a> {
         let memory =
             system.and_then(|system| read(&mut warnings, MemoryRows::read(dir, system, &planned.case)));
         let attention = read(&mut warnings, folder.attention(row));
-        let path = Some(measures_path(dir, Measure::LogP, folder.key(row))).filter(|path| path.is_file());
-        let measures = read(&mut warnings, path.map(|path| SessionMeasures::open(&path)).transpose());
+        let name = Some(measures_file(Measure::LogP, folder.key(row))).filter(|name| is_file(dir, name));
+        let measures = read(&mut warnings, name.map(|name| SessionMeasures::open(dir, &name)).transpose());
         let places = |causes: &'a [CauseAt]| causes.iter().map(|one| one.place);
         let store = attention.as_ref().map(|attention| &attention.store);
         let sessions = sessions((folder, row), store, history.as_ref(), memory.as_ref());

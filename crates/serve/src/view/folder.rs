@@ -122,7 +122,7 @@ struct DropHead {
 
 impl Folder {
     pub fn open(id: String, dir: &Path, judge: JudgeChoice<'_>) -> Result<Self, RunError> {
-        let (header, plan) = (read_header(dir)?, read_rows(&dir.join(PLAN))?);
+        let (header, plan) = (read_header(dir)?, read_rows(dir, PLAN)?);
         let run = RunFolder::of_rows(dir, header, plan, &[], (&[], Vec::new()));
         let benchmark = run.benchmark()?;
         let conditions = run.header.identity.conditions_or_plain();
@@ -145,7 +145,7 @@ impl Folder {
         let mut roles: Vec<String> = unique(evidence.map(|one| one.role.clone()));
         let anchors = benchmark.lens.anchors;
         roles.sort_by_key(|role| anchors.iter().position(|anchor| anchor == role).unwrap_or(usize::MAX));
-        let files = FILES.map(|name| Followed::new(dir.join(name)));
+        let files = FILES.map(|name| Followed::new(dir, name));
         let mut folder = Folder {
             id,
             run,
@@ -185,7 +185,7 @@ impl Folder {
         file: &str,
         places: impl IntoIterator<Item = Place>,
     ) -> Vec<T> {
-        Place::read_all(&self.dir().join(file), places).unwrap_or_default()
+        Place::read_all(self.dir(), file, places).unwrap_or_default()
     }
 
     /// Answers asked again with changes, each with its row on the page.
@@ -207,7 +207,7 @@ impl Folder {
     /// `None` if no attention was recorded.
     pub fn attention(&self, row: usize) -> anyhow::Result<Option<Attention>> {
         let name = self.answer(row).and_then(|answer| answer.attention.as_ref());
-        name.map(|name| Attention::read(self.dir().join(name), self.benchmark)).transpose()
+        name.map(|name| Attention::read(self.dir(), name, self.benchmark)).transpose()
     }
 
     pub fn shown_verdicts(&self) -> HashMap<usize, &VerdictRow> {
@@ -293,7 +293,8 @@ impl Folder {
         let before = self.changes;
         for (at, name) in FILES.into_iter().enumerate() {
             let path = self.dir().join(name);
-            let mut file = std::mem::replace(&mut self.files[at], Followed::new(path.clone()));
+            let anew = Followed::new(self.dir(), name);
+            let mut file = std::mem::replace(&mut self.files[at], anew);
             let read = file.read(|line, place, number| {
                 self.changes += 1;
                 if let Err(fault) = self.take(name, line, place) {

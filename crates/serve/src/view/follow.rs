@@ -2,10 +2,11 @@
 //!
 //! Each call reads what was appended. A finished run rewrites its files by rename; its folder is then read from the start.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use palimpsest_data::ground::folder;
 use serde::de::DeserializeOwned;
 
 /// Byte range of a row, without the newline.
@@ -18,7 +19,8 @@ pub struct Place {
 impl Place {
     /// Reads rows, skipping those no longer present.
     pub fn read_all<T: DeserializeOwned>(
-        path: &Path,
+        dir: &Path,
+        name: &str,
         places: impl IntoIterator<Item = Place>,
     ) -> io::Result<Vec<T>> {
         let mut places = places.into_iter().peekable();
@@ -26,7 +28,7 @@ impl Place {
         if places.peek().is_none() {
             return Ok(rows);
         }
-        let mut file = File::open(path)?;
+        let mut file = folder::open(dir, name)?.ok_or(io::ErrorKind::NotFound)?;
         for Place { offset, length } in places {
             file.seek(SeekFrom::Start(offset))?;
             let mut bytes = vec![0; length as usize];
@@ -42,7 +44,8 @@ impl Place {
 
 #[derive(Debug)]
 pub struct Followed {
-    path: PathBuf,
+    dir: PathBuf,
+    name: &'static str,
     /// Inode, to detect replaced files.
     file: Option<u64>,
     read: u64,
@@ -50,15 +53,16 @@ pub struct Followed {
 }
 
 impl Followed {
-    pub fn new(path: PathBuf) -> Self {
-        Followed { path, file: None, read: 0, lines: 0 }
+    /// Follows the file `name` of `dir`.
+    pub fn new(dir: &Path, name: &'static str) -> Self {
+        Followed { dir: dir.to_owned(), name, file: None, read: 0, lines: 0 }
     }
 
     /// Reads new lines: row, position, 1-based number. An incomplete last line is left for the next call. Fails if the file was replaced.
     pub fn read(&mut self, mut take: impl FnMut(&[u8], Place, usize)) -> io::Result<()> {
-        let file = match File::open(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.read == 0 => return Ok(()),
-            opened => opened?,
+        let file = match folder::open(&self.dir, self.name)? {
+            None if self.read == 0 => return Ok(()),
+            opened => opened.ok_or(io::ErrorKind::NotFound)?,
         };
         let metadata = file.metadata()?;
         let number = number_of(&metadata);

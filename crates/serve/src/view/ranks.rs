@@ -62,7 +62,7 @@ impl RankJob {
     /// Files that cannot be read leave their part empty; the answer's own view names the fault.
     pub fn ranked(&self) -> Ranked {
         let name = self.answer.as_ref().and_then(|row| row.attention.as_ref());
-        let attention = name.and_then(|name| Attention::read(self.dir.join(name), self.benchmark).ok());
+        let attention = name.and_then(|name| Attention::read(&self.dir, name, self.benchmark).ok());
         let facts = self.memory.as_ref().zip(self.case.probes.get(self.probe)).and_then(|(memory, probe)| {
             let rows = MemoryRows::read(&self.dir, &memory.system, &self.case.case).ok()?;
             let asked = (self.benchmark, &self.case, probe);

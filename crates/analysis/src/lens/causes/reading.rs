@@ -8,10 +8,11 @@ use super::{CausedAnswer, CausedSession, Causes, Intervention, Predictor, Residu
 use crate::heads::file::{HeadWeights, HeadsFileError, Score};
 use crate::lens::{ByHeads, Layer, LensError, Study};
 use palimpsest_core::ablate::Measure;
+use palimpsest_data::ground::folder::is_file;
 use palimpsest_data::ground::order::unique;
 use palimpsest_run::runs::causes::control_pool::Pools;
 use palimpsest_run::runs::causes::rows::{CauseRow, CauseRows, SurrogateRow};
-use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_path};
+use palimpsest_run::runs::causes::session_measures::{SessionMeasures, measures_file};
 use palimpsest_run::runs::rows::AnswerKey;
 
 /// Smaller weights, in logits, are rounding noise around 0: such sessions are tied.
@@ -66,16 +67,16 @@ impl Causes {
         let mut answers = Vec::new();
         let mut indices: BTreeSet<usize> = BTreeSet::new();
         for (answer, rows) in by_answer {
-            let path = measures_path(dir, Measure::LogP, answer.by_ref());
-            if !path.is_file() {
+            let name = measures_file(Measure::LogP, answer.by_ref());
+            if !is_file(dir, &name) {
                 continue;
             }
-            let measures = SessionMeasures::open(&path)?;
+            let measures = SessionMeasures::open(dir, &name)?;
             indices.extend(&measures.layers);
             let verdict = judged.get(&answer.condition).and_then(|known| known.get(answer.by_ref()));
             let correct = verdict.filter(|_| study.no_result.is_none()).and_then(|row| row.correct);
             if let (Some(by), Some((_, weights))) = (&study.options().heads, weighted.first()) {
-                by.check(weights, &path, (&measures.layers, measures.mass.dim().1))?;
+                by.check(weights, &dir.join(&name), (&measures.layers, measures.mass.dim().1))?;
             }
             let measured = Measured { measures: &measures, weighted: &weighted, layers: study.layers() };
             let of_pool = controls.iter().filter(|row| row.layers.is_none() && row.seed == seed);

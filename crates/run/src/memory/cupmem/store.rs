@@ -6,7 +6,10 @@
 use std::path::Path;
 
 use palimpsest_core::digest::sha256;
-use palimpsest_core::files::{io_remedy, write_atomically};
+use std::io::ErrorKind;
+
+use palimpsest_core::files::io_remedy;
+use palimpsest_data::ground::folder;
 use serde::{Deserialize, Serialize};
 
 use super::schema::Slot;
@@ -333,14 +336,16 @@ impl Store {
     pub fn save(&self, folder: &Path) -> Result<(), String> {
         let path = folder.join(FILE);
         let bytes = serde_json::to_vec_pretty(self).map_err(|error| error.to_string())?;
-        let written = std::fs::create_dir_all(folder).and_then(|()| write_atomically(&path, &bytes));
+        let written = std::fs::create_dir_all(folder).and_then(|()| folder::write(folder, FILE, &bytes));
         written.map_err(|error| format!("cannot write {}: {error}{}", path.display(), io_remedy(&error)))
     }
 
     pub fn load(folder: &Path) -> Result<Self, String> {
         let path = folder.join(FILE);
-        let bytes = std::fs::read(&path)
-            .map_err(|error| format!("cannot read {}: {error}{}", path.display(), io_remedy(&error)))?;
+        let read = folder::read(folder, FILE);
+        let bytes = read.and_then(|bytes| bytes.ok_or_else(|| ErrorKind::NotFound.into()));
+        let bytes =
+            bytes.map_err(|error| format!("cannot read {}: {error}{}", path.display(), io_remedy(&error)))?;
         serde_json::from_slice(&bytes).map_err(|error| {
             let path = path.display();
             format!("{path} is no saved CUPMem store ({error}); remove it and write the history again")

@@ -7,6 +7,7 @@ use super::protocol::{FailureKind, Memory, Op};
 use super::proxy::CALLS;
 use super::record::{DUMP, EVENTS, FINISH, SEARCHES, case_folder};
 use super::rows::{CallRow, EventRow, HistoryRow, SearchRow, SessionRow, StatedRow};
+use palimpsest_data::ground::folder::is_file;
 use palimpsest_data::ground::jsonl::{JsonlError, read_rows};
 
 pub const STATED: &str = "stated.jsonl";
@@ -26,18 +27,18 @@ pub struct MemoryRows {
 impl MemoryRows {
     /// `None` if the run has no folder for the system and case.
     pub fn read(run: &Path, system: &str, case: &str) -> Result<Option<Self>, JsonlError> {
-        let folder = case_folder(run, system, case);
-        if !folder.is_dir() {
+        let folder = case_folder(system, case);
+        if !run.join(&folder).is_dir() {
             return Ok(None);
         }
-        let path = |name: &str| folder.join(name);
-        let there = |name: &str| path(name).is_file();
+        let name = |file: &str| format!("{folder}/{file}");
+        let there = |file: &str| is_file(run, &name(file));
         let mut rows = MemoryRows {
-            history: read_rows(&path(EVENTS))?,
-            dump: there(DUMP).then(|| read_rows(&path(DUMP))).transpose()?,
-            searches: read_rows(&path(SEARCHES))?,
-            calls: read_rows(&path(CALLS))?,
-            stated: there(STATED).then(|| read_rows(&path(STATED))).transpose()?,
+            history: read_rows(run, &name(EVENTS))?,
+            dump: there(DUMP).then(|| read_rows(run, &name(DUMP))).transpose()?,
+            searches: read_rows(run, &name(SEARCHES))?,
+            calls: read_rows(run, &name(CALLS))?,
+            stated: there(STATED).then(|| read_rows(run, &name(STATED))).transpose()?,
         };
         if let Some(mut stated) = rows.stated.take() {
             let last = rows.last_texts();

@@ -200,7 +200,7 @@ impl SystemRun {
         let mut open = match self.case.take().filter(|open| open.id == case.id) {
             Some(open) => open,
             None => {
-                let record = CaseRecord::open(case_folder(&self.run, &self.driver.name, &case.id))?;
+                let record = CaseRecord::open(&self.run, &case_folder(&self.driver.name, &case.id))?;
                 let sessions: Vec<SessionInput> = case.history.segments.iter().map(session_of).collect();
                 check_same(&record, &sessions)?;
                 let (id, scope, sources) = (case.id.clone(), file_stem(&case.id), Sources::default());

@@ -1,10 +1,11 @@
 //! Serves a local model to memory systems: runs `palimpsest serve` as a child process, started at the first request.
 
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+
+use super::transport::append_to;
 
 #[derive(Debug)]
 pub struct LocalServer {
@@ -52,7 +53,7 @@ impl LocalServer {
             )
         };
         let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
-        let log = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = append_to(&self.log);
         let log = log.map_err(|e| failed(e.to_string()))?;
         let mut command = Command::new(program);
         command.args(["serve", &self.model, "--port", "0", "--log", "off", "--while-input"]);

@@ -143,7 +143,7 @@ impl Proxy {
             models,
             key: format!("{name}-{:016x}", rand::random::<u64>()),
             operation: Operation::default(),
-            folder: system_folder(run, name),
+            folder: run.join(system_folder(name)),
             log: Mutex::default(),
             agent: agent.build().new_agent(),
         });
@@ -412,8 +412,8 @@ impl CallLog {
             Some(open) => open,
             None => {
                 std::fs::create_dir_all(path).map_err(JsonlError::io("create", path))?;
-                let responses = RowLog::open(path.join(RESPONSES))?;
-                Folder { path: path.to_owned(), calls: RowLog::open(path.join(CALLS))?, responses }
+                let responses = RowLog::open(path, RESPONSES)?;
+                Folder { path: path.to_owned(), calls: RowLog::open(path, CALLS)?, responses }
             }
         };
         Ok(self.open.insert(open))

@@ -10,6 +10,7 @@ use super::rows::{EventRow, HistoryRow, SearchRow, SessionRow};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::case::{Segment, Turn};
 use palimpsest_data::ground::file_stem::file_stem;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::jsonl::{JsonlError, RowLog, read_rows, write_rows};
 
 pub const FINISH: &str = "finish";
@@ -20,12 +21,14 @@ pub(super) const SEARCHES: &str = "searches.jsonl";
 const SAVE: &str = "save-";
 const SAVING: &str = "saving";
 
-pub fn system_folder(run: &Path, system: &str) -> PathBuf {
-    run.join("memory").join(file_stem(system))
+/// Folder of a system's files within the run.
+pub fn system_folder(system: &str) -> String {
+    format!("memory/{}", file_stem(system))
 }
 
-pub fn case_folder(run: &Path, system: &str, case: &str) -> PathBuf {
-    system_folder(run, system).join(file_stem(case))
+/// Folder of a system's files on a case within the run.
+pub fn case_folder(system: &str, case: &str) -> String {
+    format!("{}/{}", system_folder(system), file_stem(case))
 }
 
 /// A session as the system gets it.
@@ -53,11 +56,11 @@ pub struct CaseRecord {
 }
 
 impl CaseRecord {
-    /// Opens or creates the folder. Drops incomplete rows.
-    pub fn open(folder: PathBuf) -> Result<Self, JsonlError> {
-        std::fs::create_dir_all(&folder).map_err(JsonlError::io("create", &folder))?;
-        let events = RowLog::open(folder.join(EVENTS))?;
-        let searches = RowLog::open(folder.join(SEARCHES))?;
+    /// Opens or creates the folder `name` of `run`. Drops incomplete rows.
+    pub fn open(run: &Path, name: &str) -> Result<Self, JsonlError> {
+        let folder = folder::make(run, name).map_err(JsonlError::io("create", &run.join(name)))?;
+        let events = RowLog::open(&folder, EVENTS)?;
+        let searches = RowLog::open(&folder, SEARCHES)?;
         Ok(CaseRecord { folder, events, searches })
     }
 
@@ -116,12 +119,12 @@ impl CaseRecord {
     }
 
     pub fn write_dump(&self, memories: &[Memory]) -> Result<(), JsonlError> {
-        write_rows(&self.folder.join(DUMP), memories)
+        write_rows(&self.folder, DUMP, memories)
     }
 
     pub fn dump(&self) -> Result<Option<Vec<Memory>>, JsonlError> {
-        let path = self.folder.join(DUMP);
-        path.exists().then(|| read_rows(&path)).transpose()
+        let there = folder::is_file(&self.folder, DUMP);
+        there.then(|| read_rows(&self.folder, DUMP)).transpose()
     }
 
     pub fn search(&self, probe: &str) -> Option<&SearchRow> {

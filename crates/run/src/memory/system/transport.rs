@@ -1,6 +1,6 @@
 //! Transports of the wire format to a memory system: [`ChildProcess`] or [`Address`].
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -12,6 +12,7 @@ use ureq::Agent;
 use ureq::http::header::CONTENT_TYPE;
 
 use super::protocol::{Failure, FailureKind};
+use palimpsest_data::ground::folder;
 
 /// Maximum reply size, bytes; dumps of large stores take a few million.
 const LONGEST_REPLY: u64 = 256 << 20;
@@ -91,14 +92,17 @@ fn tail(path: &Path) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(" | "))
 }
 
+/// Opens a log in a run's folder, which a stranger may have made.
+pub(super) fn append_to(log: &Path) -> std::io::Result<File> {
+    let name = log.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    folder::open_to_append(log.parent().unwrap_or(Path::new(".")), name)
+}
+
 impl Transport for ChildProcess {
     fn start(&mut self) -> Result<(), Failure> {
         self.stop();
         let dead = |message: String| Failure { kind: FailureKind::Dead, message };
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.log)
+        let log = append_to(&self.log)
             .map_err(|e| dead(format!("cannot write its log {}: {e}", self.log.display())))?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);

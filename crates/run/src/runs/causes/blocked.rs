@@ -16,7 +16,7 @@ use palimpsest_core::span::Span;
 use super::case::{CaseAnswers, ReadingCost, taken};
 use super::contrast_rows::AblationKind;
 use super::log::{Ablation, CauseLog};
-use super::session_measures::{SessionMeasures, measures_path, sessions};
+use super::session_measures::{SessionMeasures, measures_file, sessions};
 use super::{Measured, Task, all_read, unless_stopped, windows};
 use crate::progress::{Steps, Work};
 use crate::runs::condition::named;
@@ -56,12 +56,11 @@ pub(super) fn measure(
     let windows = windows(&task.kinds, (options.windows, options.softmax_only))?;
     let mut log = CauseLog::open(task)?;
     let unit = if task.of == Measure::Contrast { "contrasts" } else { "answers" };
-    let measures_of =
-        |store: &AttentionStore| measures_path(&task.folder.dir, task.of, AnswerKey::of_store(store));
+    let measures_of = |store: &AttentionStore| measures_file(task.of, AnswerKey::of_store(store));
     let missing = |store: &AttentionStore, log: &CauseLog| {
         let all = blocks(store, &windows, options).into_iter();
         let missing: Vec<Ablation> = all.filter(|block| log.drop(store, block).is_none()).collect();
-        (missing, SessionMeasures::is_there(&measures_of(store)))
+        (missing, SessionMeasures::is_there(&task.folder.dir, &measures_of(store)))
     };
     let cost = |case: &CaseAnswers<'_>, log: &CauseLog| {
         let mut readings = 0;
@@ -102,7 +101,7 @@ pub(super) fn measure(
             if !has_measures {
                 let read = SessionMeasures::read(session, store, prompt.cut, target, &mut go_on);
                 let Some(read) = unless_stopped(&store.case, read)? else { return Ok(measured.stopped()) };
-                read.save(&measures, store, task.of)?;
+                read.save(&task.folder.dir, &measures, store, task.of)?;
             }
 
             // 2. Score the answer unchanged, then with each path blocked.

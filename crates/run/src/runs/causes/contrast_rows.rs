@@ -69,5 +69,5 @@ impl ContrastCauseRow {
 
 /// Rows in measurement order; empty if the file is absent.
 pub fn read_contrast_causes(dir: &Path) -> Result<Vec<ContrastCauseRow>, JsonlError> {
-    read_rows(&dir.join(CONTRAST_CAUSES))
+    read_rows(dir, CONTRAST_CAUSES)
 }

@@ -167,7 +167,7 @@ impl CauseLog {
                 (File::Answers(log), there)
             }
             Measure::Contrast => {
-                let log: RowLog<ContrastCauseRow> = RowLog::open(dir.join(CONTRAST_CAUSES))?;
+                let log: RowLog<ContrastCauseRow> = RowLog::open(dir, CONTRAST_CAUSES)?;
                 let of = |row: &ContrastCauseRow| (row.key(), row.drop - row.direct.unwrap_or(0.0));
                 let there = log.rows.iter().map(of).collect();
                 (File::Contrasts(log), there)

@@ -13,8 +13,9 @@ use serde_json::Value;
 
 pub use palimpsest_core::ablate::{Effect, ThoughtEffect};
 
-use crate::runs::error::{RunError, if_there};
+use crate::runs::error::RunError;
 use crate::runs::rows::AnswerKey;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::jsonl::{RowLog, read_rows};
 
 pub const CAUSES: &str = "causes.jsonl";
@@ -241,8 +242,9 @@ impl<'de> Deserialize<'de> for CauseLine {
 
 /// Refuses files of the older format, where controls had no rows of their own, effects had the opposite sign and thoughts counted as
 /// answer.
-fn check_format(path: &Path) -> Result<(), RunError> {
-    let text = if_there(std::fs::read(path)).map_err(RunError::io("read", path))?.unwrap_or_default();
+fn check_format(dir: &Path) -> Result<(), RunError> {
+    let path = dir.join(CAUSES);
+    let text = folder::read(dir, CAUSES).map_err(RunError::io("read", &path))?.unwrap_or_default();
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         // The row reader reports lines that do not parse.
         let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
@@ -262,16 +264,14 @@ fn check_format(path: &Path) -> Result<(), RunError> {
 }
 
 pub(super) fn open_log(dir: &Path) -> Result<RowLog<CauseLine>, RunError> {
-    let path = dir.join(CAUSES);
-    check_format(&path)?;
-    Ok(RowLog::open(path)?)
+    check_format(dir)?;
+    Ok(RowLog::open(dir, CAUSES)?)
 }
 
 /// Rows in measurement order.
 pub fn read_lines(dir: &Path) -> Result<Vec<CauseLine>, RunError> {
-    let path = dir.join(CAUSES);
-    check_format(&path)?;
-    Ok(read_rows(&path)?)
+    check_format(dir)?;
+    Ok(read_rows(dir, CAUSES)?)
 }
 
 /// Rows by kind, each in measurement order.

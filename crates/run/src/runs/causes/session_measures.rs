@@ -2,9 +2,8 @@
 //!
 //! One forward pass from the question on per answer; one safetensors file per answer.
 
-use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ndarray::{Array, Array3, Array4, ArrayD, Dimension};
 use safetensors::tensor::{Dtype, SafeTensors};
@@ -13,12 +12,13 @@ use crate::runs::error::RunError;
 use crate::runs::plan::attention_file;
 use crate::runs::rows::AnswerKey;
 use palimpsest_core::ablate::{self, Measure, Said};
-use palimpsest_core::attention::{AttentionStore, Target, named_tensor, write_tensors};
+use palimpsest_core::attention::{AttentionStore, Target, named_tensor, tensors_bytes};
 use palimpsest_core::engine::{
     Branch, EngineError, Event, Measured, Observe, Request, RequestError, Reuse, Rows, Session, Task,
 };
 use palimpsest_core::span::Span;
 use palimpsest_data::benchmarks::QUERY;
+use palimpsest_data::ground::folder;
 
 /// Maximum number of leading answer tokens used for logit attribution.
 pub const ATTRIBUTED: usize = 32;
@@ -63,13 +63,14 @@ pub fn sessions(store: &AttentionStore) -> impl Iterator<Item = &Span> {
     store.keys.iter().filter(move |span| span.segment().is_some() && !span.is_empty() && span.end <= query)
 }
 
-pub fn measures_path(dir: &Path, of: Measure, answer: AnswerKey<&str>) -> PathBuf {
-    let folder = match of {
+/// Name of an answer's measures within its run.
+pub fn measures_file(of: Measure, answer: AnswerKey<&str>) -> String {
+    let measures = match of {
         Measure::LogP => MEASURES,
         Measure::Contrast => CONTRAST_MEASURES,
     };
     let AnswerKey { case, probe, condition } = answer;
-    dir.join(attention_file(case, probe, condition).replacen("attention/", &format!("{folder}/"), 1))
+    attention_file(case, probe, condition).replacen("attention/", &format!("{measures}/"), 1)
 }
 
 impl SessionMeasures {
@@ -144,14 +145,11 @@ impl SessionMeasures {
         })
     }
 
-    pub fn save(&self, path: &Path, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
+    pub fn save(&self, dir: &Path, name: &str, store: &AttentionStore, of: Measure) -> Result<(), RunError> {
         let attributed = match of {
             Measure::LogP => (store.generated.len() - store.thought()).min(ATTRIBUTED),
             Measure::Contrast => 1,
         };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(RunError::io("make", folder))?;
-        }
         let json = |value: serde_json::Value| value.to_string();
         let tensors = [
             named_tensor("mass", &self.mass),
@@ -170,13 +168,16 @@ impl SessionMeasures {
             ("spans", json(serde_json::json!(self.spans))),
             ("attributed_tokens", attributed.to_string()),
         ];
-        Ok(write_tensors(path, &tensors, &metadata)?)
+        let path = dir.join(name);
+        let bytes = tensors_bytes(&tensors, &metadata)
+            .map_err(|e| RunError::GaveUp(format!("{}: {e}", path.display())))?;
+        folder::write(dir, name, &bytes).map_err(RunError::io("write", &path))
     }
 
     /// True if a file of the current format exists. Tensors are not checked.
-    pub fn is_there(path: &Path) -> bool {
+    pub fn is_there(dir: &Path, name: &str) -> bool {
         let format = || -> Option<String> {
-            let mut file = File::open(path).ok()?;
+            let mut file = folder::open(dir, name).ok()??;
             let mut length = [0; 8];
             file.read_exact(&mut length).ok()?;
             let mut header = Vec::new();
@@ -187,13 +188,15 @@ impl SessionMeasures {
         format().as_deref() == Some(FORMAT)
     }
 
-    pub fn open(path: &Path) -> Result<Self, RunError> {
+    pub fn open(dir: &Path, name: &str) -> Result<Self, RunError> {
+        let path = dir.join(name);
         let broken = |reason: String| {
             let path = path.display();
             let remedy = "delete it and measure the causes again, which makes it anew";
             RunError::GaveUp(format!("{path}: {reason}; {remedy}"))
         };
-        let bytes = std::fs::read(path).map_err(|error| broken(error.to_string()))?;
+        let read = folder::read(dir, name).map_err(|error| broken(error.to_string()))?;
+        let bytes = read.ok_or_else(|| broken("there is no such file".to_owned()))?;
         let wrong = |error: safetensors::SafeTensorError| broken(error.to_string());
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(wrong)?;
         let metadata = header.metadata().clone().unwrap_or_default();

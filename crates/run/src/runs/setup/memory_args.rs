@@ -23,6 +23,7 @@ use crate::runs::header::{MemoryIdentity, NameAndDigest};
 use crate::runs::store::{OWN_FOLDER, RunStore};
 use palimpsest_core::digest::sha256;
 use palimpsest_data::benchmarks::Benchmark;
+use palimpsest_data::ground::folder;
 use palimpsest_data::ground::text_file;
 
 const QUIET: Duration = Duration::from_secs(15);
@@ -203,9 +204,9 @@ impl MemoryArgs {
     ) -> Result<(MemoryIdentity, SystemRun, Wanted), RunError> {
         let MemoryArgs { memory_model, memory_embedder, memory_decoding, memory_timeout, .. } = self;
         let failed = |error: String| gave_up(&format!("--memory {name}"), error);
-        let folder = system_folder(out, name);
-        let own = folder.join(OWN_FOLDER);
-        std::fs::create_dir_all(&own).map_err(RunError::io("create", &own))?;
+        let folder = system_folder(name);
+        let own = format!("{folder}/{OWN_FOLDER}");
+        let own = folder::make(out, &own).map_err(RunError::io("create", &out.join(&own)))?;
         // An adapter may change its working directory.
         let own = std::path::absolute(&own).map_err(RunError::io("find", &own))?;
         let proxy = models.map(|models| Proxy::start(name, models, out)).transpose();
@@ -220,7 +221,8 @@ impl MemoryArgs {
             config: config.clone(),
         };
         let patience = memory_timeout.unwrap_or_default();
-        let system = open(name, command, hello, &folder.join("log.txt"), patience).map_err(failed)?;
+        let system =
+            open(name, command, hello, &out.join(folder).join("log.txt"), patience).map_err(failed)?;
         let run = SystemRun::start(name, system, out).map_err(|error| failed(error.to_string()))?;
         let run = run.watched(proxy);
         let wanted = wanted(name, conditions);
