@@ -18,7 +18,7 @@ use crate::view::overview::MakeOverview;
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
 
-/// About so many bytes at most: beyond, the last answers lack texts and attention.
+/// About so many bytes at most; beyond that the last answers lack texts and attention.
 const MOST: u64 = 30_000_000;
 
 /// The page of a run in one file that needs no server, under all of its conditions or those that --condition names.

@@ -24,6 +24,7 @@ use crate::records::join;
 use palimpsest_core::attention::AttentionStore;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
 use palimpsest_data::ground::order::{sorted_unique, unique};
+use palimpsest_data::ground::words::{counted, plural};
 use palimpsest_data::statistics;
 use palimpsest_run::runs::judged::Judged;
 use palimpsest_run::runs::plan::dimension_of;
@@ -257,7 +258,7 @@ impl Lens {
         let Some(first) = examples.first() else {
             let reason = match skipped.first() {
                 None => "it has no answers".to_owned(),
-                Some(one) => format!("{} probes, the first: {}", skipped.len(), one.reason),
+                Some(one) => format!("{}; the first: {}", counted(skipped.len(), "question"), one.reason),
             };
             return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
@@ -359,7 +360,7 @@ impl Lens {
         match self.pooled.split_last() {
             Some((last, [])) => last.clone(),
             Some((last, others)) if self.pooled != self.probes => format!("{} and {last}", others.join(", ")),
-            _ => format!("all {}s", self.benchmark.dimension.name()),
+            _ => format!("all {}", plural(self.benchmark.dimension.in_words())),
         }
     }
 
@@ -410,8 +411,7 @@ impl Lens {
             return String::new();
         }
         format!(
-            "left out of a curve and its noise baseline, since no {} of the prompt can stand in for the evidence: {} (examples.csv \
-             names all)",
+            "left out of a curve and its noise baseline, for lack of a {} beside the evidence: {} (examples.csv names all)",
             self.segment,
             all.join("; ")
         )

@@ -26,7 +26,7 @@ pub enum CompareError {
     Nothing { first: String, second: String },
     /// Same ids, different questions.
     #[error(
-        "case `{case}` probe `{probe}` is another question in {second} than in {first}; compare runs of the same data"
+        "case `{case}` probe `{probe}` is a different question in {second} than in {first}; compare runs of the same data"
     )]
     Query { first: String, second: String, case: String, probe: String },
 }

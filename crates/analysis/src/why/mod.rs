@@ -121,7 +121,7 @@ pub fn measure(
                 steps.step(&name, None);
                 continue;
             }
-            steps.status().begin(&name, "readings");
+            steps.status().begin(&name, "forward passes");
             let judge = judge.as_mut().map(|judge| &mut **judge as JudgeAnew<'_>);
             let mut unjudged = None;
             match run.label(model, (row, store.as_ref(), shared), judge) {
@@ -209,7 +209,7 @@ impl Run<'_> {
             None => None,
         };
         let found = found.unwrap_or_else(|| {
-            let why = "it cannot be read again: its attention was not recorded, or it ended in its thought";
+            let why = "it cannot be measured: its attention was not recorded, or it ended inside its thought";
             facts.unread = Some(why.to_owned());
             let (label, why) = labelled(&facts);
             WhyRow { label, why, ..WhyRow::default() }

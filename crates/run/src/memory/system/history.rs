@@ -85,7 +85,7 @@ pub enum HistoryError {
         "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
     )]
     Other { folder: PathBuf, there: String, wanted: String },
-    #[error("stopped; the same command goes on from here")]
+    #[error("stopped; the same command resumes")]
     Stopped,
     /// Recorded by [`SystemRun::searched`] and [`SystemRun::prepare`], which never return it.
     #[error(transparent)]

@@ -96,11 +96,11 @@ impl Deref for NamedEffect {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Ablation {
-    /// Removed, and the rest read again, as ContextCite does
+    /// Remove them and compute the rest again, as ContextCite does
     #[default]
     #[value(name = "remove")]
     Removed,
-    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
+    /// Hide them from the question on: far cheaper, direct paths alone, our own variant
     #[value(name = "block")]
     Blocked,
 }

@@ -434,7 +434,7 @@ fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Sys
         Err(error) => yes(format!("{}: {}", error.op, error.message)),
         Ok(_) => {
             let stored = match subject.finds(SCOPE, &LOCKER) {
-                Ok(true) => "the words of the message were stored in the place of a memory",
+                Ok(true) => "the words of the message were stored as a memory",
                 Ok(false) => "nothing was stored",
                 Err(_) => "searching fails",
             };
