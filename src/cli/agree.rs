@@ -154,7 +154,7 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
     let key = Key::read(folder)?;
     if let Some(asked) = condition.as_deref().filter(|asked| stored(asked) != key.condition) {
         let why = format!(
-            "the sheet in {} is of the condition {}, and --condition names {}: ratings are of the answers that were drawn; draw a sheet with \
+            "the sheet in {} has condition {}, and --condition names {}: ratings belong to the drawn answers; draw a sheet with \
              `palimpsest agree draw --condition {}`",
             folder.display(),
             label(&key.condition),

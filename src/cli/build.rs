@@ -78,7 +78,7 @@ struct Dose {
     /// Seed of all draws [default: the spec's].
     #[arg(long)]
     seed: Option<u64>,
-    /// Tokenizer in whose tokens lengths are set: a model's name, a folder, a .gguf file, a tokenizer.json, or an encoding (o200k_base).
+    /// Tokenizer that lengths are counted with: a model's name, a folder, a .gguf file, a tokenizer.json, or an encoding (o200k_base).
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     tokenizer: String,
     /// Number of items [default: the spec's]. A larger number keeps the items of a smaller one.

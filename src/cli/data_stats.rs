@@ -27,10 +27,10 @@ Examples:
 pub struct Args {
     /// A benchmark file, or the word `sample` for the built-in sample.
     data: PathBuf,
-    /// A model whose tokeniser and chat template to use: a name of `model list`, a folder, or a .gguf file; several times for several.
+    /// A model for its tokenizer and chat template (repeatable): a name of `model list`, a folder, or a .gguf file.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// An encoding that needs no model, o200k_base or cl100k_base; several times for both [default: o200k_base, without --model].
+    /// An encoding that needs no model, o200k_base or cl100k_base; repeatable [default: o200k_base, without --model].
     #[arg(long, value_name = "ENCODING")]
     tokenizer: Vec<String>,
     /// Type of rows that do not state theirs, as in the files of STALE's construction (*_MAIN.json): T1 or T2.

@@ -92,7 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let benchmark = &folder.header.identity.benchmark;
         anyhow::ensure!(
             benchmark == "stale",
-            "{} is a run of the benchmark `{benchmark}`, whose answers STALE's format cannot hold; choose another --format",
+            "{} is a run of the benchmark `{benchmark}`, and STALE's format cannot hold its answers; choose another --format",
             dir.display()
         );
     }
@@ -148,7 +148,7 @@ fn by_condition(
     let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
     if conditions.len() > 1 && out.is_none() {
         let why = format!(
-            "{} has answers under {}, and this format holds one answer a question; name one of them with --condition, or give --out \
+            "{} has answers under {}, and this format holds one answer per question; name one of them with --condition, or give --out \
              FILE for a file each",
             folder.dir.display(),
             names.join(", ")

@@ -124,7 +124,7 @@ impl FigureStyle {
             let text = self.text_size.as_deref().unwrap_or(DEFAULT_TEXT);
             let size = Size { width: pixels("--width", width)?, text: pixels("--text-size", text)? };
             if !(4.0..=96.0).contains(&size.text) {
-                bail!("--text-size {text} is no size to read; give one from 3pt to 72pt");
+                bail!("--text-size {text} is not legible; give a size from 3pt to 72pt");
             }
             if size.room() < LEAST_ROOM {
                 bail!(

@@ -18,13 +18,13 @@ Examples:
   palimpsest heads ./qwen3-8b --context 16384 --device cuda --out qwen3-heads.json
   palimpsest lens runs/first --heads heads.json";
 
-/// Score a model's heads: which copy a sentence from the history, and which attend to what a question asks for.
+/// Score a model's heads: which copy a sentence from the history, and which attend to the session that a question needs.
 ///
 /// Plants sentences of our own (needles) in the sessions of the built-in sample, one per prompt, at depths from first to last, and asks for
 /// them. Each head gets two scores, means over needles. RETRIEVAL (Wu et al. 2024): the share of a needle's tokens that the head copies
 /// while the model answers; the head copies a token if it gives most weight to that token inside the needle and the model generates it.
-/// Only needles count of which the model says more than half. QR (QRHead, 2025): the question's mass on the needle's session less the
-/// mass of the null question "N/A". Linear-attention layers have no weights of single keys and no scores.
+/// Only needles that the model answers, with more than half of their tokens, count. QR (QRHead, 2025): the question's mass on the needle's
+/// session less the mass of the null question "N/A". Linear-attention layers have no weights of single keys and no scores.
 ///
 /// The file has both scores of every head; `palimpsest lens --heads FILE` weights a run's masses by them (docs/measures.md). The scores are
 /// also kept in the model home, where `palimpsest serve` finds the retrieval heads.

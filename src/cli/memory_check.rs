@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let kept = folder.keep();
     Err(anyhow!(
-        "it does not keep the protocol; its log and files are kept in {}; mend what the table says, then check again",
+        "it does not keep the protocol; its log and files are kept in {}; fix the faults in the table, then check again",
         kept.display()
     ))
 }
@@ -136,7 +136,7 @@ fn text(report: &Report, scripted: bool) -> String {
     lines.push(String::new());
     lines.push(verdict.to_owned());
     if scripted {
-        let why = "Its models were scripts: what it makes of a real model's replies was not seen; --memory-model gives it one.";
+        let why = "Its models were scripts, so this says nothing about its memories; --memory-model gives it a real model.";
         lines.push(why.to_owned());
     }
     lines.join("\n")

@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     if !merged.uneven.is_empty() {
         super::say(format_args!(
-            "without all causes that other shards have: {}; the same `palimpsest causes` commands on {} measure what is missing",
+            "some causes are missing in {}; the same `palimpsest causes` commands on {} measure them",
             names(&merged.uneven),
             out.display()
         ))?;

@@ -468,7 +468,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     // An incomplete shard is named; its rows can be measured after merging.
     assert_eq!(ended(causes("llama-tiny", &at("a"), &["--total"])).code, Some(0));
     let uneven = merge("uneven");
-    let said = format!("without all causes that other shards have: {};", at("b").display());
+    let said = format!("causes are missing in {};", at("b").display());
     assert!(uneven.code == Some(0) && uneven.out.contains(&said), "{}", uneven.out);
     assert_eq!(ended(causes("llama-tiny", &at("uneven"), &["--total"])).code, Some(0));
     let expected = ended(causes("llama-tiny", &at("whole"), &["--total"]));
@@ -482,7 +482,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     .unwrap();
     let contrasts = merge("contrasts");
     let said =
-        format!("without all causes that other shards have: {}, {};", at("b").display(), at("a").display());
+        format!("causes are missing in {}, {};", at("b").display(), at("a").display());
     assert!(contrasts.code == Some(0) && contrasts.out.contains(&said), "{}", contrasts.out);
     std::fs::remove_file(at("b").join("contrast-causes.jsonl")).unwrap();
     // Causes of the older format prevent a merge.

@@ -71,7 +71,8 @@ const LAYOUTS: [Layout; 4] = [
         title: "Writing",
         notes: &[
             "written: some event wrote a memory from the evidence, or the final store holds one; kept: an active memory of the final store \
-             carries it; lost at: the event after which none did, of those that were written; a fact that several questions of a case need \
+             carries it; lost at: the event after which none did, as a share of the written facts; a fact that several questions of a \
+             case need \
              counts once",
             "columns on the older evidence: looked at: among the candidates of a memory from the newer evidence; gated: passed the gate \
              before the decision, as a share of these; marked: updated, deleted, or kept as out of date, unknown or weak in the newer \

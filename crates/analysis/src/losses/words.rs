@@ -117,8 +117,8 @@ fn extraction(system: &SystemLosses) -> String {
     said += ".";
     if is_poor(system) {
         said += &format!(
-            " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; what is lost \
-             later says nothing of {name}, only that the machinery works."
+            " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; later losses \
+             say nothing about {name}, only that the machinery works."
         );
     }
     said

@@ -57,7 +57,7 @@ pub struct PlanArgs {
     /// Questions of a case that are decoded as one batch, as in `run`
     #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = positive)]
     batch_size: usize,
-    /// Usable memory of each device in GB [default: what is free here now]
+    /// Usable memory of each device in GB [default: the memory now free]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
     /// Print JSON, in bytes
@@ -243,7 +243,7 @@ fn table(
     }
     if plan.mapped > 0 {
         text += &format!(
-            "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",
+            "\nWhile loading, {} of the file are mapped too, which the system reclaims when needed; the process shows {} at its peak.\n",
             gigabytes(plan.mapped),
             gigabytes(plan.peak_resident())
         );

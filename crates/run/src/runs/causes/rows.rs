@@ -251,8 +251,8 @@ fn check_format(path: &Path) -> Result<(), RunError> {
         let with_thought = of_answers && row.get("thought_tokens").is_none();
         if signed("effect") || signed("total") || row.get("control").is_some() || with_thought {
             return Err(RunError::GaveUp(format!(
-                "{} line {} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought \
-                 counts as answer; move the file away and measure the causes again",
+                "{} line {} is of an older format, with effects of the other sign, controls inside rows, and thoughts counted as \
+                 answers; move the file away and measure the causes again",
                 path.display(),
                 number + 1
             )));
