@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use palimpsest::runs::why_rows::{Label, WHY, WhyRow, read_why};
+use palimpsest::why::labels::Labels;
 use serde_json::Value;
 
 use super::contrasts::run_of;
@@ -95,6 +96,33 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
         .filter_map(|one| one["metadata"]["why"]["label"].as_str())
         .collect();
     assert_eq!(labels.len(), 8);
+
+    // Sentences count every answer once: first the right ones, then one label each.
+    let folder = RunFolder::read(&dir).unwrap();
+    let labels = Labels::open(&folder).unwrap().unwrap();
+    let first_number = |said: &String| said.split(' ').next().unwrap().parse::<usize>().unwrap();
+    let counts = labels.counts_in_words();
+    let right = labels.answers.iter().filter(|(_, row)| row.label == Label::Right).count();
+    assert_eq!((first_number(&counts[0]), counts.iter().map(first_number).sum::<usize>()), (right, 8));
+    // Labels by verdicts of a judge that cannot judge are withheld: no table, no count.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let by_small = |judge: &str| format!("\"judge\":\"{judge}\"");
+    let text = ["exact", "choice"]
+        .iter()
+        .fold(text, |text, judge| text.replace(&by_small(judge), &by_small("local:m-135m")));
+    std::fs::write(&file, text).unwrap();
+    let folder = RunFolder::read(&dir).unwrap();
+    let labels = Labels::open(&folder).unwrap().unwrap();
+    assert!(labels.answers.is_empty() && labels.table(name).is_none() && labels.withheld.is_some());
+    assert_eq!(labels.in_words().len(), 1);
+}
+
+#[test]
+fn the_label_without_effect_keeps_its_name_in_files() {
+    assert_eq!(serde_json::to_value(Label::NoEffect).unwrap(), "not read");
+    for name in ["not read", "no effect"] {
+        assert_eq!(serde_json::from_value::<Label>(name.into()).unwrap(), Label::NoEffect);
+    }
 }
 
 #[test]
