@@ -129,12 +129,12 @@ impl<'a> Labels<'a> {
         });
         match label {
             Label::Right => "the verdict is correct".to_owned(),
-            Label::Misjudged => "they name the current value".to_owned(),
+            Label::Misjudged => "the answer names the current value".to_owned(),
             Label::NotShown => format!("{newer} was not in the prompt"),
-            Label::NoEffect => format!("hiding {newer} changed nothing beyond random text"),
+            Label::NoEffect => format!("hiding {newer} changed nothing (no more than hiding random text)"),
             Label::Overridden => format!("hiding or removing {older} turned the answer"),
             Label::Carried => {
-                format!("hiding {older} changed nothing beyond random text, removing it turned the answer")
+                format!("hiding {older} changed nothing, removing it turned the answer")
             }
             Label::Undecided => {
                 let reasons = unique(rows.iter().map(|row| row.why.as_str())).into_iter();
