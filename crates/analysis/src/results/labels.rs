@@ -53,7 +53,7 @@ impl LabelAgreement {
         let kappa = self.kappa.map_or_else(|| "no kappa".to_owned(), |kappa| format!("kappa {kappa:.3}"));
         let silent = match self.units.saturating_sub(self.said) {
             0 => String::new(),
-            n => format!("; {n} without a label are left out"),
+            n => format!(" (left out without a label: {n})"),
         };
         format!("{kappa}, {} of {} agree{silent}", self.agreed, self.said)
     }

@@ -158,13 +158,13 @@ impl Condition {
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
-        true => format!("the tokens of \u{201c}{rows}\u{201d} alone"),
+        true => format!("the tokens of \u{201c}{rows}\u{201d} and no others,"),
         false => format!("every token from the first of \u{201c}{rows}\u{201d} on, generated ones too,"),
     };
     let layers = match layers {
         None => "at all layers".to_owned(),
-        Some(layers) if layers.len() == 1 => format!("at layer {} alone", layers.start),
-        Some(layers) => format!("at layers {} to {} alone", layers.start, layers.end - 1),
+        Some(layers) if layers.len() == 1 => format!("only at layer {}", layers.start),
+        Some(layers) => format!("only at layers {} to {}", layers.start, layers.end - 1),
     };
     format!("\u{201c}{keys}\u{201d} is hidden from {who} {layers}; the softmax is over the remaining keys")
 }
