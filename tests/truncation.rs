@@ -372,7 +372,7 @@ fn the_papers_own_tables_mark_what_rests_on_cut_histories_and_say_how_much_was_s
     answers.extend((0..5).map(|probe| answer("oracle", probe, groups[probe], None)));
     let found = tables(&SUBTLEMEMORY, &answers);
     let note = format!(
-        "{mark} run full (ours): 2 of 4 answers were given to cut histories, of which 40.0% of the tokens were shown on average \
+        "{mark} run full (ours): 2 of 4 answers were given to cut histories, on average 40.0% of the tokens were shown \
          (30.0% to 50.0%)"
     );
     for key in ["accuracy", "intervals"] {

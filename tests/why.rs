@@ -185,7 +185,7 @@ fn an_update_about_another_subject_is_not_read() {
         let told = [("old", vec![SUBJECT, OLD, 7]), ("new", vec![OTHER, 5, 6])];
         Story::among_fillers(&told, &[30, 31, SUBJECT], draws)
     };
-    check((&induction(), 2), ("not read", Label::NotRead), story, |_, _| {});
+    check((&induction(), 2), ("not read", Label::NoEffect), story, |_, _| {});
 }
 
 #[test]

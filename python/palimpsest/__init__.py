@@ -1,4 +1,4 @@
-"""Exact attention between named spans of long prompts, and what an answer owes to each of them.
+"""Exact attention between named spans of long prompts, and the effect of each span on an answer.
 
 The package is the command `palimpsest` as a library: the same engine, numbers and words of errors. A first map:
 

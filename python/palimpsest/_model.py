@@ -171,7 +171,7 @@ class Model:
         windows: int | None = None,
         controls: Literal["evidence", "anywhere"] | int | None = "evidence",
     ) -> Causes:
-        """Measures what an answer owes to each span that ends before the question: the span `query`, else what follows the last span.
+        """Measures the effect on an answer of each span before the question (the span `query`, else the text after the last span).
 
         - `answer`: an `Answer`, a text, or token ids; `None` generates up to 64 tokens greedily.
         - `how`: `block` hides a span's keys from the question on; `remove` cuts it out; `replace` puts neutral text of equal length there;

@@ -137,7 +137,7 @@ class Table:
 
 
 class Causes(Table):
-    """What an answer owes to each span: the answer is read again with the span blocked, removed or replaced.
+    """The effect of each span on an answer: the answer is scored again with the span hidden, removed or replaced.
 
     Columns, a line for each span (and window of layers):
 

@@ -282,7 +282,7 @@ impl Model {
         Ok((answer, arrays::of(py, found)?))
     }
 
-    /// Measures what an answer owes to each span; JSON.
+    /// Measures the effect of each span on an answer; JSON.
     #[pyo3(signature = (prompt, asked, progress=None))]
     fn causes(
         &self,

@@ -15,7 +15,7 @@ Examples:
   palimpsest agree draw runs/a runs/b --out agreement --per-cell 20
   palimpsest agree score agreement --ratings ratings.json --judge local:qwen3.5-27b";
 
-/// Human agreement with a judge (STALE, appendix E.3).
+/// Compare a judge with human raters (STALE, appendix E.3).
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -37,22 +37,21 @@ Examples:
 
 /// Draw answers and write a sheet for raters: sheet.csv, sheet.html, and key.json, which raters do not get.
 ///
-/// The sample is stratified: of every run and every value of the benchmark's split (STALE: type) so many cases, each with
-/// all of its probes; where a judge sees each question by itself, of every run and every group of questions (KnowMe-Bench: task) so many
-/// questions. The sheet names the condition and neither model nor verdict, and its order is random.
+/// The sample is stratified: --per-cell cases, each with all its questions, of every run and every value of the benchmark's split (STALE:
+/// type). If a judge sees each question by itself (KnowMe-Bench), --per-cell questions of every run and task. The sheet names the
+/// condition, but neither model nor verdict, and its order is random.
 ///
-/// Raters read the rubric by which the runs' last judge judged (with its judge.j2, where it had one of its own), wherever its reasons
-/// stood; of runs that nobody has judged the benchmark's default.
+/// Raters read the rubric of the runs' last judge (its judge.j2, if it had one), or the benchmark's default if no run is judged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DRAW_EXAMPLES)]
 struct DrawArgs {
-    /// The run folders, one a model.
+    /// Run folders, one per model.
     #[arg(required = true, value_name = "DIR")]
     runs: Vec<PathBuf>,
-    /// The folder to write; it must not hold a sheet.
+    /// Folder to write; it must not hold a sheet.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Cases a run and value of the split, or questions a run and group.
+    /// Cases per run and value of the split, or questions per run and group.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = super::positive)]
     per_cell: usize,
     /// Seed of the draw and of the order.
@@ -61,13 +60,13 @@ struct DrawArgs {
     /// The answers of this condition, for example repeat-2 [default: plain, or the first of a run without it].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
-    /// Raters read the rubric of this judge [default: the judge that judged last].
+    /// Raters read the rubric of this judge [default: the last judge].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
-    /// Raters read this rubric of the benchmark, or one that a run was judged by.
+    /// Raters read this rubric: one of the benchmark, or one that a run was judged by.
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
-    /// Raters read this folder's judge.j2: for runs that are judged afterwards.
+    /// Raters read the judge.j2 of this folder, for runs that are judged later.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["judge", "rubric"])]
     prompts: Option<PathBuf>,
 }
@@ -77,24 +76,23 @@ Examples:
   palimpsest agree score agreement --ratings ratings.json
   palimpsest agree score agreement --ratings anna.csv --ratings ben.json --format latex";
 
-/// Compare the judge's verdicts with the ratings: agreement, kappa, precision, recall, F1 and error rates, over all items and
-/// by probe, type and model (STALE, table 7); of scores how often they are the same and at most one apart, and kappa, plain and with
-/// quadratic weights.
+/// Compare the judge's verdicts with the ratings: agreement, kappa, precision, recall, F1 and error rates, over all items and by
+/// question, type and model (STALE, table 7). Scores are compared by agreement, agreement within one, and kappa, plain and quadratic.
 ///
-/// The rating is the truth and the judge's `correct` the positive class. Items that are unsure, not rated or without a verdict are
-/// left out and counted.
+/// The rating is the truth and the judge's `correct` the positive class. Items that are unsure, unrated or without a verdict are left out
+/// and counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SCORE_EXAMPLES)]
 struct ScoreArgs {
-    /// The folder that `agree draw` wrote.
+    /// Folder that `agree draw` wrote.
     folder: PathBuf,
-    /// Ratings that sheet.html saved, or the filled-in sheet.csv; once for each rater.
+    /// Ratings saved by sheet.html, or the filled-in sheet.csv; once per rater.
     #[arg(long, required = true, value_name = "FILE")]
     ratings: Vec<PathBuf>,
-    /// The judge, with or without its address, and its rubric in brackets [default: the one that judged last by the rubric of the sheet].
+    /// The judge, with or without its address, and its rubric in brackets [default: the last one by the sheet's rubric].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
-    /// The condition that the sheet is of; refuses a sheet of another one [default: the sheet's].
+    /// The sheet's condition; a sheet of another condition is refused [default: the sheet's].
     #[arg(long, value_name = "NAME")]
     condition: Option<String>,
     #[arg(long, value_enum, default_value_t)]
@@ -156,7 +154,7 @@ fn score(args: &ScoreArgs) -> anyhow::Result<()> {
     let key = Key::read(folder)?;
     if let Some(asked) = condition.as_deref().filter(|asked| stored(asked) != key.condition) {
         let why = format!(
-            "the sheet in {} is of the condition {}, and --condition names {}: ratings are of the answers that were drawn; draw a sheet with \
+            "the sheet in {} has condition {}, and --condition names {}: ratings belong to the drawn answers; draw a sheet with \
              `palimpsest agree draw --condition {}`",
             folder.display(),
             label(&key.condition),

@@ -25,7 +25,7 @@ Examples:
   palimpsest build dose mine.toml --out mine --seed 1 --items 64
   palimpsest run --data slots --model smollm2-135m --out runs/slots";
 
-/// Build data in which one thing at a time is set, in twins of equal length.
+/// Build histories that vary one factor at a time, in twins of equal length.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -56,7 +56,7 @@ enum Kind {
     Dose,
 }
 
-/// Build updates by dose: a value is told, replaced, and asked for, at set depths, distances and levels of other factors.
+/// Build updates by dose: a value is stated, replaced and asked for, at set depths, distances and levels of other factors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Presets: slots (a day, a colour or a number), chains (up to 8 updates of a value), boxes (an object is moved), streams (logs of several
@@ -78,17 +78,17 @@ struct Dose {
     /// Seed of all draws [default: the spec's].
     #[arg(long)]
     seed: Option<u64>,
-    /// Whose tokens lengths are counted in: a model's name, owner/name of the Hugging Face hub, a folder, a .gguf file, a tokenizer.json,
+    /// Tokenizer that lengths are counted with: a model's name, owner/name of the Hugging Face hub, a folder, a .gguf file, a tokenizer.json,
     /// or an encoding (o200k_base).
     #[arg(long, value_name = "MODEL", default_value = "smollm2-135m")]
     tokenizer: String,
-    /// Number of items [default: the spec's]. More items change none of the former.
+    /// Number of items [default: the spec's]. A larger number keeps the items of a smaller one.
     #[arg(long, value_name = "N")]
     items: Option<usize>,
-    /// Sessions that fill in the place of our own, a JSON object a line: {"id", "licence", "turns": [{"role", "content"}]}.
+    /// File of filler sessions to use instead of the built-in ones, one JSON object per line: {"id", "licence", "turns": [{"role", "content"}]}.
     #[arg(long, value_name = "FILE")]
     distractors: Option<PathBuf>,
-    /// Write the updates, which are rows of one update in order of date, as another benchmark's file in the place of dose.jsonl.
+    /// Write rows with one update in order of date as another benchmark's file instead of dose.jsonl.
     #[arg(long = "as", value_name = "BENCHMARK")]
     form: Option<Form>,
 }
@@ -96,7 +96,7 @@ struct Dose {
 /// Other forms of the data.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Form {
-    /// stale.json: a question by yes and no, one that takes the old value for granted, and one for the value.
+    /// stale.json: a yes-or-no question, one that presupposes the old value, and one for the value.
     Stale,
 }
 

@@ -32,27 +32,25 @@ Examples:
   palimpsest causes runs/dose --contrast --windows 8
   palimpsest causes runs/qwen3 --model ./qwen3-8b --device cuda";
 
-/// Block each session in turn, and see what the answers of a run owe to it.
+/// Measure the effect of each session on the answers of a run, by hiding one session at a time.
 ///
-/// DIR is the folder of a run that recorded attention. For every answer and every session of its history, everything from the
-/// question's first token on is kept from seeing the session, and the model's own answer is read again: what the answer loses of its log
-/// probability (mean per token; above 0 it needs the session), how far the distributions of its first token and of all of its tokens move,
-/// and whether some token of it is no longer the likeliest. A thought before the answer is counted apart. Beside the sessions a pool of
-/// random stretches is blocked, drawn once a case: no evidence, of lengths that cover those of the sessions. A session's control is the
-/// median effect of the stretches of about its own length that do not touch it. The history is computed once a case; each reading takes
-/// the tokens from the question on alone. Rows go to DIR/causes.jsonl, which is gone on with after a stop. Only direct paths
-/// are blocked: what other sessions took over from one still arrives (docs/causes.md).
+/// DIR is the folder of a run that recorded attention. For every answer and every session of its history, the session is hidden from
+/// everything from the question's first token on, and the model scores its own answer again. Printed are the answer's loss of log
+/// probability (mean per token; above 0 the answer needs the session), the divergences of the distributions of its first token and of all
+/// its tokens, and whether a token is no longer the likeliest. A thought before the answer has numbers of its own.
 ///
-/// --total removes each session in the place of blocking it and reads all after it again: what the answer owes to it altogether. --contextcite
-/// N does so with N random subsets of the sessions, and says what each session adds to the logit of the answer's probability.
-/// --replace puts neutral text of equal length in the place of each session of the evidence, so that what comes after it keeps its positions.
-/// --carriers hides each session of the evidence from the question on and from one later session besides, whose rows are read again: which
-/// later sessions hold what it leaves behind.
-/// All say before they begin how much is to be computed, and go on after a stop too.
+/// Controls: random stretches of the history without evidence are hidden too, drawn once per case, with lengths that cover those of the
+/// sessions. A session's control is the median effect of the stretches of about its length that do not touch it. A case's history is
+/// computed once; each forward pass takes only the tokens from the question on. Rows go to DIR/causes.jsonl; after a stop the same command
+/// resumes. Only direct paths are hidden: content that other sessions took over still arrives (docs/causes.md).
 ///
-/// --contrast reads the contrasts of a benchmark whose questions name values (dose) in the place of answers: what blocking a session, or with
-/// --total removing it, or with --replace replacing it, takes from log p of the current value less log p of the one that it is held against. Rows go to
-/// DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
+/// --total removes each session and computes everything after it again: the total effect. --contextcite N removes N random subsets of the
+/// sessions and fits each session's contribution to the logit of the answer's probability. --replace replaces each evidence session by
+/// neutral text of equal length, so that later text keeps its positions. --carriers hides each evidence session from the question on and
+/// from one later session, to find the later sessions that hold its content. These four print first how much they will compute.
+///
+/// --contrast takes, for a benchmark whose questions name values (dose), the contrast log p(current value) - log p(stale value) in place of
+/// the answer's log probability. Rows go to DIR/contrast-causes.jsonl, measures of the prompt's last position to DIR/causes-contrast/.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -60,34 +58,34 @@ pub struct Args {
     dir: PathBuf,
     #[command(flatten)]
     by: RereadArgs,
-    /// Block N layers at a time, window by window, in the place of all layers at once
+    /// Hide sessions at N layers at a time instead of at all layers
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Paths and controls")]
     windows: Option<usize>,
-    /// Of a model with linear-attention layers, block the softmax layers alone
+    /// In a model with linear-attention layers, hide sessions at the softmax layers alone
     #[arg(long, help_heading = "Paths and controls")]
     softmax_only: bool,
-    /// Random stretches of a case that are blocked as controls, a reading of every answer each; 0 for none
+    /// Random stretches per case that are hidden as controls; each takes a forward pass per answer; 0 for none
     #[arg(long, value_name = "N", default_value_t = STRETCHES, value_parser = controls, conflicts_with_all = ["total", "replace", "carriers", "contextcite"], help_heading = "Paths and controls")]
     controls: usize,
-    /// Remove each session and read the rest again, in the place of blocking it
+    /// Remove each session instead of hiding it, and compute the rest again
     #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     total: bool,
-    /// Put neutral text of equal length in the place of each session and read the rest again
+    /// Replace each session by neutral text of equal length, and compute the rest again
     #[arg(long, group = "left_out", conflicts_with_all = ["windows", "softmax_only", "contextcite"], help_heading = "Removal")]
     replace: bool,
-    /// Find the later sessions that hold what an answer owes to the evidence beside its own place
+    /// Find the later sessions that hold content of the evidence
     #[arg(long, conflicts_with_all = ["windows", "contextcite", "left_out"], help_heading = "Paths and controls")]
     carriers: bool,
-    /// Of --carriers, look for single ones where hiding a session from all of them takes at least NATS more than from the question on
+    /// --carriers: try single later sessions if hiding the evidence from all of them costs at least NATS more than from the question on
     #[arg(long, value_name = "NATS", default_value_t = carriers::LEAST, requires = "carriers", help_heading = "Paths and controls")]
     least: f64,
-    /// The sessions that --total removes (all unless told otherwise) and --replace replaces (the evidence unless told otherwise)
+    /// Sessions that --total removes [default: all] and --replace replaces [default: evidence]
     #[arg(long, value_enum, requires = "left_out", help_heading = "Removal")]
     sessions: Option<SessionChoice>,
-    /// Leave out what N random subsets of the sessions do not hold, and fit a sparse linear function of what they hold
+    /// Score the answer given N random subsets of the sessions, and fit a sparse linear function of the sessions present
     #[arg(long, value_name = "N", value_parser = super::positive, conflicts_with = "windows", help_heading = "Removal")]
     contextcite: Option<usize>,
-    /// Read contrasts of values in the place of the answers' log-probabilities
+    /// Measure contrasts of values instead of the answers' log-probabilities
     #[arg(long, conflicts_with = "contextcite", help_heading = "Paths and controls")]
     contrast: bool,
     /// How --contextcite leaves sessions out
@@ -100,7 +98,7 @@ pub struct Args {
 
 fn controls(typed: &str) -> Result<usize, WrongValue> {
     let pool = format!(
-        "controls are a pool of stretches a case: give their number, {STRETCHES} unless told otherwise, or 0 for none"
+        "controls are a pool of stretches per case: give their number ({STRETCHES} by default), or 0 for none"
     );
     typed.parse().map_err(|_| WrongValue(pool))
 }
@@ -131,8 +129,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let asked = causes::asked(&run.folder, metric);
     ensure!(
         !(args.contrast && asked.is_empty()),
-        "{place} has no contrasts: they are of runs of a benchmark whose questions name values (dose), answered by a model on this \
-         machine with its attention recorded"
+        "{place} has no contrasts: they need a benchmark whose questions name values (dose), and answers of a model on this machine with \
+         attention recorded"
     );
     ensure!(!asked.is_empty(), "{place} has no answers whose causes could be measured; finish the run first");
 
@@ -144,7 +142,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         ways::measure(&run.folder, &mut model, way, &stop, true)?;
     let file = args.dir.join(if args.contrast { CONTRAST_CAUSES } else { CAUSES });
     note(format_args!("{done} rows added to {}, {skipped} were there", file.display()));
-    for (what, (seconds, tokens)) in [("histories", histories), ("readings with a path blocked", readings)] {
+    for (what, (seconds, tokens)) in [("histories", histories), ("forward passes with text hidden", readings)]
+    {
         if tokens > 0 {
             note(format_args!("{what}: {tokens} tokens in {seconds:.1} s"));
         }

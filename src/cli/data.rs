@@ -27,15 +27,15 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     Check(data_check::Args),
-    /// Write a benchmark's built-in sample as the file or the folder that its data has.
+    /// Write a benchmark's built-in sample in the format of its data: a file or a folder.
     #[command(
         after_help = "Examples:\n  palimpsest data sample --sessions 50 --seed 1 --out sample.json\n  palimpsest data sample --benchmark subtlememory --out sample"
     )]
     Sample {
-        /// Whose sample.
+        /// The benchmark.
         #[arg(long, default_value_t = crate::benchmarks::default_name(), value_name = "NAME")]
         benchmark: String,
-        /// Sessions of each case where the benchmark's sample can be made to measure (stale: 2 to 10,000) [default: stale's are 50].
+        /// Sessions per case, if the benchmark's sample has a variable length (stale: 2 to 10,000) [default: 50 for stale].
         #[arg(long, value_name = "N")]
         sessions: Option<usize>,
         /// Seed of the assembly: positions, distractors and times follow from it.

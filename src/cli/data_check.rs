@@ -13,11 +13,11 @@ use crate::benchmarks::reading::{Problem, Report};
 use crate::case::finding::{by_check, listed_by_check};
 use crate::runs::setup::special_tokens;
 
-/// Check a benchmark's data: problems, which refuse rows, and findings, which do not.
+/// Check a benchmark's data. Problems make rows unusable; findings do not.
 ///
-/// Every problem is a line on standard output, and the exit code is 1 if there is one. Findings (a text repeated, a gold that the
-/// evidence does not hold, a weekday that does not fit its date, ...) are counted by check with the first few of each; they refuse
-/// nothing and do not change the exit code. docs/data.md says what each check looks at.
+/// Every problem is a line on standard output, and the exit code is 1 if there is one. Findings (a repeated text, an answer that the
+/// evidence does not hold, a weekday that does not fit its date, ...) are counted by check, with the first few of each; they do not change
+/// the exit code. docs/data.md describes each check.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   palimpsest data check dataset1 --json > findings.jsonl
   palimpsest data check sample:knowme")]
 pub struct Args {
-    /// The file or the folder; which benchmark's it is shows in its content. `sample` or `sample:NAME` for a built-in one.
+    /// The file or folder, of any benchmark (recognised by its content). `sample` or `sample:NAME` for a built-in one.
     #[arg(value_name = "FILE_OR_FOLDER")]
     file: PathBuf,
     /// The questions on a table of your own [default: my-questions.csv (.tsv, .jsonl) beside my.csv].
@@ -35,13 +35,13 @@ pub struct Args {
     /// List at most N problems; the rest are counted.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Findings to show of each check; the rest are counted, and with 0 all of them.
+    /// Findings to show of each check; the rest are counted; 0 shows none.
     #[arg(long, default_value_t = 3, value_name = "N")]
     examples: usize,
-    /// The type of rows that do not say theirs, as those of STALE's construction (*_MAIN.json): T1 or T2.
+    /// Type of rows that do not state theirs, as in the files of STALE's construction (*_MAIN.json): T1 or T2.
     #[arg(long = "type", value_name = "TYPE")]
     split: Option<String>,
-    /// Also note the special tokens of this model that the text spells, beside those of known formats.
+    /// Also look for text that spells a special token of this model, beside those of known formats.
     #[arg(long)]
     model: Option<String>,
     /// Print one JSON object a line: every problem, cases that spell special tokens, every finding, then a summary.

@@ -16,9 +16,8 @@ use crate::progress;
 
 /// Count sessions, turns and tokens by a label (table 5 of the STALE paper).
 ///
-/// Three forms of each case are counted: the raw JSON of its history and first query; the formatted context, which is its first
-/// prompt by the model's chat template (of an encoding, which has none: by the plain layout); and the content alone, which is
-/// what the turns say, one under another.
+/// Three forms of each case are counted: the raw JSON of its history and first query; the formatted context, which is its first prompt by
+/// the model's chat template (for an encoding, by the plain layout); and the content, which is the texts of the turns.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,23 +30,23 @@ pub struct Args {
     /// The questions on a table of your own [default: my-questions.csv (.tsv, .jsonl) beside my.csv].
     #[arg(long, value_name = "FILE")]
     questions: Option<PathBuf>,
-    /// A model whose tokeniser and chat template to use: a name of `model list`, owner/name of the Hugging Face hub, a folder, or a .gguf file;
-    /// several times for several.
+    /// A model for its tokenizer and chat template (repeatable): a name of `model list`, owner/name of the Hugging Face hub, a folder, or a
+    /// .gguf file.
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
-    /// An encoding that needs no model, o200k_base or cl100k_base; several times for both [default: o200k_base, without --model].
+    /// An encoding that needs no model, o200k_base or cl100k_base; repeatable [default: o200k_base, without --model].
     #[arg(long, value_name = "ENCODING")]
     tokenizer: Vec<String>,
-    /// The type of rows that do not say theirs, as those of STALE's construction (*_MAIN.json): T1 or T2.
+    /// Type of rows that do not state theirs, as in the files of STALE's construction (*_MAIN.json): T1 or T2.
     #[arg(long = "type", value_name = "TYPE")]
     row_type: Option<String>,
-    /// The label to split by, or `case` for a row a history [default: the label of the benchmark's tables; none where cases have none].
+    /// Label to split by, or `case` for a row per history [default: the label of the benchmark's tables, if cases have one].
     #[arg(long, value_name = "LABEL")]
     by: Option<String>,
-    /// Draw how many cases have each value of that label (figure 5 of the STALE paper) into this folder, as SVG, PNG and CSV.
+    /// Folder for a figure of the cases per value of that label (figure 5 of the STALE paper), as SVG, PNG and CSV.
     #[arg(long, value_name = "DIR", requires = "by")]
     figure: Option<PathBuf>,
-    /// Put the paper's numbers beside the measured ones [default: where the file is the published one].
+    /// Print the paper's numbers beside the measured ones [default: if the file is the published one].
     #[arg(long)]
     paper: bool,
     /// Print JSON instead of a table.

@@ -12,27 +12,27 @@ Examples:
   palimpsest dose runs/slots --csv - | head
   palimpsest dose runs/slots --out slots";
 
-/// The factors that move the update effect, in a run of data of `palimpsest build dose`, within items.
+/// The update effect by factor, within items, for a run of data made by `palimpsest build dose`.
 ///
 /// An item's update effect u is the mean contrast (log p of the current value less log p of the stale one) of an update and of its twin with
-/// the values swapped; half their difference is the value prior b. For each factor: how u moves over its levels, and whether mass, density and
-/// value norms of attention, and the effects of blocked and removed sessions, move with it. Slopes and Spearman's correlations are taken
-/// within items; intervals are over items.
+/// the values swapped; half their difference is the value prior b. Printed for each factor: u by level, and the trends of mass, density and
+/// value norms of attention and of the effects of hidden and removed sessions. Slopes and Spearman's correlations are within items;
+/// intervals are over items.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The run folder, of data made by `palimpsest build dose`
     dir: PathBuf,
-    /// Write a row an item and level, with every number; `-` for standard output, without words
+    /// Write a CSV file with a row per item and level; `-` prints it instead of the text
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write the words, the table and the figures into this folder
+    /// Write the text, the table and the figures into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// This factor alone; a grid is named by both, as in `depth_old*depth_new` [default: all that are varied]
+    /// Only this factor; a grid is named by both, as in `depth_old*depth_new` [default: all that are varied]
     #[arg(long, value_name = "NAME")]
     factor: Option<String>,
-    /// Count items alone that are right with the old session alone and with the new one alone, in both orders
+    /// Only items that are right with the old session alone and with the new one alone, in both orders
     #[arg(long)]
     gated: bool,
 }

@@ -18,8 +18,8 @@ pub fn guarded(command: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<(
     let done = panic::catch_unwind(AssertUnwindSafe(command));
     done.unwrap_or_else(|payload| match driver_error(&*payload) {
         Some(what) => Err(anyhow::anyhow!(
-            "the CUDA driver failed: {what}. The card can do nothing more in this process; what was finished is kept. Start \
-             again, and if it fails again, look at what `nvidia-smi` and `dmesg` say of the card"
+            "the CUDA driver failed: {what}. The card is unusable in this process; finished work is kept. Start again, and if \
+             it fails again, look at the card with `nvidia-smi` and `dmesg`"
         )),
         None => panic::resume_unwind(payload),
     })

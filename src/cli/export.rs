@@ -30,33 +30,33 @@ pub struct Args {
     /// The run folder.
     #[arg(requires = "format")]
     dir: Option<PathBuf>,
-    /// What to write.
+    /// The format.
     #[arg(long, conflicts_with = "stale")]
     format: Option<Format>,
     /// The same as `--format stale DIR`.
     #[arg(long, value_name = "DIR")]
     stale: Option<PathBuf>,
-    /// The answers under these conditions, for example plain,repeat-2 [default: all].
+    /// Only answers under these conditions, for example plain,repeat-2 [default: all].
     ///
-    /// STALE's format and LongMemEval's hold one answer a question: of several conditions each has a file of its own, named
-    /// CONDITION-FILE beside --out FILE.
+    /// The formats stale and longmemeval hold one answer per question: each of several conditions gets a file CONDITION-FILE beside --out
+    /// FILE.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     condition: Vec<String>,
-    /// Verdicts of this judge, with or without its address, and its rubric in brackets [default: Inspect all, Parquet the last].
+    /// Verdicts of this judge, with or without its address, and its rubric in brackets [default: all in inspect, the last in parquet].
     #[arg(long, value_name = "NAME")]
     judge: Option<String>,
-    /// Verdicts by this rubric [default: Inspect all, Parquet the last].
+    /// Verdicts by this rubric [default: all in inspect, the last in parquet].
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
-    /// Inspect: put the history before each question, as the model was shown it; long histories make a large file.
+    /// inspect: include the history before each question, as the model was shown it; long histories make a large file.
     #[arg(long)]
     with_history: bool,
-    /// The file to write; standard output without it.
+    /// File to write [default: standard output].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write questions without an answer as empty strings in stale and longmemeval, which are refused otherwise.
+    /// Write questions without an answer as empty strings in stale and longmemeval; without this flag they are refused.
     ///
-    /// Inspect's log and Parquet hold the rows that there are in any case. What is not in a file is said.
+    /// The formats inspect and parquet always hold the rows that exist; a note counts the missing ones.
     #[arg(long)]
     partial: bool,
 }
@@ -65,7 +65,7 @@ pub struct Args {
 enum Format {
     /// Inspect's eval log, for `inspect view`
     Inspect,
-    /// Parquet, one row an answer, for `datasets`
+    /// Parquet, one row per answer, for `datasets`
     Parquet,
     /// LongMemEval's hypotheses, JSON lines
     Longmemeval,
@@ -92,7 +92,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         let benchmark = &folder.header.identity.benchmark;
         anyhow::ensure!(
             benchmark == "stale",
-            "{} is a run of the benchmark `{benchmark}`, whose answers STALE's format cannot hold; choose another --format",
+            "{} is a run of the benchmark `{benchmark}`, and STALE's format cannot hold its answers; choose another --format",
             dir.display()
         );
     }
@@ -148,7 +148,7 @@ fn by_condition(
     let names: Vec<&str> = conditions.iter().map(|name| label(name)).collect();
     if conditions.len() > 1 && out.is_none() {
         let why = format!(
-            "{} has answers under {}, and this format holds one answer a question; name one of them with --condition, or give --out \
+            "{} has answers under {}, and this format holds one answer per question; name one of them with --condition, or give --out \
              FILE for a file each",
             folder.dir.display(),
             names.join(", ")

@@ -13,23 +13,23 @@ use crate::figures::look::{Look, Scope, Size};
 use crate::figures::{self, RunFigures, Style};
 use crate::progress::note;
 
-/// The figures of a run, as SVG, PDF and PNG; of several runs, side by side; of runs of several benchmarks, one look over all.
+/// Draw the figures of a run as SVG, PDF and PNG; of several runs side by side.
 ///
-/// Where a run has conditions, each has figures of its own, whose names begin with the condition's, and all of them are drawn side by side.
+/// If a run has several conditions, each gets its own figures, named CONDITION-FIGURE, and figures with all conditions side by side.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run folder. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks
-    /// by one model are drawn as one figure: how much more the evidence gets than what stands beside it.
+    /// Run folders. Several are drawn side by side: curves and ratios over layers, on the same axes. Runs of several benchmarks by one
+    /// model make one figure: attention to the evidence over attention to its neighbours.
     #[arg(required_unless_present = "style_example", value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Where the figures go [default: DIR/figures, or figures-SCORE with --heads]; needed for several runs.
+    /// Folder for the figures [default: DIR/figures, or figures-SCORE with --heads]; required with several runs.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Draw a run's conditions against each other, too: the same questions under both on one axis, and what a condition changes, with the
-    /// interval of the difference. The plain one with every other, or the first where the plain one is not drawn.
+    /// Also compare a run's conditions: the same questions under both on one axis, and their difference with its interval. The plain
+    /// condition, or else the first, is compared with every other.
     #[arg(long)]
     difference: bool,
-    /// Print a whole style file, and draw nothing.
+    /// Print a complete style file, and draw nothing.
     #[arg(long)]
     style_example: bool,
     #[command(flatten)]
@@ -93,17 +93,17 @@ pub(super) fn doses(doses: &Doses, folder: &Path) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Look of the figures")]
 pub struct FigureStyle {
-    /// Leave the title, and the line that says where the numbers come from, to the caption: a page has captions of its own.
+    /// Draw no title and no line of origin; the caption in captions.json has both.
     #[arg(long)]
     no_title: bool,
-    /// Width of each picture, such as 84mm (a column), 17cm, 3.3in, 240pt or 600px; it is laid out anew for it, not scaled
-    /// [default: as wide as a picture's own content].
+    /// Width of each picture, such as 84mm (a column), 17cm, 3.3in, 240pt or 600px; the layout follows the width, nothing is scaled
+    /// [default: the width of the content].
     #[arg(long, value_name = "LENGTH")]
     width: Option<String>,
-    /// Size of words where a width is given, such as 8pt or 2.8mm; numbers at ticks are five sixths of it.
+    /// Text size with --width, such as 8pt or 2.8mm; numbers at ticks are five sixths of it.
     #[arg(long, value_name = "LENGTH", requires = "width", default_value = DEFAULT_TEXT)]
     text_size: Option<String>,
-    /// A style file: colours and dashes by meaning, words, a font. docs/figures.md describes it.
+    /// A style file: colours and dashes by meaning, texts, a font (docs/figures.md).
     #[arg(long, value_name = "FILE")]
     style: Option<PathBuf>,
 }
@@ -124,7 +124,7 @@ impl FigureStyle {
             let text = self.text_size.as_deref().unwrap_or(DEFAULT_TEXT);
             let size = Size { width: pixels("--width", width)?, text: pixels("--text-size", text)? };
             if !(4.0..=96.0).contains(&size.text) {
-                bail!("--text-size {text} is no size to read; give one from 3pt to 72pt");
+                bail!("--text-size {text} is not legible; give a size from 3pt to 72pt");
             }
             if size.room() < LEAST_ROOM {
                 bail!(

@@ -16,7 +16,7 @@ pub(super) fn say_of_run(folder: &RunFolder) -> anyhow::Result<()> {
     match folder.answers.iter().filter(|row| row.error.is_none() && row.attention.is_some()).count() {
         0 => Ok(()),
         1..=MOST_FILES => say_of(&folder.dir, &Options::default()),
-        _ => super::say(format_args!("\nwhat was found: palimpsest lens {}", folder.dir.display())),
+        _ => super::say(format_args!("\nthe finding: palimpsest lens {}", folder.dir.display())),
     }
 }
 
@@ -39,7 +39,7 @@ fn said(lines: Result<String, LensError>) -> anyhow::Result<()> {
         Ok(lines) if lines.is_empty() => Ok(()),
         Ok(lines) => super::write_out(format!("\n{lines}").as_bytes()),
         Err(error) => {
-            note(format_args!("note: the finding cannot be told: {}", super::in_one_line(&error.into())));
+            note(format_args!("note: no finding: {}", super::in_one_line(&error.into())));
             Ok(())
         }
     }

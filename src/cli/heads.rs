@@ -17,17 +17,16 @@ Examples:
   palimpsest heads ./qwen3-8b --context 16384 --device cuda --out qwen3-heads.json
   palimpsest lens runs/first --heads heads.json";
 
-/// Which heads of a model fetch a sentence from the history, and which look for what a question asks.
+/// Score a model's heads: which copy a sentence from the history, and which attend to the session that a question needs.
 ///
-/// Plants sentences of our own (needles) in the sessions of the built-in sample, one a prompt, at depths from first to last, and asks for
-/// them. Two scores by layer and head, means over needles. RETRIEVAL: the share of a needle's tokens that the head copies while the
-/// model answers: the token generated is the very token that the head gives most weight to, inside the needle (Wu et al. 2024); over the
-/// needles that the model answers, those of which it says more than half. QR: the mass of the question on the session with the
-/// needle less that of the null question "N/A" in its place (QRHead, 2025). Linear-attention layers keep no weights of single keys and
-/// have no scores.
+/// Plants sentences of our own (needles) in the sessions of the built-in sample, one per prompt, at depths from first to last, and asks for
+/// them. Each head gets two scores, means over needles. RETRIEVAL (Wu et al. 2024): the share of a needle's tokens that the head copies
+/// while the model answers; the head copies a token if it gives most weight to that token inside the needle and the model generates it.
+/// Only needles that the model answers, with more than half of their tokens, count. QR (QRHead, 2025): the question's mass on the needle's
+/// session less the mass of the null question "N/A". Linear-attention layers have no weights of single keys and no scores.
 ///
-/// The file has both for every head; `palimpsest lens --heads FILE` takes a run's masses by them (docs/measures.md). The scores are
-/// also kept in the model home, where `palimpsest serve` finds the heads that retrieve.
+/// The file has both scores of every head; `palimpsest lens --heads FILE` weights a run's masses by them (docs/measures.md). The scores are
+/// also kept in the model home, where `palimpsest serve` finds the retrieval heads.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -36,19 +35,19 @@ pub struct Args {
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "heads.json", help_heading = "Output")]
     out: PathBuf,
-    /// Also write a CSV table, a row a head
+    /// Also write a CSV table, one row per head
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     csv: Option<PathBuf>,
-    /// Do not keep the scores in the model home for `palimpsest serve`; those of a part of the needles never are
+    /// Do not keep the scores in the model home for `palimpsest serve`; scores from a part of the needles are never kept
     #[arg(long, help_heading = "Output")]
     no_keep: bool,
-    /// Print the file's JSON in the place of the table
+    /// Print the file's JSON instead of the table
     #[arg(long, help_heading = "Output")]
     json: bool,
     /// Heads of each score that the table shows
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = super::positive, help_heading = "Output")]
     top: usize,
-    /// Most tokens of a prompt and its answer; less where the model holds less
+    /// Most tokens of a prompt and its answer; at most the model's context length
     #[arg(long, value_name = "TOKENS", default_value_t = 2048, value_parser = super::positive, help_heading = "Needles")]
     context: usize,
     /// Allow more tokens than the model's context length
@@ -117,12 +116,12 @@ fn text(scores: &HeadScores, top: usize) -> String {
     if !scores.linear_layers.is_empty() {
         let layers: Vec<String> = scores.linear_layers.iter().map(usize::to_string).collect();
         text += &format!(
-            "layers {} are linear-attention layers, whose heads keep no weights of single keys and have no score\n",
+            "layers {} are linear-attention layers: their heads have no weights of single keys and no score\n",
             layers.join(", ")
         );
     }
     if scores.retrieval.is_none() {
-        text += "no needle was answered, so that no head has a retrieval score\n";
+        text += "the model answered no needle, so no head has a retrieval score\n";
     }
     let head = ["rank", "by retrieval", "score", "by QR", "score"];
     let mut lines = vec![head.map(str::to_owned).to_vec()];

@@ -17,7 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   palimpsest import --stale answers.json --data stale.json --model-name mine --out runs/mine";
 
-/// Make a run of answers in the exchange format of a benchmark's authors, to judge them here.
+/// Make a run from answers in the exchange format of a benchmark's authors, to judge them here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -27,7 +27,7 @@ pub struct Args {
     /// The benchmark file that was answered, or `sample`.
     #[arg(long, value_name = "FILE|sample")]
     data: String,
-    /// The type of the benchmark's rows that do not say theirs (the construction's *_MAIN.json): T1 or T2.
+    /// Type of the benchmark's rows that do not state theirs (the construction's *_MAIN.json): T1 or T2.
     #[arg(long = "type", value_name = "TYPE")]
     split: Option<String>,
     /// The run folder to make.
@@ -36,7 +36,7 @@ pub struct Args {
     /// Name of the model that gave the answers.
     #[arg(long, value_name = "NAME")]
     model_name: String,
-    /// Take missing answers over as errors instead of refusing.
+    /// Import missing answers as errors instead of refusing the file.
     #[arg(long)]
     partial: bool,
 }

@@ -17,7 +17,7 @@ pub(super) fn end(says: impl Display) -> ! {
 }
 
 pub(super) fn end_resumable() -> anyhow::Result<()> {
-    super::say("stopped; the same command goes on from here")?;
+    super::say("stopped; the same command resumes")?;
     std::process::exit(INTERRUPTED)
 }
 
@@ -31,9 +31,9 @@ pub(super) fn flag(says: &'static str) -> anyhow::Result<Arc<AtomicBool>> {
     let seen = Arc::clone(&flag);
     ctrlc::set_handler(move || {
         if seen.swap(true, Ordering::Relaxed) {
-            end("stopped; the same command goes on from here");
+            end("stopped; the same command resumes");
         }
-        note(format_args!("{says}; press Ctrl-C again to stop at once"));
+        note(format_args!("{says}; Ctrl-C again stops at once"));
     })
     .context("cannot watch for Ctrl-C")?;
     Ok(Arc::clone(FLAG.get_or_init(|| flag)))

@@ -18,6 +18,7 @@ use crate::judge::{
 use crate::models::{DeviceArgs, DtypeArgs};
 use crate::prompt::JUDGE_FILE;
 use crate::runs::error::RunError;
+use crate::runs::judged::no_result;
 use crate::runs::labels::LABELS;
 use crate::runs::plan::unjudgeable;
 use crate::runs::runner::Summary;
@@ -45,22 +46,22 @@ pub struct Args {
     dir: PathBuf,
     /// `local:NAME` (whatever --model of `run` takes), or `http://host[:port]/v1#model`.
     ///
-    /// A local judge is read by scoring; with --thinking on it thinks and is asked for JSON. An endpoint is asked for JSON; its key
-    /// comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. Verdicts of several judges can stand in one run. A benchmark whose answers
-    /// say by themselves what they choose is read by its own rules and takes no judge.
+    /// A local judge is scored: the verdict is the likelier word. With --thinking on it thinks and writes JSON, as an endpoint does. An
+    /// endpoint's key comes from PALIMPSEST_API_KEY or OPENAI_API_KEY. A run can hold verdicts of several judges. Benchmarks whose answers
+    /// name a choice are judged by rules, without --judge. A judge below 1 billion parameters cannot judge: its numbers are withheld.
     #[arg(long, help_heading = "Judge")]
     judge: Option<String>,
-    /// Check the data's own labels instead of judging answers, where the benchmark has a label that is checked (subtlememory: relation).
+    /// Check the data's own labels instead of judging answers (subtlememory: relation).
     ///
-    /// The judge is shown what the judge's notes say of each set, without the label, and says which it would give. Its words go to
-    /// labels.jsonl; `palimpsest table` and `report` give their agreement with the data (Cohen's kappa).
+    /// The judge sees the notes on each set, without the label, and gives a label. Its labels go to labels.jsonl; `palimpsest table` and
+    /// `report` print their agreement with the data (Cohen's kappa).
     #[arg(long, requires = "judge", conflicts_with = "rubric", help_heading = "Judge")]
     labels: bool,
-    /// Judge what memories say instead of answers, in a run of memory systems (stale): does each memory that comes from the old or the
-    /// new session state what that session says?
+    /// Judge memories instead of answers, in a run of memory systems (stale): does each memory from the old or the new session state that
+    /// session's fact?
     ///
-    /// The judge is shown one text of the memory and the one fact; of a memory that was rewritten, each text that it has had. Its words go to memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then
-    /// counts by them too (level 2).
+    /// The judge sees one text of the memory and the fact; of a rewritten memory it sees each of its texts in turn. Verdicts go to
+    /// memory/NAME/CASE/stated.jsonl; `palimpsest table --memory` then has rows by them (level 2).
     #[arg(long, requires = "judge", conflicts_with_all = ["rubric", "labels", "prompts", "no_exact_match"], help_heading = "Judge")]
     memories: bool,
     #[command(flatten)]
@@ -72,29 +73,29 @@ pub struct Args {
 pub(super) struct Settings {
     /// The benchmark's rubric of this name [default: its first, STALE's and KnowMe-Bench's `released`]; a wrong name lists them.
     ///
-    /// Rubrics are named in verdict rows and tables, and two rubrics of one judge are two judges there.
+    /// Verdict rows and tables name the rubric; one judge by two rubrics has two rows.
     #[arg(long, value_name = "NAME", conflicts_with = "prompts", help_heading = "Judge")]
     rubric: Option<String>,
     #[command(flatten)]
     on: DeviceArgs,
     #[command(flatten)]
     in_dtype: DtypeArgs,
-    /// A folder whose judge.j2 is what the judge reads, in the place of the benchmark's rubric (see docs/commands.md).
+    /// A folder whose judge.j2 replaces the benchmark's rubric (see docs/commands.md).
     ///
-    /// Its name in rows and tables is `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other
-    /// templates in the folder are for `palimpsest run --prompts`.
+    /// Rows and tables call it `own-` and the beginning of its SHA-256; verdicts by another wording stay beside them. Other templates in
+    /// the folder are for `palimpsest run --prompts`.
     #[arg(long, value_name = "DIR", help_heading = "Judge")]
     prompts: Option<PathBuf>,
-    /// Whether a reason comes before the verdict, which then rests on it, after it, or not at all [default: first of a judge that
-    /// is asked for JSON, last of one that is read by scoring].
+    /// Whether the judge's reason comes before the verdict, which then rests on it, after the verdict, or not at all [default: first for a
+    /// judge that writes JSON, last for a scored one].
     ///
-    /// Verdicts with reasons in another place stand beside the others, in rows of their own.
+    /// Verdicts with reasons in another place have rows of their own.
     #[arg(long, value_enum, help_heading = "Judge")]
     reasons: Option<Reasons>,
-    /// Ask the judge about every answer, also where it equals a reference answer (subtlememory).
+    /// Ask the judge about every answer, also if it equals a reference answer (subtlememory).
     ///
-    /// Otherwise an answer that equals a right or a known wrong one, letter case and white space aside, gets its verdict without a
-    /// call, as the authors' code does. Verdicts with and without this stand beside each other, in rows of their own.
+    /// Without this flag an answer that equals a right or a known wrong one, ignoring case and white space, gets its verdict without a call,
+    /// as in the authors' code. Verdicts with and without this flag have rows of their own.
     #[arg(long, help_heading = "Judge")]
     no_exact_match: bool,
     /// The default since 0.2.0; old command lines name it.
@@ -103,12 +104,12 @@ pub(super) struct Settings {
     /// Endpoint: calls at once [default: 4]. Verdicts, and the order of their rows, are the same.
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Endpoint")]
     parallel: Option<usize>,
-    /// Stop after so many calls in a row whose replies hold no verdict that can be read, each asked twice; 0 goes on whatever comes.
+    /// Stop after N calls in a row without a readable verdict, each asked twice; 0 never stops.
     ///
-    /// What was judged is kept, and the same command goes on.
+    /// Verdicts so far are kept, and the same command resumes.
     #[arg(long, default_value_t = Conduct::GIVE_UP_AFTER, value_name = "N", help_heading = "Judge")]
     give_up_after: usize,
-    /// A line for each verdict, in the place of one now and then.
+    /// Print a line for each verdict.
     #[arg(long, help_heading = "Output")]
     verbose: bool,
     /// Endpoint: most seconds to wait for one reply.
@@ -151,7 +152,7 @@ impl Settings {
         ];
         if let Some((flag, _)) = of_replies.iter().find(|(_, given)| *given && !replies) {
             return wrong(format!(
-                "{flag} is for judges that write a reply, and {judge} is read by scoring; drop it, or add --thinking on"
+                "{flag} is for judges that write a reply, and {judge} is scored; drop it, or add --thinking on"
             ));
         }
         let timeout = Duration::from_secs(self.timeout.max(1));
@@ -177,6 +178,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if labels && settings.no_exact_match {
         return wrong("--no-exact-match is for answers, and --labels judges none; drop one of them");
     }
+    let judged_by = judge.clone();
     let (summary, what, file, next) = match judge {
         Some(judge) if labels => {
             let Some(check) = benchmark.label_check else {
@@ -199,13 +201,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 (Some(judge), []) => judge,
                 (None, []) => {
                     return wrong(
-                        "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark have to be judged by a model",
+                        "--judge is missing: give local:NAME or http://host[:port]/v1#model; answers of this benchmark need a model as judge",
                     );
                 }
                 (None, _) => return read_folder(&dir, benchmark),
                 (Some(_), [_, ..]) => {
                     return wrong(format!(
-                        "answers of {} are read by rules, without a judging model; drop --judge",
+                        "answers of {} are judged by rules, without a model; drop --judge",
                         benchmark.title
                     ));
                 }
@@ -216,6 +218,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     super::conclude(&dir, what, file, &summary)?;
+    if let Some(why) = judged_by.as_deref().and_then(no_result) {
+        super::say(format_args!("no result: {why}"))?;
+    }
     if let Some(next) = next {
         super::say(format_args!("next: palimpsest {next}"))?;
     }
@@ -226,7 +231,7 @@ fn rubric_of(benchmark: &Benchmark, settings: &Settings) -> anyhow::Result<Rubri
     let Some(name) = &settings.rubric else { return Ok(benchmark.rubric()) };
     if !benchmark.readings.is_empty() {
         return wrong(format!(
-            "answers of {} are read by rules, without a rubric; drop --rubric",
+            "answers of {} are judged by rules, without a rubric; drop --rubric",
             benchmark.title
         ));
     }
@@ -302,7 +307,7 @@ fn memories_of(
 ) -> anyhow::Result<Summary> {
     if benchmark.stated.is_empty() {
         return wrong(format!(
-            "--memories: the data of {} does not say in words what its evidence states; leave it out",
+            "--memories: the data of {} has no text of the facts that its evidence states; leave it out",
             benchmark.title
         ));
     }

@@ -7,7 +7,11 @@ use crate::heads::Score;
 use crate::lens::{Baseline, ByHeads, Options, PerGroup, Study, in_words, table};
 use crate::runs::judged::say_which;
 
-/// Curves and ratios of a run, as CSV.
+/// Attention curves and ratios of a run by layer: the means in print, all numbers as CSV in DIR/lens.
+///
+/// The row of a group has the attention to each role in percent, its noise baseline in brackets, and the ratio. The ratio of means divides
+/// the groups' means at each layer and is the one to report; the mean of ratios (ratios.csv) averages each example's ratio, in which a
+/// single example with little attention can dominate. docs/numbers.md has the definitions, docs/tutorial.md a glossary.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The run folder.
@@ -20,33 +24,32 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Analysis")]
 pub struct Analysis {
-    /// The answers of this condition, `plain` or for example repeat-2; several with commas [default: all that repeat no other; of
-    /// `report` all].
+    /// Only answers under this condition, `plain` or for example repeat-2; several with commas [default: all without repetitions; `report`:
+    /// all].
     #[arg(long = "condition", value_name = "NAME", value_delimiter = ',')]
     pub(super) conditions: Vec<String>,
-    /// Split by this judge's verdicts, with or without its rubric in brackets, as tables have it [default: the judge and rubric of the
-    /// last verdicts].
+    /// Split by this judge's verdicts, as `palimpsest table` names it, with or without its rubric in brackets [default: the judge and rubric
+    /// of the last verdicts].
     #[arg(long, value_name = "NAME")]
     pub(super) judge: Option<String>,
-    /// Seed of the halves of the cases that the best measure and the best layers of `causes` are chosen on.
+    /// Seed of the halves of the cases: the best measure and layers of `causes` are chosen on one half and tested on the other.
     #[arg(long, default_value_t = 0)]
     pub(super) halves_seed: u64,
-    /// What stands in for a piece of evidence in its noise baseline: `both`, the mean of the segments before and after it;
-    /// `adjacent`, the one next to it, the nearer of the two, of immediate neighbours the one after it; `pooled:N`, the N before
-    /// and the N after it as one, for short segments.
+    /// Segments of the noise baseline: `both`, the mean of the one before and the one after the evidence; `adjacent`, the nearer one, or the
+    /// one after if both are adjacent; `pooled:N`, the N before and the N after together, for short segments.
     #[arg(long, value_name = "both|adjacent|pooled:N", default_value = "both")]
     pub(super) baseline: Baseline,
-    /// Measure up to N examples of each probe, type and verdict, drawn by --seed [default: all].
+    /// Measure up to N examples of each question form, type and verdict, drawn by --seed [default: all].
     #[arg(long, value_name = "N", value_parser = super::positive)]
     pub(super) per_group: Option<usize>,
     /// Seed of the draw of --per-group.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
-    /// Average masses over heads by the scores of this file, which `palimpsest heads` made of the run's model, in the place of the plain
-    /// mean. Layers none of whose heads has a score above 0 are left out.
+    /// Weight heads by the scores in this file of `palimpsest heads`, made for the run's model, instead of the plain mean. Layers without a
+    /// score above 0 are left out.
     #[arg(long, value_name = "FILE")]
     pub(super) heads: Option<PathBuf>,
-    /// Which score of --heads.
+    /// The score of --heads to weight by.
     #[arg(long, value_enum, default_value_t, requires = "heads")]
     pub(super) head_score: Score,
 }

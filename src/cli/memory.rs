@@ -11,7 +11,7 @@ use crate::memory::system::record::{EVENTS, case_folder, last_save};
 use crate::memory::system::rows::lives;
 use crate::runs::store::RunFolder;
 
-/// Check memory systems, and show what they made of a history.
+/// Check memory systems, and show their memories of a history.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -36,9 +36,9 @@ Examples:
   palimpsest memory show runs/mem0 sample-t1-01-suitcase
   palimpsest memory show runs/two sample-t1-01-suitcase --memory cup";
 
-/// Show the life of each memory of a case: written, considered, changed, ended, by which session and why.
+/// Show the life of each memory of a case: when it was written, considered, changed and ended, by which session and why.
 ///
-/// Of CUPMem also each slot with its states and markers, and every decision with its grounds.
+/// For CUPMem also each slot with its states and markers, and every decision with its reasons.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub struct ShowArgs {
@@ -46,7 +46,7 @@ pub struct ShowArgs {
     run: PathBuf,
     /// The case's id
     case: String,
-    /// The system, where the run has several
+    /// The system, if the run has several
     #[arg(long, value_name = "NAME")]
     memory: Option<String>,
 }
@@ -75,7 +75,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let folder = case_folder(&system.name, case);
     let (kept, events) = (run.join(&folder), format!("{folder}/{EVENTS}"));
     if !run.join(&events).exists() {
-        bail!("{} wrote nothing of {case} yet; the run's command goes on", system.name);
+        bail!("{} wrote nothing of {case} yet; the run's command resumes", system.name);
     }
     if system.system.name == system::NAME
         && let Some((_, saved)) = last_save(&kept, usize::MAX)

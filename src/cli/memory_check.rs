@@ -25,26 +25,25 @@ Exit codes: 0 keeps the protocol, 1 does not. docs/memory.md has the protocol.";
 
 /// Check that a memory system keeps the protocol.
 ///
-/// Sentences are planted in short histories and looked for: do they come back as text, with their session, in their scope; is k kept; is
-/// anything lost of a long session; does searching change the store; is a model's invalid JSON reported; is it the same after a kill.
-/// Without --memory-model a scripted language model and embedder are given, which repeat what they are shown: that checks the machinery,
-/// not the quality of memories.
+/// Plants sentences in short histories and checks: do they come back as text, with their session, in their scope; does the search return at
+/// most k; does a long session lose anything; does searching change the store; is a model's invalid JSON reported; is the store the same
+/// after a kill? Without --memory-model the system gets a scripted language model and embedder that repeat their input: that checks the
+/// protocol, not the quality of memories.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A command that speaks the protocol on stdin and stdout, or an http:// address that does
     command: String,
-    /// The language model that it is given: an endpoint as http://host[:port]/v1#model, or a local model's name or folder [default: a
-    /// script]
+    /// The system's language model: an endpoint as http://host[:port]/v1#model, or a local model's name or folder [default: a script]
     #[arg(long, value_name = "MODEL")]
     memory_model: Option<String>,
-    /// The embedder that it is given, as --memory-model names a model [default: none with --memory-model, else a script]
+    /// The system's embedder, named as in --memory-model [default: none with --memory-model, else a script]
     #[arg(long, value_name = "URL#MODEL")]
     memory_embedder: Option<String>,
-    /// Settings that it gets as they are: a JSON file
+    /// A JSON file of settings, passed on unchanged
     #[arg(long, value_name = "FILE")]
     memory_config: Option<PathBuf>,
-    /// Seconds to wait for a reply, as of `run`: a number, or start=N,session=N,search=N [default: start=120,session=600,search=60]
+    /// Seconds to wait for a reply, as in `run`: a number, or start=N,session=N,search=N [default: start=120,session=600,search=60]
     #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
     memory_timeout: Option<Patience>,
     /// A table, or JSON
@@ -103,7 +102,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let kept = folder.keep();
     Err(anyhow!(
-        "it does not keep the protocol; its log and files are kept in {}; mend what the table says, then check again",
+        "it does not keep the protocol; its log and files are kept in {}; fix the faults in the table, then check again",
         kept.display()
     ))
 }
@@ -137,7 +136,7 @@ fn text(report: &Report, scripted: bool) -> String {
     lines.push(String::new());
     lines.push(verdict.to_owned());
     if scripted {
-        let why = "Its models were scripts: what it makes of a real model's replies was not seen; --memory-model gives it one.";
+        let why = "Its models were scripts, so this says nothing about its memories; --memory-model gives it a real model.";
         lines.push(why.to_owned());
     }
     lines.join("\n")

@@ -10,9 +10,9 @@ Examples:
 
 /// Put the shards of a run together into one run folder.
 ///
-/// All shards must be there and finished, under the same conditions; gaps, doubles and shards of different runs are refused, by what they
-/// differ in. Answers that ended in an error come along as they are, and the merged run, started again, retries them; so do verdicts,
-/// causes and words on labels. The shards stay.
+/// All shards must be present and finished, under the same conditions; gaps, duplicates and shards of different runs are refused, with the
+/// difference named. Errors are merged as they are, and the merged run, started again, retries them. Verdicts, causes and checked labels
+/// are merged too. The shards stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     if !merged.uneven.is_empty() {
         super::say(format_args!(
-            "without all causes that other shards have: {}; the same `palimpsest causes` commands on {} measure what is missing",
+            "some causes are missing in {}; the same `palimpsest causes` commands on {} measure them",
             names(&merged.uneven),
             out.display()
         ))?;

@@ -69,7 +69,7 @@ use output::{
     writable, write_out, write_stats,
 };
 
-/// Which writing does a language model read after a later session has overwritten an earlier one?
+/// Measure which parts of a long history a language model attends to, and which its answers depend on.
 #[derive(Debug, Parser)]
 #[command(
     name = "palimpsest",
@@ -83,8 +83,10 @@ Examples:
   palimpsest view runs/first
   palimpsest report runs/first
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for rows that ended as errors (the same command tries them again),
-130 stopped by Ctrl-C (the same command goes on)."
+New here? docs/tutorial.md goes from the first command to a result in 15 minutes and explains twelve words.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for rows that ended as errors (the same command retries them),
+130 stopped by Ctrl-C (the same command resumes)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -98,6 +100,7 @@ enum Command {
     // Boxed: it has the most flags by far.
     Run(Box<run::Args>),
     Judge(judge::Args),
+    #[command(visible_alias = "curves")]
     Lens(lens::Args),
     Figures(figures::Args),
     Table(table::Args),

@@ -48,18 +48,18 @@ enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// What a model's headers say: architecture, sizes, types, template, licence. Fetches nothing.
+    /// Describe a model from its headers: architecture, sizes, types, template, licence. Fetches nothing.
     Info {
         /// A model's name, owner/name of the Hugging Face hub, a .gguf file, or a folder in Hugging Face layout.
         #[arg(default_value = DEFAULT_MODEL)]
         model: String,
     },
-    /// Make a folder of a model that takes longer contexts: its files as links, and a config.json with the scaling of rotary
-    /// frequencies that its makers advise. All commands take the folder; a run's identity has its config's digest.
+    /// Make a model folder for longer contexts: links to the model's files, and a config.json with the scaling of rotary frequencies that
+    /// its makers advise. All commands take the folder; a run's identity has its config's digest.
     Extend {
         /// A model that is here: a name, owner/name of the Hugging Face hub, or a folder in Hugging Face layout.
         model: String,
-        /// yarn:FACTOR:TOKENS, the tokens those of training: yarn:4:32768 for Qwen2.5 and Qwen3, which makes 131,072 of them.
+        /// yarn:FACTOR:TOKENS, with the training context in tokens: yarn:4:32768 for Qwen2.5 and Qwen3 gives 131,072.
         #[arg(long, value_name = "SCALING")]
         rope_scaling: YarnScaling,
         /// The folder to make.
@@ -189,7 +189,7 @@ fn info_text(files: &ModelFiles, manifest: Option<&Manifest>, info: &ModelInfo) 
     let count = if info.files == 1 { "1 file".to_string() } else { format!("{} files", info.files) };
     row("weights", format!("{:.1} MB in {count}", info.file_bytes as f64 / 1e6));
     if !info.left.is_empty() {
-        row("not read", info.left.join(", "));
+        row("unused files", info.left.join(", "));
     }
     row("answers end at", ends_text(files));
     row("chat template", if info.chat_template { "yes" } else { "no (a plain layout is used)" }.to_string());

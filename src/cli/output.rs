@@ -82,18 +82,17 @@ pub(super) fn conclude(dir: &Path, what: &str, file: &str, summary: &Summary) ->
     ))?;
     if settled > 0 {
         say(format_args!(
-            "{settled} of the new ones by exact match: the answer equals a reference answer, and the judge was not asked"
+            "{settled} of the new ones by exact match with a reference answer, without asking the judge"
         ))?;
     }
     if left_out > 0 {
         say(format_args!(
-            "{left_out} more are left out, as their prompts lack a span that a knock-out names (left_out in plan.jsonl)"
+            "{left_out} more are left out: their prompts lack a span that a knock-out names (left_out in plan.jsonl)"
         ))?;
     }
     if cut > 0 {
         say(format_args!(
-            "{cut} more ended inside a thought before and are left as errors, since the same would come again; --retry-cut tries \
-             them again"
+            "{cut} more ended inside a thought before and stay errors, since a retry would give the same; --retry-cut tries them again"
         ))?;
     }
     if stopped {

@@ -7,12 +7,13 @@ use std::time::Instant;
 use super::{figures, judge, lens, report, run};
 use crate::models::ModelStore;
 use crate::models::manifest::DEFAULT_MODEL;
+use crate::runs::judged::no_result;
 use crate::runs::setup::RunSpec;
 
-/// The main job end to end on a small real model.
+/// Try everything once on a small real model: a run with attention, verdicts, figures and the report.
 ///
-/// Fetches the model (once), answers the built-in STALE sample, judges the answers, measures the attention, and draws the
-/// figures and the report. Nothing is canned: every number is computed now. Started again it goes on where it was.
+/// Fetches the model (once), answers the built-in STALE sample, judges the answers, measures the attention, and draws the figures and the
+/// report. Every number is computed on this machine. After a stop the same command resumes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file
@@ -56,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let answered = run::answer(&spec, &out, None)?;
     super::conclude(&out, "answers", "answers.jsonl", &answered)?;
 
-    step(3, "judging the answers with the same model, read by scoring");
+    step(3, "judging the answers with the same model");
     let judged = judge::judge_folder(&out, &format!("local:{model}"), &defaults(&[])?)?;
     super::conclude(&out, "verdicts", "verdicts.jsonl", &judged)?;
 
@@ -68,15 +69,17 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     report::run(defaults(&[out.as_ref()])?)?;
 
     let dir = out.display();
+    let cannot_judge =
+        no_result(&format!("local:{model}")).map_or(String::new(), |why| format!("\nNote: {why}."));
     super::say(format_args!(
         "\ndone in {:.0} s. In {dir}:
   report.html      the whole run on one page; open it in a browser
   figures/         SVG, PDF, PNG and CSV of every figure, with captions.json
-  answers.jsonl    one answer a line; verdicts.jsonl: one verdict a line
-  attention/       one safetensors file a probe: every layer, head and session
-
-A model of this size cannot judge itself: the verdicts only show that the machinery works.
-Next, with a bigger model and the published STALE file (T1_T2_400_FULL.json):
+  answers.jsonl    one answer per line; verdicts.jsonl: one verdict per line
+  attention/       one safetensors file per question: every layer, head and session
+{cannot_judge}
+Next, look at one answer: palimpsest view {dir}
+With a bigger model and the published STALE file (T1_T2_400_FULL.json):
   palimpsest data check T1_T2_400_FULL.json
   palimpsest run --data T1_T2_400_FULL.json --model NAME_OR_FOLDER_OR_GGUF --out runs/stale
   palimpsest judge runs/stale --judge http://localhost:8000/v1#JUDGE_MODEL

@@ -18,12 +18,12 @@ use crate::view::overview::MakeOverview;
 use crate::view::page::Parts;
 use crate::view::state::{Runs, Shared};
 
-/// About so many bytes at most: beyond, the last answers lack texts and attention.
+/// About so many bytes at most; beyond that the last answers lack texts and attention.
 const MOST: u64 = 30_000_000;
 
-/// The page of a run in one file that needs no server, under all of its conditions or those that --condition names.
+/// Write the page of a run as one file that needs no server, under all of its conditions or those that --condition names.
 ///
-/// It opens at an overview: what was found, tables, figures, and how it was run. Behind it stand the answers, each with what it attended to.
+/// It opens at an overview: the finding, tables, figures and the run's settings. Then come the answers, each with its attention.
 /// The overview needs no JavaScript and can be printed.
 #[derive(Debug, clap::Args)]
 pub struct Args {

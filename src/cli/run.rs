@@ -20,11 +20,11 @@ Examples:
   palimpsest run --data sample --model http://127.0.0.1:8000/v1#qwen3-8b --out runs/served
   palimpsest run --data stale.json --model http://127.0.0.1:8000/v1#llama-3.3-70b --context 131072 --tokenizer ./tokenizer.json --out runs/llama";
 
-/// Answer a benchmark file and record attention, in one pass.
+/// Answer the questions of a benchmark and record attention, in one pass.
 ///
-/// The folder OUT gets run.json (what was run), plan.jsonl, answers.jsonl, cases/ (what the model was shown), attention/ (one
-/// safetensors file a probe) and costs.jsonl (tokens, seconds). Started again with the same settings it goes on where
-/// it was, also after a kill; with other settings it refuses and names what differs. Judge it next with `palimpsest judge OUT`.
+/// The folder OUT gets run.json (settings and versions), plan.jsonl, answers.jsonl, cases/ (the histories as shown), attention/ (one
+/// safetensors file per question) and costs.jsonl (tokens, seconds). The same command resumes, also after a kill; with other settings it
+/// refuses and names the difference. Next: `palimpsest view OUT`, and `palimpsest judge OUT` with a model of 1 billion parameters or more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -33,9 +33,8 @@ pub struct Args {
     /// The run folder
     #[arg(long, required_unless_present = "estimate", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Also write a JSON file that says where the time of this process went, and print it as a table: loading, tokenising,
-    /// projections, attention, its observer and all else of the model in prefill and in decode,
-    /// sampling and files; with tokens, tokens per second and peak memory
+    /// Also write the times of this process to a JSON file, and print them as a table: loading, tokenising, projections, attention, its
+    /// observer and the rest of the model in prefill and in decode, sampling and files; with tokens, tokens per second and peak memory
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) stats: Option<PathBuf>,
     #[command(flatten)]

@@ -16,20 +16,19 @@ Examples:
 
 Exit codes: 0 sound, 1 not sound or failed, 130 stopped by Ctrl-C.";
 
-/// Whether this build computes rightly on a device: without network and files, in minutes.
+/// Test that this build computes correctly on a device, without network and files, in minutes.
 ///
-/// Small models of random weights, one of every architecture, are compared with the CPU in f32 and in half precision: on a card that
-/// shows that it computes as the CPU does. (That the CPU computes as transformers does is what the tests of the source show.)
-/// Then single layers at the widths of Qwen3.5-9B, Llama-3.1-8B, Gemma-3-12B and gpt-oss-20b, of random weights too, are compared
-/// with the CPU in f32, and read a prompt of 32,768 tokens (on the CPU 1,024) with attention
-/// recorded: seconds, and memory beside the plan, on CUDA with every kernel of attention. The last paragraph says whether the device
-/// can be used.
+/// Small models of random weights, one of every architecture, are compared with the CPU in f32 and in half precision. (The tests of the
+/// source compare the CPU with transformers.) Then single layers at the widths of Qwen3.5-9B, Llama-3.1-8B, Gemma-3-12B and gpt-oss-20b,
+/// also of random weights, are compared with the CPU in f32 and process a prompt of 32,768 tokens (1,024 on the CPU) with attention
+/// recorded. Printed are seconds, and memory beside the plan; on CUDA for every attention kernel. The last paragraph says whether the
+/// device can be used.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
-    /// Reduced widths and prompts of 256 tokens: seconds instead of minutes, and no useful speeds
+    /// Reduced widths and prompts of 256 tokens: seconds instead of minutes, without useful speeds
     #[arg(long)]
     quick: bool,
     /// Also write everything to a JSON file, to send in

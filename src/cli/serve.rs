@@ -38,23 +38,23 @@ const KEY_VARIABLE: &str = "PALIMPSEST_API_KEY";
 
 /// Serve a model over OpenAI's API, with attention by span.
 ///
-/// Chat completions, completions (with the probabilities of prompts), embeddings and tokens, for any client of OpenAI's API, and a
-/// page to try it with. A request that asks for it is told which parts of its prompt the answer attended to. Only programs on this
-/// machine can reach the server unless --host says otherwise, and then only with a key. Ctrl-C ends it.
+/// Chat completions, completions (with the probabilities of prompts), embeddings and tokens, for any client of OpenAI's API, and a page to
+/// try it with. On request a reply has the answer's attention to each part of the prompt. Only programs on this machine can reach the
+/// server unless --host allows others, and then only with a key. Ctrl-C ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A name of `palimpsest model list`, owner/name[@revision] of the Hugging Face hub, a model folder, or a .gguf file: one model
-    /// that answers. all-minilm-l6-v2, which embeds texts, is served beside it in any case; named here it is fetched at once
+    /// that answers. all-minilm-l6-v2, which embeds texts, is always served beside it; named here it is fetched at once
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
-    /// Address to listen at; others than loopback need a key
+    /// Address to listen at; any but loopback needs a key
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", help_heading = "Server")]
     host: IpAddr,
-    /// Port to listen at; 0 takes a free one
+    /// Port to listen at; 0 for a free one
     #[arg(long, default_value_t = 8080, help_heading = "Server")]
     port: u16,
-    /// A file that holds the key that clients must send; PALIMPSEST_API_KEY holds the key itself
+    /// File with the key that clients must send; PALIMPSEST_API_KEY holds the key itself
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
     /// Most tokens of prompt and answer together [default: the model's context length, at most 8192]
@@ -63,58 +63,58 @@ pub struct Args {
     /// Allow a context longer than the model's
     #[arg(long, help_heading = "Memory and context")]
     allow_longer: bool,
-    /// Completions that are served or wait; more are told to come again
+    /// Completions that are served or wait; further ones get status 429
     #[arg(long, default_value_t = DEFAULT_QUEUE, value_name = "N", value_parser = super::positive, help_heading = "Server")]
     queue: usize,
-    /// Most answers that are generated together; others wait [default: what fits, at most 16]
+    /// Most answers generated together; others wait [default: as many as fit, at most 16]
     #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Memory and context")]
     parallel: Option<usize>,
-    /// Most tokens whose keys are held, of prompts that are kept and answers under way; at least the context [default: what fits, at
-    /// most 8 contexts]
+    /// Most tokens in the KV cache, of kept prompts and answers under way; at least the context [default: as many as fit, at most 8
+    /// contexts]
     #[arg(long, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     cache_tokens: Option<usize>,
-    /// Most memory that the server may take, model, caches and requests together, such as 4GiB; what does not fit is refused at the start
-    /// [default: three quarters of what is free]
+    /// Most memory of the server, model, caches and requests together, such as 4GiB; a plan that does not fit is refused at the start
+    /// [default: three quarters of the free memory]
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Memory and context")]
     memory: Option<u64>,
-    /// Most tokens of an answer whose request names no limit; one that does gets up to the context
+    /// Most tokens of an answer whose request names no limit; a request may name up to the context
     #[arg(long, default_value_t = DEFAULT_MAX_ANSWER, value_name = "TOKENS", value_parser = super::positive, help_heading = "Answers")]
     max_answer: usize,
-    /// Text that ends a chat's answer, beside those that a request names; may be given again. '' alone for none [default: for a base
-    /// model without a chat template, the beginning of another turn]
+    /// Text that ends a chat's answer, beside those of the request (repeatable). '' alone for none [default: for a base model without a chat
+    /// template, the beginning of another turn]
     #[arg(long = "stop", value_name = "TEXT", help_heading = "Answers")]
     stops: Vec<String>,
-    /// A line a request on stderr, without its texts: text, json or off
+    /// One log line per request on stderr, without its texts: text, json or off
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", help_heading = "Server")]
     log: LogFormat,
-    /// Seconds from which on a request is marked as slow, in the log and in /metrics
+    /// Seconds after which the log and /metrics mark a request as slow
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = seconds, help_heading = "Server")]
     slow: f64,
-    /// Origin of web pages that may ask, such as http://localhost:3000; may be given again
+    /// Origin of web pages that may send requests, such as http://localhost:3000 (repeatable)
     #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = allowed_origin, help_heading = "Server")]
     origins: Vec<String>,
-    /// A further name by which clients may call this machine, such as host.docker.internal; may be given again
+    /// A further name by which clients may call this machine, such as host.docker.internal (repeatable)
     #[arg(long = "allow-host", value_name = "HOST", value_parser = allowed_host, help_heading = "Server")]
     hosts: Vec<String>,
-    /// Tokens that a prefill reads at a time while nothing is generated; fewer beside answers. Answers are the same
+    /// Tokens per prefill step while nothing is generated; fewer beside answers. Answers are the same
     #[arg(long, default_value_t = DEFAULT_CHUNK, value_name = "TOKENS", value_parser = super::positive, help_heading = "Memory and context")]
     chunk: usize,
     #[command(flatten)]
     loaded: ModelArgs,
-    /// Whether the model thinks before it answers, unless a request says
+    /// Whether the model thinks before it answers; a request may set its own
     #[arg(long, value_enum, default_value_t, help_heading = "Answers")]
     thinking: ThinkingMode,
     /// Most tokens of a thought
     #[arg(long, value_name = "TOKENS", default_value_t = engine::DEFAULT_MAX_THINKING, value_parser = super::positive, help_heading = "Answers")]
     max_thinking: usize,
-    /// Scores of the model's heads, of `palimpsest heads`: which of them requests call "retrieval" [default: those that `palimpsest
-    /// heads` kept in the model home]
+    /// File of `palimpsest heads`, for the heads that requests call "retrieval" [default: the scores that `palimpsest heads` kept in the
+    /// model home]
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     heads: Option<PathBuf>,
-    /// End when standard input ends, as it does with the process that started this one
+    /// End when standard input ends, which it does when the parent process ends
     #[arg(long, hide = true)]
     while_input: bool,
-    /// How much is thought, where the chat template reads `reasoning_effort`, unless a request says
+    /// The default `reasoning_effort`, for chat templates that have it; a request may set its own
     #[arg(long, value_enum, value_name = "EFFORT", help_heading = "Answers")]
     reasoning_effort: Option<ReasoningEffort>,
 }
@@ -200,8 +200,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let retrieval = retrieval(args.heads.as_deref(), (model.model_name(), &digest))?;
     if model.template().is_plain() {
         note(format_args!(
-            "note: {served} has no chat template (a base model); chats use the plain layout of docs/data.md, and an answer ends where it \
-             opens the next turn (--stop)"
+            "note: {served} has no chat template (a base model); chats use the plain layout of docs/data.md, and an answer ends where the \
+             next turn begins (--stop)"
         ));
     }
     let stops = match &args.stops[..] {

@@ -12,20 +12,19 @@ Examples:
   palimpsest table runs/mem0 --memory
   palimpsest table runs/stale-9b runs/knowme-9b runs/subtle-9b";
 
-/// Results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
+/// Print the results of any number of runs side by side: table 2 of the STALE paper, and with --repeats table 6.
 ///
-/// Runs of several benchmarks have one table: a row a model, its overall numbers beside each other.
-///
-/// A row a run, condition and judging: a judge by a rubric, asked in one way. A column a cell of the benchmark. Each accuracy stands above
-/// its counts and its 95% interval. Reads run folders only: local models, endpoints and imported answers stand in one table.
-/// Denominators are the plan's; what has no answer or no verdict counts as wrong, and what was not asked yet is counted as missing.
-/// Percentages are rounded half up.
+/// One row per run, condition and judging (a judge by a rubric, asked in one way); one column per cell of the benchmark. Below each accuracy
+/// are its counts and its 95% interval. Runs of several benchmarks get one row per model, with its overall numbers. Reads run folders only:
+/// local models, endpoints and imported answers share a table. Denominators are the plan's: a question without an answer or a verdict
+/// counts as wrong, and one not asked yet is also counted as missing. Percentages are rounded half up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     table: TableArgs,
-    /// The losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, a row a system, type and probe
+    /// Print the losses of memory systems instead: facts written, kept, retrieved, shown, attended and used, one row per system, type and
+    /// question form
     #[arg(long, conflicts_with_all = ["condition", "repeats", "compare", "intervals"])]
     memory: bool,
 }

@@ -21,12 +21,11 @@ Examples:
   palimpsest model try llama-3.3-70b-instruct --context 131072 --device cuda:0,cuda:1 --zeros
   palimpsest model try ./config.json --context 4096";
 
-/// What a model takes and how fast it is on these devices, before its weights are fetched.
+/// Measure a model's memory and speed on these devices, before its weights are fetched.
 ///
-/// Loads a decoder of the model's shape with made-up weights, dense in the dtype that it runs in (as checkpoints are; not as
-/// quantised files are on the CPU), reads a prompt of made-up tokens with its attention recorded, and generates. Prints the
-/// plan of `model plan` beside the memory that was taken, and the seconds beside what was counted. What does not fit is
-/// refused before it is loaded.
+/// Loads a decoder of the model's shape with random weights, dense in the dtype that it runs in (as checkpoints are, unlike quantised files
+/// on the CPU), processes a prompt of random tokens with attention recorded, and generates. Prints the plan of `model plan` beside the
+/// memory taken, and the seconds beside the operations counted. A model that does not fit is refused before it is loaded.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -34,14 +33,14 @@ pub struct Args {
     /// one (weights or not), or a .gguf file
     #[arg(default_value = DEFAULT_MODEL)]
     model: String,
-    /// Tokens of the prompt and of what is generated together
+    /// Tokens of the prompt and the answer together
     #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = super::positive)]
     context: usize,
     #[command(flatten)]
     on: DeviceArgs,
     #[command(flatten)]
     in_dtype: DtypeArgs,
-    /// Tokens that the prefill reads at a time
+    /// Tokens per prefill step
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = super::positive)]
     chunk: usize,
     /// Tokens to generate after the prompt
@@ -50,7 +49,7 @@ pub struct Args {
     /// Last tokens of the prompt whose attention is recorded, over as many spans
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = super::positive)]
     rows: usize,
-    /// Weights of zeros instead of random ones: quicker to make and as large, but routers then choose the same experts always
+    /// Zeros as weights instead of random numbers: quicker to make and as large, but routers then always choose the same experts
     #[arg(long)]
     zeros: bool,
     /// Print JSON
@@ -120,7 +119,7 @@ pub fn text(args: &Args) -> anyhow::Result<String> {
         return Ok(format!("{json:#}\n"));
     }
     let header = format!(
-        "{name} ({:.2}B parameters) of made-up weights in {}, {} tokens of context, read {} at a time\n\n",
+        "{name} ({:.2}B parameters) of random weights in {}, {} tokens of context, {} per prefill step\n\n",
         parameters as f64 / 1e9,
         dtype.as_str(),
         grouped(args.context as u64),

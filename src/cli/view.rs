@@ -12,6 +12,7 @@ use super::interrupt;
 use crate::ground::order::unique;
 use crate::models::{self, DeviceArgs, DtypeArgs, ModelArgs, Opened, Weights};
 use crate::progress::note;
+use crate::runs::why_rows::Label;
 use crate::view::ask::{Asker, Worker};
 use crate::view::file::{self, Filter};
 use crate::view::overview::{MakeOverview, Overviews};
@@ -29,19 +30,19 @@ Examples:
   palimpsest view runs/first
   palimpsest view runs --port 0 --open
   palimpsest view runs/first --model smollm2-135m
-  palimpsest view runs/first --verdict wrong --label 'not read' --html failures.html
+  palimpsest view runs/first --verdict wrong --label 'no effect' --html failures.html
   palimpsest view runs/plain runs/cup --judge exact";
 
-/// Look into runs on a page in the browser: which answers failed, what each attended to, what it owes to which session, and why.
+/// Open a page on runs in the browser: the finding, every answer, its attention, its effects by session, and its label.
 ///
-/// DIR is a folder of a run, or one that holds several; they may still be written, and the page follows. It is served on this machine alone
-/// and loads nothing from elsewhere; Ctrl-C ends it. With --model questions are asked again with sessions hidden, removed or replaced; each
-/// such trial is kept in DIR/trials.jsonl. --html writes one file instead that works without a server, of all answers or of those that are
-/// asked for.
+/// DIR is a run folder, or a folder of several; runs may still be written, and the page follows. It is served on this machine alone and
+/// loads nothing from elsewhere; Ctrl-C ends it. With --model you can ask a question again with sessions hidden, removed or replaced; such
+/// trials are kept in DIR/trials.jsonl. --html writes one file instead that works without a server, with all answers or those chosen by
+/// the flags below.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Folders of runs, or folders that hold some
+    /// Run folders, or folders that hold some
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Show the verdicts of this judge, with or without its address [default: the last that could be read]
@@ -53,13 +54,13 @@ pub struct Args {
     /// Only answers of these cases
     #[arg(long = "case", value_name = "ID", requires = "html", help_heading = "One file")]
     cases: Vec<String>,
-    /// Only answers to these probes, or to those of this group
+    /// Only answers to these questions, or to the questions of this group
     #[arg(long = "probe", value_name = "ID", requires = "html", help_heading = "One file")]
     probes: Vec<String>,
     /// Only answers under these conditions
     #[arg(long = "condition", value_name = "NAME", requires = "html", help_heading = "One file")]
     conditions: Vec<String>,
-    /// Only answers with these verdicts: right, wrong, or as the table writes them
+    /// Only answers with these verdicts: right, wrong, or another word of the table
     #[arg(long = "verdict", value_name = "VERDICT", requires = "html", help_heading = "One file")]
     verdicts: Vec<String>,
     /// Only answers with these labels of `palimpsest why`
@@ -71,8 +72,8 @@ pub struct Args {
     /// Write it however large it is
     #[arg(long, requires = "html", help_heading = "One file")]
     yes: bool,
-    /// Ask again with this model: what --model of `run` takes, or the address of a palimpsest server, http://host/v1#MODEL, which
-    /// answers anew and tells no log-probabilities. Another model than a run's must cut texts into the same tokens
+    /// Ask again with this model: what --model of `run` takes, or a palimpsest server, http://host/v1#MODEL, which gives answers without
+    /// log-probabilities. A model other than the run's must have the same tokenizer
     #[arg(long, value_name = "MODEL", help_heading = "Ask again")]
     model: Option<String>,
     /// Most tokens of prompt and answer together [default: those of the longest answer of the runs]
@@ -80,19 +81,19 @@ pub struct Args {
     context: Option<usize>,
     #[command(flatten)]
     on: DeviceArgs,
-    /// What to keep of quantised weights on the CPU
+    /// Form of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Ask again")]
     weights: Weights,
     /// The port, 0 for a free one
     #[arg(long, default_value_t = 8765, help_heading = "Server")]
     port: u16,
-    /// An address of this machine that no other can reach
+    /// A loopback address of this machine
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), help_heading = "Server")]
     host: IpAddr,
     /// Open the page in the browser
     #[arg(long, help_heading = "Server")]
     open: bool,
-    /// Take the page's parts from this folder at each request, to change them
+    /// Read the page's parts from this folder at each request, for work on the page
     #[arg(long, value_name = "DIR", hide = true)]
     page: Option<PathBuf>,
 }
@@ -148,14 +149,17 @@ fn write_file(path: &Path, args: &Args, runs: Shared) -> anyhow::Result<()> {
     filter.push(&["probe", "dimension"], &args.probes);
     filter.push(&["condition"], &args.conditions);
     filter.push(&["correct", "verdict"], &args.verdicts);
-    filter.push(&["why"], &args.labels);
+    // Its earlier name, which why.jsonl keeps.
+    let named =
+        |label: &String| if label == "not read" { Label::NoEffect.key().to_owned() } else { label.clone() };
+    filter.push(&["why"], &args.labels.iter().map(named).collect::<Vec<_>>());
     filter.push(&["type"], &args.types);
     let parts = Parts(args.page.clone());
     let contents = file::contents(&runs, &parts, &filter, &overview_of(args)).context("the page's parts")?;
     let (count, of) = (contents.rows.len(), contents.of);
     ensure!(
         count > 0,
-        "none of {of} answers is meant; loosen --case, --probe, --condition, --verdict, --label or --type"
+        "none of {of} answers matches; loosen --case, --probe, --condition, --verdict, --label or --type"
     );
     let megabytes = contents.bytes as f64 / 1e6;
     note(format_args!("{} will hold {count} of {of} answers, about {megabytes:.1} MB", path.display()));

@@ -1,10 +1,11 @@
-//! `palimpsest why`: labels each answer of a run, with the readings behind it.
+//! `palimpsest why`: labels each answer of a run, with the measurements behind it.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 
 use crate::ground::sheet::Format;
+use crate::ground::table::wrapped;
 use crate::heads::HeadScores;
 use crate::judge::{AnewJudge, anew_instructions};
 use crate::lens::Options;
@@ -24,16 +25,18 @@ Examples:
   palimpsest why runs/slots --readings 40 --controls 39
   palimpsest why runs/qwen3 --model ./qwen3-8b --device cuda";
 
-/// Label each answer of a run by interventions: right, misjudged, not shown, not read, overridden, carried or undecided.
+/// Label each answer of a run by interventions: right, misjudged, not shown, no effect, overridden, carried or undecided.
 ///
-/// DIR is the folder of a run that recorded attention and was judged, of a benchmark with newer evidence that replaces older one. A wrong
-/// answer is `not shown` the newer evidence (dropped, not retrieved, lost in writing), has `not read` it (blocking it from the question on
-/// changes no more than blocking random text of its size), is `overridden` by the older one (which blocked, the answer turns) or `carried`
-/// past it (blocking the older one changes nothing, removing it turns the answer: later sessions hold it). An answer turns where the contrast
-/// of its question's values (dose) changes its sign; where a question names no values, it turns by the verdict on an answer generated anew (--anew),
-/// and stays undecided without one.
-/// Beside the label stands a certificate: the smallest set of sessions, then the narrowest window of layers, whose blocking turns the answer,
-/// with random sets of equal size. Rows go to DIR/why.jsonl, which is gone on with after a stop. docs/why.md says what a label can claim.
+/// DIR is the folder of a run that recorded attention and was judged, of a benchmark with newer evidence that replaces older evidence.
+/// A wrong answer is `not shown` if the newer evidence was not in the prompt (dropped, not retrieved, lost in writing); `no effect` if
+/// hiding the newer evidence changes no more than hiding random text of its size; `overridden` if hiding the older evidence turns the
+/// answer; `carried` if hiding the older evidence changes nothing and removing it turns the answer, since later sessions hold it.
+///
+/// An answer turns if the contrast of its question's values (dose) changes its sign. Where a question names no values, --anew generates a
+/// new answer and judges it; without --anew such an answer is undecided.
+///
+/// Each label has a certificate: the smallest set of sessions, then the narrowest window of layers, whose hiding turns the answer, beside
+/// random sets of equal size. Rows go to DIR/why.jsonl; after a stop the same command resumes. docs/why.md says what a label can claim.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -45,20 +48,20 @@ pub struct Args {
     /// Explain the verdicts by this rubric
     #[arg(long, value_name = "NAME")]
     rubric: Option<String>,
-    /// Where a question names no values, generate its answer anew under each change and put it to the judge of the verdicts: one on
-    /// this machine is read by scoring, an endpoint is asked, once a change
+    /// Where a question names no values, generate a new answer under each change and ask the judge of the verdicts, once per change: a
+    /// judge on this machine by scoring, an endpoint by a request
     #[arg(long)]
     anew: bool,
-    /// Most readings of the search for a certificate, over sessions and layers
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = super::positive, help_heading = "Readings")]
+    /// Most forward passes of the search for a certificate, over sessions and layers
+    #[arg(long, value_name = "N", default_value_t = 24, value_parser = super::positive, help_heading = "Forward passes")]
     readings: usize,
-    /// Random sets of equal size that each effect is compared with; below 19 none can be told from random text
-    #[arg(long, value_name = "N", default_value_t = controls::CONTROLS, help_heading = "Readings")]
+    /// Random sets of equal size that each effect is compared with; with fewer than 19 no effect differs from random text
+    #[arg(long, value_name = "N", default_value_t = controls::CONTROLS, help_heading = "Forward passes")]
     controls: usize,
     /// Seed of the random sets
-    #[arg(long, default_value_t = 0, help_heading = "Readings")]
+    #[arg(long, default_value_t = 0, help_heading = "Forward passes")]
     seed: u64,
-    /// Also tell how well masses, value norms and attributions foretell each label, cross-validated over cases
+    /// Also print how well masses, value norms and attributions predict each label, cross-validated over cases
     #[arg(long)]
     signals: bool,
     #[command(flatten)]
@@ -77,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let judged = why::verdicts(folder, choice)?;
     say_which(&args.dir, Some(&judged.name.label), args.judge.as_deref());
     if let Some(why) = judged.no_result() {
-        note(format_args!("note: labels explain verdicts that are no result: {why}"));
+        note(format_args!("note: labels explain verdicts, and these verdicts are no result: {why}"));
     }
     let asked = why::asked(folder);
     ensure!(!asked.is_empty(), "{place} has no answers that could be labelled; finish the run first");
@@ -93,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let mut judge = instructions.map(open).transpose()?;
     let mut judge =
         judge.as_mut().map(|judge| |row: &AnswerRow, text: &str| judge.verdict(folder, row, text));
-    let stop = super::interrupt::flag("stopping after the reading under way")?;
+    let stop = super::interrupt::flag("stopping after the forward pass under way")?;
     let Measured { skipped, done, readings, unjudged, stopped } = why::measure(
         folder,
         &mut model,
@@ -105,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     .with_context(|| format!("{place}"))?;
     let file = args.dir.join(WHY);
     note(format_args!(
-        "{done} rows added to {} by {readings} readings, {skipped} were there",
+        "{done} rows added to {} by {readings} forward passes, {skipped} were there",
         file.display()
     ));
     if stopped {
@@ -113,27 +116,29 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     if unjudged > 0 {
         note(format_args!(
-            "{unjudged} answers have no label, since the judge of an answer generated anew gave no verdict; the same command asks again"
+            "{unjudged} answers have no label: the judge gave no verdict on a new answer; the same command asks again"
         ));
     }
     let Some(labels) = labels::Labels::open(folder)? else { return Ok(()) };
-    let mut tables = vec![labels.table(&args.dir.display().to_string())];
+    let mut tables = Vec::from_iter(labels.table(&args.dir.display().to_string()));
     if args.signals {
         let kept = HeadScores::kept_at(ModelStore::open()?.home(), &identity.model.digest);
         let heads = kept.is_file().then(|| HeadScores::load(&kept)).transpose()?;
         if heads.is_none() {
             note(
-                "retrieval heads of the model are not known here: `palimpsest heads` finds them, and they are signals, too",
+                "the model's retrieval heads are not known here; `palimpsest heads` finds them and adds them as signals",
             );
         }
         let retrieving = heads.and_then(|heads| heads.retrieving());
         let found = signals::table(folder, &labels, retrieving.as_deref())?;
         if found.is_none() {
-            note("no label has enough answers to be foretold");
+            note("no label has enough answers to be predicted");
         }
         tables.extend(found);
     }
-    let texts = tables.iter().map(|table| table.written(Format::Text)).collect::<Result<Vec<_>, _>>()?;
+    let mut texts = tables.iter().map(|table| table.written(Format::Text)).collect::<Result<Vec<_>, _>>()?;
+    let width = super::terminal_width();
+    texts.push(labels.counts_in_words().iter().map(|said| wrapped(said, width) + "\n").collect());
     super::write_out(texts.join("\n").as_bytes())?;
     let options = Options { judge: Some(judged.name.label.clone()), ..Options::default() };
     super::finding::say_of(&args.dir, &options)

@@ -231,7 +231,7 @@ fn a_judges_own_template_and_the_place_of_its_reasons_are_used_and_identify_its_
     running.arg(&prompts).arg("--model").arg(server("fine")).arg("--out").arg(root.path().join("again"));
     let again = ended(running);
     assert_eq!(again.code, Some(0), "{}", again.err);
-    assert!(again.err.contains("judge.j2, which answers do not depend on"), "{}", again.err);
+    assert!(again.err.contains("judge --prompts"), "{}", again.err);
     let identity = |dir: &Path| RunFolder::read(dir).unwrap().header.identity.prompts;
     assert_eq!(identity(&dir), identity(&root.path().join("again")));
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use palimpsest::runs::why_rows::{Label, WHY, WhyRow, read_why};
+use palimpsest::why::labels::Labels;
 use serde_json::Value;
 
 use super::contrasts::run_of;
@@ -75,17 +76,17 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
     assert_eq!(all.len(), 16);
     // Three controls cannot rule out random text.
     assert!(
-        all[8..].iter().all(|row| ![Label::NotRead, Label::Overridden, Label::Carried].contains(&row.label))
+        all[8..].iter().all(|row| ![Label::NoEffect, Label::Overridden, Label::Carried].contains(&row.label))
     );
 
     let name = dir.to_str().unwrap();
     let table = palimpsest(["table", name]);
-    assert!(table.out.contains("why answers are as they are, by verdicts of exact"), "{}", table.out);
+    assert!(table.out.contains("by verdicts of exact"), "{}", table.out);
     let report = palimpsest(["report", name]);
     assert_eq!(report.code, Some(0), "{}", report.err);
     let page = std::fs::read_to_string(dir.join("report.html")).unwrap();
     let section = page.split("<h2 id=\"why\">Why answers are as they are</h2>").nth(1);
-    assert!(section.is_some_and(|section| section.contains("Undecided")), "no section of labels");
+    assert!(section.is_some_and(|section| section.contains("undecided answer")), "no section of labels");
     let exported = palimpsest(["export", "--format", "inspect", name]);
     let log: Value = serde_json::from_str(&exported.out).unwrap();
     let labels: Vec<&str> = log["samples"]
@@ -95,6 +96,33 @@ fn labels_are_gone_on_with_and_shown_by_tables_the_report_and_exports() {
         .filter_map(|one| one["metadata"]["why"]["label"].as_str())
         .collect();
     assert_eq!(labels.len(), 8);
+
+    // Sentences count every answer once: first the right ones, then one label each.
+    let folder = RunFolder::read(&dir).unwrap();
+    let labels = Labels::open(&folder).unwrap().unwrap();
+    let first_number = |said: &String| said.split(' ').next().unwrap().parse::<usize>().unwrap();
+    let counts = labels.counts_in_words();
+    let right = labels.answers.iter().filter(|(_, row)| row.label == Label::Right).count();
+    assert_eq!((first_number(&counts[0]), counts.iter().map(first_number).sum::<usize>()), (right, 8));
+    // Labels by verdicts of a judge that cannot judge are withheld: no table, no count.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let by_small = |judge: &str| format!("\"judge\":\"{judge}\"");
+    let text = ["exact", "choice"]
+        .iter()
+        .fold(text, |text, judge| text.replace(&by_small(judge), &by_small("local:m-135m")));
+    std::fs::write(&file, text).unwrap();
+    let folder = RunFolder::read(&dir).unwrap();
+    let labels = Labels::open(&folder).unwrap().unwrap();
+    assert!(labels.answers.is_empty() && labels.table(name).is_none() && labels.withheld.is_some());
+    assert_eq!(labels.in_words().len(), 1);
+}
+
+#[test]
+fn the_label_without_effect_keeps_its_name_in_files() {
+    assert_eq!(serde_json::to_value(Label::NoEffect).unwrap(), "not read");
+    for name in ["not read", "no effect"] {
+        assert_eq!(serde_json::from_value::<Label>(name.into()).unwrap(), Label::NoEffect);
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn dose_says_what_moves_the_update_effect() {
         "mass of the query to new",
         "s(new \u{2192} old)",
         "speaker: u against user, within items: assistant -0.50",
-        "Of u, recency of time makes up",
+        "The later date accounts for",
         "chose the current value %",
         "u by distance*tail",
         "items pass the gate",
@@ -83,7 +83,7 @@ fn rows_without_a_right_value_count_in_no_table_of_choices() {
     assert!(exact.contains("blind") && exact.contains(&format!("/{rows}")), "{exact}");
     assert!(!choice.contains("0/6") && !choice.contains(&format!("/{rows}")), "{choice}");
     assert!(choice.contains(&format!("/{asked}")), "{choice}");
-    assert!(choice.contains(&format!("{blind} probes have no right answer by this reading")), "{choice}");
+    assert!(choice.contains(&format!("{blind} questions have no right answer")), "{choice}");
     assert!(!choice.contains("have an answer and no verdict"), "{choice}");
     // In a combined table, the choice is empty where a row is blind.
     let both = palimpsest(["table", &run, "--format", "csv"]).out;

@@ -22,11 +22,11 @@ fn words_say_what_a_condition_does() {
     let parts = [
         "the whole history",
         "the same as plain once more (time 2)",
-        "every token from the first of \u{201c}query\u{201d} on, generated ones too, is kept from seeing \u{201c}old\u{201d} at all layers;",
+        "\u{201c}old\u{201d} is hidden from every token from the first of \u{201c}query\u{201d} on, generated ones too, at all layers;",
         "the same as knockout-query-old once more",
-        "the tokens of \u{201c}new\u{201d} alone are kept from seeing \u{201c}old\u{201d} at layers 8 to 15 and at no others",
+        "\u{201c}old\u{201d} is hidden from the tokens of \u{201c}new\u{201d} and no others, only at layers 8 to 15",
         "the same as knockout-only-new-old-8-16",
-        "at layer 3 and at no other",
+        "only at layer 3",
         "time 2",
     ];
     assert_eq!(said.len(), parts.len());

@@ -248,7 +248,7 @@ fn the_page_shows_all_conditions_and_says_what_they_do() {
         "<h2 id=\"conditions\">Conditions</h2>",
         "Each question shown the whole history",
         "The same as plain once more (time 2)",
-        "is kept from seeing \u{201c}old\u{201d} at layers 1 to 2 and at no others",
+        "\u{201c}old\u{201d} is hidden from every token",
         "it puts the same questions again, which are attended to in the same way",
         "<h3 class=\"under\">Condition plain</h3>",
         "<h3 class=\"under\">Condition knockout-query-old-1-3</h3>",

@@ -81,7 +81,7 @@ fn replies_in_a_row_that_nobody_can_read_end_it_and_what_was_judged_stays() {
         let (came, _, _) = judge_at_once(&dir, lines, "", Some(4));
         let error = came.unwrap_err().to_string();
         for part in [
-            "4 replies of stub#judge in a row hold nothing that can be read",
+            "4 replies of stub#judge in a row",
             "case `case-3` (SR, PR, IPA)",
             "I had rather talk about tea.",
             "--give-up-after 0",

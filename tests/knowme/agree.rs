@@ -173,7 +173,7 @@ fn questions_are_drawn_by_task_and_ratings_are_scores() {
     assert_eq!(scored.code, Some(0), "{}", scored.err);
     assert!(scored.out.contains("1 of 14 items have no verdict of this judge"), "{}", scored.out);
     assert!(scored.out.contains("(1 unsure and 1 not rated are left out); shares in %"), "{}", scored.out);
-    let between = "the judge scored 1 of 14 items between two whole scores, which raters cannot give";
+    let between = "the judge gave 1 of 14 items";
     assert!(scored.out.contains(between), "{}", scored.out);
     // 14 items minus one without a verdict, one between two scores, one unsure and one unrated: ten, of which eight agree and one differs
     // by one.

@@ -26,10 +26,7 @@ fn table_memory_writes_every_form() {
     ] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    assert!(
-        text.contains("level 2, by a judge of what each memory says, is not judged of ideal, no-old"),
-        "{text}"
-    );
+    assert!(text.lines().any(|line| line.starts_with("level 2") && line.contains("ideal, no-old")), "{text}");
     assert!(text.contains("not measured"), "{text}");
     let json: Value = serde_json::from_str(&of("json")).unwrap();
     assert_eq!(json["rows"].as_array().unwrap().len(), 6 * 3 * 4);

@@ -534,7 +534,7 @@ fn words_tell_where_facts_are_lost_and_when_almost_nothing_was_written() {
     let words = in_words(&[open(dir.path())]);
     assert!(
         words[0].starts_with(
-            "memory-ideal: old (12): written 12 of 12, kept 0 of 12; the largest loss, 12, is before"
+            "memory-ideal: old (12): written 12 of 12, kept 0 of 12; the largest loss is 12, before"
         ),
         "{}",
         words[0]

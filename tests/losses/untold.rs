@@ -135,7 +135,7 @@ fn writing_without_a_report_is_unknown() {
         assert!(words.iter().any(|words| words.starts_with(blind)), "{words:?}");
         assert!(!words[0].contains("written 0"), "{}", words[0]);
         assert!(words[0].contains("not measured: written, kept"), "{}", words[0]);
-        let said = "ideal was given 24 sessions of 4 histories and tells neither events nor its store";
+        let said = "ideal was given 24 sessions of 4 histories and reports neither";
         assert!(words.iter().any(|words| words.starts_with(said)), "{words:?}");
         let system = told(dir.path());
         assert_eq!((&system["memories"], &system["sessions_with_memories"]), (&Value::Null, &Value::Null));
@@ -175,7 +175,8 @@ fn a_system_that_tells_that_it_wrote_nothing_wrote_nothing() {
     });
     assert_eq!(written(), ((0, 0, CASES), (0, 0, CASES)));
     let words = in_words(&[stores::open(dir.path())]);
-    let said = "wrote from at least 4 of them, and holds at least 4 memories; of 4 sessions it does not tell what it wrote";
+    let said =
+        "wrote from at least 4 of them, and holds at least 4 memories; it reports nothing on 4 sessions";
     assert!(words.iter().any(|words| words.contains(said)), "{words:?}");
 }
 

@@ -63,7 +63,7 @@ fn the_conformance_test_finds_what_is_broken_and_nothing_else() {
 /// A mapping of a server that reports empty results and write failures as prose.
 #[test]
 fn e03_words_of_an_mcp_server_that_are_no_memories_are_found() {
-    let (empty, stored) = ("an empty store finds nothing", "what is written is stored");
+    let (empty, stored) = ("an empty store finds nothing", "written sessions are stored");
     let locked = "Error: database is locked";
     for (add, failed, search, none, broken) in [
         // A server with empty results and no message has no finding.

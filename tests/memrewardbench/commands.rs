@@ -44,7 +44,7 @@ fn pairs_go_from_a_file_to_tables_in_both_orders_without_a_judging_model() {
 
     // A judge model is rejected; none is needed.
     let refused = palimpsest(["judge", shown(&out), "--judge", "local:smollm2-135m"]);
-    assert!(refused.code == Some(2) && refused.err.contains("without a judging model"), "{}", refused.err);
+    assert!(refused.code == Some(2) && refused.err.contains("drop --judge"), "{}", refused.err);
     let judged = done(palimpsest(["judge", shown(&out)]));
     assert!(
         judged.out.contains("lenient: 0 of 6 verdicts, 4 unparsed, 2 without an answer"),

@@ -95,7 +95,7 @@ fn the_agreement_is_cohens_kappa_over_the_words_that_there_are() {
     // By definition: po = .5, pe = (4 * 9 + 2 * 1) / 100.
     let (po, pe) = (0.5, 0.38);
     assert!((one.kappa.unwrap() - (po - pe) / (1.0 - pe)).abs() < 1e-12);
-    assert_eq!(one.line(), "kappa 0.194, 5 of 10 agree, 1 without a word of it left out");
+    assert_eq!(one.line(), "kappa 0.194, 5 of 10 agree (left out without a label: 1)");
     let table = label_table(&check, "runs/a", &agreements).unwrap();
     assert_eq!(table.key, "relation-check");
     assert_eq!(table.sheet.rows.len(), 3);

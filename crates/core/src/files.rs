@@ -31,7 +31,7 @@ pub fn io_remedy(source: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match source.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; free some space, then the same command goes on from here"
+            "; free some space, then the same command resumes"
         }
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => "; choose a folder that you may write",
         ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {

@@ -35,7 +35,7 @@ class PalimpsestError(Exception):
 class ChatPalimpsest(BaseChatModel):
     """A model behind `palimpsest serve`.
 
-    Documents are given beside the messages, and each is a span of the prompt: with `causes=True` the reply says what the answer owes to
+    Documents are given beside the messages, and each is a span of the prompt: with `causes=True` the reply has the effect of
     each of them, with `rows=["answer"]` what it attended to, with `cite=True` which sentence rests on which. All of it is in
     `message.response_metadata["palimpsest"]`, as docs/serve.md has it; `document_uses(message)` is a row a document.
 
@@ -62,7 +62,7 @@ class ChatPalimpsest(BaseChatModel):
     documents: list[Document] = Field(default_factory=list)
     #: Whose attention is told: names of spans, `last`, `answer`, `each`.
     rows: list[str] = Field(default_factory=lambda: ["answer"])
-    #: What the answer owes to each document: True, or {"spans", "from", "controls"}.
+    #: The effect of each document on the answer: True, or {"spans", "from", "controls"}.
     causes: bool | dict[str, Any] = False
     #: Which sentence of the answer rests on which document: True, or as `causes`.
     cite: bool | dict[str, Any] = False

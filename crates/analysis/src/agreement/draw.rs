@@ -138,8 +138,7 @@ fn check(benchmark: &Benchmark, runs: &[RunFolder], rubric: &Instructions) -> an
     let verdict = rubric.verdict;
     ensure!(
         verdict.is_right_or_wrong() || verdict.most().is_some(),
-        "a judge of {} says {} of an answer, and raters say correct or incorrect, or give a score; draw from runs of a benchmark whose \
-         answers are judged so",
+        "verdicts of {} are {}, and raters say correct or incorrect, or give a score; draw from runs of a benchmark with such verdicts",
         benchmark.title,
         verdict.values(&BTreeMap::new())
     );

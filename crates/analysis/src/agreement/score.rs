@@ -181,13 +181,10 @@ pub fn score(
     let caveats = [
         (
             is_shared(Shared::Unknown),
-            "verdicts of version 0.1.0 do not say by which rubric they were given: it may not be the one that the raters read",
+            "verdicts of version 0.1.0 do not name their rubric; it may differ from the raters'",
         ),
-        (
-            is_shared(Shared::Earlier),
-            "the judge went by an earlier wording of the rubric that the raters read",
-        ),
-        (!alike, "the judge was not asked alike of all runs: reasons or thoughts stood elsewhere"),
+        (is_shared(Shared::Earlier), "the judge used an earlier wording of the raters' rubric"),
+        (!alike, "the judge was not asked in one way for all runs: the place of reasons or thoughts differs"),
     ];
     Ok(Scored {
         judge: shown.map_or_else(String::new, |name| name.label.clone()),
@@ -380,7 +377,7 @@ impl Scored {
         }
         if self.between > 0 {
             notes.push(format!(
-                "the judge scored {} of {items} items between two whole scores, which raters cannot give; they are left out",
+                "the judge gave {} of {items} items a fractional score, which raters cannot give; they are left out",
                 self.between
             ));
         }

@@ -38,7 +38,7 @@ const TRENDS: [(&str, &str); 13] = [
     ("density_new_old", "density of new to old"),
 ];
 
-const NOTE: &str = "Brackets are 95% intervals over items, each for itself";
+const NOTE: &str = "Brackets are 95% intervals over items, without correction for several comparisons";
 
 pub fn text(doses: &Doses) -> String {
     let mut parts = vec![format!("{}\n", overview(doses)), items(doses).text()];
@@ -80,7 +80,7 @@ fn overview(doses: &Doses) -> String {
     if doses.gated {
         said += " Only items that pass the gate are counted.";
     }
-    if let Some(u) = Estimate::of(&per_item(cells, Cell::u)) {
+    if let Some(u) = Estimate::of(&per_item(cells.iter().copied(), Cell::u)) {
         said += &format!(" At {at} the update effect u is {} nats.", plain(&u));
     }
     said += &format!(
@@ -88,6 +88,10 @@ fn overview(doses: &Doses) -> String {
     );
     if doses.without > 0 {
         said += &format!(" {} answers have no log-probabilities and are left out.", doses.without);
+    }
+    let held = Estimate::of(&per_item(cells, |cell| cell.number("no_update")));
+    if let Some(held) = held.filter(|held| held.mean > 0.0) {
+        said += &format!(" Without an update, the model prefers the stated value by {} nats.", plain(&held));
     }
     said
 }
@@ -101,14 +105,14 @@ fn items(doses: &Doses) -> Sheet {
     let differences = over(&|cell| Some(cell.u()? - cell.number("no_update")?));
     let prior = over(&|cell| cell.number("b").map(f64::abs));
     let (blind, chance) = doses.blind.unzip();
-    let chance = chance.map_or(String::new(), |chance| format!(" (chance {}%)", percent(chance)));
+    let chance = chance.map_or(String::new(), |chance| format!(" (chance: {}%)", percent(chance)));
     let rows = [
         ("update effect u (nats)".to_owned(), Estimate::of(&over(&Cell::u))),
         ("u of items that pass the gate (nats)".to_owned(), Estimate::of(&gated)),
         ("size of the value prior b (nats)".to_owned(), Estimate::of(&prior)),
-        ("lead of the value that held, without an update (nats)".to_owned(), Estimate::of(&held)),
-        ("share of items where it trails (over-updating)".to_owned(), Estimate::share(&below)),
-        ("u less that lead (nats)".to_owned(), Estimate::of(&differences)),
+        ("preference for the stated value without an update (nats)".to_owned(), Estimate::of(&held)),
+        ("share of items that prefer another value (over-updating)".to_owned(), Estimate::share(&below)),
+        ("u less that preference (nats)".to_owned(), Estimate::of(&differences)),
         (format!("share of blind twins that choose the current value{chance}"), blind),
     ];
     Columns::of(rows.iter().filter_map(|(name, estimate)| Some((name, estimate.as_ref()?))))
@@ -184,7 +188,7 @@ fn sentence(doses: &Doses, sweep: &Sweep) -> Option<String> {
         .unwrap_or_else(|| "no item has the update effect u at two levels".to_owned());
     let gated = sweep.by_item(&doses.cells, |cell| cell.u().filter(|_| cell.gate == Some(true)));
     if let Some(gated) = moved(&gated).filter(|_| doses.has_others()) {
-        said += &format!("; of items that pass the gate {gated}");
+        said += &format!("; only items that pass the gate: {gated}");
     }
     said += ".";
     if let Some([time, place]) = recency(doses, sweep) {
@@ -192,7 +196,7 @@ fn sentence(doses: &Doses, sweep: &Sweep) -> Option<String> {
             shown(Estimate::of(&values.iter().map(|(_, value)| *value).collect::<Vec<_>>()).as_ref())
         };
         said += &format!(
-            " Of u, recency of time makes up {} nats and recency of place {} nats.",
+            " The later date accounts for {} nats of u, the later place for {} nats.",
             mean(&time),
             mean(&place)
         );
@@ -258,13 +262,11 @@ fn law(chains: &Chains) -> Option<String> {
     let contrast = chains.contrast_slope.as_ref();
     let contrast = contrast.map_or(String::new(), |slope| format!(", the contrast by {} nats", plain(slope)));
     let floor = match chains.is_floor() {
-        true => {
-            ". At no number of updates are right choices above chance by their interval, so that they cannot fall"
-        }
+        true => ". Right choices are at chance at every number of updates, so they cannot fall",
         false => "",
     };
     Some(format!(
-        "{factor}: a doubling of the updates changes the share of right choices by {}{contrast}{floor}.",
+        "{factor}: twice as many updates change the share of right choices by {}{contrast}{floor}.",
         plain(right)
     ))
 }

@@ -91,7 +91,7 @@ pub fn not_asked(folder: &RunFolder, conditions: &[String]) -> Option<String> {
     let probes: usize = folder.plan.iter().map(|case| case.probes.len()).sum();
     (!missing.is_empty()).then(|| {
         format!(
-            "note: {} of {} questions were not asked yet and are not in the file: {}; the same `palimpsest run` command goes on with the \
+            "note: {} of {} questions were not asked yet and are not in the file: {}; the same `palimpsest run` command resumes the \
              run",
             missing.len(),
             probes * conditions.len(),

@@ -21,10 +21,10 @@ pub(super) const FORMAT: &str = "palimpsest heads 1";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Score {
-    /// The share of a needle that the head copies
+    /// The share of a needle's tokens that the head copies
     #[default]
     Retrieval,
-    /// What a question looks at the needle's session more than a null question
+    /// The question's mass on the needle's session less that of a null question
     Qr,
 }
 
@@ -92,11 +92,11 @@ pub enum HeadsFileError {
     #[error("head scores {path}: {reason}; make it anew with `palimpsest heads`")]
     Broken { path: PathBuf, reason: String },
     #[error(
-        "head scores {path}: {model} answered none of its {needles} needles, so that no head has a retrieval score; take the \
+        "head scores {path}: {model} answered none of its {needles} needles, so no head has a retrieval score; take the \
          other score with --head-score qr, or a shorter context"
     )]
     NoRetrieval { path: PathBuf, model: String, needles: usize },
-    #[error("head scores {path}: no head has a {score} score above 0, so that masses cannot be taken by it")]
+    #[error("head scores {path}: no head has a {score} score above 0, so heads cannot be weighted by it")]
     NoWeight { path: PathBuf, score: &'static str },
 }
 

@@ -23,6 +23,7 @@ use super::{
 use crate::records::join;
 use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
 use palimpsest_data::ground::order::{sorted_unique, unique};
+use palimpsest_data::ground::words::{counted, plural};
 use palimpsest_data::statistics;
 use palimpsest_run::progress::over;
 use palimpsest_run::runs::judged::Judged;
@@ -258,7 +259,7 @@ impl Lens {
         let Some(first) = examples.first() else {
             let reason = match skipped.first() {
                 None => "it has no answers".to_owned(),
-                Some(one) => format!("{} probes, the first: {}", skipped.len(), one.reason),
+                Some(one) => format!("{}; the first: {}", counted(skipped.len(), "question"), one.reason),
             };
             return Err(LensError::NoAttention { path: run.path().to_owned(), reason });
         };
@@ -360,7 +361,7 @@ impl Lens {
         match self.pooled.split_last() {
             Some((last, [])) => last.clone(),
             Some((last, others)) if self.pooled != self.probes => format!("{} and {last}", others.join(", ")),
-            _ => format!("all {}s", self.benchmark.dimension.name()),
+            _ => format!("all {}", plural(self.benchmark.dimension.in_words())),
         }
     }
 
@@ -411,8 +412,7 @@ impl Lens {
             return String::new();
         }
         format!(
-            "left out of a curve and its noise baseline, since no {} of the prompt can stand in for the evidence: {} (examples.csv \
-             names all)",
+            "left out of a curve and its noise baseline, for lack of a {} beside the evidence: {} (examples.csv names all)",
             self.segment,
             all.join("; ")
         )

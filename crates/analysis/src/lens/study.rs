@@ -26,7 +26,7 @@ use palimpsest_run::runs::store::RunFolder;
 pub const EVIDENCE_LIFT: Measure = Measure {
     key: LIFT,
     label: "evidence lift",
-    about: "the sum of what the evidence gets over the sum of its noise baselines",
+    about: "attention to the evidence over attention to its noise baselines",
     ..Measure::LIFT
 };
 

@@ -37,7 +37,7 @@ fn about(lens: &Lens) -> Vec<String> {
     if let Some(drawn) = lens.drawn {
         let (most, seed) = (drawn.by.most, drawn.by.seed);
         said.push(format!(
-            "up to {most} examples of each probe, {} and verdict were drawn (seed {seed}): {} of {}",
+            "up to {most} examples of each question form, {} and verdict were drawn (seed {seed}): {} of {}",
             lens.benchmark.split, drawn.kept, drawn.of
         ));
     }
@@ -45,8 +45,8 @@ fn about(lens: &Lens) -> Vec<String> {
     if far > 0 {
         let segment = lens.benchmark.segment;
         said.push(format!(
-            "noise baselines: in {far} examples a neighbour was dropped or is evidence, and the nearest {segment} kept stands in \
-             (examples.csv)"
+            "noise baselines: in {far} examples a neighbour was dropped or is evidence; the nearest {segment} that was kept takes its \
+             place (examples.csv)"
         ));
     }
     said.extend(Some(lens.left_out_in_words()).filter(|left_out| !left_out.is_empty()));
@@ -89,7 +89,9 @@ fn attention(lens: &Lens, kind: LayerKind, count: usize) -> (String, Vec<Vec<Str
         false => "mean over layers".to_owned(),
     };
     let noise = if has_noise { " (noise baseline)" } else { "" };
-    let ratio = lens.ratio.map_or("", |_| "; ratio of means, mean over the same layers");
+    let ratio = lens.ratio.map_or_else(String::new, |(over, under)| {
+        format!("; {}/{}: ratio of means at each layer, then the mean over layers", over.to, under.to)
+    });
     (format!("{what} in %, {layers}{noise}{ratio}; n: {} with a value", lens.unit().many()), rows)
 }
 
@@ -115,7 +117,7 @@ fn measures(study: &Study, width: usize) -> String {
                     }
                 }
                 if lines.len() > 1 {
-                    let heading = format!("{}, of {}", measure.label, scale.key());
+                    let heading = format!("{}, by {}", measure.label, scale.key());
                     let table = within(&lines, |column| column > 0, 1, width - INDENT.len());
                     let table: String = table.lines().map(|line| format!("{INDENT}{line}\n")).collect();
                     tables += &format!("{}\n{table}", wrapped(&heading, width));

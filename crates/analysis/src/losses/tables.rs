@@ -71,11 +71,12 @@ const LAYOUTS: [Layout; 4] = [
         title: "Writing",
         notes: &[
             "written: some event wrote a memory from the evidence, or the final store holds one; kept: an active memory of the final store \
-             carries it; lost at: the event after which none did, of those that were written; a fact that several questions of a case need \
+             carries it; lost at: the event after which none did, as a share of the written facts; a fact that several questions of a \
+             case need \
              counts once",
-            "of the older evidence: looked at: among the candidates of a memory from the newer evidence; gated: of these, let through the \
-             gate before the decision; marked: updated, deleted, or kept as out of date, unknown or weak in the newer session or at the end \
-             of the writing; removed: deleted then; active: kept",
+            "columns on the older evidence: looked at: among the candidates of a memory from the newer evidence; gated: passed the gate \
+             before the decision, as a share of these; marked: updated, deleted, or kept as out of date, unknown or weak in the newer \
+             session or at the end of the writing; removed: deleted then; active: kept",
         ],
     },
     Layout {
@@ -83,9 +84,9 @@ const LAYOUTS: [Layout; 4] = [
         key: "retrieval",
         title: "Retrieval",
         notes: &[
-            "all k are cut from one search; hit: a memory that carries the evidence is among the first k; newer above older: of the \
-             questions with both, its first memory comes first; distractor: the first memory carries none of the evidence; mean rank: of \
-             the first memory that carries it, where one was found and it is known of all before it",
+            "all k are cut from one search; hit: a memory that carries the evidence is among the first k; newer above older: its first \
+             memory comes first, as a share of the questions with both; distractor: the first memory carries no evidence; mean rank: rank \
+             of the first memory that carries the evidence, if one was found and the sources of all before it are known",
         ],
     },
     Layout {
@@ -93,10 +94,10 @@ const LAYOUTS: [Layout; 4] = [
         key: "answers",
         title: "Answers given the evidence",
         notes: &[
-            "given: by the evidence among the memories that the condition takes; failure despite: wrong answers of those with the newer \
-             evidence among them; first: of both, by whose memory comes first",
-            "list known: questions of which it is known whether each piece of evidence is among these memories; the others are in no \
-             column that is given it",
+            "given: questions with this evidence among the condition's memories; failure despite: wrong answers although the newer \
+             evidence is among them; first: questions with both, by the side whose memory comes first",
+            "list known: questions for which it is known whether each piece of evidence is among these memories; the others are in no \
+             column `given`",
         ],
     },
     Layout {
@@ -104,10 +105,10 @@ const LAYOUTS: [Layout; 4] = [
         key: "memory-waterfall",
         title: "The waterfall: where facts are lost",
         notes: &[
-            "each stage of the facts that reached it, from left to right; what is not known of a fact stops it not; attended and used: of \
-             the answers whose attention or causes were recorded",
-            "attended: the query's density on a memory that carries it is above that of the memories next in rank that carry no evidence, \
-             and among the 3 highest; used: hiding that memory costs the answer more log-probability a token than 95% of the control \
+            "each stage, from left to right, as a share of the facts that reached it; an unknown stage does not stop a fact; attended and \
+             used: only answers with recorded attention or effects",
+            "attended: the question's density on a memory with the fact is above that of the next memories in rank without evidence, and \
+             among the 3 highest; used: hiding that memory costs the answer more log-probability per token than 95% of the control \
              stretches, or changes its likeliest tokens (palimpsest causes)",
         ],
     },
@@ -172,8 +173,8 @@ impl Layout {
         }
         notes.extend(levels_note(runs));
         notes.push(
-            "each share stands above its count and its 95% interval (Wilson); of what cannot be told of some, the share that is certain and \
-             the one that is possible, with the interval around both; -: there is none"
+            "below each share are its count and its 95% interval (Wilson); if some facts are unknown, the certain and the possible share, \
+             with the interval around both; -: no facts"
                 .to_owned(),
         );
         titled(self.key, self.title, table.sheet(notes))
@@ -186,12 +187,12 @@ fn levels_note(runs: &[Losses]) -> Vec<String> {
         systems.partition(|system| system.levels().contains(&Level::Stated));
     let mut notes = vec!["level 1: a session of the evidence is among the memory's sources".to_owned()];
     if !judged.is_empty() {
-        notes.push("level 2: and a judge says that the memory states the fact".to_owned());
+        notes.push("level 2: a judge also says that the memory states the fact".to_owned());
     }
     if !not_judged.is_empty() {
         let names: Vec<&str> = not_judged.iter().map(|system| system.name.as_str()).collect();
         notes.push(format!(
-            "level 2, by a judge of what each memory says, is not judged of {} (palimpsest judge RUN --judge JUDGE --memories)",
+            "level 2, a judge's verdict on each memory, is missing for {} (palimpsest judge RUN --judge JUDGE --memories)",
             names.join(", ")
         ));
     }
@@ -205,9 +206,11 @@ fn titled(key: &str, title: &str, sheet: Sheet) -> Table {
 fn verdict_note(run: &Losses) -> String {
     match (&run.judge, &run.no_result) {
         (_, Some(why)) => format!("right is not measured: {why}"),
-        (None, None) => "right is not measured: nobody judged the answers; run `palimpsest judge`".to_owned(),
+        (None, None) => {
+            "right is not measured: the answers are not judged; run `palimpsest judge`".to_owned()
+        }
         (Some(judge), None) => format!(
-            "right by {judge}; an answer without a verdict is wrong, and where the judge gives scores the best one is right"
+            "right by {judge}; an answer without a verdict is wrong; if the judge gives scores, only the best one is right"
         ),
     }
 }
@@ -239,7 +242,7 @@ fn against(pairs: &[Pair]) -> Table {
         vec![percent(right as f64 / pair.questions as f64), format!("{right}/{}", pair.questions)]
     };
     let notes = vec![
-        "b: only the first is right, c: only the second; exact McNemar test, two-sided, on the questions that both were asked, with Holm's \
+        "b: only the first is right, c: only the second; exact two-sided McNemar test on the questions that both were asked, Holm's \
          correction over the pairs"
             .to_owned(),
     ];

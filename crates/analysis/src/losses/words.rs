@@ -21,7 +21,7 @@ fn of_system(run: &Losses, system: &SystemLosses) -> Vec<String> {
         _ => words.push(written),
     }
     if let Some(why) = &run.no_result {
-        words.push(format!("Right and wrong are left out: {why}."));
+        words.push(format!("Verdicts are withheld: {why}."));
     }
     words
 }
@@ -57,7 +57,7 @@ fn of_condition(condition: &ConditionLosses) -> Option<String> {
             let unknown = steps.iter().any(|step| step.stage != Stage::Right && step.shown().0.unknown > 0);
             let known = if unknown { "known " } else { "" };
             let (lost, stage) = (lost(most), most.stage.key());
-            parts.push(format!("the largest {known}loss, {lost}, is before \u{201c}{stage}\u{201d}"));
+            parts.push(format!("the largest {known}loss is {lost}, before \u{201c}{stage}\u{201d}"));
         }
         let missing: Vec<&str> = (steps.iter())
             .filter(|step| step.arrow.of == 0 && step.arrow.unknown > 0)
@@ -90,7 +90,7 @@ fn extraction(system: &SystemLosses) -> String {
     let mut said = format!("{name} was given {sessions} sessions of {cases} histories");
     let least = |unknown: bool| if unknown { "at least " } else { "" };
     said += &match system.extraction.is_untold() {
-        true => " and tells neither events nor its store, so that what it wrote is not known".to_owned(),
+        true => " and reports neither events nor its store: its memories are not known".to_owned(),
         false => format!(
             ", wrote from {}{fruitful} of them, and holds {}{memories} memories",
             least(untold + unplaced > 0),
@@ -101,7 +101,7 @@ fn extraction(system: &SystemLosses) -> String {
     let (searches, changed, missing) =
         (system.failed_searches, system.changed_searches.count, system.missing);
     let caveats = [
-        (untold, format!("of {untold} sessions it does not tell what it wrote")),
+        (untold, format!("it reports nothing on {untold} sessions")),
         (failed, format!("{failed} sessions failed")),
         (
             unparsed,
@@ -117,8 +117,8 @@ fn extraction(system: &SystemLosses) -> String {
     said += ".";
     if is_poor(system) {
         said += &format!(
-            " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; what is lost \
-             later says nothing of {name}, only that the machinery works."
+            " Almost nothing was written: fewer than a quarter of the sessions left a memory. Small models extract badly; later losses \
+             say nothing about {name}, only that the machinery works."
         );
     }
     said

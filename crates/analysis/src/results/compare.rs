@@ -17,8 +17,8 @@ use palimpsest_data::statistics::mcnemar::mcnemar;
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     #[error(
-        "they did not answer the same questions: {} in {first} alone{}, {} in {second} alone{}; compare what both have with \
-         --common, or answer the same cases and probes with both",
+        "they did not answer the same questions: {} in {first} alone{}, {} in {second} alone{}; compare the questions that both have \
+         with --common, or answer the same cases and probes with both",
         of_first.len(), examples(of_first), of_second.len(), examples(of_second)
     )]
     Different { first: String, second: String, of_first: Vec<String>, of_second: Vec<String> },
@@ -26,7 +26,7 @@ pub enum CompareError {
     Nothing { first: String, second: String },
     /// Same ids, different questions.
     #[error(
-        "case `{case}` probe `{probe}` is another question in {second} than in {first}; compare runs of the same data"
+        "case `{case}` probe `{probe}` is a different question in {second} than in {first}; compare runs of the same data"
     )]
     Query { first: String, second: String, case: String, probe: String },
 }

@@ -53,7 +53,7 @@ impl LabelAgreement {
         let kappa = self.kappa.map_or_else(|| "no kappa".to_owned(), |kappa| format!("kappa {kappa:.3}"));
         let silent = match self.units.saturating_sub(self.said) {
             0 => String::new(),
-            n => format!(", {n} without a word of it left out"),
+            n => format!(" (left out without a label: {n})"),
         };
         format!("{kappa}, {} of {} agree{silent}", self.agreed, self.said)
     }
@@ -72,7 +72,7 @@ pub fn label_table(check: &LabelCheck, run: &str, agreements: &[LabelAgreement])
         table = table.column(Column::number(*value).under("said"), |(.., counts)| counts[at]);
     }
     let notes = agreements.iter().map(|one| format!("{}: {}", one.judge, one.line())).collect();
-    let title = format!("the data's {} checked by judges that were not told it: Cohen's kappa", check.facet);
+    let title = format!("the data's {} beside blind judges' labels: Cohen's kappa", check.facet);
     let (key, sheet) = (format!("{}-check", check.facet), table.sheet(notes));
     (!agreements.is_empty()).then_some(Table { key, title, sheet })
 }

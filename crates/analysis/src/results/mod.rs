@@ -22,28 +22,28 @@ pub struct TableArgs {
     /// The run folders, judged with `palimpsest judge`
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
-    /// Format; csv has a line a number, with --compare the differences alone
+    /// Format; csv has one line per number, with --compare only the differences
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// The verdicts of this judge alone, with or without its address, and its rubric in brackets [default: a row each]
+    /// Only verdicts of this judge, with or without its address, and its rubric in brackets [default: a row per judge]
     #[arg(long, value_name = "NAME")]
     pub judge: Option<String>,
-    /// The verdicts by this rubric alone [default: a row each]
+    /// Only verdicts by this rubric [default: a row per rubric]
     #[arg(long, value_name = "NAME")]
     pub rubric: Option<String>,
-    /// The answers under these conditions alone, for example plain,repeat-2 [default: a row each]
+    /// Only answers under these conditions, for example plain,repeat-2 [default: a row per condition]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub condition: Vec<String>,
-    /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row each
+    /// Mean and standard deviation (n - 1) over the repetitions of `run --repeat` instead of a row per repetition
     #[arg(long, conflicts_with_all = ["condition", "compare"])]
     pub repeats: bool,
-    /// How 95% intervals are made; paper: as the benchmark's paper makes them (SubtleMemory's table 11)
+    /// Method of the 95% intervals; paper: that of the benchmark's paper (SubtleMemory's table 11)
     #[arg(long, value_enum, default_value_t, conflicts_with = "repeats")]
     pub intervals: Intervals,
-    /// Also the difference of the two rows: exact McNemar test, Holm's correction over the cells, interval
+    /// Also print the difference of the two rows: exact McNemar test, Holm's correction over the cells, interval
     #[arg(long)]
     pub compare: bool,
-    /// Compare the questions that both have, where they were not asked the same
+    /// Compare only the questions that both runs have
     #[arg(long, requires = "compare")]
     pub common: bool,
 }

@@ -181,15 +181,15 @@ impl<'a> Outcomes<'a> {
                 n => (format!("{n} broken rows have"), "their"),
             };
             let mean =
-                if self.of_cells() { ", but are in none of the cells whose mean is the overall" } else { "" };
+                if self.of_cells() { ", but are in no cell, so the overall leaves them out" } else { "" };
             said.push(format!(
-                "{rows} no readable `{}` ({UNREADABLE}): {whose} probes count as wrong in every total over probes{mean}",
+                "{rows} no readable `{}` ({UNREADABLE}): {whose} questions count as wrong in every total over questions{mean}",
                 self.benchmark.split
             ));
         }
         if self.unscored > 0 {
             said.push(format!(
-                "{} probes have no right answer by this reading: they are in no cell and in no total",
+                "{} questions have no right answer by this rule: they are in no cell and in no total",
                 self.unscored
             ));
         }

@@ -41,14 +41,14 @@ pub fn overview(rows: &[ResultRow]) -> Sheet {
         let name = if alone && *condition == label("") { "overall" } else { *condition };
         Column::number(name).under(*benchmark)
     }));
-    let mut notes = vec!["in %, below it right answers of all asked and the 95% interval".to_owned()];
+    let mut notes = vec!["accuracy in %, with right/asked and the 95% interval below it".to_owned()];
     for benchmark in &benchmarks {
         let mut tables =
             rows.iter().filter(|row| row.benchmark == *benchmark).filter_map(|row| row.table.as_ref());
         notes.extend(tables.next().map(|table| match (table.most, table.overall.of_cells) {
             (Some(most), _) => format!("{benchmark}: mean score in % of {most}"),
             (None, true) => format!("{benchmark}: mean of the cells"),
-            (None, false) => format!("{benchmark}: mean over all probes"),
+            (None, false) => format!("{benchmark}: mean over all questions"),
         }));
     }
     if rows.iter().any(|row| row.truncated > 0) {

@@ -68,7 +68,7 @@ pub(super) fn own_tables(
         tables.iter_mut().for_each(|table| table.title += &format!("; {which}: {}", conditions.join(", ")));
     }
     for (folder, name, _) in &runs {
-        tables.extend(why::labels::Labels::open(folder)?.map(|labels| labels.table(name)));
+        tables.extend(why::labels::Labels::open(folder)?.and_then(|labels| labels.table(name)));
     }
     if let Some(check) = benchmark.label_check {
         for (folder, name, _) in &runs {
@@ -162,9 +162,8 @@ fn missing_notes((folder, name, conditions): &Named<'_>) -> Vec<String> {
             true => format!("{name}, {}", label(condition)),
             false => (*name).to_owned(),
         };
-        (missing > 0).then(|| {
-            format!("{of}: {missing} of {probes} probes are missing, which were not asked yet; they count as wrong")
-        })
+        (missing > 0)
+            .then(|| format!("{of}: {missing} of {probes} questions were not asked yet and count as wrong"))
     };
     conditions.iter().filter_map(note).collect()
 }
@@ -245,14 +244,14 @@ fn retrieval(runs: &[Named<'_>]) -> Option<Table> {
         table = table.number(name, |row| &*row[at + 2]);
     }
     let notes = vec![
-        "segments: mean over answers of those in the context after truncation, of whole histories of those that truncation dropped; tokens \
-         kept: mean share of the context's tokens that truncation left; evidence shown: mean over questions of the share of their pieces \
-         of evidence that the context held after truncation; clipped: answers whose context was cut"
+        "segments: mean number in the context after truncation (`all but`: mean number dropped from whole histories); tokens kept: mean \
+         share of the context's tokens after truncation; evidence shown: mean share of a question's evidence in the context after \
+         truncation; clipped: answers with a cut context"
             .to_owned(),
     ];
     (!rows.is_empty()).then(|| Table {
         key: "retrieval".to_owned(),
-        title: "What the contexts held".to_owned(),
+        title: "Evidence in the contexts".to_owned(),
         sheet: table.sheet(notes),
     })
 }

@@ -108,17 +108,16 @@ impl ResultRow {
         }
         let mut said = Vec::from_iter((!parts.is_empty()).then(|| parts.join("; ")));
         let judged = self.judge.is_some() && self.no_result.is_none();
-        let unjudged = format!("probes have an answer and no verdict{by}; they count as wrong");
+        let unjudged = format!("questions have an answer and no verdict{by}; they count as wrong");
         let counted = [
             (
                 self.missing,
-                "probes are missing, which were not asked yet: the run is not finished, and they count as wrong; the same `palimpsest run` \
-                 command goes on with it",
+                "questions were not asked yet and count as wrong; the same `palimpsest run` command resumes the run",
             ),
-            (self.settled, "verdicts come of an exact match with a reference answer, without the judge"),
+            (self.settled, "verdicts are exact matches with a reference answer, without the judge"),
             (
                 if judged { self.no_answer } else { 0 },
-                "probes ended in an error instead of an answer; they count as wrong",
+                "questions ended in an error instead of an answer; they count as wrong",
             ),
             (if judged { self.no_verdict } else { 0 }, unjudged.as_str()),
         ];
@@ -178,14 +177,11 @@ pub fn accuracies(rows: &[ResultRow]) -> Sheet {
     let mut notes = Vec::new();
     if let Some(table) = tables().next() {
         let count = if table.most.is_none() { "correct/asked" } else { "answers" };
-        let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all probes" };
-        let single =
-            if table.intervals == Intervals::Paper { "" } else { "Wilson's of single questions, else " };
-        notes.push(format!(
-            "accuracy in %; below it {count} and the {:.0}% interval ({single}{}). overall: {overall}",
-            100.0 * LEVEL,
-            method(table.intervals, table.units, table.strata)
-        ));
+        let overall = if table.overall.of_cells { "mean of the cells" } else { "mean over all questions" };
+        notes.push(format!("accuracy in %, with {count} below it; overall: {overall}"));
+        let single = if table.intervals == Intervals::Paper { "" } else { "Wilson (questions), " };
+        let (percent, how) = (100.0 * LEVEL, method(table.intervals, table.units, table.strata));
+        notes.push(format!("{percent:.0}% interval: {single}{how}; details in docs/numbers.md"));
     }
     notes.extend(remarks(rows));
     with_counts(table, rows, |row| row).sheet(notes)
@@ -231,17 +227,18 @@ pub fn differences(comparison: &Comparison) -> Sheet {
     let mut notes = vec![
         format!("first: {first}; second: {second}; the same {} questions", comparison.overall.pairs),
         format!(
-            "difference in percentage points, its interval {}",
+            "difference in percentage points; {:.0}% interval: {}; details in docs/numbers.md",
+            100.0 * LEVEL,
             method(comparison.intervals, comparison.units, comparison.strata)
         ),
     ];
     notes.push(match comparison.overall.test {
-        Some(_) => "b: right in the first alone; c: in the second alone; p: exact McNemar, two-sided; Holm over the cells".to_owned(),
+        Some(_) => "b: only the first is right; c: only the second; p: exact two-sided McNemar test, Holm over the cells".to_owned(),
         None => "answers are scored, so there is no McNemar test".to_owned(),
     });
     if only_first + only_second > 0 {
         notes.push(format!(
-            "left out: {only_first} questions of the first alone, {only_second} of the second alone"
+            "left out: {only_first} questions that only the first has, {only_second} that only the second has"
         ));
     }
     Columns::of(comparison.rows())
@@ -264,8 +261,8 @@ pub fn differences(comparison: &Comparison) -> Sheet {
 fn method(intervals: Intervals, units: &str, strata: Option<&str>) -> String {
     let within = strata.map_or_else(String::new, |facet| format!(" within each {facet}"));
     match intervals {
-        Intervals::Adjusted => format!("Student's t over {units}{within} with one added at either end"),
-        Intervals::Paper => format!("the paper's percentile bootstrap over {units}{within}"),
+        Intervals::Adjusted => format!("t ({units}{within})"),
+        Intervals::Paper => format!("the paper's percentile bootstrap ({units}{within})"),
     }
 }
 
@@ -421,7 +418,7 @@ fn remarks(rows: &[ResultRow]) -> Vec<String> {
         rows.iter().map(|row| (row.judged_by(), &row.rubric_sha256)).filter(|(by, _)| by.is_some()).collect();
     if judged.iter().any(|(by, rubric)| judged.iter().any(|(other, its)| by == other && rubric != its)) {
         notes.push(
-            "rows that name one judge and rubric differ in what it was told; judge again to have one for all"
+            "rows of one judge and rubric differ in the judge's prompt; judge again to have one for all"
                 .to_owned(),
         );
     }

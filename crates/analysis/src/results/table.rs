@@ -144,7 +144,7 @@ fn compared(
     );
     ensure!(
         one_rubric,
-        "the judge was not told the same of {} and {}, although the rubric has one name; judge both again with this version",
+        "the judge's prompts differ between {} and {}, although the rubric has one name; judge both again with this version",
         first.name,
         second.name
     );

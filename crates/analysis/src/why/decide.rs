@@ -69,52 +69,52 @@ pub fn decide(facts: &Facts) -> Option<(Label, String)> {
     match facts.blocked_newer?.is_beyond() {
         None => return undecided(FEW),
         Some(false) => {
-            let why = "blocking the newer evidence changes no more than blocking random text of its size";
-            return label(Label::NotRead, why);
+            let why = "hiding the newer evidence changes no more than hiding random text of its size";
+            return label(Label::NoEffect, why);
         }
         Some(true) => {}
     }
-    let read = |why: &str| undecided(&format!("the newer evidence is read{why}"));
+    let has_effect = |why: &str| undecided(&format!("the newer evidence has an effect{why}"));
     if let Some(why) = &facts.cannot_turn {
-        return read(&format!("; {why}"));
+        return has_effect(&format!("; {why}"));
     }
     match &facts.older {
         Presence::Shown => {}
         Presence::Absent | Presence::Lost(_) => {
-            return read(", and no older evidence is shown that could override it");
+            return has_effect(", and no older evidence is shown that could override it");
         }
-        Presence::Unclear(why) => return read(&format!("; {why}")),
+        Presence::Unclear(why) => return has_effect(&format!("; {why}")),
     }
     if facts.certified {
-        let why = "the newer evidence is read, and with older evidence blocked, which the certificate names, the answer turns";
+        let why = "the newer evidence has an effect, and hiding the older evidence of the certificate turns the answer";
         return label(Label::Overridden, why);
     }
     let (older, turned) = facts.blocked_older?;
     if turned && !older.turns_by_chance() {
-        let why = "the newer evidence is read, and with the older one blocked the answer turns";
+        let why = "the newer evidence has an effect, and hiding the older evidence turns the answer";
         return label(Label::Overridden, why);
     }
     let (removed, turned) = facts.removed_older?;
     if !turned {
-        return read(", and the answer turns neither with the older one blocked nor with it removed");
+        return has_effect(", and neither hiding nor removing the older evidence turns the answer");
     }
     if removed.turns_by_chance() {
         return undecided(
-            "the answer turns without the older evidence, and as often without random text of its size",
+            "removing the older evidence turns the answer, and so does removing random text of its size",
         );
     }
     match (older.is_beyond(), removed.is_beyond()) {
         (None, _) | (_, None) => undecided(FEW),
         (Some(true), Some(_)) => label(
             Label::Overridden,
-            "the newer evidence is read, and with the older one removed the answer turns",
+            "the newer evidence has an effect, and removing the older evidence turns the answer",
         ),
         (Some(false), Some(true)) => label(
             Label::Carried,
-            "blocking the older evidence changes no more than random text, and with it removed the answer turns: later positions hold it",
+            "hiding the older evidence changes no more than random text, and removing it turns the answer: later positions hold it",
         ),
         (Some(false), Some(false)) => undecided(
-            "the answer turns with the older evidence removed, by no more than removing random text changes",
+            "removing the older evidence turns the answer, by no more than removing random text changes it",
         ),
     }
 }
@@ -180,7 +180,7 @@ mod tests {
                 ..wrong()
             })
         };
-        assert_eq!(read(WITHIN, BEYOND, true, BEYOND, true), Label::NotRead);
+        assert_eq!(read(WITHIN, BEYOND, true, BEYOND, true), Label::NoEffect);
         assert_eq!(read(FEWER, BEYOND, true, BEYOND, true), Label::Undecided);
         assert_eq!(read(BEYOND, BEYOND, true, WITHIN, false), Label::Overridden);
         assert_eq!(read(BEYOND, BEYOND, false, BEYOND, true), Label::Overridden);

@@ -60,7 +60,7 @@ impl Evidence<'_> {
         let has_span = || self.store.is_none_or(|store| !spans(store, &roles).is_empty());
         match found {
             Presence::Shown if !has_span() => {
-                let why = "no span of its context holds this evidence and no other, so that it cannot be blocked alone";
+                let why = "no span of its prompt holds this evidence alone, so it cannot be hidden alone";
                 Presence::Unclear(why.to_owned())
             }
             found => found,

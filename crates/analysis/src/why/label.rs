@@ -23,7 +23,7 @@ pub struct Context<'a> {
 }
 
 pub fn labelled(facts: &Facts) -> (Label, String) {
-    decide(facts).unwrap_or_else(|| (Label::Undecided, "a span of its evidence cannot be read".to_owned()))
+    decide(facts).unwrap_or_else(|| (Label::Undecided, "a span of its evidence cannot be hidden".to_owned()))
 }
 
 /// Labels one answer; names of answer and judge are left empty. Always blocks both sides and searches a certificate, since rows record
@@ -81,10 +81,10 @@ pub fn investigate(
 fn cannot_turn(reader: &Reader<'_>) -> Option<&'static str> {
     match reader.can_turn() {
         false => Some(
-            "its question names no values to hold against each other, and no judge was asked about an answer generated anew",
+            "its question names no values to compare, and no judge was asked about a new answer (--anew)",
         ),
         true if reader.holds_current() => {
-            Some("the current value is the likelier one already, so that the contrast cannot turn to it")
+            Some("the current value is already the likelier one, so the contrast cannot turn to it")
         }
         true => None,
     }

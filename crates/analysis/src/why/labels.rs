@@ -1,13 +1,15 @@
 //! Counts of a run's labels as a table and as sentences.
 
-use super::evidence::has_no_evidence;
+use super::evidence::{has_no_evidence, roles};
 use crate::records::{Record, labelled};
-use palimpsest_data::benchmarks::{Benchmark, Table};
+use palimpsest_data::benchmarks::{Benchmark, Side, Table};
 use palimpsest_data::ground::order::{entry, unique};
 use palimpsest_data::ground::sheet::Columns;
+use palimpsest_data::ground::words::{capitalised, counted};
 use palimpsest_data::statistics::{LEVEL, wilson};
 use palimpsest_run::runs::condition::label as condition_label;
 use palimpsest_run::runs::error::RunError;
+use palimpsest_run::runs::judged::no_result;
 use palimpsest_run::runs::plan::dimension_of;
 use palimpsest_run::runs::store::RunFolder;
 use palimpsest_run::runs::why_rows::{Certificate, Label, SearchRow, WhyRow};
@@ -16,8 +18,10 @@ use palimpsest_run::runs::why_rows::{Certificate, Label, SearchRow, WhyRow};
 pub struct Labels<'a> {
     benchmark: &'static Benchmark,
     judges: Vec<String>,
-    /// By condition, then in plan order.
+    /// By condition, then in plan order; only of judges whose verdicts count.
     pub answers: Vec<(Record<'a>, WhyRow)>,
+    /// Why the verdicts of a judge do not count, and with them the labels that explain them.
+    pub withheld: Option<String>,
 }
 
 impl<'a> Labels<'a> {
@@ -29,13 +33,18 @@ impl<'a> Labels<'a> {
         if answers.is_empty() {
             return Ok(None);
         }
+        let withheld = answers.iter().find_map(|(_, row)| no_result(&row.judge));
+        answers.retain(|(_, row)| no_result(&row.judge).is_none());
         answers.sort_by_key(|(_, row)| conditions.iter().position(|name| *name == row.condition));
         let judges = unique(answers.iter().map(|(_, row)| row.judge.clone()));
-        Ok(Some(Labels { benchmark: folder.benchmark()?, judges, answers }))
+        Ok(Some(Labels { benchmark: folder.benchmark()?, judges, answers, withheld }))
     }
 
-    /// One row per type, probe and condition, then totals.
-    pub fn table(&self, run: &str) -> Table {
+    /// One row per type, probe and condition, then totals; `None` if all labels are withheld.
+    pub fn table(&self, run: &str) -> Option<Table> {
+        if self.answers.is_empty() {
+            return None;
+        }
         type Names = [String; 3];
         let grouped = |names: &dyn Fn(&Record<'_>) -> [String; 2]| {
             let mut groups: Vec<(Names, Vec<Label>)> = Vec::new();
@@ -66,42 +75,75 @@ impl<'a> Labels<'a> {
         }
         let mut notes = self.certificates_in_words();
         notes.push(
-            "an answer's row of why.jsonl has the reason for its label and the readings that it rests on (docs/why.md)".to_owned(),
+            "why.jsonl has the reason for each label and the measurements behind it (docs/why.md)".to_owned(),
         );
-        Table {
+        Some(Table {
             key: format!("why {run}").trim().replace(' ', "_"),
-            title: format!("why answers are as they are, by verdicts of {}: {run}", self.judges.join(", ")),
+            title: format!(
+                "why answers are right or wrong, by verdicts of {}: {run}",
+                self.judges.join(", ")
+            ),
             sheet: table.sheet(notes),
-        }
+        })
     }
 
+    /// Sentences on labels and certificates.
     pub fn in_words(&self) -> Vec<String> {
-        let rows = self.answers.iter().map(|(_, row)| row);
-        let wrong: Vec<&WhyRow> = rows.filter(|row| row.label != Label::Right).collect();
-        let counted = Label::ALL.into_iter().filter_map(|label| {
-            let count = wrong.iter().filter(|row| row.label == label).count();
-            (count > 0).then(|| format!("{} {count}", label.key()))
-        });
-        let counted: Vec<String> = counted.collect();
-        let mut words = vec![format!(
-            "Of {} answers {} are right by the verdicts of {}. The others: {}.",
-            self.answers.len(),
-            self.answers.len() - wrong.len(),
-            self.judges.join(", "),
-            if counted.is_empty() { "none".to_owned() } else { counted.join(", ") }
-        )];
-        let undecided = || wrong.iter().filter(|row| row.label == Label::Undecided).map(|row| &row.why);
-        let reasons = unique(undecided()).into_iter();
-        let mut reasons: Vec<(&String, usize)> =
-            reasons.map(|why| (why, undecided().filter(|other| *other == why).count())).collect();
-        reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        if !reasons.is_empty() {
-            let reasons: Vec<String> =
-                reasons.iter().map(|(why, count)| format!("{why} ({count})")).collect();
-            words.push(format!("Undecided: {}.", reasons.join(", ")));
-        }
-        words.extend(self.certificates_in_words().into_iter().map(|text| format!("{}.", capital(&text))));
+        let mut words = self.counts_in_words();
+        words.extend(self.certificates_in_words().into_iter().map(|text| format!("{}.", capitalised(&text))));
         words
+    }
+
+    /// One sentence per label.
+    pub fn counts_in_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if !self.answers.is_empty() {
+            let right = self.with(Label::Right).len();
+            words.push(format!(
+                "{right} of {} are right by the verdicts of {}.",
+                counted(self.answers.len(), "answer"),
+                self.judges.join(", ")
+            ));
+        }
+        let others = Label::ALL.into_iter().filter(|label| *label != Label::Right);
+        words.extend(others.filter_map(|label| {
+            let rows = self.with(label);
+            let kind = if label == Label::Undecided { "undecided answer" } else { "wrong answer" };
+            (!rows.is_empty())
+                .then(|| format!("{}: {}.", counted(rows.len(), kind), self.meaning(label, &rows)))
+        }));
+        words.extend(self.withheld.iter().map(|why| format!("Labels are withheld: {why}.")));
+        words
+    }
+
+    fn with(&self, label: Label) -> Vec<&WhyRow> {
+        self.answers.iter().map(|(_, row)| row).filter(|row| row.label == label).collect()
+    }
+
+    /// Of undecided answers, their reasons.
+    fn meaning(&self, label: Label, rows: &[&WhyRow]) -> String {
+        let [newer, older] = [Side::Newer, Side::Older].map(|side| {
+            let role =
+                roles(self.benchmark, side).first().map_or(String::new(), |role| role.replace('_', " "));
+            format!("the {role} {}", self.benchmark.segment)
+        });
+        match label {
+            Label::Right => "the verdict is correct".to_owned(),
+            Label::Misjudged => "the answer names the current value".to_owned(),
+            Label::NotShown => format!("{newer} was not in the prompt"),
+            Label::NoEffect => format!("hiding {newer} changed nothing (no more than hiding random text)"),
+            Label::Overridden => format!("hiding or removing {older} turned the answer"),
+            Label::Carried => {
+                format!("hiding {older} changed nothing, removing it turned the answer")
+            }
+            Label::Undecided => {
+                let reasons = unique(rows.iter().map(|row| row.why.as_str())).into_iter();
+                let mut reasons: Vec<(&str, usize)> =
+                    reasons.map(|why| (why, rows.iter().filter(|row| row.why == why).count())).collect();
+                reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+                reasons.iter().map(|(why, count)| format!("{why} ({count})")).collect::<Vec<_>>().join(", ")
+            }
+        }
     }
 
     /// Sentences on certificates, without full stops.
@@ -127,8 +169,8 @@ impl<'a> Labels<'a> {
             let (found, single) = found(&with);
             let successful = with.iter().filter(|(_, certificate)| certificate.is_some());
             said.push(format!(
-                "certificates: blocking a set of sessions turns {found}, one session alone {single}; searched among {:.1} sessions in {:.1} \
-                 readings in the mean ({:.1} where one was found)",
+                "certificates: hiding a set of sessions turns {found}, one session alone turns {single}; the search took {:.1} candidate \
+                 sessions and {:.1} forward passes in the mean ({:.1} where it found one)",
                 mean(&mut with.iter().map(|(search, _)| search.candidates)),
                 mean(&mut with.iter().map(|(search, _)| search.sessions)),
                 mean(&mut successful.map(|(search, _)| search.sessions)),
@@ -138,25 +180,23 @@ impl<'a> Labels<'a> {
         let sets: usize = controls.clone().map(|controls| controls.sets).sum();
         if sets > 0 {
             let flips = share(controls.map(|controls| controls.flips).sum(), sets);
-            said.push(format!("random sets of a certificate's size turn the answer in {flips}"));
+            said.push(format!("hiding random text of a certificate's size turns the answer in {flips}"));
         }
         let spent = with.iter().filter(|(search, _)| search.spent).count();
         if spent > 0 {
-            said.push(format!("{spent} searches spent their readings (--readings)"));
+            said.push(format!(
+                "{} ended at the limit of forward passes (--readings)",
+                if spent == 1 { "1 search".to_owned() } else { format!("{spent} searches") }
+            ));
         }
         if !without.is_empty() {
             let (found, single) = found(&without);
             said.push(format!(
-                "false certificates: of histories without evidence, {found} have one, {single} of one session"
+                "false certificates: {found} of the histories without evidence have one, {single} of one session"
             ));
         }
         said
     }
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().collect::<String>() + chars.as_str()).unwrap_or_default()
 }
 
 fn share(count: usize, of: usize) -> String {

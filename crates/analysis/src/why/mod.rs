@@ -63,7 +63,7 @@ pub fn asked(folder: &RunFolder) -> Vec<&AnswerRow> {
 pub fn check_sides(benchmark: &Benchmark) -> anyhow::Result<()> {
     ensure!(
         [Side::Newer, Side::Older].iter().all(|side| !roles(benchmark, *side).is_empty()),
-        "labels tell newer evidence from the older one that it replaces, and {} has no such sides; give a run of a benchmark that has them",
+        "labels need newer evidence that replaces older evidence, and {} has no such sides; give a run of a benchmark that has them",
         benchmark.title
     );
     Ok(())
@@ -96,8 +96,8 @@ pub fn measure(
     let kinds = model.engine().decoder().spec().layer_kinds();
     if let Some(layer) = first_linear(&kinds) {
         bail!(
-            "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden: a blocked session would still be seen; \
-             labels need a model whose layers all keep keys"
+            "layer {layer} is a linear-attention layer, which has no keys to hide, so a hidden session would still be seen; \
+             labels need a model with softmax attention at all layers"
         );
     }
     let losses = Losses::open(folder, benchmark, choice)?;
@@ -224,7 +224,7 @@ impl Run<'_> {
             None => None,
         };
         let found = found.unwrap_or_else(|| {
-            let why = "it cannot be read again: its attention was not recorded, or it ended in its thought";
+            let why = "it cannot be measured: its attention was not recorded, or it ended inside its thought";
             facts.unread = Some(why.to_owned());
             let (label, why) = labelled(&facts);
             WhyRow { label, why, ..WhyRow::default() }

@@ -21,7 +21,7 @@ use palimpsest_run::runs::why_rows::Plain;
 pub enum ReadError {
     #[error(transparent)]
     Model(#[from] RequestError),
-    #[error("the judge of an answer generated anew: {0}")]
+    #[error("the judge of a new answer: {0}")]
     Judge(anyhow::Error),
 }
 

@@ -47,7 +47,7 @@ pub fn table(
         known.push((&row.case, row.label, signals(benchmark, (&store, retrieving), measures.as_ref())));
     }
     let mut rows = Vec::new();
-    for label in [Label::NotRead, Label::Overridden, Label::Carried, Label::Undecided] {
+    for label in [Label::NoEffect, Label::Overridden, Label::Carried, Label::Undecided] {
         let names = known.first().into_iter().flat_map(|(.., signals)| signals).map(|(name, _)| *name);
         for (nth, name) in names.enumerate() {
             let measured = known.iter().filter_map(|(case, own, signals)| {
@@ -63,17 +63,16 @@ pub fn table(
     }
     let mut table =
         Columns::of(&rows).text("label", |(label, ..)| label.key()).text("signal", |(_, name, _)| *name);
-    for (at, head) in ["answers", "with it", "AUC", "Brier", "of base rate"].into_iter().enumerate() {
+    for (at, head) in ["answers", "with label", "AUC", "Brier", "base rate's"].into_iter().enumerate() {
         table = table.number(head, |(.., cells)| &*cells[at]);
     }
-    let note = "AUC below 0.5: the label goes with low values. Brier scores are of probabilities that are held out case by case; a signal \
-                stands for a label where its score is below that of the base rate"
+    let note = "AUC below 0.5: low values go with the label. Brier scores are cross-validated over cases; a signal predicts a label if its \
+                score is below the base rate's"
         .to_owned();
     Ok(Some(Table {
         key: "why_signals".to_owned(),
-        title: "labels foretold from one signal of attention, of wrong answers that were read again"
-            .to_owned(),
-        sheet: table.text("foretold:came (answers)", |(.., cells)| &*cells[5]).sheet(vec![note]),
+        title: "labels of wrong answers, predicted from one signal".to_owned(),
+        sheet: table.text("predicted:observed (answers)", |(.., cells)| &*cells[5]).sheet(vec![note]),
     }))
 }
 

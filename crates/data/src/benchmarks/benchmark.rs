@@ -375,6 +375,14 @@ impl Dimension {
             Dimension::Facet(facet) => facet,
         }
     }
+
+    /// The noun in sentences; [`Dimension::name`] is that of files and columns.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Dimension::Probe => "question",
+            Dimension::Facet(facet) => facet,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

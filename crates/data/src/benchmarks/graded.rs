@@ -111,7 +111,7 @@ impl CutCount {
                 let least = self.shown.iter().copied().fold(f64::INFINITY, f64::min);
                 let most = self.shown.iter().copied().fold(0.0, f64::max);
                 format!(
-                    "of which {}% of the tokens were shown on average ({}% to {}%)",
+                    "on average {}% of the tokens were shown ({}% to {}%)",
                     percent(mean),
                     percent(least),
                     percent(most)

@@ -6,12 +6,11 @@ use palimpsest_data::benchmarks::PAPER_ENCODING;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Estimate")]
 pub struct EstimateArgs {
-    /// Say what the run will take (tokens, hours, bytes) from about a minute's measurement, and run nothing; with --card, measure
-    /// nothing either
+    /// Estimate the run's tokens, hours and bytes from a measurement of about a minute, and run nothing; with --card, measure nothing either
     #[arg(long)]
     pub estimate: bool,
-    /// --estimate: a card that need not be here, reckoned with by its published rates; the model's config is enough: a100-40, a100-80,
-    /// h100, h200, l40s, rtx-4090
+    /// --estimate: a card that need not be here, by its published rates; the model's config is enough: a100-40, a100-80, h100, h200, l40s,
+    /// rtx-4090
     #[arg(long, value_name = "NAME", requires = "estimate", conflicts_with = "device")]
     pub card: Option<NamedCard>,
     /// --estimate: seconds of prefill to measure

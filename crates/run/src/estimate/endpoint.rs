@@ -37,7 +37,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     let (tokens_in, tokens_out) = (whole(tokens), (n * most_new) as f64);
     let mut text = format!(
         "{n} answers on {} by {}: an estimate, nothing was sent\n\
-         tokens in   {} of {} (what the endpoint's own tokeniser makes of them may differ), from {prompts} prompts of {cases} cases\n\
+         tokens in   {} of {} (the endpoint's own tokenizer may differ), from {prompts} prompts of {cases} cases\n\
          tokens out  {} at most ({} an answer)\n\
          bytes       {} sent",
         count_of_cases(&plan),
@@ -51,7 +51,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
     if let (Some(input), Some(output)) = (args.price_in, args.price_out) {
         let (input, output) = (tokens_in / 1e6 * input, tokens_out / 1e6 * output);
         text += &format!(
-            "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without what the endpoint caches",
+            "\nprice       {:.2} at most ({input:.2} in, {output:.2} out), without the endpoint's caching",
             input + output
         );
     }

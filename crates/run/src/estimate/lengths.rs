@@ -57,7 +57,7 @@ impl LengthCounter {
     }
 
     pub fn format(&self, case: &Case) -> anyhow::Result<String> {
-        let probe = case.probes.first().with_context(|| format!("case `{}` has no probe", case.id))?;
+        let probe = case.probes.first().with_context(|| format!("case `{}` has no question", case.id))?;
         Ok(self.builder.build(&case.history, &case.evidence, probe)?.text)
     }
 

@@ -72,7 +72,7 @@ pub(super) fn text(args: &EstimateArgs, job: &RunSpec) -> anyhow::Result<String>
         }
         Ok(())
     })?;
-    let prompt = longest.context("no probe is planned; loosen --only")?;
+    let prompt = longest.context("no question is planned; loosen --only")?;
     let sampled = Sampled::of(job, &plan, &conditions, cases);
     let Sampled { repeat, batch, .. } = sampled;
     note(format_args!("measuring on this machine, about {:.0} s", args.estimate_seconds));

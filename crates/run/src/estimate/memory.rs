@@ -40,7 +40,7 @@ pub(super) fn taken_out(job: &mut RunSpec) -> anyhow::Result<Option<String>> {
         let name = &system.name;
         let Some(words) = cupmem::words(&system.value) else {
             lines.push(format!(
-                "{name}: its calls depend on what it extracts; run one case with --limit 1, and calls.jsonl in memory/{name}/ counts them"
+                "{name}: its calls depend on its extractions; run one case with --limit 1, and calls.jsonl in memory/{name}/ counts them"
             ));
             continue;
         };
@@ -52,11 +52,11 @@ pub(super) fn taken_out(job: &mut RunSpec) -> anyhow::Result<Option<String>> {
             estimate(&settings, a_case, a_session, a_plan, &Rates::default()).map_err(anyhow::Error::msg)?;
         let whole = |count: f64| grouped((count * plan.len() as f64).round() as u64);
         lines.push(format!(
-            "{name}: about {} calls of {} prompt tokens in all, by assumed rates of what a history holds (docs/memory.md)",
+            "{name}: about {} calls of {} prompt tokens in all, by assumed rates of extraction (docs/memory.md)",
             whole(one.total()),
             whole(one.prompt_tokens)
         ));
     }
-    lines.push("The conditions of memory systems are not in what follows.".to_owned());
+    lines.push("The numbers below leave out the conditions of memory systems.".to_owned());
     Ok(Some(lines.join("\n")))
 }

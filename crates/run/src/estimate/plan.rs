@@ -23,17 +23,16 @@ Examples:
   palimpsest model plan llama-3.1-8b-instruct --context 131072 --card a100-80
   palimpsest model plan llama-3.3-70b-instruct --context 131072 --device cuda:0,cuda:1,cuda:2,cuda:3 --memory 78";
 
-/// What a model needs in memory at a context length, and whether it fits. Fetches and loads nothing.
+/// Plan a model's memory at a context length, and say whether it fits. Fetches and loads nothing.
 ///
-/// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it as they are loaded),
-/// and on the CPU in f32 or bf16 also the packed form of a quantised file's weights that decoding reads: where memory is short, that
-/// form alone (--weights). CACHE is what every layer remembers of the context, windows and linear-attention states as large as
-/// they are, and what it takes to answer several probes together. OBSERVER is the scratch of recording
-/// attention. The same numbers decide whether `run` and `trace` start at all.
+/// WEIGHTS are in the dtype of the device (experts in full; MXFP4 and FP8 checkpoints are widened to it while loading), and on the CPU in
+/// f32 or bf16 also the packed form of a quantised file's weights, for decoding; if memory is short, only that form (--weights). CACHE is
+/// every layer's cache of the context, at the size of its window or linear-attention state, and the caches of questions answered together.
+/// OBSERVER is the scratch memory of recording attention. `run` and `trace` refuse to start by the same numbers.
 ///
-/// --card reckons with a card that need not be here: its memory, and by its published rates the hours of --cases histories of the
-/// context's length, on one card and in parts (`run --shard`). The hours are an estimate; nothing is measured. They take half of the
-/// card's bf16 rate for products, 30% of its f32 rate for recorded attention, 75% of its bandwidth for decoding, and 5 us a kernel.
+/// --card plans for a card that need not be here: its memory, and by its published rates the hours of --cases histories of the context's
+/// length, on one card and in parts (`run --shard`). The hours are an estimate; nothing is measured. Assumed are half of the card's bf16
+/// rate for products, 30% of its f32 rate for recorded attention, 75% of its bandwidth for decoding, and 5 us per kernel launch.
 /// `run --estimate --card` does the same for a data set's own lengths.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,19 +46,19 @@ pub struct PlanArgs {
     context: Option<usize>,
     #[command(flatten)]
     loaded: ModelArgs,
-    /// A card that need not be here, as many of it as hold the model, and the hours on it: a100-40, a100-80, h100, h200, l40s, rtx-4090
+    /// A card that need not be here, or as many as hold the model, with the hours: a100-40, a100-80, h100, h200, l40s, rtx-4090
     #[arg(long, value_name = "NAME", conflicts_with_all = ["memory", "device"])]
     card: Option<NamedCard>,
-    /// --card: histories of the context's length to reckon hours for, each asked --batch-size questions
+    /// --card: histories of the context's length to estimate hours for, each with --batch-size questions
     #[arg(long, value_name = "N", default_value_t = 400, requires = "card", value_parser = positive)]
     cases: usize,
-    /// Tokens that the prefill reads at a time
+    /// Tokens per prefill step
     #[arg(long, default_value_t = engine::DEFAULT_CHUNK, value_parser = positive)]
     chunk: usize,
-    /// Probes of a case that are decoded as one batch, as of `run`
+    /// Questions of a case that are decoded as one batch, as in `run`
     #[arg(long, default_value_t = Branches::USUAL.count, value_name = "N", value_parser = positive)]
     batch_size: usize,
-    /// Usable memory of each device in GB [default: what is free here now]
+    /// Usable memory of each device in GB [default: the memory now free]
     #[arg(long, value_name = "GB", value_parser = memory)]
     memory: Option<u64>,
     /// Print JSON, in bytes
@@ -85,7 +84,7 @@ pub fn plan_text(args: &PlanArgs) -> anyhow::Result<String> {
     let context = args.context.unwrap_or(limit);
     anyhow::ensure!(
         context <= MOST_CONTEXT,
-        "a context of {context} tokens is more than {MOST_CONTEXT}, the most that is reckoned; ask for less"
+        "a context of {context} tokens is more than {MOST_CONTEXT}, the most that is planned for; give a shorter one"
     );
     if context > limit {
         note(format_args!(
@@ -217,7 +216,7 @@ fn table(
         layers += &format!(", {linear} with linear attention");
     }
     let mut text = format!(
-        "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, read {} at a time\n\n",
+        "{name} ({}, {:.2}B parameters, {layers}), from {source}\n{} tokens of context in {}, {} per prefill step\n\n",
         spec.architecture,
         spec.parameters() as f64 / 1e9,
         grouped(request.context as u64),
@@ -245,7 +244,7 @@ fn table(
     }
     if plan.mapped > 0 {
         text += &format!(
-            "\nWhile loading, {} of the file are mapped too, which the system takes back when it needs them; the process is seen to hold {} at its peak.\n",
+            "\nWhile loading, {} of the file are mapped too, which the system reclaims when needed; the process shows {} at its peak.\n",
             gigabytes(plan.mapped),
             gigabytes(plan.peak_resident())
         );

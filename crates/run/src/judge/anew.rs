@@ -22,7 +22,7 @@ pub fn anew_instructions(folder: &RunFolder, name: &JudgeName) -> anyhow::Result
     let greedy = folder.header.identity.sampling.is_some_and(|sampling| sampling.temperature == 0.0);
     ensure!(
         greedy,
-        "--anew needs a run of greedy answers, so that only what is changed changes them; run it with --temperature 0"
+        "--anew needs a run of greedy answers, so that only the change can change them; run it with --temperature 0"
     );
     let rubric = name.rubric.as_deref().map(|rubric| rubric_named(benchmark, rubric)).transpose()?;
     let replies = JudgeSource::parse(&name.judge).is_ok_and(|source| source.replies(&Thinking::default()));

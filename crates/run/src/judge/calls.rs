@@ -107,7 +107,7 @@ impl<'a> Failures<'a> {
             return Ok(());
         }
         Err(RunError::GaveUp(format!(
-            "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command goes on); the last said: {error}"
+            "{PATIENCE} calls of the judge in a row failed, so judging stops here (the same command resumes); the last said: {error}"
         )))
     }
 
@@ -121,9 +121,9 @@ impl<'a> Failures<'a> {
             return Ok(());
         }
         Err(RunError::GaveUp(format!(
-            "{} replies of {judge} in a row hold nothing that can be read, so judging stops here; what was judged is kept, and the same \
-             command goes on. The last, on {what}: {why}. Try another judge, more --max-new-tokens, --thinking off or a judge.j2 of your own \
-             with --prompts; --give-up-after 0 goes on whatever comes",
+            "{} replies of {judge} in a row were unreadable, so judging stops here; earlier verdicts are kept, and the same command \
+             resumes. The last, on {what}: {why}. Try another judge, more --max-new-tokens, --thinking off or a judge.j2 of your own \
+             with --prompts; --give-up-after 0 never stops",
             self.unreadable
         )))
     }

@@ -19,12 +19,12 @@ use palimpsest_data::prompt::JUDGE_FILE;
 /// Where a judge's reason stands: of reason and verdict the later one is conditioned on the earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Reasons {
-    /// Before the verdict, which is then conditioned on it
+    /// Before the verdict, which then rests on it
     First,
-    /// After the verdict, which is then free of it
+    /// After the verdict, which does not rest on it
     #[default]
     Last,
-    /// Nowhere
+    /// No reason
     None,
 }
 

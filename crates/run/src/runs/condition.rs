@@ -116,7 +116,7 @@ impl Condition {
             |name: &String| benchmark.all_settings().find(|one| one.name == name).map(|one| one.about);
         let setting = self.setting.as_ref().map(|name| about(name).unwrap_or(name).to_owned());
         let shown = match self.context {
-            Context::Whole => "shown the whole history, or what of it fits the context".to_owned(),
+            Context::Whole => "shown the whole history, cut to the context".to_owned(),
             Context::Evidence => format!("shown its evidence and no other {segment}"),
             Context::Nothing => format!("shown no {segment}: the question alone"),
             Context::Retrieved { by, most } => {
@@ -129,7 +129,9 @@ impl Condition {
                 Show::Ranked => format!("shown the up to {k} memories that {system} finds for it"),
                 Show::Perfect => format!("shown all memories that {system} wrote from its evidence"),
                 Show::Native => {
-                    format!("shown what {system} finds for it (k {k}), in {system}'s own wording")
+                    format!(
+                        "shown the memories that {system} finds for it (k {k}), in {system}'s own wording"
+                    )
                 }
                 Show::Answer => format!("answered by {system} itself"),
             },
@@ -156,17 +158,15 @@ impl Condition {
 fn blocked(knockout: &Knockout) -> String {
     let Knockout { rows, keys, layers, only } = knockout;
     let who = match only {
-        true => format!("the tokens of \u{201c}{rows}\u{201d} alone are"),
-        false => format!("every token from the first of \u{201c}{rows}\u{201d} on, generated ones too, is"),
+        true => format!("the tokens of \u{201c}{rows}\u{201d} and no others,"),
+        false => format!("every token from the first of \u{201c}{rows}\u{201d} on, generated ones too,"),
     };
     let layers = match layers {
         None => "at all layers".to_owned(),
-        Some(layers) if layers.len() == 1 => format!("at layer {} and at no other", layers.start),
-        Some(layers) => format!("at layers {} to {} and at no others", layers.start, layers.end - 1),
+        Some(layers) if layers.len() == 1 => format!("only at layer {}", layers.start),
+        Some(layers) => format!("only at layers {} to {}", layers.start, layers.end - 1),
     };
-    format!(
-        "{who} kept from seeing \u{201c}{keys}\u{201d} {layers}; weights on what is left are renormalised (a softmax without the hidden keys)"
-    )
+    format!("\u{201c}{keys}\u{201d} is hidden from {who} {layers}; the softmax is over the remaining keys")
 }
 
 /// Display name: `plain` for the empty stored name.

@@ -47,8 +47,7 @@ impl ContrastTokens {
                 (0..nth).find(|&other| one.starts_with(&tokens[other]) || tokens[other].starts_with(one))
             {
                 bail!(
-                    "the values {:?} and {:?} cannot be held against each other: the tokens of one are the beginning of the other's; \
-                     give values that differ in a token",
+                    "the values {:?} and {:?} cannot be compared: the tokens of one begin the other's; give values that differ in a token",
                     texts[other],
                     texts[nth]
                 );

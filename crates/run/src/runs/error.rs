@@ -29,7 +29,7 @@ pub enum RunError {
     #[error(transparent)]
     Attention(#[from] StoreError),
     /// Interrupted; all rows so far are on disk.
-    #[error("stopped; the same command goes on from here")]
+    #[error("stopped; the same command resumes")]
     Stopped,
     #[error("{0}")]
     GaveUp(String),

@@ -157,7 +157,7 @@ fn imported_row(text: Option<&str>) -> AnswerRow {
     }
     let error = match answer {
         None => "the imported answer ends inside its thought",
-        Some(_) => "the imported answer holds a thought and nothing behind it",
+        Some(_) => "the imported answer is a thought without an answer after it",
     };
     AnswerRow { thought, cut: true, ..failed(error.to_owned()) }
 }

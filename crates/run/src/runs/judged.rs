@@ -84,7 +84,7 @@ pub fn warning<'a>(judge: &str, verdicts: impl Iterator<Item = &'a VerdictRow>) 
             (Some(true), ..) => format!("calls all {count} answers correct"),
             _ => format!("calls all {count} answers wrong"),
         };
-        format!("{judge} {what}, and its name does not say how large it is: read some of its reasons before you rest on this")
+        format!("{judge} {what}, and its name does not give its size: check some of its reasons before you rely on it")
     })
 }
 
@@ -124,7 +124,7 @@ fn which(judges: &[JudgeName], shown: &str, named: Option<&str>) -> Option<Strin
         labels.filter(|label| choice.takes(label) && *label != shown && named != Some(shown)).collect();
     (!others.is_empty()).then(|| {
         format!(
-            "verdicts are those of {shown}, the last that could be read; there are others, which --judge shows: {} (`palimpsest table` has a row each)",
+            "verdicts are those of {shown}, the last readable ones; --judge shows the others: {} (`palimpsest table` has a row each)",
             others.join("; ")
         )
     })

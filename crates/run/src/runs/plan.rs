@@ -236,7 +236,7 @@ impl Selection {
                 Selection { shard: Some(shard), .. } => {
                     format!("shard {shard} of {position} cases is empty; use fewer shards")
                 }
-                _ => "no case has a probe".to_owned(),
+                _ => "no case has a question".to_owned(),
             };
             return Err(PlanError(format!("nothing to run: {reason}")));
         }
@@ -315,7 +315,7 @@ fn parse_only(
     };
     let Some((value, probe)) = found else {
         return Err(PlanError(format!(
-            "filter `{text}` names nothing in this dataset; valid are a {split} ({}), a probe ({}), or both as {}/{}",
+            "filter `{text}` names nothing in this dataset; valid are a {split} ({}), a question form ({}), or both as {}/{}",
             values.iter().copied().collect::<Vec<_>>().join(", "),
             some(&probes),
             values.first().unwrap_or(&"VALUE"),

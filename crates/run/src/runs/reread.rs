@@ -16,12 +16,12 @@ const QUESTION: usize = 512;
 /// How the run's model is opened again.
 #[derive(Debug, clap::Args)]
 pub struct RereadArgs {
-    /// The run's model, where it is no longer found by its name
+    /// The run's model, if its name no longer finds it
     #[arg(long, help_heading = "Model")]
     model: Option<String>,
     #[command(flatten)]
     pub on: DeviceArgs,
-    /// What to keep of quantised weights on the CPU
+    /// Form of quantised weights on the CPU
     #[arg(long, value_enum, default_value_t, help_heading = "Model")]
     weights: Weights,
 }
@@ -40,7 +40,7 @@ impl Reread {
     pub fn check_attention(&self) -> anyhow::Result<()> {
         ensure!(
             self.folder.header.identity.attention,
-            "{} recorded no attention, and with it not which tokens its sessions are; run it again without --no-attention",
+            "{} recorded no attention and no spans of its sessions; run it again without --no-attention",
             self.folder.dir.display()
         );
         Ok(())

@@ -376,7 +376,7 @@ fn check_numbers(store: &RunStore) -> Result<(), RunError> {
     }
     Err(RunError::GaveUp(format!(
         "the histories that were cut here (case `{}`, for one) were shown under the numbers of the whole history, as version 0.1.0 did; \
-         finish the run with that version, or begin anew in another --out",
+         finish the run with that version, or start again in another --out",
         cut.case
     )))
 }

@@ -23,7 +23,7 @@ pub fn count_failure(failed_in_a_row: &mut usize, error: &NoAnswer) -> Result<()
     *failed_in_a_row += 1;
     match *failed_in_a_row >= PATIENCE {
         true => Err(RunError::GaveUp(format!(
-            "{PATIENCE} calls in a row failed, so the run stops here (the same command goes on); the last said: {error}"
+            "{PATIENCE} calls in a row failed, so the run stops here (the same command resumes); the last said: {error}"
         ))),
         false => Ok(()),
     }

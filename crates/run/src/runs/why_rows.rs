@@ -1,4 +1,4 @@
-//! Rows of `why.jsonl`: a label for each answer, and the readings behind it. The last row of an answer counts.
+//! Rows of `why.jsonl`: a label for each answer, and the measurements behind it. The last row of an answer counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,10 +21,10 @@ pub enum Label {
     /// No newer evidence is in the context.
     #[serde(rename = "not shown")]
     NotShown,
-    /// Blocking the newer evidence has no larger effect than blocking random text of equal size.
-    #[serde(rename = "not read")]
-    NotRead,
-    /// The newer evidence is read; the answer flips without the older one.
+    /// Blocking the newer evidence has no larger effect than blocking random text of equal size. Files keep the name that they always had.
+    #[serde(rename = "not read", alias = "no effect")]
+    NoEffect,
+    /// The newer evidence has an effect; the answer flips without the older one.
     #[serde(rename = "overridden")]
     Overridden,
     /// [`Label::Overridden`] through later positions: removing the older evidence has an effect, blocking it has none.
@@ -40,18 +40,19 @@ impl Label {
         Label::Right,
         Label::Misjudged,
         Label::NotShown,
-        Label::NotRead,
+        Label::NoEffect,
         Label::Overridden,
         Label::Carried,
         Label::Undecided,
     ];
 
+    /// The name in print, and in filters.
     pub fn key(self) -> &'static str {
         match self {
             Label::Right => "right",
             Label::Misjudged => "misjudged",
             Label::NotShown => "not shown",
-            Label::NotRead => "not read",
+            Label::NoEffect => "no effect",
             Label::Overridden => "overridden",
             Label::Carried => "carried",
             Label::Undecided => "undecided",
@@ -69,10 +70,10 @@ pub struct WhyRow {
     pub label: Label,
     pub why: String,
     pub judge: String,
-    /// Unchanged metric; absent if nothing was read.
+    /// Unchanged metric; absent without a forward pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Plain>,
-    /// Newer evidence; absent if not shown or not read.
+    /// Newer evidence; absent if not shown or not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newer: Option<SideReadings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +82,7 @@ pub struct WhyRow {
     pub search: Option<SearchRow>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
-    /// Model readings spent on the row.
+    /// Forward passes spent on the row.
     pub readings: usize,
     pub settings: WhySettings,
 }

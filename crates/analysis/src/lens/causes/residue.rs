@@ -259,13 +259,13 @@ pub fn in_words(residues: &Residues, segment: &str) -> Vec<String> {
         for whole in Whole::EACH {
             let Some(left) = residues.left(role, whole) else { continue };
             said.push(format!(
-                "Deleting the {role} {segment} from the cache leaves {} of its effect when {}.",
+                "Evicting the {role} {segment} from the cache leaves {} of its effect when {}.",
                 percent(&left),
                 whole.label()
             ));
         }
         said.extend(largest(residues, (role, segment)));
-        said.extend(windows(residues, role));
+        said.extend(windows(residues, (role, segment)));
     }
     said
 }
@@ -291,11 +291,11 @@ fn largest(residues: &Residues, (role, segment): (&str, &str)) -> Option<String>
     };
     let named: Vec<String> = all.iter().take(2).map(one).collect();
     (!named.is_empty())
-        .then(|| format!("What is left of the {role} {segment} is held most by {}.", named.join(" and by ")))
+        .then(|| format!("The largest carriers of the {role} {segment}: {}.", named.join(" and ")))
 }
 
 /// Fraction of a role's total effect that is lost when its sessions are hidden from the question on at a layer window.
-fn windows(residues: &Residues, role: &str) -> Option<String> {
+fn windows(residues: &Residues, (role, segment): (&str, &str)) -> Option<String> {
     let all = sorted_unique(residues.sessions.iter().flat_map(|one| one.windows.keys().copied()));
     let shares = |whole: Whole| -> Vec<String> {
         let share = |window: &[usize; 2]| {
@@ -308,7 +308,7 @@ fn windows(residues: &Residues, role: &str) -> Option<String> {
     let (whole, shares) =
         Whole::EACH.into_iter().map(|whole| (whole, shares(whole))).find(|(_, shares)| !shares.is_empty())?;
     Some(format!(
-        "Share of its effect when {} that hiding it from the question on at a window of layers has: {}.",
+        "Hiding the {role} {segment} from the question on at a window of layers has these shares of its effect when {}: {}.",
         whole.label(),
         shares.join("; ")
     ))

@@ -7,6 +7,7 @@ use super::residue::{Residues, in_words, numbers};
 use palimpsest_core::ablate::Measure;
 use palimpsest_core::attention::LayerKind;
 use palimpsest_data::ground::sheet::Columns;
+use palimpsest_data::ground::words::counted;
 use palimpsest_data::statistics::spread::mean;
 use palimpsest_run::runs::causes;
 use palimpsest_run::runs::causes::contrast_rows::{AblationKind, ContrastCauseRow, read_contrast_causes};
@@ -67,8 +68,8 @@ fn contrasts(rows: &[ContrastCauseRow], way: Way) -> String {
     }
     Columns::of(&groups)
         .text("layers", |((layers, ..), _)| layers_of(*layers))
-        .text("what", |((.., name), _)| *name)
-        .number("readings", |(_, drops)| drops.len())
+        .text("hidden", |((.., name), _)| *name)
+        .number("passes", |(_, drops)| drops.len())
         .number("contrast lost", |(_, drops)| signed(mean(drops)))
         .sheet(Vec::new())
         .text()
@@ -108,7 +109,7 @@ fn surrogates(rows: &[SurrogateRow]) -> String {
         .sheet(Vec::new());
     let fits: Vec<f64> = rows.iter().filter_map(|row| row.r2).collect();
     let head = format!(
-        "sessions {}; mean share of the logit's variance explained: {:.3} ({} answers)",
+        "sessions {}; mean explained variance of the logit: {:.3} ({} answers)",
         rows.first().map_or("", |row| row.ablation.key()),
         mean(&fits).unwrap_or_default(),
         rows.len()
@@ -121,9 +122,9 @@ fn surrogates(rows: &[SurrogateRow]) -> String {
     let shown = weights.len();
     let largest = Columns::of(weights)
         .text("case", |(row, _)| &*row.answer.case)
-        .text("probe", |(row, _)| named(&row.answer.probe, &row.answer.condition))
+        .text("question", |(row, _)| named(&row.answer.probe, &row.answer.condition))
         .text("session", |(_, weight)| &*weight.span)
-        .text("part", |(_, weight)| part(&weight.role))
+        .text("role", |(_, weight)| part(&weight.role))
         .number("weight", |(_, weight)| signed(Some(weight.weight)))
         .sheet(Vec::new());
     format!("{head}\n{}\nthe {shown} largest of {all} weights:\n{}", table.text(), largest.text())
@@ -156,9 +157,9 @@ fn largest(rows: &[CauseRow], pools: &Pools) -> String {
     let has_controls = largest.iter().any(|row| control(row).is_some());
     let table = Columns::of(largest.iter().copied())
         .text("case", |row| &*row.answer.case)
-        .text("probe", |row| named(&row.answer.probe, &row.answer.condition))
+        .text("question", |row| named(&row.answer.probe, &row.answer.condition))
         .text("session", |row| &*row.span)
-        .text("part", |row| part(&row.role))
+        .text("role", |row| part(&row.role))
         .text_if(has_windows, "layers", |row| layers_of(row.layers))
         .number("log p lost", |row| signed(Some(row.effect.log_p_drop)))
         .number("KL", |row| unsigned(Some(row.effect.kl)))
@@ -191,13 +192,13 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     };
     let table = Columns::of(&groups)
         .text("layers", |((_, layers, _), _)| layers_of(*layers))
-        .text("blocked", |((.., name), _)| *name)
-        .number("paths", |(_, rows)| rows.len());
+        .text("hidden", |((.., name), _)| *name)
+        .number("passes", |(_, rows)| rows.len());
     let table = with_means(table, |(_, rows)| rows)
         .number("control: log p lost", |group| signed(control(group, |effect| effect.log_p_drop)))
         .number("KL", |group| unsigned(control(group, |effect| effect.kl)))
         .number("KL answer", |group| unsigned(control(group, |effect| effect.kl_answer)))
-        .number("of paths", |((is_control, ..), rows)| match is_control {
+        .number("of passes", |((is_control, ..), rows)| match is_control {
             true => "-".to_owned(),
             false => controls(rows, |effect| effect.log_p_drop).len().to_string(),
         });
@@ -208,8 +209,8 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
         let most = 100.0 * open.iter().copied().fold(0.0, f64::max);
         let share = if least < most { format!("{least:.0} to {most:.0}%") } else { format!("{most:.0}%") };
         said.push(format!(
-            "softmax layers alone were blocked: {share} of the layers named are linear-attention layers, through which everything was \
-             still seen\n"
+            "text was hidden at the softmax layers alone: {share} of the layers are linear-attention layers, through which it was still \
+             seen\n"
         ));
     }
     let thoughts =
@@ -220,7 +221,7 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     if !thoughts.is_empty() {
         let table = Columns::of(&thoughts)
             .text("layers", |(layers, ..)| layers_of(*layers))
-            .text("blocked", |(_, role, _)| *role)
+            .text("hidden", |(_, role, _)| *role)
             .number("thoughts", |(.., all)| all.len())
             .number("log p lost", |(.., all)| {
                 signed(mean(&Vec::from_iter(all.iter().map(|one| one.log_p_drop))))
@@ -230,10 +231,7 @@ fn blocked(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
                 percent(mean(&Vec::from_iter(all.iter().map(|one| f64::from(u8::from(one.changed))))))
             })
             .sheet(Vec::new());
-        said.push(format!(
-            "thoughts before the answers, which are in none of the other numbers:\n{}",
-            table.text()
-        ));
+        said.push(format!("thoughts before the answers (in no other number):\n{}", table.text()));
     }
     said.push(largest(rows, &pools));
     said.concat()
@@ -249,15 +247,14 @@ fn about_controls(rows: &[CauseRow], stretches: &[CauseRow]) -> String {
     let cases: BTreeSet<_> = stretches.iter().map(|row| &row.answer.case).collect();
     let lacking = match all.difference(&with).count() {
         0 => String::new(),
-        n => format!("; there was no room for any in {n} of {} readings of answers", all.len()),
+        n => format!("; {n} of {} answers have none, for lack of room", all.len()),
     };
     format!(
-        "controls: {} readings of {} random stretches without evidence in {} {}{lacking}; a session's control is the median effect of the \
-         stretches of about its length\n",
+        "controls: {} forward passes with {} random stretches without evidence hidden, in {}{lacking}; a session's control is the median \
+         effect of the stretches of about its length\n",
         stretches.len(),
         different.len(),
-        cases.len(),
-        if cases.len() == 1 { "case" } else { "cases" }
+        counted(cases.len(), "case")
     )
 }
 

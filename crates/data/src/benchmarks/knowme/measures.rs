@@ -8,14 +8,14 @@ pub(super) const MEASURES: [Measure; 5] = [
     Measure {
         key: "lift",
         label: "lift of the evidence",
-        about: "what the evidence events get over their noise baselines",
+        about: "attention to the evidence events over attention to their noise baselines",
         of: |at| at.lift(QUERY, &[EVIDENCE]),
         ..Measure::LIFT
     },
     Measure {
         key: "least",
         label: "the least event",
-        about: "what the evidence event gets that gets least",
+        about: "attention to the evidence event with least attention",
         scales: &[Scale::Density],
         of: |at| at.least(QUERY, &[EVIDENCE]),
         ..Measure::LIFT
@@ -23,21 +23,21 @@ pub(super) const MEASURES: [Measure; 5] = [
     Measure {
         key: "anchor_lift",
         label: "lift of both anchors (T3)",
-        about: "what the two ends of a duration get over their noise baselines",
+        about: "attention to both ends of a duration over attention to their noise baselines",
         of: |at| at.lift(QUERY, &[ANCHOR_START, ANCHOR_END]),
         ..Measure::LIFT
     },
     Measure {
         key: "anchor_balance",
         label: "end of both anchors (T3)",
-        about: "what the end of a duration gets of both ends",
+        about: "the part of the end of a duration in the attention to both ends",
         of: |at| at.balance(QUERY, &[ANCHOR_END], &[ANCHOR_START]),
         ..Measure::SHARE
     },
     Measure {
         key: "inner_balance",
         label: "thought of both (T6, T7)",
-        about: "what the inner thought of the evidence events gets of it and the fields that others could have witnessed",
+        about: "the part of the inner thought in the attention to it and to the fields that others could have witnessed",
         of: |at| at.balance(QUERY, &[INNER], &[OUTER]),
         ..Measure::SHARE
     },
@@ -48,7 +48,7 @@ pub(super) const GROUPINGS: [Grouping; 2] = [BY_SCORE, BY_TYPE];
 /// Full marks on T2 require abstention (section 4.4); its other questions have a row of their own.
 const BY_SCORE: Grouping = Grouping {
     key: "task",
-    label: "task and score (full marks; of T2, whose answer is that there is none: abstained)",
+    label: "task and score (full marks; on T2, abstained)",
     of: |seen| {
         let task = seen.facets.get(TASK)?;
         let full = seen.here().and_then(|judged| judged.score).map(|score| score == f64::from(BEST));

@@ -17,8 +17,7 @@ pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "position_effect",
         label: "position effect, generation prompt",
-        about: "what the trajectory that stands first gets of both from the generation prompt, less one half, as the mean over \
-                both orders",
+        about: "the first trajectory's part in the generation prompt's attention to both, less one half, mean over both orders",
         heads: true,
         of: |at| Some(at.first_of(GENERATION, BOTH)? - 0.5),
         ..EFFECT
@@ -26,7 +25,7 @@ pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "content_effect",
         label: "content effect, generation prompt",
-        about: "what the chosen trajectory gets of both from the generation prompt, less one half, as the mean over both orders",
+        about: "the chosen trajectory's part in the generation prompt's attention to both, less one half, mean over both orders",
         heads: true,
         of: |at| Some(at.balance(GENERATION, &[CHOSEN], &[REJECTED])? - 0.5),
         ..EFFECT
@@ -48,42 +47,42 @@ pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "first_part",
         label: "first of both, generation prompt",
-        about: "what the trajectory that stands first gets of both from the generation prompt",
+        about: "the first trajectory's part in the generation prompt's attention to both",
         of: |at| at.first_of(GENERATION, BOTH),
         ..SHARE
     },
     Measure {
         key: "chosen_part",
         label: "chosen of both, generation prompt",
-        about: "what the chosen trajectory gets of both",
+        about: "the chosen trajectory's part in the attention to both",
         of: |at| at.balance(GENERATION, &[CHOSEN], &[REJECTED]),
         ..SHARE
     },
     Measure {
         key: "first_part_verdict",
         label: "first of both, verdict",
-        about: "what the first one gets from the position that predicted the verdict's letter",
+        about: "the first trajectory's part, from the position that predicted the verdict's letter",
         of: |at| at.first_of(VERDICT, BOTH),
         ..SHARE
     },
     Measure {
         key: "chosen_part_verdict",
         label: "chosen of both, verdict",
-        about: "what the chosen one gets from the position that predicted the verdict's letter",
+        about: "the chosen trajectory's part, from the position that predicted the verdict's letter",
         of: |at| at.balance(VERDICT, &[CHOSEN], &[REJECTED]),
         ..SHARE
     },
     Measure {
         key: "alone_part",
         label: "chosen, lines of one alone",
-        about: "of what lines that are in one trajectory alone get, the part of the chosen one's",
+        about: "the part of the chosen trajectory's lines in the attention to lines that only one trajectory has",
         of: |at| at.balance(GENERATION, &[ONLY_CHOSEN], &[ONLY_REJECTED]),
         ..SHARE
     },
     Measure {
         key: "lift",
         label: "lift over the question's end",
-        about: "what both trajectories get over what they would get at the density of the question's end",
+        about: "attention to both trajectories over their attention at the density of the question's end",
         reference: Some(1.0),
         axis: Axis::Logarithmic,
         of: |at| at.lift(GENERATION, &BOTH),
@@ -92,7 +91,7 @@ pub(super) const MEASURES: [Measure; 11] = [
     Measure {
         key: "second_to_first",
         label: "second trajectory to the first",
-        about: "what the trajectory that stands second pays to the first one, which it can read",
+        about: "attention of the second trajectory to the first one, which stands before it",
         reference: None,
         axis: Axis::Linear(0.0, 0.1),
         of: |at| at.total(SECOND, &[FIRST]),
@@ -108,12 +107,12 @@ pub(super) const GROUPINGS: [Grouping; 3] = [
     },
     Grouping {
         key: "task",
-        label: "task and how the verdict changes with the order",
+        label: "task, and change of the verdict with the order",
         of: |seen| Some((seen.labels.get(TASK)?.replace('_', " "), verdicts(seen)?)),
     },
     Grouping {
         key: "length",
-        label: "length and how the verdict changes with the order",
+        label: "length, and change of the verdict with the order",
         of: |seen| Some((seen.facets.get(LENGTH)?.clone(), verdicts(seen)?)),
     },
 ];

@@ -203,7 +203,7 @@ fn accuracies(
 
 fn accuracy(counted: &[Counted<'_>]) -> Table {
     let note =
-        "what cannot be read counts as wrong, and so does a pair whose prompt does not fit the context";
+        "an unreadable verdict counts as wrong, and so does a pair whose prompt does not fit the context";
     accuracies(("accuracy", "Accuracy by setting (table 3)"), by_setting(), FINE, counted, &[note])
 }
 

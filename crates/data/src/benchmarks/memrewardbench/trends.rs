@@ -65,8 +65,8 @@ fn by_length(
         panel(format!("{part}: consistency"), lines)
     });
     let caption = "Share of pairs by the length of the context that they were made from. Accuracy: the chosen trajectory preferred, in the \
-                   order named. Consistency: the chosen one preferred in both orders. What cannot be read or does not fit the context \
-                   counts as wrong. Whiskers: 95% intervals (Wilson).";
+                   order named. Consistency: the chosen one preferred in both orders. Unreadable verdicts and prompts that do not fit \
+                   the context count as wrong. Whiskers: 95% intervals (Wilson).";
     TrendChart {
         key: key.to_owned(),
         title: title.to_owned(),

@@ -13,14 +13,14 @@ pub(super) const MEASURES: [Measure; 8] = [
     Measure {
         key: "balance",
         label: "balance of a conflict",
-        about: "what the later side of a conflict gets of both",
+        about: "the part of the later side in the attention to both sides of a conflict",
         of: balance,
         ..Measure::SHARE
     },
     Measure {
         key: "imbalance",
         label: "imbalance of a conflict",
-        about: "how far the balance is from one half, as |2 beta - 1|",
+        about: "distance of the balance beta from one half, as |2 beta - 1|",
         reference: Some(0.0),
         of: |at| Some((2.0 * balance(at)? - 1.0).abs()),
         ..Measure::SHARE
@@ -28,28 +28,28 @@ pub(super) const MEASURES: [Measure; 8] = [
     Measure {
         key: "joint_lift",
         label: "joint lift of a conflict",
-        about: "what both sides of a conflict get over their noise baselines",
+        about: "attention to both sides of a conflict over attention to their noise baselines",
         of: |at| at.lift(QUERY, &CONFLICT),
         ..Measure::LIFT
     },
     Measure {
         key: "reconciliation",
         label: "the later sessions' look back",
-        about: "what later target sessions pay the earlier ones of their set over noise baselines, which no question changes",
+        about: "attention of later target sessions to the earlier ones of their set over noise baselines; no question changes it",
         of: |at| at.lift(CONFLICT_LATE, &[CONFLICT_EARLY]).or_else(|| at.look_back(TARGET)),
         ..Measure::LIFT
     },
     Measure {
         key: "target_lift",
         label: "lift of the targets",
-        about: "what the target sessions of a set without conflict get over their noise baselines",
+        about: "attention to the target sessions of a set without conflict over attention to their noise baselines",
         of: |at| at.lift(QUERY, &TARGETS),
         ..Measure::LIFT
     },
     Measure {
         key: "least",
         label: "the least target",
-        about: "what the target session gets that gets least",
+        about: "attention to the target session with least attention",
         scales: &[Scale::Density],
         of: |at| at.least(QUERY, &TARGETS),
         ..Measure::LIFT
@@ -57,7 +57,7 @@ pub(super) const MEASURES: [Measure; 8] = [
     Measure {
         key: "greatest",
         label: "the greatest target",
-        about: "what the target session gets that gets most",
+        about: "attention to the target session with most attention",
         scales: &[Scale::Density],
         of: |at| at.greatest(QUERY, &TARGETS),
         ..Measure::LIFT
@@ -65,7 +65,7 @@ pub(super) const MEASURES: [Measure; 8] = [
     Measure {
         key: "evenness",
         label: "evenness of the targets",
-        about: "the entropy of the target sessions' parts over the logarithm of their number: 1 where all get the same",
+        about: "entropy of the target sessions' parts over the logarithm of their number; 1 if all are equal",
         reference: Some(1.0),
         of: |at| at.evenness(QUERY, &TARGETS),
         ..Measure::SHARE

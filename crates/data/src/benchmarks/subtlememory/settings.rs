@@ -17,7 +17,7 @@ pub(super) const SETTINGS: [Setting; 8] = [
     Setting { name: ORACLE, about: "the target sessions alone", context: Context::Evidence },
     Setting {
         name: PERFECT,
-        about: "what the memory stored of the target sessions; of BM25, which stores sessions, the same as oracle",
+        about: "the memories stored from the target sessions; with BM25, which stores sessions, the same as oracle",
         context: Context::Evidence,
     },
     Setting { name: DEFAULT, about: "the 5 sessions that BM25 finds", context: BM25 },

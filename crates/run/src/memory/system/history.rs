@@ -85,7 +85,7 @@ pub enum HistoryError {
         "{folder} holds another history of this case: {there} where the case has {wanted}; give each its own --out, or remove the folder"
     )]
     Other { folder: PathBuf, there: String, wanted: String },
-    #[error("stopped; the same command goes on from here")]
+    #[error("stopped; the same command resumes")]
     Stopped,
     /// Recorded by [`SystemRun::searched`] and [`SystemRun::prepare`], which never return it.
     #[error(transparent)]
@@ -524,9 +524,9 @@ impl SystemRun {
                 memories.retain(|memory| memory.sources.iter().flatten().any(is_evidence));
                 return Ok(memories);
             }
-            "the sources of its memories are unknown, so those of a session cannot be told"
+            "the sources of its memories are unknown, so a session's memories are unknown"
         } else {
-            "it offers neither `readback` nor `dump`, so its memories of a session cannot be told"
+            "it offers neither `readback` nor `dump`, so a session's memories are unknown"
         };
         Err(self.driver.error(OP, FailureKind::Unsupported, why.to_owned()).into())
     }

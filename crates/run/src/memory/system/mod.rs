@@ -61,14 +61,14 @@ pub struct MemoryContext {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Show {
-    /// The memories that it finds, by rank, in the run's own wording
+    /// The memories found, by rank, in the run's own wording
     #[default]
     Ranked,
-    /// All memories that it wrote from the probe's evidence: perfect retrieval
+    /// All memories written from the question's evidence: perfect retrieval
     Perfect,
-    /// What it finds, in its own wording
+    /// The memories found, in the system's own wording
     Native,
-    /// Nothing: the system answers by itself
+    /// None: the system answers by itself
     Answer,
 }
 

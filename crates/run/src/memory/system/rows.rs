@@ -173,7 +173,7 @@ pub fn lives(rows: &[HistoryRow]) -> String {
         }
     }
     if order.is_empty() {
-        out.push_str("The system told of no memories, or wrote none.\n");
+        out.push_str("The system reported no memories, or wrote none.\n");
     }
     for SessionRow { session, failed, .. } in rows.iter().filter_map(HistoryRow::session) {
         if let Some(failed) = failed {

@@ -174,7 +174,7 @@ pub(super) fn measure(
 ) -> anyhow::Result<Measured> {
     let goes_back = goes_back(&task.kinds);
     let mut log = CauseLog::open(task)?;
-    let what = "readings of carriers at most, fewer where hiding a session from all of them changes nothing";
+    let what = "forward passes at most (fewer if hiding a session from all later ones changes nothing)";
     let mut left = task.announced(what, |case| cost_of(&missing(case, &log, least).0, case, goes_back))?;
     windows(&task.kinds, (None, softmax_only))?;
     let mut steps = Steps::new("carriers", left.readings, task.show).brief(true);

@@ -41,7 +41,7 @@ pub(super) struct CaseAnswers<'a> {
 /// The sessions of an answer that are left out, each by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum SessionChoice {
-    /// Those with a part in the analysis
+    /// Sessions with a role in the analysis
     Evidence,
     /// Every session
     All,
@@ -117,7 +117,7 @@ pub fn taken(spans: &[Span]) -> Vec<Range<usize>> {
 }
 
 impl Task<'_> {
-    /// The cost of all cases, of which the user is told unless nothing is to be computed.
+    /// The cost of all cases, printed unless nothing is to be computed.
     pub(super) fn announced(
         &self,
         what: &str,
@@ -137,8 +137,8 @@ impl Task<'_> {
                 [all.readings, all.prefill, all.answers].map(|n| grouped(n as u64));
             let times = all.prefill as f64 / all.histories.max(1) as f64;
             note(format_args!(
-                "{readings} {what}: {prefill} tokens of histories to read, {times:.1} times the cases' whole histories, and {answers} \
-                 of questions and answers"
+                "{readings} {what}: {prefill} tokens of histories ({times:.1} times the cases' whole histories) and {answers} tokens of \
+                 questions and answers to compute"
             ));
         }
         Ok(all)

@@ -106,7 +106,7 @@ pub fn windows(
 ) -> anyhow::Result<Vec<Option<Range<usize>>>> {
     if let Some(layer) = ablate::first_linear(kinds).filter(|_| !softmax_only) {
         bail!(
-            "layer {layer} is a linear-attention layer, which keeps no keys that could be hidden; block the softmax layers alone with \
+            "layer {layer} is a linear-attention layer, which has no keys to hide; hide sessions at the softmax layers alone with \
              --softmax-only"
         );
     }

@@ -97,11 +97,11 @@ impl Deref for NamedEffect {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Ablation {
-    /// Removed, and the rest read again, as ContextCite does
+    /// Remove them and compute the rest again, as ContextCite does
     #[default]
     #[value(name = "remove")]
     Removed,
-    /// Blocked from the question on: far cheaper, direct paths alone, our own variant
+    /// Hide them from the question on: far cheaper, direct paths alone, our own variant
     #[value(name = "block")]
     Blocked,
 }
@@ -253,8 +253,8 @@ fn check_format(dir: &Path) -> Result<(), RunError> {
         let with_thought = of_answers && row.get("thought_tokens").is_none();
         if signed("effect") || signed("total") || row.get("control").is_some() || with_thought {
             return Err(RunError::GaveUp(format!(
-                "{} line {} is of an older format, in which effects have the other sign, controls stand inside rows, and a thought \
-                 counts as answer; move the file away and measure the causes again",
+                "{} line {} is of an older format, with effects of the other sign, controls inside rows, and thoughts counted as \
+                 answers; move the file away and measure the causes again",
                 path.display(),
                 number + 1
             )));

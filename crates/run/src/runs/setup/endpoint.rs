@@ -211,10 +211,10 @@ impl RunSpec {
         let (template, thoughts) = template.with_thinking(ThinkingMode::Auto, None)?;
         let further = wants_verdict_row(benchmark) || row_roles(benchmark).contains(&GENERATION);
         let why = match (thoughts, !server.delta_layers.is_empty(), further) {
-            (Some(_), ..) => "the model can think, and a server tells no attention of text after a thought",
-            (_, true, _) => "the model has layers of linear attention, of which a server tells too little",
+            (Some(_), ..) => "the model can think, and a server has no attention of text after a thought",
+            (_, true, _) => "the model has linear-attention layers, which a server does not report in full",
             (.., true) => {
-                "the benchmark wants rows beside spans, the query and the answer, which a server cannot tell"
+                "the benchmark wants rows beside spans, the query and the answer, which a server cannot give"
             }
             _ => return Ok(Some((server, template))),
         };

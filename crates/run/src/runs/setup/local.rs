@@ -78,8 +78,8 @@ impl RunSpec {
         limits.check_room(model.context(), model.max_thinking(), 0)?;
         if model.template().is_plain() {
             note(format_args!(
-                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/data.md, and an answer ends where it opens \
-                 the next turn (--stop)",
+                "note: {} has no chat template (a base model); its prompts use the plain layout of docs/data.md, and an answer ends where the \
+                 next turn begins (--stop)",
                 model.model_name()
             ));
         }

@@ -39,28 +39,28 @@ pub struct MemoryArgs {
     /// on stdin and stdout, an http:// address that does, or cupmem, with options as in cupmem:code,no-links
     #[arg(long = "memory", value_name = "NAME=COMMAND")]
     pub memory: Vec<NamedSystem>,
-    /// The language model that memory systems are given: an endpoint as `http://host[:port]/v1#model`, or a local model's name or folder.
-    /// Leave it out for systems that need none
+    /// The memory systems' language model: an endpoint as `http://host[:port]/v1#model`, or a local model's name or folder. Leave it out for
+    /// systems that need none
     #[arg(long, value_name = "MODEL", requires = "memory")]
     pub memory_model: Option<String>,
-    /// The embedder that memory systems are given, as --memory-model names a model
+    /// The memory systems' embedder, named as in --memory-model
     #[arg(long, value_name = "URL#MODEL", requires = "memory")]
     pub memory_embedder: Option<String>,
-    /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5) cut from the same search [default: 20]
+    /// Most memories shown; further numbers, with commas, are conditions of their own (memory-NAME-k5), cut from the same search [default: 20]
     #[arg(long, value_name = "K,...", value_delimiter = ',', value_parser = positive, requires = "memory")]
     pub memory_k: Vec<usize>,
-    /// What is shown, with commas: ranked memories in the run's wording, perfect retrieval (memory-NAME-perfect), the system's native wording
+    /// Form of the memories, with commas: ranked in the run's wording, perfect retrieval (memory-NAME-perfect), the system's native wording
     /// (-native), or the system's own answer (-answer) [default: ranked]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, requires = "memory")]
     pub memory_show: Vec<Show>,
-    /// Settings of a system, which it gets as they are: a JSON file (repeatable)
+    /// A JSON file of a system's settings, passed on unchanged (repeatable)
     #[arg(long, value_name = "NAME=FILE", requires = "memory")]
     pub memory_config: Vec<NamedSystem>,
     /// The sampling of memory systems' calls
     #[arg(long, value_enum, default_value_t, requires = "memory")]
     pub memory_decoding: Decoding,
-    /// Seconds to wait for a memory system: a number, of searches (and where it is more than theirs of starts and sessions, too), or each
-    /// by name [default: start=120,session=600,search=60]
+    /// Seconds to wait for a memory system: a number for searches (and for starts and sessions, if it is more than theirs), or each by name
+    /// [default: start=120,session=600,search=60]
     #[arg(long, value_name = "SECONDS", value_parser = Patience::parse, requires = "memory")]
     pub memory_timeout: Option<Patience>,
 }

@@ -84,7 +84,7 @@ impl RunSpec {
         if let Some(folder) = self.prompts.as_deref().filter(|dir| dir.join(JUDGE_FILE).exists()) {
             let folder = folder.display();
             note(format_args!(
-                "note: {folder} holds {JUDGE_FILE}, which answers do not depend on; judge with `palimpsest judge --prompts {folder}`"
+                "note: {folder} holds {JUDGE_FILE}, which does not affect answers; judge with `palimpsest judge --prompts {folder}`"
             ));
         }
         if self.is_endpoint() { self.run_endpoint(begin) } else { self.run_local(begin) }

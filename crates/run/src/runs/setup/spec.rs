@@ -44,25 +44,25 @@ pub struct RunSpec {
     pub model: String,
     #[command(flatten)]
     pub loaded: ModelArgs,
-    /// Most probes of a case to decode as one batch; 1 is one after the other, slower and in less memory. Answers are the same
+    /// Questions of a case to decode as one batch; 1 is slower and takes less memory. Answers are the same
     #[arg(long, alias = "together", default_value_t = DEFAULT_BATCH_SIZE, value_name = "N", value_parser = positive, help_heading = "Model")]
     pub batch_size: usize,
-    /// Only the first N cases (of what --sample and --only leave)
+    /// Only the first N cases (after --sample and --only)
     #[arg(long, value_name = "N", value_parser = positive, help_heading = DATA)]
     pub limit: Option<usize>,
-    /// At most N questions in all, in turn of each kind that the benchmark tells apart
+    /// At most N questions in all, taken in turn from each kind of the benchmark
     #[arg(long, value_name = "N", value_parser = positive, help_heading = DATA)]
     pub limit_probes: Option<usize>,
-    /// N random cases of each type, the same ones for every model: they depend on the data's case ids and on --sample-seed alone
+    /// N random cases of each type, the same for every model: they depend only on the data's case ids and --sample-seed
     #[arg(long, value_name = "N", value_parser = positive, help_heading = DATA)]
     pub sample: Option<usize>,
     /// Seed of --sample
     #[arg(long, default_value_t = 0, value_name = "SEED", requires = "sample", help_heading = DATA)]
     pub sample_seed: u64,
-    /// Only a type, a probe, or both: T1, SR, T1/SR
+    /// Only a type, a question form, or both: T1, SR, T1/SR
     #[arg(long, value_name = "FILTER", help_heading = DATA)]
     pub only: Option<String>,
-    /// The type of rows that do not say theirs, as those of STALE's construction (*_MAIN.json): T1 or T2
+    /// Type of rows that do not state theirs, as in the files of STALE's construction (*_MAIN.json): T1 or T2
     #[arg(long = "type", value_name = "TYPE", help_heading = DATA)]
     pub split: Option<String>,
     /// Sessions of each history of the built-in sample [default: 16]
@@ -71,16 +71,15 @@ pub struct RunSpec {
     /// Only this part of the cases, for job arrays: 0/4, 1/4, ... (put together with `palimpsest merge`)
     #[arg(long, value_name = "I/N", help_heading = DATA)]
     pub shard: Option<Shard>,
-    /// Refuse a file with broken rows, which otherwise are left out and count as errors
+    /// Refuse a file with broken rows; without this flag they are left out and count as errors
     #[arg(long, help_heading = DATA)]
     pub strict: bool,
-    /// The ways in which the benchmark puts its questions, with commas: what it shows of the history, in which order. Every benchmark has
-    /// full, evidence, rag and none (no history). A wrong name lists them [default: the benchmark's choice; with
-    /// --memory none beside the systems']
+    /// Conditions, with commas: which part of the history is shown, in which order. Every benchmark has full, evidence, rag and none (no
+    /// history). A wrong name lists them [default: the benchmark's choice; with --memory only the systems']
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = DATA)]
     pub conditions: Vec<String>,
-    /// A folder of prompt templates that replace the built-in ones (see docs/data.md); its judge.j2 is for `palimpsest judge
-    /// --prompts` and decides no answer [default: the built-in ones]
+    /// A folder of prompt templates that replace the built-in ones (see docs/data.md); its judge.j2 is for `palimpsest judge --prompts` and
+    /// does not affect answers [default: the built-in ones]
     #[arg(long, value_name = "DIR", help_heading = DATA)]
     pub prompts: Option<PathBuf>,
     /// Most tokens of prompt and answer together [default: the model's context length; an endpoint gets histories whole]
@@ -89,17 +88,16 @@ pub struct RunSpec {
     /// Allow a context longer than the model's
     #[arg(long, help_heading = CONTEXT)]
     pub allow_longer: bool,
-    /// How a history that does not fit --context is cut [default: plain for SubtleMemory and KnowMe-Bench, else evidence]
+    /// How to cut a history that does not fit --context [default: plain for SubtleMemory and KnowMe-Bench, else evidence]
     #[arg(long, value_name = "WAY", value_parser = truncations(), help_heading = CONTEXT)]
     pub truncation: Option<String>,
-    /// Under which numbers the sessions of histories that were cut are shown
+    /// Session numbers that the model is shown in a history that was cut
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
     pub session_numbers: SegmentNumbers,
-    /// Tell the model when the question is put, where rows of STALE's construction (*_MAIN.json) say so; the authors' prompt does not
+    /// Tell the model the time of the question, if rows of STALE's construction (*_MAIN.json) have one; the authors' prompt does not
     #[arg(long, help_heading = CONTEXT)]
     pub query_time: bool,
-    /// How text of sessions and queries that spells a special token (`<|im_end|>`) is read: as that token, as transformers does, or
-    /// as plain text
+    /// Tokenise text of sessions and questions that spells a special token (`<|im_end|>`) as that token, like transformers, or as plain text
     #[arg(long, value_enum, default_value_t, help_heading = CONTEXT)]
     pub special_tokens: SpecialTokens,
     #[command(flatten)]
@@ -116,40 +114,39 @@ pub struct RunSpec {
     /// Most tokens of an answer [default: the benchmark's: 16384 for MemoryRewardBench, 16 for dose, else 1024]
     #[arg(long, value_name = "TOKENS", value_parser = positive, help_heading = SAMPLING)]
     pub max_new_tokens: Option<usize>,
-    /// End an answer at this text, which is no part of it (repeatable); '' alone ends none [default: what opens the next turn, for models
-    /// without a chat template]
+    /// End an answer before this text (repeatable); '' alone for none [default: the beginning of the next turn, for models without a chat
+    /// template]
     #[arg(long = "stop", value_name = "TEXT", help_heading = SAMPLING)]
     pub stops: Vec<String>,
-    /// Answers to each probe, each sampled anew and kept as a condition of its own (repeat-2, ...). A local model needs a
-    /// temperature for it; an endpoint may differ from call to call without one. `palimpsest table --repeats` shows the spread
+    /// Answers to each question, each sampled anew and kept as a condition of its own (repeat-2, ...). A local model needs a temperature; an
+    /// endpoint may vary without one. `palimpsest table --repeats` shows the spread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = SAMPLING)]
     pub repeat: u32,
     /// Record no attention
     #[arg(long, help_heading = ATTENTION)]
     pub no_attention: bool,
-    /// Also answer with a path blocked, as a condition of its own beside the plain one (repeatable): 'query->old' keeps all from the
-    /// question's first token on, the answer too, from seeing the keys of old. Names are roles or labels of spans; '@8..16' behind it
-    /// means layers 8 to 15, 'only ' before it the rows of query alone
+    /// Also answer with a path blocked, as a condition beside the plain one (repeatable): 'query->old' hides the keys of old from everything
+    /// from the question's first token on, the answer too. Names are roles or labels of spans; '@8..16' at the end means layers 8 to 15,
+    /// 'only ' at the beginning means the rows of query alone
     #[arg(long = "knockout", value_name = "ROWS->KEYS", help_heading = ATTENTION)]
     pub knockouts: Vec<Knockout>,
     #[command(flatten)]
     pub thinking: Thinking,
-    /// Counts the tokens of an endpoint's prompts, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
+    /// Tokenizer to count the tokens of an endpoint's prompts with, for --context: a model's name or folder, a tokenizer.json, a .gguf file,
     /// o200k_base or cl100k_base
     #[arg(long, value_name = "NAME_OR_FILE", conflicts_with = "chars_per_token", help_heading = ENDPOINT)]
     pub tokenizer: Option<String>,
-    /// In the place of --tokenizer: at least so many characters a token
+    /// Instead of --tokenizer: the least number of characters per token
     #[arg(long, value_name = "X", help_heading = ENDPOINT)]
     pub chars_per_token: Option<f64>,
-    /// Endpoint: questions of a case that are asked at once [default: 1, as a server that has read a long history for one question has
-    /// it for the next]. Rows and their order are the same
+    /// Endpoint: questions of a case asked at once [default: 1, so that the server's cache of a long history serves the next question]. Rows
+    /// and their order are the same
     #[arg(long, value_name = "N", value_parser = positive, help_heading = ENDPOINT)]
     pub parallel: Option<usize>,
     /// Print answers as they are generated, thoughts included
     #[arg(long, help_heading = OUTPUT)]
     pub stream: bool,
-    /// Try answers again that ended inside a thought, which resuming leaves as they are: the same would come again unless a sampler
-    /// or a server draws anew
+    /// Also retry answers that ended inside a thought; by default they stay, since a greedy model would give the same again
     #[arg(long, help_heading = OUTPUT)]
     pub retry_cut: bool,
 }
@@ -165,7 +162,7 @@ pub struct AnswerLimits {
 
 fn truncations() -> PossibleValuesParser {
     let ways = [
-        ("evidence", "The evidence stays, then its neighbours, then sessions spread over the time line"),
+        ("evidence", "Keeps the evidence, then its neighbours, then sessions spread over the time line"),
         ("authors", "As the benchmark's authors cut, where they do"),
         ("plain", "Whole sessions or events go from the middle, evidence or not"),
     ];
@@ -269,7 +266,7 @@ impl RunSpec {
         ];
         if let Some(calls) = self.parallel.filter(|_| !self.is_endpoint()) {
             bail!(
-                "--parallel {calls} is for endpoints, and {} is a model on this machine, which decodes --batch-size {} probes together; drop it",
+                "--parallel {calls} is for endpoints, and {} is a model on this machine, which decodes --batch-size {} questions together; drop it",
                 self.model,
                 self.batch_size
             );

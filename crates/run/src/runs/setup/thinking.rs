@@ -13,14 +13,14 @@ use palimpsest_core::text::{ReasoningEffort, ThinkingMode};
 #[derive(Debug, Clone, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Thinking")]
 pub struct Thinking {
-    /// Whether the model thinks before it answers; thoughts are kept apart from answers and shown to no judge. An endpoint is told
-    /// nothing by `auto`, and `chat_template_kwargs: {"enable_thinking": ...}` else
+    /// Whether the model thinks before it answers; thoughts are kept apart from answers and shown to no judge. `auto` tells an endpoint
+    /// nothing; `on` and `off` send `chat_template_kwargs: {"enable_thinking": ...}`
     #[arg(long, value_enum, default_value_t)]
     pub thinking: ThinkingMode,
-    /// Most tokens of a thought, beside those of the answer, where the model thinks [default: 4096; endpoints: with --thinking on]
+    /// Most tokens of a thought, beside those of the answer, if the model thinks [default: 4096; endpoints: with --thinking on]
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub max_thinking: Option<usize>,
-    /// How much is thought, where the chat template or the endpoint reads `reasoning_effort`
+    /// The `reasoning_effort`, for chat templates and endpoints that have it
     #[arg(long, value_enum, value_name = "EFFORT")]
     pub reasoning_effort: Option<ReasoningEffort>,
     /// Endpoints: variables for the server's chat template, as a JSON object

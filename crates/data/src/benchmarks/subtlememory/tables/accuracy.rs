@@ -49,8 +49,8 @@ pub(super) fn table_13(systems: &[System<'_>]) -> Option<Table> {
     let mut sheet = accuracies(&rows)?;
     if rows.iter().any(|row| row.memory.is_none()) {
         sheet.notes.push(
-            "BM25 stores the sessions themselves, so what is read back of the target sessions is what `oracle` shows: the two settings \
-         differ only for memory systems that rewrite what they store"
+            "BM25 stores the sessions themselves, so `perfect` shows the same sessions as `oracle`: the two settings differ only for \
+             memory systems that rewrite sessions"
                 .to_owned(),
         );
     }

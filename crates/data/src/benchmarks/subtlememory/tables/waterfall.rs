@@ -76,8 +76,8 @@ pub(super) fn figure_3(systems: &[System<'_>]) -> Option<Table> {
     notes.insert(
         0,
         "S_O: right under oracle; S_P: of these, right under perfect retrieval; S_D: of these, right in the row's setting. \
-         P_preserve = S_P / S_O and P_retrieve = S_D / S_P in percent; their product is no accuracy: what is right in the setting but \
-         outside S_P has a column of its own"
+         P_preserve = S_P / S_O and P_retrieve = S_D / S_P in percent; their product is no accuracy: questions right in the setting but \
+         outside S_P have a column of their own"
             .to_owned(),
     );
     notes.insert(

@@ -138,7 +138,7 @@ const CHECKS: [Check; 15] = [
     ("with the session that it came from", false, None, source),
     ("k is kept", true, None, k_is_kept),
     ("an empty store finds nothing", true, None, empty),
-    ("what is written is stored", true, None, stored),
+    ("written sessions are stored", true, None, stored),
     ("scopes are apart", true, None, scopes),
     ("a long session loses nothing", true, None, long),
     ("unicode survives", true, None, unicode),
@@ -195,7 +195,7 @@ fn starts(hello: &Hello) -> Seen {
         return (Outcome::No, "`hello` gives no name; give name and version".to_owned());
     }
     let packages = match hello.packages.len() {
-        0 => "it names no packages: versions that it stands on would tell runs apart".to_owned(),
+        0 => "it names no packages; their versions would tell runs apart".to_owned(),
         many => format!("packages named: {many}"),
     };
     (Outcome::Yes, format!("{} {}; {packages}", hello.name, hello.version))
@@ -277,7 +277,7 @@ fn stored(subject: &mut Subject) -> SystemResult<Seen> {
          adapters/mcp.py describes the words of one by `failed`",
         texts(&found)
     );
-    seen(found.iter().chain(&dump).any(is_new), "four sessions changed what is found", no)
+    seen(found.iter().chain(&dump).any(is_new), "four sessions changed the memories found", no)
 }
 
 fn scopes(subject: &mut Subject) -> SystemResult<Seen> {
@@ -434,7 +434,7 @@ fn invalid_json(system: Box<dyn MemorySystem>, asked: &dyn Fn() -> usize) -> Sys
         Err(error) => yes(format!("{}: {}", error.op, error.message)),
         Ok(_) => {
             let stored = match subject.finds(SCOPE, &LOCKER) {
-                Ok(true) => "the words of the message were stored in the place of a memory",
+                Ok(true) => "the words of the message were stored as a memory",
                 Ok(false) => "nothing was stored",
                 Err(_) => "searching fails",
             };

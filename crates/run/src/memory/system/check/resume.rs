@@ -92,7 +92,7 @@ fn compared(expected: &[SearchRow], got: &[SearchRow], way: &str) -> SystemResul
                 row.memories.get(rank).map_or("none".to_owned(), |memory| quoted(&memory.text))
             };
             return no(format!(
-                "after a kill and {way}, memory {} for `{}` is {} in the place of {}; a history that is written again must give the same \
+                "after a kill and {way}, memory {} for `{}` is {} instead of {}; a history that is written again must give the same \
                  store",
                 rank + 1,
                 one.query,
