@@ -487,3 +487,20 @@ pub(super) fn over_layers(y_label: &str, panels: Vec<Panel>, units: &'static str
         ..Sheet::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_to_the_two_sides_share_a_panel_and_counts_are_named() {
+        let of = |pairs: &[(&'static str, &'static str)]| -> Vec<usize> {
+            let curves: Vec<Curve> = pairs.iter().map(|(from, to)| Curve::new(from, to)).collect();
+            beside(&curves).into_iter().map(<[Curve]>::len).collect()
+        };
+        assert_eq!(of(&[("new", "old"), ("query", "old"), ("query", "new")]), [1, 2]);
+        assert_eq!(of(&[("query", "old"), ("last", "new"), ("query", "target")]), [1, 1, 1]);
+        assert_eq!(n_of([3, 0, 5, 4].into_iter()), "n = 3 to 5");
+        assert_eq!((n_of([4, 4].into_iter()), n_of([0].into_iter())), ("n = 4".to_owned(), String::new()));
+    }
+}

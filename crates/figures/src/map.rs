@@ -159,3 +159,22 @@ fn place_label(place: AlignedPlace, anchors: &[&'static str]) -> &'static str {
         AlignedPlace::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_keep_the_numbers_of_the_history_and_gaps_are_what_was_not_shown() {
+        let shown = |numbers: &[usize]| -> Vec<String> {
+            let column = |at: &usize| (*at, Column { cells: Some(vec![1.0]), ..Column::default() });
+            let columns = with_gaps(numbers.iter().map(column));
+            columns
+                .into_iter()
+                .map(|one| if one.cells.is_none() { "gap".to_owned() } else { one.label })
+                .collect()
+        };
+        assert_eq!(shown(&[0, 1, 2]), ["0", "1", "2"]);
+        assert_eq!(shown(&[1, 2, 6]), ["gap", "1", "2", "gap", "6"]);
+    }
+}

@@ -132,6 +132,15 @@ mod tests {
     use crate::look::{Look, Size};
 
     #[test]
+    fn small_numbers_have_two_significant_digits_of_their_interval() {
+        let of = |n, value, band| note(&Estimate { n, value: Some(value), band, each: Vec::new() }, false);
+        assert_eq!(of(10, 0.00523, Some((0.00241, 0.00862))), "0.0052 [0.0024, 0.0086]  n = 10");
+        assert_eq!(of(10, 1.5, Some((-2.0, 5.0))), "1.50 [-2.00, 5.00]  n = 10");
+        assert_eq!(of(0, 0.0836, None), "0.084");
+        assert_eq!(of(3, -0.00004, Some((-0.3, 0.3))), "0.00 [-0.30, 0.30]  n = 3");
+    }
+
+    #[test]
     fn rows_have_their_words_in_a_column_too() {
         let label = "new, control";
         let estimate = Estimate { n: 8, value: Some(0.1), band: Some((-0.2, 0.4)), each: Vec::new() };
