@@ -34,24 +34,24 @@ KNOCKOUT = "knockout-query-old"
 # The judge's: its address stands in pictures, which are to be the same every time.
 PORT = 8971
 # Pixels and colours of a picture on the page.
-WIDTH, COLOURS = 800, 64
+WIDTH, COLOURS = 1000, 32
 # Around the gallery in figures.md.
 MARKS = ("<!-- begin: gallery -->\n", "<!-- end: gallery -->")
 
 # A run: its folder, its title, and what is typed. --context keeps each of them within a minute or two.
 RUNS = [
     ("stale", "STALE, SmolLM2-135M, with the old session blocked as a second condition",
-     ["--data", "sample", "--model", SMALL, "--limit", "10", "--sessions", "12", "--context", "2560",
-      "--max-new-tokens", "40", "--knockout", "query->old"]),
+     ["--data", "sample", "--model", SMALL, "--limit", "10", "--sessions", "9", "--context", "1536",
+      "--max-new-tokens", "16", "--knockout", "query->old"]),
     ("stale-gemma", "STALE, Gemma 3 270M, whose layers mostly have a window",
-     ["--data", "sample", "--model", WINDOWED, "--limit", "10", "--sessions", "12", "--context", "2560",
-      "--max-new-tokens", "40"]),
+     ["--data", "sample", "--model", WINDOWED, "--limit", "10", "--sessions", "9", "--context", "1536",
+      "--max-new-tokens", "16"]),
     ("subtlememory", "SubtleMemory, SmolLM2-135M",
      ["--data", "sample:subtlememory", "--model", SMALL, "--conditions", "oracle,full", "--limit-probes", "24",
-      "--context", "4096", "--max-new-tokens", "32"]),
+      "--context", "4096", "--max-new-tokens", "16"]),
     ("knowme", "KnowMe-Bench, SmolLM2-135M",
      ["--data", "sample:knowme", "--model", SMALL, "--conditions", "rag,full", "--context", "8192",
-      "--max-new-tokens", "32"]),
+      "--max-new-tokens", "16"]),
     ("pairs", "MemoryRewardBench, SmolLM2-135M",
      ["--data", "sample:memrewardbench", "--model", SMALL, "--conditions", "chosen-first,rejected-first",
       "--context", "4096", "--max-new-tokens", "8"]),
@@ -60,23 +60,27 @@ JUDGED = ["stale", "stale-gemma", "subtlememory", "knowme"]
 READ = ["pairs"]  # verdicts are read from the answers
 CAUSES = ["stale"]
 
-# What is drawn: a folder of pictures, a heading, what is typed, and the kinds that are shown (all where none is named).
+# What is drawn: a folder of pictures, a heading, what is typed, and the kinds that are shown.
+CURVES = ["curves-by-type", "curves-by-split", "ratio-of-means", "mean-of-ratios"]
 DRAWN = [
-    ("stale", "STALE, two conditions", ["figures", "stale"], []),
-    ("stale-difference", "The two conditions against each other, paired by question",
+    ("stale", "STALE, the plain condition", ["figures", "stale", "--condition", "plain"],
+     [*CURVES, "strip-mean", "strip-case", "causes-"]),
+    ("stale-difference", "The same questions under two conditions",
      ["figures", "stale", "--condition", f"plain,{KNOCKOUT}", "--difference"], ["against", "difference"]),
     ("stale-gemma", "STALE, a model with windowed layers", ["figures", "stale-gemma"], ["curves-by-type", "strip-mean"]),
     ("stale-heads", "STALE, averaged over retrieval heads",
-     ["figures", "stale", "--condition", "plain", "--heads", "heads.json"], ["curves-by-type", "ratio-of-means"]),
-    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma", "--condition", "plain"], []),
-    ("subtlememory", "SubtleMemory: the evidence alone, and whole histories", ["figures", "subtlememory"], []),
-    ("knowme", "KnowMe-Bench: 50 retrieved events, and all", ["figures", "knowme"], []),
-    ("pairs", "MemoryRewardBench, both orders", ["figures", "pairs"], []),
-    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"], []),
-    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"], []),
+     ["figures", "stale", "--condition", "plain", "--heads", "heads.json"], ["curves-by-type"]),
+    ("models", "Two models on one axis", ["figures", "stale", "stale-gemma", "--condition", "plain"],
+     ["curves-by-type", "ratio-of-means"]),
+    ("subtlememory", "SubtleMemory: the evidence alone, and whole histories", ["figures", "subtlememory"],
+     ["curves-by-type", "measures-relation", "measures-waterfall", "oracle-strip-case"]),
+    ("knowme", "KnowMe-Bench: 50 retrieved events, and all", ["figures", "knowme"],
+     ["curves-by-type", "measures-task", "rag-strip-case"]),
+    ("pairs", "MemoryRewardBench, both orders", ["figures", "pairs"],
+     ["curves-by-type", "measures-length", "measures-orders", "paired-length", "heads-content", "length", "chosen-first-strip-case"]),
+    ("benchmarks", "Several benchmarks, one model", ["figures", "stale", "knowme", "pairs"], ["evidence-lift"]),
+    ("labels", "How often each value of a label occurs", ["data", "stats", "sample", "--by", "type"], ["distribution"]),
 ]
-# A run's second condition has the same kinds of figures as its first; one of them shows it.
-SECOND, ITS = (f"{KNOCKOUT}-", "full-", "rejected-first-"), "curves-by-type"
 
 
 def verdict(prompt):
@@ -146,26 +150,23 @@ def make_runs(program, judge):
     for folder in READ:
         program("judge", folder)
     for folder in CAUSES:
-        if not list((program.work / folder).glob("causes*")):
-            program("causes", folder, "--controls", "2")
-            program("causes", folder, "--controls", "2", "--windows", "10")
+        program("causes", folder, "--controls", "2")
+        program("causes", folder, "--controls", "2", "--windows", "10")
     if not (program.work / "heads.json").is_file():
         program("heads", SMALL, "--out", "heads.json")
 
 
 def pictures(program, name, args, kinds):
-    """Draws into a folder and returns its PNGs with their captions."""
+    """Draws into a folder, at the width of a page so that words stay legible, and returns its PNGs with their captions."""
     drawn = program.work / "drawn" / name
     shutil.rmtree(drawn, ignore_errors=True)
-    program(*args, place(args), str(drawn))
+    program(*args, *([] if args[0] == "data" else ["--width", "174mm"]), place(args), str(drawn))
     captions = {}
     for file in drawn.rglob("captions.json"):
         captions.update(json.loads(file.read_text(encoding="utf-8")))
     # Densities are drawn like masses.
     pngs = sorted(path for path in drawn.rglob("*.png") if not path.stem.endswith("-density"))
-    pngs = [path for path in pngs if not path.stem.startswith(SECOND) or ITS in path.stem]
-    if kinds:
-        pngs = [path for path in pngs if path.stem.removeprefix("plain-").startswith(tuple(kinds))]
+    pngs = [path for path in pngs if path.stem.removeprefix("plain-").startswith(tuple(kinds))]
     return [(path, captions.get(path.stem, {})) for path in pngs]
 
 

@@ -235,7 +235,12 @@ fn one_colour_means_one_thing_in_every_figure() {
             vec![Meaning::New, Meaning::Old, Meaning::Back],
             vec![Meaning::Right, Meaning::Group(0)],
         ),
-        ("curves-by-type-mass", vec![Meaning::Group(0), Meaning::Group(1)], vec![Meaning::New, Meaning::Old]),
+        // Old and new in a panel for each type, and new to old with a line for each type.
+        (
+            "curves-by-type-mass",
+            vec![Meaning::New, Meaning::Old, Meaning::Group(0), Meaning::Group(1)],
+            vec![Meaning::Right, Meaning::Wrong],
+        ),
         ("ratio-of-means-mass", vec![Meaning::Right, Meaning::Wrong], vec![Meaning::New, Meaning::Group(0)]),
     ] {
         assert!(shown.iter().all(|meaning| has(name, *meaning)), "{name}");
@@ -350,7 +355,7 @@ fn texts(figure: &Figure) -> Vec<String> {
 #[test]
 fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_are_none() {
     let named = |figure: &Figure, text: &str| texts(figure).iter().filter(|one| *one == text).count();
-    let (band, noise) = ("95% band", "band of a noise baseline");
+    let (band, noise) = ("95% band", "dotted: noise baseline of the line of its colour");
     let single = "single cases (n < 5: no band)";
     let many = make(&Plan { cases: 12, ..Plan::small() });
     let of_type = find(&many, "curves-by-type-mass");
@@ -359,7 +364,7 @@ fn legends_name_the_bands_where_there_are_any_and_the_single_cases_where_there_a
     assert_eq!((named(ratios, noise), named(ratios, single)), (0, 1), "baselines have no ratio");
     let few = make(&Plan::small());
     let of_type = find(&few, "curves-by-type-mass");
-    assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (0, 0, 1));
+    assert_eq!((named(of_type, band), named(of_type, noise), named(of_type, single)), (0, 1, 1));
     assert!(of_type.svg.contains("<circle"));
     // a single case is its own curve
     let one = make(&Plan { cases: 1, ..Plan::small() });
@@ -400,7 +405,7 @@ fn every_session_of_a_case_has_the_number_of_its_span_and_dropped_ones_leave_a_g
     let figure = find(&made, "strip-case-mass");
     let said = texts(figure);
     let count = |text: &str| said.iter().filter(|one| *one == text).count();
-    // session[0] was dropped; old is session[1] and new session[28] of case 0; three probes
+    // session[0] was dropped: the axis begins at 1; old is session[1] and new session[28] of case 0; three probes
     for number in 6..30 {
         assert_eq!(count(&number.to_string()), 3, "session[{number}]");
     }
@@ -409,9 +414,12 @@ fn every_session_of_a_case_has_the_number_of_its_span_and_dropped_ones_leave_a_g
     assert!(
         figure
             .caption
-            .contains("numbered from 0, as in the run's files; a gap is where sessions were dropped")
+            .contains("numbered from 0, as in the run's files; a gap is where sessions were not shown")
     );
-    assert!(said.contains(&"29 sessions, 1 dropped, 100 tokens".replace("100", &tokens(&made))), "{said:?}");
+    assert!(
+        said.contains(&"29 sessions (dropped: 0), 100 tokens".replace("100", &tokens(&made))),
+        "{said:?}"
+    );
     let table = String::from_utf8(figure.csv.clone()).unwrap();
     assert!(table.lines().next().unwrap().ends_with(",layer,value"));
     assert!(table.lines().any(|line| line.contains(",SR,28,new,")));
@@ -501,8 +509,10 @@ fn a_draw_and_distant_baselines_are_told_in_captions() {
     let lens = synthetic::lens(dir.path(), &Options { per_group, ..Options::default() }).unwrap();
     let of = lens.drawn.unwrap();
     for figure in figures::draw_all(&lens, &Origin::of(&run, lens.judge.as_deref())) {
-        let said =
-            format!("Drawn (seed 7): up to 4 examples of each probe, type and verdict, {} of 35.", of.kept);
+        let said = format!(
+            "Drawn (seed 7): up to 4 examples of each question, type and verdict, {} of 35.",
+            of.kept
+        );
         assert!(figure.caption.contains(&said), "{}", figure.caption);
     }
     let lens = synthetic::lens(dir.path(), &Options::default()).unwrap();

@@ -9,7 +9,7 @@ use crate::benchmarks::dataset::Dataset;
 use crate::benchmarks::reading::ReadError;
 use crate::case::labels;
 use crate::dose::Doses;
-use crate::figures::look::{Look, Scope, Size};
+use crate::figures::look::{Look, Size};
 use crate::figures::{self, RunFigures, Style};
 use crate::progress::note;
 
@@ -29,6 +29,10 @@ pub struct Args {
     /// condition, or else the first, is compared with every other.
     #[arg(long)]
     difference: bool,
+    /// Draw these measures of the benchmark, by key, such as `content_effect` [default: the first ones, as many as a page holds].
+    /// Tables have all.
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    measures: Vec<String>,
     /// Print a complete style file, and draw nothing.
     #[arg(long)]
     style_example: bool,
@@ -39,11 +43,11 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { dirs, out, difference, style_example, look, analysis } = args;
+    let Args { dirs, out, difference, measures, style_example, look, analysis } = args;
     if style_example {
         return super::say(format_args!("{}", Style::EXAMPLE.trim_end()));
     }
-    let _look = look.enter()?;
+    let _look = Look { measures, ..look.look()? }.enter();
     let out = match (out, &dirs[..]) {
         (Some(out), _) => out,
         // A separate folder, so that different kinds of masses never mix.
@@ -114,10 +118,6 @@ const DEFAULT_TEXT: &str = "8pt";
 const LEAST_ROOM: i32 = 200;
 
 impl FigureStyle {
-    fn enter(&self) -> anyhow::Result<Scope> {
-        Ok(self.look()?.enter())
-    }
-
     fn look(&self) -> anyhow::Result<Look> {
         let style = self.style.as_deref().map(Style::read).transpose()?.unwrap_or_default();
         let size = self.width.as_deref().map(|width| {
@@ -134,7 +134,7 @@ impl FigureStyle {
             }
             Ok(size)
         });
-        Ok(Look { titles: !self.no_title, size: size.transpose()?, style })
+        Ok(Look { titles: !self.no_title, size: size.transpose()?, style, ..Look::default() })
     }
 }
 

@@ -50,7 +50,7 @@ fn each_kind_of_intervention_is_a_series_of_its_own_and_no_measure() {
     // Sparse fits on few subsets may have only zero weights, which rank nothing: they have no line.
     assert!(of_group(&other).iter().all(|line| expected.contains(line)), "{ranked:?}");
     assert!(of_group(&other).contains(&expected[0]), "{ranked:?}");
-    assert!(of_group("measures of one reading").contains(&"output norm"), "{ranked:?}");
+    assert!(of_group("measures of one forward pass").contains(&"output norm"), "{ranked:?}");
     let found: Vec<String> = lines(&dir, "causes-found").into_iter().map(|(_, line)| line).collect();
     for label in expected {
         assert!(found.iter().any(|line| line == label), "{label}: {found:?}");

@@ -481,8 +481,7 @@ fn merged_shards_have_the_causes_of_the_whole_run() {
     )
     .unwrap();
     let contrasts = merge("contrasts");
-    let said =
-        format!("causes are missing in {}, {};", at("b").display(), at("a").display());
+    let said = format!("causes are missing in {}, {};", at("b").display(), at("a").display());
     assert!(contrasts.code == Some(0) && contrasts.out.contains(&said), "{}", contrasts.out);
     std::fs::remove_file(at("b").join("contrast-causes.jsonl")).unwrap();
     // Causes of the older format prevent a merge.

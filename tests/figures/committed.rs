@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use palimpsest::benchmarks::stale::STALE;
 use palimpsest::figures::meaning::Meaning;
-use palimpsest::figures::sheet::{Panel, Sample, Sheet, ValueAxis};
-use palimpsest::figures::style::{GREY, Marker, Stroke};
+use palimpsest::figures::sheet::{Panel, Sheet, ValueAxis};
 use palimpsest::lens::{
     Correctness, Curve, Group, Layer, LayerKind, Point, Scale, Series, Statistic, Target, table,
 };
@@ -101,33 +100,40 @@ fn curves_of_softmax_models_are_drawn_as_committed() {
         let name = format!("curves-by-type-{}", scale.key());
         let svg = committed(&format!("{name}.svg"));
         let all = series(&name);
-        let strokes = [Meaning::Group(0).stroke(), Meaning::Group(1).stroke()];
-        let panel = |curve: Curve| {
-            let (mut lines, mut legend) = (Vec::new(), Vec::new());
-            for (kind, stroke) in ["T1", "T2"].into_iter().zip(strokes) {
-                let of = |part| {
-                    let wanted = |s: &&Series| {
-                        s.group.kind.as_deref() == Some(kind) && s.statistic == Statistic::Mean(curve, part)
-                    };
-                    all.iter().find(wanted).unwrap().clone()
-                };
-                legend.push((Some(stroke), format!("{kind} (n = {})", of(Target::Signal).n)));
-                lines.extend([(stroke.noise(), of(Target::Noise)), (stroke, of(Target::Signal))]);
-            }
-            Panel::of_layers(curve.label(), legend, lines)
+        let of = |kind: &str, curve: Curve, part| {
+            let wanted = |s: &&Series| {
+                s.group.kind.as_deref() == Some(kind) && s.statistic == Statistic::Mean(curve, part)
+            };
+            all.iter().find(wanted).unwrap().clone()
         };
-        let noise = Stroke::solid(GREY, Marker::None).noise();
+        let panel = |title: &str, drawn: &[(&str, Meaning, Curve, &str)]| {
+            let signal = |one: &(&str, Meaning, Curve, &str)| of(one.0, one.2, Target::Signal);
+            let line = |one: &(&str, Meaning, Curve, &str)| (one.1.stroke(), signal(one));
+            let noise = |one: &(&str, Meaning, Curve, &str)| {
+                (one.1.stroke().noise(), of(one.0, one.2, Target::Noise))
+            };
+            let named = |one: &(&str, Meaning, Curve, &str)| {
+                (Some(one.1.stroke()), format!("{} (n = {})", one.3, signal(one).n))
+            };
+            let lines = drawn.iter().map(noise).chain(drawn.iter().map(line)).collect();
+            Panel::of_layers(title.to_owned(), drawn.iter().map(named).collect(), lines)
+        };
+        let [back, old, new] =
+            [("new", "old"), ("query", "old"), ("query", "new")].map(|(from, to)| Curve::new(from, to));
+        let sides = |kind| {
+            let lines =
+                [(kind, Meaning::Old, old, "query to old"), (kind, Meaning::New, new, "query to new")];
+            panel(kind, &lines)
+        };
+        let types = [("T1", Meaning::Group(0), back, "T1"), ("T2", Meaning::Group(1), back, "T2")];
+        let row = vec![sides("T1"), sides("T2"), panel("new to old", &types)];
         let sheet = Sheet {
             title: format!("Attention by layer, for each type{}", suffix(scale)),
             origin: origin(&svg),
             y_label: axis(scale),
             percent: scale == Scale::Mass,
             axes: vec![ValueAxis { reference: (scale == Scale::Density).then_some(1.0), linear: None }],
-            rows: vec![STALE.lens.curves.iter().copied().map(panel).collect()],
-            legend: vec![(
-                Sample::Line(noise),
-                "dotted: noise baseline of the line of its colour".to_owned(),
-            )],
+            rows: vec![row],
             panel: (260, 210),
             reach: 1000.0,
             units: "cases",

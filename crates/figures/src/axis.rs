@@ -1,6 +1,6 @@
 //! Value axes (logarithmic and linear), layer axes, their ticks, and stretches of linear layers.
 
-use palimpsest_analysis::lens::{Layer, Point, Series, Statistic, Target};
+use palimpsest_analysis::lens::{Layer, Point, Series};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Range {
@@ -24,7 +24,7 @@ impl Range {
             |linear: bool| points(series).filter(move |(_, p)| (softmax && p.layer.is_linear()) == linear);
         let values = |linear: bool| layers(linear).filter_map(|(_, p)| p.value).filter(positive);
         let means = || values(false).chain(reference);
-        let bands = || layers(false).filter_map(|(one, p)| extent(one, p));
+        let bands = || layers(false).filter_map(|(_, p)| extent(p));
         let most = means().chain(bands().map(|b| b.1)).filter(positive).fold(f64::MIN_POSITIVE, f64::max);
         let least = means().fold(f64::INFINITY, f64::min);
         if !least.is_finite() {
@@ -52,7 +52,7 @@ impl Range {
         let curves = spanning(ends, points(series).filter_map(|(_, point)| point.value));
         let room = curves.1 - curves.0;
         let bands = points(series).flat_map(|(_, point)| point.low().into_iter().chain(point.high()));
-        let cases = points(series).flat_map(|(one, point)| single_cases(one, point).iter().copied());
+        let cases = points(series).flat_map(|(_, point)| single_cases(point).iter().copied());
         let most = spanning(curves, bands.chain(cases));
         let (low, high) = (most.0.max(curves.0 - room), most.1.min(curves.1 + room));
         let pad = (high - low).max(1e-9) * 0.04;
@@ -66,9 +66,8 @@ impl Range {
 
     /// Adds a position for 0 if any value or single case is 0.
     fn with_zero(mut self, series: &[&Series]) -> Self {
-        let zero = |(one, point): (&Series, &Point)| {
-            point.value == Some(0.0) || single_cases(one, point).contains(&0.0)
-        };
+        let zero =
+            |(_, point): (&Series, &Point)| point.value == Some(0.0) || single_cases(point).contains(&0.0);
         if points(series).any(zero) {
             self.zero = Some(self.low / (self.high / self.low).powf(0.10));
         }
@@ -124,16 +123,15 @@ pub(super) fn padded((low, high): (f64, f64)) -> (f64, f64) {
 }
 
 /// Lowest and highest value drawn besides the estimate: band or single cases.
-fn extent(series: &Series, point: &Point) -> Option<(f64, f64)> {
-    let cases = || single_cases(series, point).iter().copied().filter(|value| *value > 0.0);
+fn extent(point: &Point) -> Option<(f64, f64)> {
+    let cases = || single_cases(point).iter().copied().filter(|value| *value > 0.0);
     let of_cases = || Some((cases().reduce(f64::min)?, cases().reduce(f64::max)?));
     point.band.or_else(of_cases)
 }
 
-/// Cases drawn one by one; none for noise baselines, which would clutter, or for a single case, which equals the curve.
-pub(super) fn single_cases<'a>(series: &Series, point: &'a Point) -> &'a [f64] {
-    let noise = matches!(series.statistic, Statistic::Mean(_, Target::Noise));
-    if noise || point.cases.len() < 2 { &[] } else { &point.cases }
+/// Cases drawn one by one; none for a single case, which equals the curve.
+pub(super) fn single_cases(point: &Point) -> &[f64] {
+    if point.cases.len() < 2 { &[] } else { &point.cases }
 }
 
 pub(super) fn write_value(value: f64, percent: bool) -> String {
@@ -209,7 +207,7 @@ pub(super) fn linear_stretches(layers: &[Layer]) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palimpsest_analysis::lens::{Group, LayerKind, Scale};
+    use palimpsest_analysis::lens::{Group, LayerKind, Scale, Statistic};
 
     fn point(index: usize, kind: LayerKind, value: f64) -> Point {
         let layer = Layer { index, kind };

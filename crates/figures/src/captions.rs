@@ -8,7 +8,7 @@ pub(super) use palimpsest_data::ground::words::{counted, plural};
 
 use super::Source;
 use palimpsest_analysis::lens::{
-    Baseline, Correctness, Group, LayerKind, Lens, Series, Statistic, Study, Target,
+    Baseline, Correctness, Group, LayerKind, Lens, Scale, Series, Statistic, Study, Target,
 };
 
 /// One sentence per run, merged if all are equal, else prefixed by the run's name.
@@ -90,6 +90,9 @@ pub(super) fn split_probes(lens: &Lens) -> String {
 /// Definition of the noise baseline, and the number of examples with stand-ins beyond the immediate neighbours.
 pub(super) fn noise(lens: &Lens) -> String {
     let (segment, by, far) = (lens.segment, neighbours(lens), far(lens));
+    if !lens.curves.iter().any(|curve| lens.has_noise(*curve, Scale::Mass)) {
+        return without_baseline(lens);
+    }
     format!(
         " Dotted: the noise baseline, the same with the evidence {segment} replaced by {by}.{far}{}",
         without_baseline(lens)
@@ -104,7 +107,7 @@ pub(super) fn without_baseline(lens: &Lens) -> String {
 /// The same for a denominator.
 pub(super) fn baseline(lens: &Lens) -> String {
     let (segment, by, far) = (lens.segment, neighbours(lens), far(lens));
-    format!(" The noise baseline is what is paid to {by} instead of the evidence {segment}.{far}")
+    format!(" The noise baseline is the attention to {by} instead of the evidence {segment}.{far}")
 }
 
 fn neighbours(lens: &Lens) -> String {
@@ -120,7 +123,7 @@ fn neighbours(lens: &Lens) -> String {
         Baseline::Pooled(each) => {
             let segments = plural(segment);
             format!(
-                "the {each} {segments} before and the {each} after it that are no evidence, pooled: what it would be paid at their \
+                "the {each} {segments} before and the {each} after it that are no evidence, pooled: the attention that it would get at their \
              density"
             )
         }
@@ -156,11 +159,19 @@ pub(super) fn drawn(lens: &Lens) -> String {
         " Drawn (seed {}): up to {} examples of each {}, {} and verdict, {} of {}.",
         drawn.by.seed,
         drawn.by.most,
-        lens.benchmark.dimension.name(),
+        question(lens),
         lens.benchmark.split,
         drawn.kept,
         drawn.of
     )
+}
+
+/// What the benchmark's questions differ by; `probe` is a file's word.
+pub(super) fn question(lens: &Lens) -> &'static str {
+    match lens.benchmark.dimension.name() {
+        "probe" => "question",
+        other => other,
+    }
 }
 
 /// Layers where a series is 0, marked at the foot of a logarithmic axis.

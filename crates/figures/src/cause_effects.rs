@@ -1,23 +1,25 @@
 //! Effects of sessions: the largest, means by role with controls, divergences, and layer windows. Also holds wording shared by figures of
 //! causes.
 
-use super::curves::{bands, over_layers};
+use super::curves::{around_zero, intervals};
 use super::meaning::Meaning;
 use super::rows::{Intervals, Line};
-use super::sheet::{Panel, Sample, Sheet};
-use super::style::{Colour, Stroke, shortened};
+use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet};
+use super::style::{Colour, Stroke, UNIT, shortened};
 use super::{Figure, Origin, captions};
 use palimpsest_analysis::lens::band::Estimate;
 use palimpsest_analysis::lens::causes::residue::{Residues, numbers};
-use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS};
+use palimpsest_analysis::lens::causes::{CausedAnswer, CausedSession, Causes, Control, OTHERS, Window};
 use palimpsest_analysis::lens::table::lines_csv;
-use palimpsest_analysis::lens::{Correctness, Series, Study};
+use palimpsest_analysis::lens::{Correctness, Point, Series, Study};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::numbers::percent;
 use palimpsest_run::runs::causes::rows::Effect;
 use palimpsest_run::runs::condition::label;
 
-pub(super) const AXIS: &str = "effect: fall of the answer's log-probability per token (nats)";
+/// Effects have one sign in rows, tables and pictures.
+pub(super) const AXIS: &str =
+    "effect: fall of log p per token when hidden (nats; above 0: the answer needs it)";
 
 /// Causes with the words that all their figures share.
 pub(super) struct Told<'a> {
@@ -48,7 +50,7 @@ impl<'a> Told<'a> {
                  arrives.{open}{thoughts}"
             ),
             control: controls_in_words(causes),
-            bands: bands(causes.unit),
+            bands: intervals(causes.unit),
         }
     }
 
@@ -192,7 +194,7 @@ pub(super) fn means(told: &Told<'_>) -> Figure {
     };
     let removed = match causes.total(None, Correctness::All) {
         Some(_) => {
-            " Removed: the total effect, the session taken out and all after it read again, so that indirect paths count."
+            " Removed: the total effect, the session taken out and all after it computed anew, so that indirect paths count."
         }
         None => "",
     };
@@ -244,7 +246,7 @@ pub(super) fn divergences(told: &Told<'_>) -> Figure {
 }
 
 pub(super) fn windows(told: &Told<'_>) -> Figure {
-    let Told { causes, segment, unit, bands, .. } = told;
+    let Told { causes, segment, bands, .. } = told;
     let of_role = |role: &str| {
         let stroke = told.stroke(Some(role).filter(|role| *role != OTHERS));
         (role.to_owned(), stroke, causes.by_window(Some(role)))
@@ -254,22 +256,62 @@ pub(super) fn windows(told: &Told<'_>) -> Figure {
     let mut series: Vec<(String, Stroke, Series)> =
         causes.windowed_roles().into_iter().map(of_role).chain([controls]).collect();
     series.retain(|(.., series)| series.n > 0);
-    let n = series.iter().map(|(.., s)| s.n).max().unwrap_or(0);
-    let lines = series.iter().map(|(_, line, series)| (*line, series.clone())).collect();
-    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
+    let middle = series.len().saturating_sub(1) as f64 / 2.0;
+    let apart = 0.6 * causes.window_width() as f64 / series.len().max(1) as f64;
+    let steps = series.iter().enumerate().flat_map(|(nth, (_, stroke, series))| {
+        steps(*stroke, &series.points, &causes.windows, (nth as f64 - middle) * apart)
+    });
+    let layers = causes.layers.iter().map(|layer| layer.index.to_string()).collect();
+    let panel = Panel {
+        marks: steps.collect(),
+        x: Across::Names(layers),
+        x_label: "layer".to_owned(),
+        ..Panel::default()
+    };
     let legend =
         series.iter().map(|(label, line, of)| (Sample::Line(*line), format!("{label} (n = {})", of.n)));
     let width = captions::counted(causes.window_width(), "layer");
     let open = open_in_words(causes.windows_open(), "the windows'");
     let caption = format!(
-        "A {segment} is blocked at {width} at a time, window by window; each layer shows the effect of its window. The effect is how far the \
+        "A {segment} is blocked at {width} at a time, window by window; a step spans the layers of a window. The effect is how far the \
          answer's mean log-probability per token (nats) falls; above 0, the answer needs the {segment} there. The effects of windows need not \
          add up to that of all layers.{open} Controls: random text of the evidence's length, without evidence. {bands}"
     );
     let csv = lines_csv(series.iter().map(|(label, _, series)| (label.as_str(), series)));
-    let sheet = Sheet { legend: legend.collect(), ..over_layers(AXIS, vec![panel], unit) };
+    let points = series.iter().flat_map(|(.., series)| &series.points);
+    let sheet = Sheet {
+        y_label: AXIS.to_owned(),
+        axes: vec![around_zero(points)],
+        rows: vec![vec![panel]],
+        legend: legend.collect(),
+        panel: (560, 230),
+        ..Sheet::default()
+    };
     let title = "Effects of each part of the history by windows of layers".to_owned();
     sheet.headed(told.origin, title).figure("causes-by-window", caption, csv)
+}
+
+/// A line over each window's layers, with whisker or single cases in its middle, moved by `aside`.
+fn steps(stroke: Stroke, points: &[Point], windows: &[Window], aside: f64) -> Vec<Mark> {
+    let plain = |places| {
+        Mark::Path(places, Plain { ink: stroke.colour.into(), width: stroke.width(), dash: stroke.dashes() })
+    };
+    let whisker =
+        |places| Mark::Path(places, Plain { ink: stroke.colour.mix(0.6), width: UNIT * 3 / 2, dash: None });
+    let of_window = |[start, end]: &Window| {
+        let within = |(_, point): &(usize, &Point)| (*start..*end).contains(&point.layer.index);
+        let places: Vec<(usize, &Point)> = points.iter().enumerate().filter(within).collect();
+        let ([(first, point), ..], Some((last, _))) = (&places[..], places.last()) else { return Vec::new() };
+        let Some(value) = point.value else { return Vec::new() };
+        let (from, to) = (*first as f64 - 0.5, *last as f64 + 0.5);
+        let at = (from + to) / 2.0 + aside;
+        let band = point.band.map(|(low, high)| whisker(vec![(at, low), (at, high)]));
+        let cases =
+            point.cases.iter().map(|case| Mark::Dot((at, *case), UNIT * 3 / 2, stroke.colour.mix(0.55)));
+        let line = [plain(vec![(from, value), (to, value)]), Mark::Line(stroke, vec![Some((at, value))])];
+        band.into_iter().chain(cases).chain(line).collect()
+    };
+    windows.iter().flat_map(of_window).collect()
 }
 
 /// Direct, total and residual effects by role, and carriers by distance; `None` if no total effect and no carrier was measured.
@@ -287,7 +329,7 @@ pub(super) fn residue(residues: &Residues, title: String, origin: &Origin) -> Op
     });
     let caption = format!(
         "Direct: the session is hidden from everything from the question on, as its eviction from a cache does. Removed, replaced by neutral text \
-         of equal length, hidden from all later rows: it was never read. Left: that less the direct effect, which is held by later positions. \
+         of equal length, hidden from all later rows: it plays no part. Left: that less the direct effect, which is held by later positions. \
          Carried: what hiding the session from later sessions at such a distance, each by itself, takes beyond the direct effect. Means over the \
          sessions in a role and the answers of a case, then over cases; {needs}."
     );

@@ -82,7 +82,7 @@ impl Words<'_> {
     fn measured(&self) -> String {
         let Words { causes, segment, .. } = self;
         format!(
-            "For {} to {} each {segment} was hidden in turn from the question and the answer, and the model's own answer read again. \
+            "For {} to {} each {segment} was hidden in turn from the question and the answer, and the model's own answer scored again. \
              The effect of a {segment} is how far the answer's log-probability per token falls by that: above 0, the answer needs it.{}",
             captions::counted(causes.answers.len(), "answer"),
             self.units(),
@@ -155,7 +155,7 @@ impl Words<'_> {
         let (mass, chance) = (causes.found(Predictor::Mass, role)?, causes.chance(role)?);
         let by_effect = causes.found(Predictor::Effect, role).map(|estimate| share(&estimate));
         Some(format!(
-            "The {role} {} is among the first {TOP} by mass in {} of the answers, by effect in {}, and by drawing blindly in {:.0}%.",
+            "The {role} {} is among the first {TOP} by mass in {} of the answers, by effect in {} (chance: {:.0}%).",
             self.segment,
             share(&mass),
             by_effect.unwrap_or_else(|| "none".to_owned()),
@@ -193,7 +193,7 @@ impl Words<'_> {
         let without = if causes.pools().is_none() { ", without controls" } else { "" };
         let alike = causes.rank(Predictor::Intervention(Intervention::Total));
         let removed = format!(
-            "With a {} removed and all after it read again, the total effect, in which indirect paths count (rank correlation with the direct \
+            "With a {} removed and all after it computed anew, the total effect, in which indirect paths count (rank correlation with the direct \
              effect {})",
             self.segment,
             alike.map_or("none".to_owned(), |estimate| two(&estimate))

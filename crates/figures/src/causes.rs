@@ -125,7 +125,7 @@ pub fn attended_used(dots: &[Dot], told: &Told<'_>) -> Figure {
         ..Panel::default()
     };
     let sheet = Sheet {
-        y_label: "used: effect (nats per token)".to_owned(),
+        y_label: "used: effect (nats per token; above 0: needed)".to_owned(),
         axes: vec![ValueAxis { reference: Some(0.0), linear: Some(padded(ends)) }],
         legend: roles.iter().map(entry).collect(),
         rows: vec![vec![panel]],
@@ -172,7 +172,7 @@ fn ranks(told: &Told<'_>) -> Figure {
     let line = |predictor: &Predictor| {
         let group = match (interventions, predictor.is_measure()) {
             (false, _) => "",
-            (true, true) => "measures of one reading",
+            (true, true) => "measures of one forward pass",
             (true, false) => "other interventions",
         };
         let colour = match predictor {
@@ -248,12 +248,12 @@ fn found(told: &Told<'_>) -> Figure {
     let caption = format!(
         "How often the {segment} in a role is among the {TOP} with the largest numbers by each measure, and by its effect itself; \
          where several play it, the share of them. {} with equal numbers share the places left, as if their order were drawn. The \
-         upright mark is what drawing {TOP} blindly gives. {effect} {bands}",
+         upright mark is chance. {effect} {bands}",
         captions::capital(segments)
     );
     let intervals = Intervals {
         axis: format!("among the first {TOP}"),
-        mark: "drawing blindly",
+        mark: "chance",
         ends: (0.0, 1.0),
         percent: true,
         lines: lines.collect(),

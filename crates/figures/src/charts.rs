@@ -2,10 +2,12 @@
 //! with 95% intervals as whiskers (MemoryRewardBench, figures 6, 19 and 20), which doses have too ([`super::dose`]).
 
 use super::Figure;
+use super::curves::n_of;
 use super::meaning::{Meaning, Named};
 use super::rows::{LENGTH, panels};
 use super::sheet::{Across, Mark, Panel, Plain, Sample, Sheet, ValueAxis};
 use super::style::{Colour, GREY, LINEAR, Stroke, UNIT, shortened};
+use palimpsest_analysis::lens::band::LEAST;
 use palimpsest_data::benchmarks::{Bar, BarChart, TrendChart, TrendPanel};
 use palimpsest_data::case::labels::{LabelCounts, ValueCount};
 use palimpsest_data::ground::csv::CsvTable;
@@ -108,10 +110,11 @@ pub(super) type LevelPoint = (f64, Option<(f64, f64)>);
 
 /// Lines over levels, interrupted at missing values and offset slightly so that whiskers do not overlap.
 pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
-    const BESIDE: f64 = 0.06;
+    // Apart, and within the level's part of the axis.
+    let beside = 0.72 / lines.len().max(6) as f64;
     let middle = lines.len().saturating_sub(1) as f64 / 2.0;
     let of_line = |(nth, (stroke, points)): (usize, &(Stroke, Vec<Option<LevelPoint>>))| {
-        let place = |level: usize| level as f64 + (nth as f64 - middle) * BESIDE;
+        let place = |level: usize| level as f64 + (nth as f64 - middle) * beside;
         let look = Plain { ink: stroke.colour.mix(0.6), width: UNIT * 3 / 2, dash: None };
         let whiskers = points.iter().enumerate().filter_map(|(level, point)| {
             let (low, high) = point.and_then(|(_, interval)| interval)?;
@@ -123,22 +126,29 @@ pub(super) fn marks(lines: &[(Stroke, Vec<Option<LevelPoint>>)]) -> Vec<Mark> {
     lines.iter().enumerate().flat_map(of_line).collect()
 }
 
-/// A benchmark's chart on a shared 0 to 100% axis; equal names have equal strokes. The CSV has the counts.
+/// A benchmark's chart on a shared 0 to 100% axis; equal names have equal strokes. A panel has the places it has counts at. As in all
+/// figures, intervals are drawn from [`LEAST`] on: Wilson's of one answer spans four fifths of the axis. The CSV has all counts.
 pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
     let all = || chart.rows.iter().flatten();
     let strokes = Named::of(all().flat_map(|panel| &panel.lines).map(|line| line.name.as_str()));
     let panel = |panel: &TrendPanel| {
-        panel.lines.iter().flat_map(|line| &line.points).find_map(|point| point.share())?;
+        let counted = |at: usize| panel.lines.iter().filter_map(move |line| line.points.get(at));
+        let places: Vec<usize> =
+            (0..chart.places.len()).filter(|at| counted(*at).any(|point| point.of > 0)).collect();
         let lines = panel.lines.iter().map(|line| {
-            let points = line.points.iter().map(|point| {
-                Some((point.share()?, point.interval().map(|interval| (interval.low, interval.high))))
+            let points = places.iter().map(|at| {
+                let point = line.points.get(*at)?;
+                let interval = point.interval().filter(|_| point.of >= LEAST);
+                Some((point.share()?, interval.map(|interval| (interval.low, interval.high))))
             });
             (strokes.stroke(&line.name), points.collect())
         });
-        Some(Panel {
+        let counts = places.iter().flat_map(|at| counted(*at)).map(|point| point.of);
+        (!places.is_empty()).then(|| Panel {
             title: panel.title.clone(),
+            legend: vec![(None, n_of(counts))],
             marks: marks(&lines.collect::<Vec<_>>()),
-            x: Across::Names(chart.places.clone()),
+            x: Across::Names(places.iter().map(|at| chart.places[*at].clone()).collect()),
             x_label: chart.axis.clone(),
             ..Panel::default()
         })
@@ -151,7 +161,8 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
         rows: chart.rows.iter().map(|row| row.iter().filter_map(panel).collect()).collect(),
         legend: legend.collect(),
         panel: (190, 110),
-        axes: vec![ValueAxis { reference: None, linear: Some((0.0, 1.0)) }],
+        // Room for markers at 0 and 100%.
+        axes: vec![ValueAxis { reference: None, linear: Some((-0.04, 1.04)) }],
         ..Sheet::default()
     };
     let lines = all().flat_map(|panel| panel.lines.iter().map(move |line| (panel, line)));
@@ -167,5 +178,9 @@ pub(super) fn trends(chart: &TrendChart, origin: &str) -> Figure {
         .optional("low", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.low)))
         .optional("high", |(.., point)| point.interval().map(|interval| format!("{:.6}", interval.high)))
         .bytes();
-    sheet.figure(chart.key.clone(), chart.caption.clone(), csv)
+    let caption = format!(
+        "{} A whisker needs {LEAST} answers; n is the number of answers that a point stands for. The table has all.",
+        chart.caption
+    );
+    sheet.figure(chart.key.clone(), caption, csv)
 }

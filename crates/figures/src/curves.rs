@@ -1,19 +1,21 @@
-//! Attention over layers: by type and verdict (STALE, figure 6), by type (figure 7), and ratios of curves: of group means (figure 8) and of
-//! examples (figure 3).
+//! Attention over layers: by type and verdict (STALE, figure 6), by type (figure 7: curves to the two sides of the evidence share a panel),
+//! and ratios of curves: of group means (figure 8) and of examples (figure 3).
 
 use std::collections::BTreeSet;
 
 use super::axis::spanning;
 use super::canvas::text_width;
 use super::meaning::{self, GROUPS, Meaning};
+use super::panel::{BANDS, CASES};
 use super::sheet::{Panel, Sample, Sheet, ValueAxis};
 use super::source::{arranged, panel_kinds, split_probes};
-use super::style::{GREY, Marker, Stroke};
+use super::style::Stroke;
 use super::{Figure, Origin, Source, captions};
+use palimpsest_analysis::lens::band::LEAST;
 use palimpsest_analysis::lens::{
     Correctness, Curve, Group, Lens, Point, Scale, Series, Statistic, Target, table,
 };
-use palimpsest_data::benchmarks::{GENERATION, QUERY, Unit};
+use palimpsest_data::benchmarks::{GENERATION, QUERY, Unit, side_of};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 
 fn how_to_read(lens: &Lens, scale: Scale) -> String {
@@ -29,10 +31,10 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
     match scale {
         Scale::Mass => format!(
             "Mass: the share of a token's attention that falls on the whole {segment}, averaged over the row tokens (of the \
-             query{rows}) and over heads."
+             question{rows}) and over heads."
         ),
         Scale::Density => format!(
-            "Density: the mass over what uniform attention would pay to a {segment} of that length from the same tokens, so \
+            "Density: the mass over what uniform attention would give a {segment} of that length from the same tokens, so \
              that long {segments} do not win by length; 1 is no preference."
         ),
     }
@@ -41,17 +43,21 @@ fn how_to_read(lens: &Lens, scale: Scale) -> String {
 pub(super) fn bands(unit: Unit) -> String {
     let many = unit.many();
     format!(
-        "Bands: 95% intervals of the mean over {many}, from 5 {many} on; of fewer, points are the single {many}."
+        "Bands: 95% intervals of the mean over {many}, from {LEAST} {many} on, in panels of at most {BANDS} lines; of fewer, dots are \
+         the single {many}, in panels of at most {CASES} lines. The table has all."
+    )
+}
+
+/// Of pictures whose lines do not overlap.
+pub(super) fn intervals(unit: Unit) -> String {
+    let many = unit.many();
+    format!(
+        "95% intervals of the mean over {many}, from {LEAST} {many} on; of fewer, dots are the single {many}."
     )
 }
 
 fn bands_and_axis(unit: Unit) -> String {
     format!("{} Logarithmic value axis. n is the number of {}.", bands(unit), unit.many())
-}
-
-fn noise_entry() -> (Sample, String) {
-    let dotted = Stroke::solid(GREY, Marker::None).noise();
-    (Sample::Line(dotted), "dotted: noise baseline of the line of its colour".to_owned())
 }
 
 /// Panels of a run, its table's series, and the empty groups.
@@ -70,7 +76,7 @@ fn verdicts(lens: &Lens, probe: &Option<String>, kind: &Option<String>) -> Vec<G
     lens.splits().iter().map(group).collect()
 }
 
-/// One panel per probe, type and verdict: curves with baselines.
+/// One panel per probe, type and verdict: curves without their baselines, which [`by_type`] draws.
 pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     let lens = sources.first()?.lens;
     // Omit curves without examples from the legend.
@@ -80,7 +86,6 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         examples.any(|example| example.curve(*curve, Target::Signal, scale).is_some())
     });
     let strokes = meaning::of_curves(&curves);
-    let baselines = with_baselines(&strokes);
     let block = |lens: &Lens| {
         let mut block = Block::default();
         for probe in split_probes(lens) {
@@ -92,15 +97,12 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
                 }
                 let known = || curves.iter().zip(&strokes).filter(|(curve, _)| lens.curves.contains(curve));
                 let of = |curve: &Curve, target| lens.series(&group, Statistic::Mean(*curve, target), scale);
-                let noise = known().map(|(curve, stroke)| (stroke.noise(), of(curve, Target::Noise)));
                 let signal = known().map(|(curve, stroke)| (*stroke, of(curve, Target::Signal)));
-                let mut lines: Vec<(Stroke, Series)> = noise.chain(signal).collect();
-                // The table includes undrawn baselines.
+                let lines: Vec<(Stroke, Series)> = signal.collect();
+                // The table has the baselines too.
+                block.series.extend(known().map(|(curve, _)| of(curve, Target::Noise)));
                 block.series.extend(lines.iter().map(|(_, series)| series.clone()));
-                lines.retain(|(stroke, _)| baselines || !stroke.is_noise());
-                let counts = sorted_unique(lines.iter().map(|(_, one)| one.n).filter(|n| *n > 0));
-                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
-                let legend = vec![(None, format!("n = {}", counts.join(" or ")))];
+                let legend = vec![(None, n_of(lines.iter().map(|(_, one)| one.n)))];
                 row.push(Panel::of_layers(lens.label(&group), legend, lines));
             }
             block.rows.push(row);
@@ -108,29 +110,32 @@ pub fn by_split(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         block
     };
     let entries = strokes.iter().zip(&curves).map(|(stroke, curve)| (Sample::Line(*stroke), curve.label()));
-    let (split, probe) = (lens.benchmark.split, lens.benchmark.dimension.name());
+    let (split, question) = (lens.benchmark.split, captions::question(lens));
     let what = match sources.iter().any(|source| source.lens.splits().len() > 1) {
-        true => format!("Attention by layer, for each {split}, {probe} and verdict"),
-        false => format!("Attention by layer, for each {split} and {probe}"),
+        true => format!("Attention by layer, for each {split}, {question} and verdict"),
+        false => format!("Attention by layer, for each {split} and {question}"),
     };
     let across = |lens: &Lens| panel_kinds(lens).len() * lens.splits().len();
     let columns = sources.iter().map(|source| across(source.lens)).max().unwrap_or(1);
     let beside = if sources.len() * columns > 4 { columns } else { sources.len() * columns };
     let sheet = Sheet {
         panel: if beside > 2 { (230, 150) } else { (300, 150) },
-        legend: entries.chain(baselines.then(noise_entry)).collect(),
+        legend: entries.collect(),
         ..of_attention(lens, scale)
     };
     let caption = format!(
         "{}{} {}",
         how_to_read(lens, scale),
-        said_of_baselines(sources, baselines),
+        said_of_baselines(sources, false),
         bands_and_axis(lens.unit())
     );
     let name = format!("curves-by-split-{}", scale.key());
     let blocks = sources.iter().map(|source| block(source.lens)).collect();
     Some(figure((name, titled(&what, scale), caption), true, sheet, sources, blocks))
 }
+
+/// A line of a group, with its words.
+type OfGroup<'a> = (Stroke, String, &'a Group, Curve);
 
 pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     const WIDTH: i32 = 260;
@@ -143,35 +148,61 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
     let named = names.sum::<i32>() <= WIDTH;
     let strokes: Vec<Stroke> = (0..kinds.len()).map(|at| Meaning::Group(at).stroke()).collect();
     let baselines = with_baselines(&strokes);
+    let known = unique(sources.iter().flat_map(|source| source.lens.curves.iter().copied()));
+    let of_sides = meaning::of_curves(&known);
     let block = |lens: &Lens| {
         let groups = panel_kinds(lens).into_iter();
         let groups = groups.map(|kind| Group { probe: None, kind, correctness: Correctness::All });
         let (present, empty): (Vec<Group>, Vec<Group>) = groups.partition(|group| lens.units(group) > 0);
-        let (mut row, mut all) = (Vec::new(), Vec::new());
-        for &curve in &lens.curves {
-            let (mut lines, mut legend) = (Vec::new(), Vec::new());
-            for group in &present {
-                let at = kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0);
-                let of = |target| lens.series(group, Statistic::Mean(curve, target), scale);
-                let (signal, noise) = (of(Target::Signal), of(Target::Noise));
-                let text = match named {
-                    true => format!("{} (n = {})", word(&group.kind), signal.n),
-                    false => signal.n.to_string(),
-                };
-                legend.extend((signal.n > 0).then_some((Some(strokes[at]), text)));
-                all.extend([signal.clone(), noise.clone()]);
-                lines.extend(baselines.then(|| (strokes[at].noise(), noise)));
-                lines.push((strokes[at], signal));
+        let of =
+            |group: &Group, curve: Curve, target| lens.series(group, Statistic::Mean(curve, target), scale);
+        // Lines with the words of each; baselines below.
+        let panel = |title: String, lines: Vec<OfGroup<'_>>, baselines: bool, named: bool| {
+            let (mut below, mut above, mut legend) = (Vec::new(), Vec::new(), Vec::new());
+            for (stroke, words, group, curve) in lines {
+                let signal = of(group, curve, Target::Signal);
+                if signal.n > 0 {
+                    legend.push((Some(stroke), format!("{words} (n = {})", signal.n)));
+                    below.extend(baselines.then(|| (stroke.noise(), of(group, curve, Target::Noise))));
+                    above.push((stroke, signal));
+                }
             }
-            if !legend.is_empty() {
-                row.push(Panel::of_layers(curve.label(), legend, lines));
+            if !named {
+                legend = vec![(None, n_of(above.iter().map(|(_, one)| one.n)))];
             }
+            (!above.is_empty()).then(|| Panel::of_layers(title, legend, [below, above].concat()))
+        };
+        let (mut of_pairs, mut of_curves) = (Vec::new(), Vec::new());
+        for curves in beside(&lens.curves) {
+            if let [curve] = *curves {
+                let line = |group: &'_ Group| kinds.iter().position(|kind| *kind == group.kind).unwrap_or(0);
+                let lines = present
+                    .iter()
+                    .map(|group| (strokes[line(group)], word(&group.kind), group, curve))
+                    .collect();
+                of_curves.extend(panel(curve.label(), lines, baselines, named));
+                continue;
+            }
+            let stroke = |curve: &Curve| {
+                known.iter().position(|one| one == curve).map_or(strokes[0], |at| of_sides[at])
+            };
+            let of_kind = |group: &Group| {
+                let lines =
+                    curves.iter().map(|curve| (stroke(curve), curve.label(), group, *curve)).collect();
+                panel(word(&group.kind), lines, true, true)
+            };
+            of_pairs.extend(present.iter().filter_map(of_kind));
         }
-        Block { rows: vec![row], series: all, empty, undivided: Vec::new() }
+        let targets = [Target::Signal, Target::Noise];
+        let all = lens.curves.iter().flat_map(|curve| {
+            present.iter().flat_map(move |group| targets.map(|target| (group, *curve, target)))
+        });
+        let series = all.map(|(group, curve, target)| of(group, curve, target)).collect();
+        Block { rows: vec![[of_pairs, of_curves].concat()], series, empty, undivided: Vec::new() }
     };
     let of_kinds = strokes.iter().zip(&kinds).map(|(stroke, kind)| (Sample::Line(*stroke), word(kind)));
     let sheet = Sheet {
-        legend: of_kinds.filter(|_| !named).chain(baselines.then(noise_entry)).collect(),
+        legend: of_kinds.filter(|_| !named).collect(),
         panel: (WIDTH, 210),
         ..of_attention(lens, scale)
     };
@@ -180,7 +211,7 @@ pub fn by_type(sources: &[Source<'_>], scale: Scale) -> Option<Figure> {
         match lens.pooled.len() == 1 || lens.unit() == Unit::Probe {
             true => format!(" Means over {pooled}."),
             false => format!(
-                " Means over {pooled}: the probes of a case are averaged first, so that a case counts once."
+                " Means over {pooled}: the questions of a case are averaged first, so that a case counts once."
             ),
         }
     };
@@ -216,12 +247,13 @@ pub fn overall(source: Source<'_>, linear: bool) -> Option<Figure> {
     let n = all.iter().map(|one| one.n).max()?;
     let unit = lens.unit();
     let entries = known().map(|(stroke, curve)| (Sample::Line(*stroke), curve.label()));
+    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
     let (key, axes, words) = match linear {
-        true => ("linear", around_zero(all.iter().flat_map(|one| &one.points)), ""),
+        true => ("linear", around_zero(panel.lines.iter().flat_map(|(_, one)| &one.points)), ""),
         false => ("log", ValueAxis::default(), " Logarithmic value axis."),
     };
     let sheet = Sheet {
-        legend: entries.chain(baselines.then(noise_entry)).collect(),
+        legend: entries.collect(),
         panel: (520, 230),
         axes: vec![axes],
         ..of_attention(lens, Scale::Mass)
@@ -232,7 +264,6 @@ pub fn overall(source: Source<'_>, linear: bool) -> Option<Figure> {
         said_of_baselines(&[source], baselines),
         bands(unit),
     );
-    let panel = Panel::of_layers(String::new(), vec![(None, format!("n = {n}"))], lines);
     let block = Block { rows: vec![vec![panel]], series: all, ..Block::default() };
     let title = format!("The {}'s attention by layer", lens.viewer());
     Some(figure((format!("overall-{key}"), title, caption), false, sheet, &[source], vec![block]))
@@ -280,12 +311,12 @@ pub fn ratios(sources: &[Source<'_>], scale: Scale, statistic: Statistic) -> Opt
     let undefined = match (statistic, points.map(|point| point.undefined).sum::<usize>()) {
         (Statistic::MeanOfRatios, 0) | (Statistic::RatioOfMeans, _) => String::new(),
         (_, count) => format!(
-            " At {count} points (an example at a layer) the {from} pays the {to} {segment} nothing, so there is no ratio: they \
+            " At {count} points (an example at a layer) the {from} gives the {to} {segment} no attention, so there is no ratio: they \
              are left out there and counted in the table."
         ),
     };
     let nothing = format!(
-        "the {from} pays the {to} {segment} nothing at any layer, or nothing was measured, so that there is no ratio"
+        "the {from} gives the {to} {segment} no attention at any layer, or nothing was measured: there is no ratio"
     );
     let groups: Vec<&str> = blocks.iter().flat_map(|block| &block.undivided).map(String::as_str).collect();
     let undivided = match blocks.iter().flat_map(|block| &block.rows).flatten().next() {
@@ -327,11 +358,39 @@ fn ratio_in_words((over, under): (Curve, Curve), statistic: Statistic, lens: &Le
     };
     let quotient = format!("{} over {second}", captions::capital(&first));
     match of_means {
-        true => (format!("{quotient}: ratio of the groups' means"), format!("The mean over {many} of {of}.")),
+        true => (
+            format!("{quotient}: ratio of the groups' means"),
+            format!(
+                "The mean over {many} of {of}. Quote this ratio: findings use it. The mean of ratios is beside it, in which every \
+                 example counts alike."
+            ),
+        ),
         false => (
             format!("{quotient}: mean of each example's ratio"),
-            format!("The mean over {many} of the example's own ratio of {of}."),
+            format!(
+                "The mean over {many} of the example's own ratio of {of}. Every example counts alike, so one with almost no attention \
+                 to {under} can decide the mean: quote the ratio of means, and look here for such examples."
+            ),
         ),
+    }
+}
+
+/// Curves of one row to the two sides of the evidence together, which a reader compares; every other by itself.
+fn beside(curves: &[Curve]) -> Vec<&[Curve]> {
+    let opposite = |one: &Curve, next: &Curve| {
+        let [one_side, next_side] = [one, next].map(|curve| side_of(curve.to));
+        one.from == next.from && one_side.is_some() && next_side.is_some() && one_side != next_side
+    };
+    curves.chunk_by(opposite).collect()
+}
+
+/// `n = 4`, `n = 3 to 5`; those of 0 are not counted.
+pub(super) fn n_of(counts: impl Iterator<Item = usize>) -> String {
+    let counts = sorted_unique(counts.filter(|n| *n > 0));
+    match counts[..] {
+        [] => String::new(),
+        [n] => format!("n = {n}"),
+        [least, .., most] => format!("n = {least} to {most}"),
     }
 }
 
@@ -345,7 +404,7 @@ fn said_of_baselines(sources: &[Source<'_>], drawn: bool) -> String {
         return captions::of_each(sources, captions::noise);
     }
     let left_out = captions::of_each(sources, captions::without_baseline);
-    format!(" Noise baselines are left to the table: there are more lines than colours.{left_out}")
+    format!(" Noise baselines are in the table.{left_out}")
 }
 
 pub(super) fn titled(what: &str, scale: Scale) -> String {
@@ -426,5 +485,22 @@ pub(super) fn over_layers(y_label: &str, panels: Vec<Panel>, units: &'static str
         reach: 10.0,
         units,
         ..Sheet::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_to_the_two_sides_share_a_panel_and_counts_are_named() {
+        let of = |pairs: &[(&'static str, &'static str)]| -> Vec<usize> {
+            let curves: Vec<Curve> = pairs.iter().map(|(from, to)| Curve::new(from, to)).collect();
+            beside(&curves).into_iter().map(<[Curve]>::len).collect()
+        };
+        assert_eq!(of(&[("new", "old"), ("query", "old"), ("query", "new")]), [1, 2]);
+        assert_eq!(of(&[("query", "old"), ("last", "new"), ("query", "target")]), [1, 1, 1]);
+        assert_eq!(n_of([3, 0, 5, 4].into_iter()), "n = 3 to 5");
+        assert_eq!((n_of([4, 4].into_iter()), n_of([0].into_iter())), ("n = 4".to_owned(), String::new()));
     }
 }

@@ -380,7 +380,7 @@ fn attention(doses: &Doses) -> About {
         name: "dose-attention",
         title: "Attention by dose",
         caption: format!(
-            "Density: attention mass over what uniform attention would pay, averaged over heads and over the layers that see the whole prompt; 1 \
+            "Density: attention mass over that of uniform attention, averaged over heads and over the layers that see the whole prompt; 1 \
              is no preference. Sessions of one role count together.{INTERVALS}"
         ),
         y_label: "density",

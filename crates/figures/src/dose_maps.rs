@@ -64,7 +64,7 @@ fn windows(doses: &Doses) -> Option<Figure> {
     let rows = names.iter().map(|name| name.split_once('@').map_or("", |(_, range)| range).to_owned());
     let maps = by_level(doses, names.len(), |cell, row| cell.number(names[row]));
     let caption = "By how many nats the contrast drops when the new session is blocked from the question on at some layers alone, less the \
-                   median of stretches without evidence: the mean over items. Blue above 0: these layers read the update.";
+                   median of stretches without evidence: the mean over items. Blue above 0: the contrast needs the update at these layers.";
     let told = ("dose-windows", "Effect of blocking new at windows of layers", caption);
     figure(doses, told, ("layers".to_owned(), rows.collect()), maps, (["drop", "(nats)"], false))
 }

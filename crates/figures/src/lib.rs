@@ -39,6 +39,7 @@ mod maps;
 pub mod meaning;
 mod measures;
 pub mod overview;
+mod panel;
 mod pdf;
 mod plot;
 mod raster;

@@ -14,11 +14,13 @@ pub struct Look {
     /// `None` uses each picture's natural size.
     pub size: Option<Size>,
     pub style: Style,
+    /// Keys of the measures to draw; empty: the first ones, as many as a page holds.
+    pub measures: Vec<String>,
 }
 
 impl Default for Look {
     fn default() -> Self {
-        Look { titles: true, size: None, style: Style::default() }
+        Look { titles: true, size: None, style: Style::default(), measures: Vec::new() }
     }
 }
 

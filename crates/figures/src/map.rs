@@ -7,6 +7,7 @@ use super::columns::Column;
 use super::plot::LINEAR_LEGEND;
 use super::shades::Shades;
 use super::sheet::{Across, Panel, Sample, Sheet};
+use super::style::GRID;
 use palimpsest_analysis::lens::strip::{AlignedCells, AlignedPlace};
 use palimpsest_analysis::lens::{Layer, LayerKind};
 
@@ -45,7 +46,10 @@ pub(super) fn of_layers(mut maps: Vec<Panel>, shades: Shades, layers: &[Layer], 
     let told =
         [(LayerKind::Linear, LINEAR_LEGEND), (LayerKind::Softmax, softmax), (LayerKind::Windowed, windowed)];
     let told = told.into_iter().filter(|(kind, _)| mixed && kinds.contains(kind));
-    let legend = told.map(|(kind, text)| (Sample::Rows(kind), text.to_owned())).collect();
+    let mut cells = maps.iter().flat_map(Panel::columns).flat_map(|column| column.cells.iter().flatten());
+    let hidden = shades.of_attention && cells.any(|value| value.is_nan());
+    let hidden = hidden.then(|| (Sample::Bar(GRID), "beyond the layer's window".to_owned()));
+    let legend = told.map(|(kind, text)| (Sample::Rows(kind), text.to_owned())).chain(hidden).collect();
     if mixed {
         maps.iter_mut().for_each(|map| map.rows.kinds.clone_from(&kinds));
     }
@@ -54,7 +58,29 @@ pub(super) fn of_layers(mut maps: Vec<Panel>, shades: Shades, layers: &[Layer], 
 }
 
 pub(super) fn numbered(segment: &str) -> String {
-    format!("{segment} (numbered from 0, as in the files)")
+    format!("{segment} (from 0, by the history)")
+}
+
+/// Numbered columns with a gap where numbers are missing.
+pub(super) fn with_gaps(columns: impl Iterator<Item = (usize, Column)>) -> Vec<Column> {
+    let mut next = 0;
+    let of = |(at, column): (usize, Column)| {
+        let gap = (at > next).then(Column::default);
+        next = at + 1;
+        gap.into_iter().chain([Column { label: at.to_string(), ..column }])
+    };
+    columns.flat_map(of).collect()
+}
+
+/// Cells of windowed layers without any attention are no number: the window hides the segment.
+pub(super) fn hide(maps: &mut [Panel], layers: &[Layer]) {
+    for column in maps.iter_mut().filter_map(Panel::columns_mut).flatten() {
+        for (value, layer) in column.cells.iter_mut().flatten().zip(layers) {
+            if *value == 0.0 && layer.kind == LayerKind::Windowed {
+                *value = f64::NAN;
+            }
+        }
+    }
 }
 
 /// Width with a number under every column, up to a maximum.
@@ -88,7 +114,7 @@ pub(super) fn aligned(
         let others = stretch.iter_mut().enumerate().filter(|(at, _)| *at != middle);
         others.for_each(|(_, column)| column.label.clear());
     }
-    map(probe.unwrap_or("all probes").to_owned(), format!("n = {n}"), segment.to_owned(), columns)
+    map(probe.unwrap_or("all questions").to_owned(), format!("n = {n}"), segment.to_owned(), columns)
 }
 
 /// Caption on alignment. `over`: what a place averages over; `why`: why columns are missing.
@@ -131,5 +157,24 @@ fn place_label(place: AlignedPlace, anchors: &[&'static str]) -> &'static str {
         AlignedPlace::Before(_) => "−1",
         AlignedPlace::After(_) => "+1",
         AlignedPlace::Anchor(at) => anchors.get(at).copied().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_keep_the_numbers_of_the_history_and_gaps_are_what_was_not_shown() {
+        let shown = |numbers: &[usize]| -> Vec<String> {
+            let column = |at: &usize| (*at, Column { cells: Some(vec![1.0]), ..Column::default() });
+            let columns = with_gaps(numbers.iter().map(column));
+            columns
+                .into_iter()
+                .map(|one| if one.cells.is_none() { "gap".to_owned() } else { one.label })
+                .collect()
+        };
+        assert_eq!(shown(&[0, 1, 2]), ["0", "1", "2"]);
+        assert_eq!(shown(&[1, 2, 6]), ["gap", "1", "2", "gap", "6"]);
     }
 }

@@ -7,7 +7,9 @@ use super::axis::write_value;
 use super::cause_effects::open_in_words;
 use super::columns::Column;
 use super::curves::titled;
-use super::map::{WIDTH, aligned, alignment, map, numbered, of_layers, sheet, values, width_of};
+use super::map::{
+    WIDTH, aligned, alignment, hide, map, numbered, of_layers, sheet, values, width_of, with_gaps,
+};
 use super::shades::Shades;
 use super::sheet::Panel;
 use super::source::{MOST_PROBES, panel_probes};
@@ -17,7 +19,9 @@ use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::causes::windowed::{EffectMap, WindowedAnswer};
 use palimpsest_analysis::lens::selection::joined;
 use palimpsest_analysis::lens::strip::Strip;
-use palimpsest_analysis::lens::{Correctness, Example, Group, HeadMap, LayerKind, Lens, Scale, Study, table};
+use palimpsest_analysis::lens::{
+    Correctness, Example, Group, HeadMap, LayerKind, Lens, Scale, SegmentMass, Study, table,
+};
 use palimpsest_data::benchmarks::{Measure, Unit};
 use palimpsest_data::ground::csv::CsvTable;
 use palimpsest_data::ground::order::unique;
@@ -32,7 +36,8 @@ pub(super) fn mean(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let strips = groups.map(|group| lens.strip(&group, scale));
     let (strips, empty): (Vec<Strip>, Vec<Strip>) = strips.partition(|strip| strip.n > 0);
     let map = |strip: &Strip| aligned(strip.group.probe.as_deref(), strip.n, &strip.cells, of);
-    let maps: Vec<Panel> = strips.iter().map(map).collect();
+    let mut maps: Vec<Panel> = strips.iter().map(map).collect();
+    hide(&mut maps, &lens.layers);
     let (segment, many) = (lens.segment, lens.unit().many());
     let nowhere = match lens.unit() {
         Unit::Case => "in any case",
@@ -65,22 +70,25 @@ pub(super) fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
     let probes = panel_probes(lens).len().max(1);
     let shown: Vec<&Example> = lens.examples.iter().filter(|e| e.case == case).take(probes).collect();
     let of_example = |example: &&Example| {
+        let dropped = captions::ranges(&example.dropped.iter().copied().collect());
         let dropped = match example.dropped.len() {
             0 => String::new(),
-            n => format!(", {n} dropped"),
+            n if dropped.len() > 24 => format!(" ({n} dropped)"),
+            _ => format!(" (dropped: {dropped})"),
         };
         let (count, tokens) = (example.segments.len(), example.prompt_tokens);
         let note = format!("{count} {segments}{dropped}, {tokens} tokens");
         map(example.probe.clone(), note, numbered(segment), columns(example, scale))
     };
-    let maps: Vec<Panel> = shown.iter().map(of_example).collect();
+    let mut maps: Vec<Panel> = shown.iter().map(of_example).collect();
+    hide(&mut maps, &lens.layers);
     let shades = Shades::of(&values(&maps), scale);
     let caption = format!(
-        "{} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were dropped to fit the context. The \
+        "{} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were not shown. The \
          first case of the run that was measured on {}.{}",
         shown_in_a_cell(lens, scale),
         captions::capital(&segments),
-        if most >= lens.probes.len() { "every probe" } else { "most probes" },
+        if most >= lens.probes.len() { "every question" } else { "most questions" },
         common(lens, &maps, &shades)
     );
     let cells = shown.iter().flat_map(|example| {
@@ -111,18 +119,13 @@ pub(super) fn first_case(lens: &Lens, origin: &Origin, scale: Scale) -> Figure {
 }
 
 fn columns(example: &Example, scale: Scale) -> Vec<Column> {
-    let mut columns = Vec::new();
-    let mut next = 0;
-    let dropped = |from: usize, to: usize| example.dropped.iter().any(|index| (from..to).contains(index));
-    for segment in &example.segments {
-        columns.extend(dropped(next, segment.index).then(Column::default));
-        next = segment.index + 1;
+    let column = |segment: &SegmentMass| {
         let role = segment.role.clone().or_else(|| segment.holds.clone());
-        let (label, cells) = (segment.index.to_string(), Some(segment.values(scale).to_vec()));
-        columns.push(Column { label, n: None, role, cells });
-    }
-    columns.extend(dropped(next, usize::MAX).then(Column::default));
-    columns
+        (segment.index, Column { role, cells: Some(segment.values(scale).to_vec()), ..Column::default() })
+    };
+    let last = example.segments.iter().map(|segment| segment.index).max();
+    let after = example.dropped.iter().any(|index| Some(*index) > last).then(Column::default);
+    with_gaps(example.segments.iter().map(column)).into_iter().chain(after).collect()
 }
 
 /// Caption on shades, layers where some column has cells of 0, cells hidden by a window, and layer kinds.
@@ -156,7 +159,7 @@ fn shown_in_a_cell(lens: &Lens, scale: Scale) -> String {
              darker is more, on a logarithmic scale. {framed} framed."
         ),
         Scale::Density => format!(
-            "Each cell: the {viewer}'s attention to the {segment} at the layer over what uniform attention would pay to a {segment} \
+            "Each cell: the {viewer}'s attention to the {segment} at the layer over what uniform attention would give a {segment} \
              of its length, averaged over heads; darker is more, on a logarithmic scale. {framed} framed."
         ),
     }
@@ -227,19 +230,17 @@ pub(super) fn first_case_effects(causes: &Causes, study: &Study, origin: &Origin
     let shown: Vec<&WindowedAnswer> = of_case.take(MOST_PROBES).collect();
     let layers = causes.layer_numbers();
     let of_answer = |answer: &&WindowedAnswer| {
-        let columns = answer.sessions.iter().map(|session| Column {
-            label: number(&session.span).to_owned(),
-            n: None,
-            role: session.role.clone(),
-            cells: Some(session.by_layer(&layers)),
+        let columns = answer.sessions.iter().map(|session| {
+            let (role, cells) = (session.role.clone(), Some(session.by_layer(&layers)));
+            (number(&session.span), Column { role, cells, ..Column::default() })
         });
         let title = [answer.probe.as_str(), &answer.condition].join(" ").trim_end().to_owned();
-        map(title, format!("{} {segments}", answer.sessions.len()), numbered(segment), columns.collect())
+        map(title, format!("{} {segments}", answer.sessions.len()), numbered(segment), with_gaps(columns))
     };
     let maps: Vec<Panel> = shown.iter().map(of_answer).collect();
     let shades = Shades::of_effects(&values(&maps));
     let caption = format!(
-        "Each cell: {} {} in the order in which they were shown, numbered from 0 by their place in the whole history, as in the run's files; the \
+        "Each cell: {} {} in the order of the history, numbered from 0, as in the run's files; a gap is where {segments} were not shown; the \
          evidence is framed. The first case of which {} \
          measured.{}",
         cell(causes, study),
@@ -268,8 +269,10 @@ pub(super) fn first_case_effects(causes: &Causes, study: &Study, origin: &Origin
     of_layers(maps, shades, &causes.layers, width).headed(origin, title).figure(name, caption, csv)
 }
 
-fn number(span: &str) -> &str {
-    span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')).unwrap_or(span)
+/// Of `session[3]`.
+fn number(span: &str) -> usize {
+    let number = span.split_once('[').and_then(|(_, number)| number.strip_suffix(']')?.parse().ok());
+    number.unwrap_or(0)
 }
 
 /// One figure per per-head measure.

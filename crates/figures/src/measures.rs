@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::curves::{bands, titled};
+use super::canvas::{NOTE, text_width};
+use super::curves::{bands, n_of, titled};
 use super::meaning::{Meaning, Named};
+use super::plot::SAMPLE;
 use super::sheet::{Panel, Sample, Sheet, ValueAxis};
-use super::{Figure, Origin, captions};
+use super::{Figure, Origin, captions, look};
 use palimpsest_analysis::lens::study::EVIDENCE_LIFT;
 use palimpsest_analysis::lens::table::{MeasureTable, measures_csv};
 use palimpsest_analysis::lens::{MeasureLine, MeasureRow, Study};
@@ -29,7 +31,7 @@ pub fn of_study(study: &Study, origin: &Origin, scale: Scale) -> Vec<Figure> {
             for (at, part) in alike(measured).into_iter().enumerate() {
                 let number = if at == 0 { String::new() } else { format!("-{}", at + 1) };
                 let name = format!("{kind}-{}{number}-{}", grouping.key, scale.key());
-                figures.push(draw(study, origin, (grouping, paired, scale), name, &part));
+                figures.extend(draw(study, origin, (grouping, paired, scale), name, &part));
             }
         }
     }
@@ -56,27 +58,44 @@ fn alike(measured: Measured<'_>) -> Vec<Measured<'_>> {
     unique(words.values()).into_iter().map(part).collect()
 }
 
+/// Most panels of a figure, unless measures are named ([`look::Look`]): those of the first measures; the table has all.
+const MOST: usize = 12;
+
+/// `None` without a measure that is wanted.
 fn draw(
     study: &Study,
     origin: &Origin,
     (grouping, paired, scale): (&Grouping, bool, Scale),
     name: String,
     measured: &[(&Measure, Vec<MeasureRow>)],
-) -> Figure {
-    let lines = measured.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
-    let words: BTreeSet<&str> = lines.map(|line| line.word.as_str()).collect();
-    let strokes = Named::of(words.into_iter());
-    let places = places(study, measured);
+) -> Option<Figure> {
+    let mut shown = across(measured);
+    let places: Vec<(String, Option<String>)> = places(study, &shown);
+    let look = look::current();
+    match look.measures.is_empty() {
+        true => shown.truncate((MOST / places.len().max(1)).max(1)),
+        false => shown.retain(|(measure, _)| look.measures.iter().any(|key| key == measure.key)),
+    }
+    let width = if shown.len() > 3 { 230 } else { 270 };
+    let lines = || shown.iter().flat_map(|(_, rows)| rows).flat_map(|row| &row.lines);
+    let words: BTreeSet<(u64, &str)> =
+        lines().map(|line| (leading_number(&line.word), line.word.as_str())).collect();
+    let strokes = Named::of(words.into_iter().map(|(_, word)| word));
+    // A panel names its lines if their names fit into a line.
+    let names =
+        strokes.0.iter().map(|(word, _)| text_width(&format!("{word} (n = 00)"), NOTE.size) + SAMPLE + 18);
+    let has_names = names.sum::<i32>() <= width;
     let by_condition = unique(places.iter().map(|(_, condition)| condition)).len() > 1;
-    let panels = |(row, condition): &(&str, Option<&str>)| {
-        let named = condition.filter(|_| by_condition).map(label);
-        let words: Vec<&str> = [*row].into_iter().chain(named).filter(|word| !word.is_empty()).collect();
-        let note = words.join(" · ");
+    let panels = |(row, condition): &(String, Option<String>)| {
+        let condition_name = condition.as_deref().filter(|_| by_condition).map(label);
+        let note: Vec<&str> =
+            [&**row].into_iter().chain(condition_name).filter(|word| !word.is_empty()).collect();
+        let note = note.join(" · ");
         let panel = |(axis, (measure, rows)): (usize, &(&Measure, Vec<MeasureRow>))| {
-            let row = rows.iter().find(|one| (&*one.row, one.condition.as_deref()) == (row, *condition))?;
-            Some(Panel { axis, ..panel(measure, row, &note, &strokes) })
+            let row = rows.iter().find(|one| (&one.row, &one.condition) == (row, condition))?;
+            Some(Panel { axis, ..panel(measure, row, &note, (&strokes, has_names)) })
         };
-        measured.iter().enumerate().filter_map(panel).collect()
+        shown.iter().enumerate().filter_map(panel).collect()
     };
     let axis = |(measure, _): &(&Measure, _)| ValueAxis {
         reference: measure.reference,
@@ -90,17 +109,44 @@ fn draw(
     let title = titled(&format!("Measures{over} by layer, for each {}", grouping.label), scale);
     let sheet = Sheet {
         rows: places.iter().map(panels).collect(),
-        legend: legend.collect(),
-        panel: if measured.len() > 3 { (230, 150) } else { (270, 170) },
+        legend: legend.filter(|_| !has_names).collect(),
+        panel: (width, if width == 230 { 150 } else { 170 }),
         reach: 10.0,
         units: study.benchmark.unit.many(),
-        axes: measured.iter().map(axis).collect(),
+        axes: shown.iter().map(axis).collect(),
         ..Sheet::default()
     };
     let tables = measured.iter().map(|(measure, rows)| table_of(grouping.key, measure, scale, rows));
     let csv = measures_csv(&name, "grouping", &tables.collect::<Vec<_>>());
-    let caption = caption(study, grouping, measured, scale);
-    sheet.headed(origin, title).figure(name, caption, csv)
+    let others = measured.iter().map(|(measure, _)| measure.key);
+    let others = others.filter(|key| shown.iter().all(|(measure, _)| measure.key != *key));
+    let others = captions::naming("In the table alone, drawn with --measures", others);
+    let caption = caption(study, grouping, &shown, scale) + &others;
+    (!shown.is_empty()).then(|| sheet.headed(origin, title).figure(name, caption, csv))
+}
+
+/// With one word in several rows, the rows become the lines of one panel: a panel of one line compares nothing.
+fn across<'a>(measured: &[(&'a Measure, Vec<MeasureRow>)]) -> Measured<'a> {
+    let rows = || measured.iter().flat_map(|(_, rows)| rows);
+    let words = unique(rows().flat_map(|row| &row.lines).map(|line| &line.word));
+    if words.len() != 1 || unique(rows().map(|row| &row.row)).len() == 1 {
+        return measured.to_vec();
+    }
+    let turned = |rows: &Vec<MeasureRow>| {
+        let mut turned: Vec<MeasureRow> = Vec::new();
+        for MeasureRow { row, condition, lines } in rows {
+            let lines = lines.iter().map(|line| MeasureLine { word: row.clone(), ..line.clone() });
+            match turned.iter_mut().find(|one| one.condition == *condition) {
+                Some(one) => one.lines.extend(lines),
+                None => {
+                    let (row, condition) = (words[0].clone(), condition.clone());
+                    turned.push(MeasureRow { row, condition, lines: lines.collect() });
+                }
+            }
+        }
+        turned
+    };
+    measured.iter().map(|(measure, rows)| (*measure, turned(rows))).collect()
 }
 
 fn table_of<'a>(
@@ -113,15 +159,14 @@ fn table_of<'a>(
 }
 
 /// Panel rows by label and condition: labels sorted, numerically if they start with a number; conditions in the run's order.
-fn places<'a>(study: &Study, measured: &'a [(&Measure, Vec<MeasureRow>)]) -> Vec<(&'a str, Option<&'a str>)> {
+fn places(study: &Study, measured: &[(&Measure, Vec<MeasureRow>)]) -> Vec<(String, Option<String>)> {
     let order = |row: &MeasureRow| {
         study.conditions.iter().position(|known| Some(&known.name) == row.condition.as_ref()).unwrap_or(0)
     };
     let rows = measured.iter().flat_map(|(_, rows)| rows);
-    let found: BTreeSet<_> = rows
-        .map(|row| (leading_number(&row.row), row.row.as_str(), order(row), row.condition.as_deref()))
-        .collect();
-    found.into_iter().map(|(_, row, _, condition)| (row, condition)).collect()
+    let found: BTreeSet<_> =
+        rows.map(|row| (leading_number(&row.row), &row.row, order(row), &row.condition)).collect();
+    found.into_iter().map(|(_, row, _, condition)| (row.clone(), condition.clone())).collect()
 }
 
 /// Parses `8k`; labels without a number sort last.
@@ -130,13 +175,17 @@ fn leading_number(word: &str) -> u64 {
     word.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
 }
 
-fn panel(measure: &Measure, row: &MeasureRow, note: &str, strokes: &Named<'_>) -> Panel {
-    let counts = row.lines.iter().map(|line| match &row.lines[..] {
-        [_] => (None, format!("n = {}", cases(line))),
-        _ => (Some(strokes.stroke(&line.word)), cases(line)),
-    });
+fn panel(measure: &Measure, row: &MeasureRow, note: &str, (strokes, has_names): (&Named<'_>, bool)) -> Panel {
+    let named = |line: &MeasureLine| {
+        (Some(strokes.stroke(&line.word)), format!("{} (n = {})", line.word, cases(line)))
+    };
+    let counts: Vec<_> = match (&row.lines[..], has_names) {
+        (lines, true) => lines.iter().map(named).collect(),
+        ([line], false) => vec![(None, format!("n = {}", cases(line)))],
+        (lines, false) => vec![(None, n_of(lines.iter().map(|line| line.series.n)))],
+    };
     let lines = row.lines.iter().map(|line| (strokes.stroke(&line.word), line.series.clone()));
-    let legend = [(None, note.to_owned())].into_iter().chain(counts).collect();
+    let legend = [(None, note.to_owned())].into_iter().filter(|_| !note.is_empty()).chain(counts).collect();
     Panel::of_layers(measure.label.to_owned(), legend, lines.collect())
 }
 
@@ -169,7 +218,7 @@ fn caption(
     };
     let (without, common) = (without(study), captions::of_study(study));
     format!(
-        "{each}{what} Lines: {label}; the numbers above a panel are {numbers}. {bands}{lifts}{baseline}{without}{common}"
+        "{each}{what} Lines: {label}; n is the number of {numbers}. {bands}{lifts}{baseline}{without}{common}"
     )
 }
 
@@ -179,7 +228,7 @@ fn of_scale(scale: Scale, segment: &str) -> String {
             "What a {segment} gets is its mass: the share of a row token's attention, averaged over rows and heads."
         ),
         Scale::Density => format!(
-            "What a {segment} gets is its density: its mass over what uniform attention would pay it, so that long ones do not \
+            "What a {segment} gets is its density: its mass over that of uniform attention, so that long ones do not \
              win by length."
         ),
     }
@@ -242,11 +291,11 @@ pub fn lifts(studies: &[(&Study, &Origin)], scale: Scale) -> Figure {
         .collect();
     let of_questions = match by_question[..] {
         [] => String::new(),
-        _ => format!(", but questions stand for cases in {}", by_question.join(" and ")),
+        _ => format!(", but each question counts by itself in {}", by_question.join(" and ")),
     };
     let caption = format!(
         "{}: {}. At 1 it gets as much as what stands beside it. One logarithmic axis for all. {} n is the number of cases, in brackets of their examples; \
-         the probes of a case are averaged first{of_questions}.{}{empty}",
+         the questions of a case are averaged first{of_questions}.{}{empty}",
         captions::capital(EVIDENCE_LIFT.label),
         EVIDENCE_LIFT.about,
         bands(Unit::Case),

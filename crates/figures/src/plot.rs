@@ -42,7 +42,6 @@ pub struct Plain {
 }
 
 const BAND: f64 = 0.20;
-const NOISE_BAND: f64 = 0.10;
 const CASE: f64 = 0.55;
 /// Half the width of a lone layer's bar.
 const BAR: i32 = 4 * UNIT;
@@ -56,23 +55,23 @@ pub(super) fn explained(drawn: &[(&Series, &Range)], units: &str) -> Vec<(Sample
     let any =
         |is: &dyn Fn(&Series, &Point, &Range) -> bool| points().any(|(one, point, y)| is(one, point, y));
     let noise = |one: &Series| matches!(one.statistic, Statistic::Mean(_, Target::Noise));
-    let band = |of_noise| any(&|one, point, y| noise(one) == of_noise && shown_band(point, y).is_some());
-    let zero = |one: &Series, point: &Point, y: &Range| {
-        point.value.iter().chain(single_cases(one, point)).any(|value| y.is_zero(*value))
+    let zero = |_: &Series, point: &Point, y: &Range| {
+        point.value.iter().chain(single_cases(point)).any(|value| y.is_zero(*value))
     };
     let linear = Stroke::solid(GREY, Marker::Circle).linear();
+    let dotted = Stroke::solid(GREY, Marker::None).noise();
     let single = format!("single {units} (n < 5: no band)");
     let entries = [
-        (any(&|_, point, _| point.layer.is_linear()), Sample::Line(linear), LINEAR_LEGEND),
-        (band(false), Sample::Band(BAND), "95% band"),
-        (band(true), Sample::Band(NOISE_BAND), "band of a noise baseline"),
-        (any(&|one, point, _| !single_cases(one, point).is_empty()), Sample::Cases, &single),
-        (any(&zero), Sample::Zero, "exactly 0"),
         (
-            any(&|one, point, y| beyond(one, point, y) != (false, false)),
-            Sample::Cut,
-            "goes on beyond the axis",
+            any(&|one, point, y| noise(one) && point.value.is_some_and(|value| y.shows(value))),
+            Sample::Line(dotted),
+            "dotted: noise baseline of the line of its colour",
         ),
+        (any(&|_, point, _| point.layer.is_linear()), Sample::Line(linear), LINEAR_LEGEND),
+        (any(&|_, point, y| shown_band(point, y).is_some()), Sample::Band(BAND), "95% band"),
+        (any(&|_, point, _| !single_cases(point).is_empty()), Sample::Cases, &single),
+        (any(&zero), Sample::Zero, "exactly 0"),
+        (any(&|_, point, y| beyond(point, y) != (false, false)), Sample::Cut, "goes on beyond the axis"),
     ];
     let shown = entries.into_iter().filter(|(shown, ..)| *shown);
     shown.map(|(_, sample, text)| (sample, text.to_owned())).collect()
@@ -84,8 +83,8 @@ fn shown_band(point: &Point, y: &Range) -> Option<(f64, f64)> {
 }
 
 /// True if a band or single case is clipped below; true if clipped above.
-fn beyond(series: &Series, point: &Point, y: &Range) -> (bool, bool) {
-    let cases = single_cases(series, point).iter();
+fn beyond(point: &Point, y: &Range) -> (bool, bool) {
+    let cases = single_cases(point).iter();
     let ends =
         || shown_band(point, y).into_iter().flat_map(|(low, high)| [low, high]).chain(cases.clone().copied());
     // 0 has its own position.
@@ -104,7 +103,6 @@ pub(super) struct Plane<'a> {
 /// A series at layers of one kind: number `at` of the `of` lines with markers, with about `most` markers.
 struct Curve<'a> {
     stroke: Stroke,
-    series: &'a Series,
     kind: LayerKind,
     points: Vec<&'a Point>,
     at: usize,
@@ -184,7 +182,7 @@ impl Plane<'_> {
                 let (at, of) = if stroke.is_noise() { (0, 1) } else { (before, marked) };
                 before += usize::from(!stroke.is_noise());
                 let points = series.points.iter().filter(|point| point.layer.kind == kind).collect();
-                curves.push(Curve { stroke: *stroke, series, kind, points, at, of, most });
+                curves.push(Curve { stroke: *stroke, kind, points, at, of, most });
             }
         }
         curves.iter().for_each(|curve| self.band(area, curve));
@@ -197,9 +195,8 @@ impl Plane<'_> {
             let (low, high) = shown_band(point, self.y)?;
             Some((self.at(point, low), self.at(point, high)))
         });
-        let share = if curve.stroke.is_noise() { NOISE_BAND } else { BAND };
         // linear layers are more numerous, and on grey
-        let share = if curve.kind == LayerKind::Linear { share * 0.6 } else { share };
+        let share = if curve.kind == LayerKind::Linear { BAND * 0.6 } else { BAND };
         let ink = curve.stroke.colour.mix(share);
         for run in runs(points) {
             if let [((x, low), (_, high))] = run[..] {
@@ -214,16 +211,16 @@ impl Plane<'_> {
 
     /// Single cases, and triangles where bands or cases are clipped.
     fn cases_and_cuts(&self, area: &mut Drawing, curve: &Curve<'_>) {
-        let (series, colour) = (curve.series, curve.stroke.colour);
+        let colour = curve.stroke.colour;
         let mut since = usize::MAX;
         let every = curve.points.len().div_ceil(MARKERS).max(1);
         for point in &curve.points {
             let placed = |value: &&f64| self.y.holds(**value) || self.y.is_zero(**value);
-            for value in single_cases(series, point).iter().filter(placed) {
+            for value in single_cases(point).iter().filter(placed) {
                 let (x, y) = self.at(point, *value);
                 area.fill(Form::Circle((x + curve.beside(), y), UNIT * 3 / 2), colour.mix(CASE));
             }
-            let (below, above) = beyond(series, point, self.y);
+            let (below, above) = beyond(point, self.y);
             since = if below || above { since.wrapping_add(1) } else { usize::MAX };
             if since % every != 0 {
                 continue;

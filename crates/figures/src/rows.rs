@@ -77,7 +77,7 @@ impl Intervals {
         let pad = (high - low).max(1e-9) * 0.04;
         let ends = (if low < 0.0 { low - pad } else { low }, high + pad);
         let words = |line: &Line| {
-            let note = note(&line.estimate, self.percent, ends.1 - ends.0);
+            let note = note(&line.estimate, self.percent);
             [line.group.clone(), line.label.clone(), note]
         };
         Sheet {
@@ -106,9 +106,10 @@ impl Line {
     }
 }
 
-/// Number and sample size as text, rounded to a hundredth of the axis length or finer.
-fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool, length: f64) -> String {
-    let digits = (2.0 - length.max(1e-9).log10().ceil()).clamp(2.0, 6.0) as usize;
+/// Number and sample size as text, with two significant digits of the interval's length, else of the number, or more.
+fn note(Estimate { n, value, band, .. }: &Estimate, percent: bool) -> String {
+    let size = band.map(|(low, high)| high - low).or(*value).unwrap_or(0.0).abs();
+    let digits = (1.0 - size.max(1e-9).log10().floor()).clamp(2.0, 6.0) as usize;
     // Drop the sign of a rounded zero.
     let write = |x: f64| match percent {
         true => format!("{:.0}%", 100.0 * x),
@@ -129,6 +130,15 @@ mod tests {
     use super::*;
     use crate::drawing::Form;
     use crate::look::{Look, Size};
+
+    #[test]
+    fn small_numbers_have_two_significant_digits_of_their_interval() {
+        let of = |n, value, band| note(&Estimate { n, value: Some(value), band, each: Vec::new() }, false);
+        assert_eq!(of(10, 0.00523, Some((0.00241, 0.00862))), "0.0052 [0.0024, 0.0086]  n = 10");
+        assert_eq!(of(10, 1.5, Some((-2.0, 5.0))), "1.50 [-2.00, 5.00]  n = 10");
+        assert_eq!(of(0, 0.0836, None), "0.084");
+        assert_eq!(of(3, -0.00004, Some((-0.3, 0.3))), "0.00 [-0.30, 0.30]  n = 3");
+    }
 
     #[test]
     fn rows_have_their_words_in_a_column_too() {

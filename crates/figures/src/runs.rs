@@ -1,11 +1,12 @@
 //! Collects the figures of run folders: one run, several of one benchmark, or one model over several benchmarks. Used by `figures` and
 //! `report`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-use super::{Figure, MOST_BESIDE, Origin, Source};
+use super::{Figure, MOST_BESIDE, Origin, Source, look};
 use palimpsest_analysis::dose::{DoseError, DoseOptions, Doses};
 use palimpsest_analysis::lens::causes::Causes;
 use palimpsest_analysis::lens::selection::joined;
@@ -61,6 +62,14 @@ pub fn draw_runs(dirs: &[PathBuf], wanted: RunFigures<'_>) -> anyhow::Result<(Ve
     };
     for (dir, study) in dirs.iter().zip(&studies) {
         say_which(dir, study.judge.as_deref(), judge);
+    }
+    let known: BTreeSet<&str> = studies.iter().flat_map(Study::measures).map(|measure| measure.key).collect();
+    if let Some(unknown) = look::current().measures.iter().find(|key| !known.contains(key.as_str())) {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        bail!(
+            "--measures names `{unknown}`; measured are: {}",
+            if known.is_empty() { "none" } else { &known }
+        );
     }
     let mut remarks = Vec::new();
     let mut figures = match &studies[..] {

@@ -1,5 +1,4 @@
-//! Layout of all figures: a sheet of panels on shared axes, with title, axis names and legend. A panel holds curves over layers, marks
-//! over named levels, numbers or rows, or the cells of a map.
+//! Layout of all figures: a sheet of panels on shared axes, with title, axis names and legend.
 //!
 //! Panels share value axes, logarithmic by default: masses span decades, and ratios 2 and 1/2 are symmetric. Zeros interrupt a curve and
 //! get a ring at the axis foot. Layer axes are per panel, since models may differ.
@@ -8,19 +7,21 @@
 //! these and the legend entries for bands, single cases and clipping by itself. It also drops empty panels and breaks wide rows.
 
 use super::Figure;
-use super::axis::{Range, layer_ticks, linear_stretches, round_ticks, value_ticks, write_value};
+use super::axis::{Range, linear_stretches, write_value};
 use super::canvas::{
     AxisName, Frame, Head, LABEL, NOTE, TICK, fitted, is_sized, margin, room, text_width, units, widest,
     width_for, wrapped, write, write_middle,
 };
-use super::columns::{self, Below, Column, edge};
+use super::columns::{self, Below, edge};
 use super::drawing::{Drawing, Form};
 use super::legend::Legend;
+use super::panel::BETWEEN;
+pub use super::panel::{Across, Panel, Rows};
 pub use super::plot::{Mark, Plain, Sample};
 use super::plot::{Plane, explained, kind_mark};
 use super::shades::Shades;
-use super::style::{GREY, GRID, LINEAR, Stroke, UNIT};
-use palimpsest_analysis::lens::{Layer, LayerKind, Point, Series};
+use super::style::{GREY, GRID, LINEAR, UNIT};
+use palimpsest_analysis::lens::Series;
 use palimpsest_data::ground::order::sorted_unique;
 
 #[derive(Debug, Clone, Default)]
@@ -50,47 +51,6 @@ pub struct ValueAxis {
     pub reference: Option<f64>,
     /// Ends of a linear axis; `None` for logarithmic.
     pub linear: Option<(f64, f64)>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Panel {
-    pub title: String,
-    /// Under the title: the panel's curves, or a note such as `n = 12`.
-    pub legend: Vec<(Option<Stroke>, String)>,
-    /// Curves over layers, in drawing order.
-    pub lines: Vec<(Stroke, Series)>,
-    /// Drawn below the curves, in order.
-    pub marks: Vec<Mark>,
-    pub x: Across,
-    /// Written once if shared by all panels.
-    pub x_label: String,
-    /// Place in the sheet's value axes.
-    pub axis: usize,
-    pub rows: Rows,
-}
-
-#[derive(Debug, Clone, Default)]
-pub enum Across {
-    #[default]
-    Layers,
-    /// Names at 0, 1, 2 ...
-    Names(Vec<String>),
-    /// Ends of a logarithmic axis; marks use log10 coordinates.
-    Log(f64, f64),
-    /// Ends of a linear axis.
-    Linear(f64, f64),
-    /// A map.
-    Columns(Vec<Column>),
-}
-
-/// Named rows from the bottom in place of a value axis; row `at` extends from `at` to `at + 1`.
-#[derive(Debug, Clone, Default)]
-pub struct Rows {
-    pub names: Vec<String>,
-    /// At the right of each row; none in a map.
-    pub notes: Vec<String>,
-    /// Layer kinds, for maps with more than one.
-    pub kinds: Vec<LayerKind>,
 }
 
 /// Height of the ticks of the x axis.
@@ -132,90 +92,6 @@ fn columns_for(count: usize, most: usize) -> usize {
     }
     let empty = |columns: &usize| count.div_ceil(*columns) * columns - count;
     (most.div_ceil(2)..=most).rev().min_by_key(empty).unwrap_or(1)
-}
-
-impl Panel {
-    pub fn of_layers(
-        title: String,
-        legend: Vec<(Option<Stroke>, String)>,
-        lines: Vec<(Stroke, Series)>,
-    ) -> Self {
-        Panel { title, legend, lines, x_label: "layer".to_owned(), ..Panel::default() }
-    }
-
-    fn titles(&self, width: i32) -> Vec<String> {
-        wrapped(&self.title, LABEL.size, width + GAP)
-    }
-
-    fn legend(&self, width: i32) -> Legend {
-        let entries = self.legend.iter().map(|(stroke, text)| (stroke.map(Sample::Line), text.clone()));
-        Legend::of_panel(entries, width)
-    }
-
-    /// Columns of a map; empty for other panels.
-    pub fn columns(&self) -> &[Column] {
-        if let Across::Columns(columns) = &self.x { columns } else { &[] }
-    }
-
-    fn layers(&self) -> Vec<Layer> {
-        sorted_unique(self.lines.iter().flat_map(|(_, one)| one.points.iter().map(|point| point.layer)))
-    }
-
-    fn is_empty(&self) -> bool {
-        let values = |(_, one): &(Stroke, Series)| one.points.iter().any(|point| point.value.is_some());
-        self.marks.is_empty() && self.rows.names.is_empty() && !self.lines.iter().any(values)
-    }
-
-    /// Splits a panel into windowed and full-attention layers, since lines through both would overlap; drops panels without values.
-    fn by_reach(&self) -> Vec<Panel> {
-        let windowed = |point: &Point| point.layer.kind == LayerKind::Windowed;
-        let points = || self.lines.iter().flat_map(|(_, series)| &series.points);
-        let part = |name: &str, of_windows: bool| {
-            let mut part = self.clone();
-            part.legend.insert(0, (None, name.to_owned()));
-            for (_, series) in &mut part.lines {
-                series.points.retain(|point| windowed(point) == of_windows);
-            }
-            part
-        };
-        let mut parts = match points().any(windowed) && !points().all(windowed) {
-            true => vec![part("full layers", false), part("windowed layers", true)],
-            false => vec![self.clone()],
-        };
-        parts.retain(|part| !part.is_empty());
-        parts
-    }
-
-    /// Ends and ticks of the x axis.
-    fn span(&self, width: i32, percent: bool) -> ((f64, f64), Vec<(f64, String)>) {
-        match &self.x {
-            Across::Layers => {
-                let indices: Vec<usize> = self.layers().iter().map(|layer| layer.index).collect();
-                let end = |layer: Option<&usize>| layer.copied().unwrap_or(0) as f64;
-                let (first, last) = (end(indices.first()), end(indices.last()));
-                let pad = ((last - first) * 0.02).max(0.25);
-                let ticks = layer_ticks(&indices).into_iter().map(|tick| (tick as f64, tick.to_string()));
-                ((first - pad, last + pad), ticks.collect())
-            }
-            Across::Names(names) => {
-                let room = if names.len() > 1 { width / 2 } else { width };
-                let ticks = names.iter().enumerate().map(|(at, name)| (at as f64, fitted(name, 10, room)));
-                ((-0.5, names.len() as f64 - 0.5), ticks.collect())
-            }
-            Across::Log(low, high) => {
-                let ticks = value_ticks(*low, *high).into_iter();
-                (
-                    (low.log10(), high.log10()),
-                    ticks.map(|at| (at.log10(), write_value(at, percent))).collect(),
-                )
-            }
-            Across::Linear(low, high) => {
-                let ticks = round_ticks(*low, *high).into_iter();
-                ((*low, *high), ticks.map(|at| (at, write_value(at, percent))).collect())
-            }
-            Across::Columns(_) => ((0.0, 1.0), Vec::new()),
-        }
-    }
 }
 
 /// A row of the sheet, with its heights in pixels.
@@ -316,7 +192,7 @@ impl Sheet {
         }
         let across = |columns: i32, plot: i32| {
             let bar = if self.shades.is_some() { BAR } else { 0 };
-            let panels = columns * (plot + beside + after) - (GAP - 8);
+            let panels = columns * (plot + beside + after) - (GAP - BETWEEN);
             2 * margin() + AxisName::beside(&self.y_label) + panels + bar
         };
         let natural = self.panel.0;
@@ -333,7 +209,8 @@ impl Sheet {
         let columns = rows.iter().map(Vec::len).max().unwrap_or(1) as i32;
         let width = width_for(across(columns, natural));
         let fitting = (width - across(columns, 0)) / columns;
-        let plot = if is_sized() { fitting.min(2 * natural) } else { natural.min(fitting) };
+        // A map fills its page; wide curves would be flat.
+        let plot = if is_sized() && self.shades.is_none() { fitting.min(2 * natural) } else { fitting };
         let mut height = self.panel.1;
         if is_sized() && self.shades.is_none() {
             // Narrow panels keep some height; wide ones do not fill the page.
@@ -521,39 +398,6 @@ fn row_names(area: &mut Drawing, rows: &Rows, frame: Frame, plan: &Plan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::Marker;
-    use palimpsest_analysis::lens::{Group, Scale, Statistic};
-
-    #[test]
-    fn windowed_layers_have_a_panel_beside_the_others() {
-        let panel = |kinds: &[LayerKind]| {
-            let point = |(index, kind): (usize, &LayerKind)| Point {
-                layer: Layer { index, kind: *kind },
-                n: 1,
-                undefined: 0,
-                value: Some(1.0),
-                band: None,
-                cases: vec![1.0],
-                signed: None,
-            };
-            let points = kinds.iter().enumerate().map(point).collect();
-            let (statistic, scale, probes) = (Statistic::RatioOfMeans, Scale::Mass, "all".to_owned());
-            let series = Series { group: Group::all(), probes, statistic, scale, n: 1, points };
-            let lines = vec![(Stroke::solid(GREY, Marker::Circle), series)];
-            Panel::of_layers("T1".to_owned(), Vec::new(), lines)
-        };
-        let (full, windowed) = (LayerKind::Softmax, LayerKind::Windowed);
-        let layers = |panel: &Panel| -> Vec<usize> { panel.layers().iter().map(|one| one.index).collect() };
-        let parts = panel(&[windowed, windowed, full, windowed, full]).by_reach();
-        let names: Vec<&str> = parts.iter().map(|part| part.legend[0].1.as_str()).collect();
-        assert_eq!(names, ["full layers", "windowed layers"]);
-        assert_eq!(parts.iter().map(layers).collect::<Vec<_>>(), [vec![2, 4], vec![0, 1, 3]]);
-        let mut hidden = panel(&[windowed, full]);
-        hidden.lines[0].1.points[0].value = None;
-        assert_eq!(hidden.by_reach().len(), 1, "a panel without a value is left out");
-        assert_eq!(panel(&[full, full]).by_reach().len(), 1);
-        assert_eq!(panel(&[windowed]).by_reach().len(), 1);
-    }
 
     #[test]
     fn rows_have_no_holes_and_are_no_wider_than_there_is_room() {

@@ -61,10 +61,7 @@ impl<'a> Words<'a> {
     fn attention(&self) -> String {
         let Words { study, condition, lens, kind, roles } = self;
         let (under, right) = (under(study, condition), right(study, condition));
-        let viewer = match lens.viewer() {
-            "query" => "question",
-            viewer => viewer,
-        };
+        let viewer = lens.viewer();
         if roles.is_empty() {
             let (answered, asked) = answered(condition);
             let said = format!(

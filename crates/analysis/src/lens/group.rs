@@ -21,7 +21,7 @@ use super::{
     Target,
 };
 use crate::records::join;
-use palimpsest_data::benchmarks::{Benchmark, GENERATION, Unit};
+use palimpsest_data::benchmarks::{Benchmark, GENERATION, QUERY, Unit};
 use palimpsest_data::ground::order::{sorted_unique, unique};
 use palimpsest_data::ground::words::{counted, plural};
 use palimpsest_data::statistics;
@@ -347,9 +347,10 @@ impl Lens {
         kind.into_iter().chain([probe]).chain(verdict).collect::<Vec<_>>().join(" ")
     }
 
-    /// Row whose attention is shown: `query`, `last token`.
+    /// Row whose attention is shown, in words: `question`, `last token`.
     pub fn viewer(&self) -> &'static str {
         match self.benchmark.lens.viewer() {
+            QUERY => "question",
             "last" => "last token",
             GENERATION => "generation prompt",
             role => role,
@@ -383,7 +384,7 @@ impl Lens {
             .filter(|example| example.baseline_distance().is_some_and(|distance| distance > 1))
     }
 
-    fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
+    pub fn has_noise(&self, curve: Curve, scale: Scale) -> bool {
         self.examples.iter().any(|example| example.curve(curve, Target::Noise, scale).is_some())
     }
 
