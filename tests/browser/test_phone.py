@@ -24,6 +24,22 @@ def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
     assert phone.js("return getComputedStyle(document.body).backgroundColor") in ("rgb(250, 248, 243)", "rgb(23, 21, 17)")
 
 
+def test_the_table_of_why_has_a_line_a_value(phone, runs, serve, case):
+    origin = serve(runs("stale"))
+    phone.open(origin)
+    labelled = phone.js("const why = store.byKey.get('why'); return Array.from({ length: store.count }, (_, row) => row).filter((row) => why.names[why.codes[row]] !== 'right' && nameOf(row)[3] === 'full').map(nameOf)")
+    seen = 0
+    for run, name, probe, condition in labelled:
+        phone.open(origin, **{**case, "run": run, "case": name, "probe": probe, "condition": condition})
+        phone.wait("return document.getElementById('part-answer') !== null")
+        cells = phone.js("return [...document.querySelectorAll('.stack td, .stack tbody th')].map((node) => { const box = node.getBoundingClientRect(); return [box.width / Number.parseFloat(getComputedStyle(node).fontSize), box.right, box.height, node.innerText]; })")
+        for width, right, height, text in cells:
+            assert width >= 6 and right <= 390 and height < 60, (width, right, height, text)
+        seen += len(cells)
+        assert phone.js("return document.documentElement.scrollWidth") <= 390
+    assert seen >= 6
+
+
 def test_a_tap_opens_an_answer_and_filters_unfold(phone, runs, serve):
     phone.open(serve(runs("stale")))
     assert not phone.js("return document.getElementById('filters').open")

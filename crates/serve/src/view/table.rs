@@ -242,7 +242,7 @@ impl<'a> Columns<'a> {
         self.texts(["case", "case", "The case's id"], |row| Some(&row.case.case));
         let names = ["type", "type", "The label that the benchmark's cases are split by"];
         self.words(names, |row| row.case.labels.get(row.folder.benchmark.split));
-        self.words(["probe", "probe", "The question's id"], |row| Some(&row.probe.id));
+        self.words(["probe", "question id", "The question's id, `probe` in files"], |row| Some(&row.probe.id));
         if self.rows.iter().any(|row| row.dimension() != row.probe.id) {
             let names = ["dimension", "group", "The group that the question is counted in"];
             self.words(names, |row| Some(row.dimension()));
@@ -324,7 +324,7 @@ impl<'a> Columns<'a> {
     }
 
     fn causes(&mut self) {
-        self.words(["why", "why", "The label of `palimpsest why`"], |row| Some(row.facts.why?.0.key()));
+        self.words(["why", "why", "The label of `palimpsest why`"], |row| Some(row.facts.why?.0?.key()));
         let names = ["certificate", "certificate", "Sessions whose blocking turns the answer"];
         self.numbers(names, None, |row| Some(row.facts.why?.1? as f64));
         let about = "The first stage of a memory system that the newer fact did not pass";

@@ -26,6 +26,8 @@ function chosenColumns() {
   return wanted.toSorted((a, b) => order(a) - order(b));
 }
 
+// Why verdicts of these runs are shown nowhere.
+const withheldWords = (runs) => unique(runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
 // A value as the table writes it.
 function written(column, row) {
   if (column.numbers) {
@@ -48,10 +50,10 @@ function verdictOf(row) {
 
 
 function fillRow(of, row, columns) {
-  if (row.children.length !== columns.length + 3) {
+  if (row.children.length !== columns.length + 4) {
     row.replaceChildren(make('span.hold', { role: 'gridcell', title: 'Select for a comparison' }),
       ...columns.map((column) => make('span', { role: 'gridcell' }, column.key === 'case' ? make('a', { tabIndex: -1 }) : ['verdict', 'why'].includes(column.key) ? make('span') : '')),
-      make('span.phone-name', { 'aria-hidden': 'true' }), make('span.phone-more.quiet', { 'aria-hidden': 'true' }));
+      ...['phone-name', 'phone-asked.quiet', 'phone-more.quiet'].map((name) => make(`span.${name}`, { 'aria-hidden': 'true' })));
   }
   const cells = row.children;
   cells[0].setAttribute('aria-label', picked.includes(of) ? 'selected' : 'not selected');
@@ -80,11 +82,12 @@ function fillRow(of, row, columns) {
     }
   });
   const name = nameOf(of);
-  cells[columns.length + 1].textContent = name[1];
+  cells[columns.length + 1].textContent = `${name[1]} · ${name[2]}`;
+  cells[columns.length + 2].textContent = textOf('question', of);
   const ranks = store.columns.filter((column) => column.key.startsWith('rank_mass.'));
   const newer = data.runs.flatMap((run) => run.roles ?? []).find((role) => role.side === 'newer')?.name;
   const rank = ranks.find((column) => column.key === `rank_mass.${newer}`) ?? ranks[0];
-  cells[columns.length + 2].textContent = [textOf('answer', of), name[2], name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
+  cells[columns.length + 3].textContent = [textOf('answer', of), name[3] !== 'plain' && name[3], store.byKey.get('run')?.names?.length > 1 && name[0], rank && written(rank, of) && `${rank.label} ${written(rank, of)}`].filter(Boolean).join(' · ');
 }
 
 function layTable() {
@@ -207,7 +210,7 @@ async function renderTable(fresh) {
     grid.fill(store.order, grown || fresh === 'back');
   }
   at('found').textContent = store.order.length === store.count ? count(store.count, 'answer') : `${store.order.length.toLocaleString('en')} of ${count(store.count, 'answer')}`;
-  at('withheld').textContent = unique(data.runs.map((run) => run.no_result).filter(Boolean)).map((why) => `Verdicts are withheld: ${why}.`).join(' ');
+  at('withheld').textContent = withheldWords(data.runs);
   const empty = at('table-empty');
   empty.hidden = store.order.length > 0;
   at('grid-holder').hidden = store.order.length === 0;

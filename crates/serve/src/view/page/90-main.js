@@ -5,7 +5,7 @@ const VIEWS = { overview: renderOverview, table: renderTable, case: renderCase, 
 
 // Shows what the address says.
 async function render(other, fresh) {
-  const view = one('view') in VIEWS ? one('view') : 'overview';
+  const view = Object.hasOwn(VIEWS, one('view')) ? one('view') : 'overview';
   for (const name of Object.keys(VIEWS)) at(`${name}-view`).hidden = name !== view;
   at('to-table').href = tableAddress();
   for (const name of ['overview', 'table']) at(`to-${name}`).toggleAttribute('aria-current', name === view);
@@ -100,6 +100,7 @@ function keys(event) {
 }
 
 async function begin() {
+  if (location.hash === '#words') { history.replaceState(null, '', location.pathname); at('words').showModal(); }
   readAddress();
   addEventListener('popstate', () => { readAddress(); render(true, 'back'); });
   addEventListener('hashchange', () => { readAddress(); render(true, 'back'); });
@@ -108,9 +109,10 @@ async function begin() {
   document.addEventListener('click', (event) => {
     const link = event.target.closest?.('a[href^="#"]');
     if (!link || event.defaultPrevented || event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    if (link.getAttribute('href') === '#main') { event.preventDefault(); at('main').focus(); return; }
     event.preventDefault();
     const address = link.getAttribute('href');
+    if (address === '#main') { at('main').focus(); return; }
+    if (address === '#words') { at('words').showModal(); return; }
     history.pushState(null, '', location.href.split('#')[0] + address);
     const before = one('view');
     readAddress();
@@ -118,7 +120,7 @@ async function begin() {
   });
   at('error-close').onclick = () => fail('');
   at('keys-open').onclick = () => at('keys').showModal();
-  at('keys-close').onclick = () => at('keys').close();
+  for (const dialog of document.querySelectorAll('dialog')) dialog.querySelector('.close').onclick = () => dialog.close();
   at('search-form').onsubmit = (event) => { event.preventDefault(); go({ q: at('search').value.trim() }); grid?.scroller.focus(); };
   at('search').oninput = later(180, () => go({ q: at('search').value.trim() }));
   const wide = matchMedia('(min-width: 60.01rem)');
