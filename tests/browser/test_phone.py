@@ -19,7 +19,7 @@ def test_table_answer_and_comparison_fit_the_width(phone, runs, serve, case):
         phone.open(origin, **shown)
         phone.wait("return document.querySelector(arguments[0]) !== null", ready)
         assert phone.js("return document.documentElement.scrollWidth") <= 390, shown
-        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
+        wide = phone.js("""return [...document.querySelectorAll('main *, header *')].filter((node) => node.getBoundingClientRect().right > 391 && !node.closest('.grid, .wide, .drawn, .scroll, .stage, pre, .away')).map((node) => node.outerHTML.slice(0, 90))""")
         assert wide == [], shown
     assert phone.js("return getComputedStyle(document.body).backgroundColor") in ("rgb(250, 248, 243)", "rgb(23, 21, 17)")
 

@@ -25,7 +25,7 @@ def test_sessions_have_one_number_from_0_and_dropped_ones_are_gaps(page, runs, s
     for picture in ["strip", "map"]:
         shown = texts_of(page, picture)
         assert set("01234") <= set(shown), shown
-        assert any(text.startswith("session, numbered from 0; pale: dropped") for text in shown)
+        assert any(text.startswith("session, numbered from 0; grey: dropped") for text in shown)
         assert page.js("return current.pictures.find((one) => one.spec.id === arguments[0]).drawn.cells.columns", picture) == 5
     # The map has no number of it, and its table no column.
     assert f"session[{dropped[0]}]" not in page.table("Layers by")[0]
@@ -65,6 +65,7 @@ def test_the_glossary_is_the_tutorial_s(page, runs, serve, tmp_path):
     folders.palimpsest("view", runs("stale"), "--html", out)
     page.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
+        page.origins.add(f"file://{out}")
         page.driver.get("about:blank")
         page.driver.get(f"file://{out}")
         tree = page.command("DOM.getDocument", depth=-1)["root"]["nodeId"]

@@ -168,8 +168,8 @@ function whyCard(held) {
   for (const side of ['newer', 'older']) {
     const of = why[side];
     if (!of) continue;
-    for (const way of ['blocked', 'removed']) {
-      if (of[way]) rows.push([`${side}, ${way}`, (of.sessions ?? []).join(' '), of[way].drop, of[way].threshold, !there(of[way].threshold) ? 'too few controls' : Math.abs(of[way].drop) > of[way].threshold ? 'larger than random text' : 'no larger than random text', `${of[way].flips ?? 0} of ${of[way].controls ?? 0}`]);
+    for (const [way, named] of [['blocked', 'hidden'], ['removed', 'removed']]) {
+      if (of[way]) rows.push([`${side}, ${named}`, (of.sessions ?? []).join(' '), of[way].drop, of[way].threshold, !there(of[way].threshold) ? 'too few controls' : Math.abs(of[way].drop) > of[way].threshold ? 'larger than random text' : 'no larger than random text', `${of[way].flips ?? 0} of ${of[way].controls ?? 0}`]);
     }
     if (!of.blocked && !of.removed) rows.push([side, (of.sessions ?? []).join(' ') || 'none', null, null, NONE, NONE]);
   }

@@ -60,7 +60,7 @@ function axes(scene, held, sessions, columns, top, bottom) {
     last = x + w / 2 + wide / 2;
   });
   const kind = held.condition.segment ?? runOf(held).segment ?? 'session';
-  scene.text(columns[0][0], bottom + 29, `${kind}, numbered from 0${sessions.some((session) => session.dropped) ? '; pale: dropped' : ''}${one('axis') === 'tokens' ? '; width by tokens' : ''}`, { size: 11, fill: 'quiet' });
+  scene.text(columns[0][0], bottom + 29, `${kind}, numbered from 0${sessions.some((session) => session.dropped) ? '; grey: dropped' : ''}${one('axis') === 'tokens' ? '; width by tokens' : ''}`, { size: 11, fill: 'quiet' });
 }
 function bands(scene, held, sessions, columns, top, height) {
   const chosen = new Set(all('session'));

@@ -154,7 +154,7 @@ function mapPart(held) {
       const names = chosenRows(held).join(' + ');
       const what = measureNow() === 'attribution' || measureNow() === 'effect' ? found.label : `${found.label} from ${names}`;
       const nodes = [mapPicture(held, { id: 'map', title: `Layers by ${segments(held)}: ${what}`, found, chosen: layer,
-        note: measureNow() === 'effect' ? 'What the answer loses, in nats a token, where the session is hidden from everything from the question on at these layers; above 0 it needs it.' : 'Mean over heads. Darker is more, by the logarithm.',
+        note: measureNow() === 'effect' ? 'What the answer loses, in nats a token, where the session is hidden from everything from the question on at these layers; above 0 it needs it.' : 'Mean over heads. Colours by the logarithm, as the scale shows.',
         pick: (c, r, more) => { if (measureNow() === 'effect') chooseSession(found.sessions[c].label, more); else go({ layer: String(found.lines[r]) === one('layer') ? null : found.lines[r] }); },
         hint: measureNow() === 'effect' ? null : 'Point at a cell, or move with the arrow keys; a click or Enter shows the heads of its layer.' })];
       if (heads?.matrix) {

@@ -128,7 +128,7 @@ async function begin() {
   wide.addEventListener('change', unfold);
   unfold();
   darkness.addEventListener('change', () => { for (const picture of current.pictures) picture.draw(); });
-  addEventListener('resize', later(80, () => { for (const picture of current.pictures) picture.draw(); }));
+  addEventListener('resize', later(80, () => { for (const picture of current.pictures) picture.draw(); if (one('view') === 'table') render(false, 'back'); }));
   try {
     await load();
   } catch (error) {
