@@ -63,3 +63,16 @@ def test_sizes_of_what_is_pressed(phone, runs, serve, case):
     phone.wait("return document.getElementById('map') !== null")
     small = phone.js("return [...document.querySelectorAll('button, select, input, summary')].filter((node) => node.getClientRects().length).map((node) => [node.getBoundingClientRect().height, node.outerHTML.slice(0, 60)]).filter(([height]) => height > 0 && height < 12)")
     assert small == []
+
+
+def test_a_tap_on_the_heads_map_says_what_is_there(phone, runs, serve, case):
+    phone.open(serve(runs("stale")), **case, layer=1)
+    phone.wait("return document.getElementById('heads') !== null")
+    x, y = phone.js("""const picture = current.pictures.find((one) => one.spec.id === 'heads'); picture.canvas.scrollIntoView({ block: 'center', behavior: 'instant' });
+      const [box, canvas] = [picture.drawn.cells.box(0, 0), picture.canvas.getBoundingClientRect()]; return [canvas.left + box[0] + box[2] / 2, canvas.top + box[1] + box[3] / 2];""")
+    for kind in ["touchStart", "touchEnd"]:
+        phone.command("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": x, "y": y}] if kind == "touchStart" else [])
+    phone.until(lambda: "L1 H5" in phone.text("#heads .told"))
+    # Labels are as large as all others, cells large enough to hit.
+    assert phone.js("return current.pictures.find((one) => one.spec.id === 'heads').drawn.scene.items.filter((item) => /^L1 H/.test(item.text ?? '')).every((item) => item.size >= 11)")
+    assert phone.js("return current.pictures.find((one) => one.spec.id === 'heads').drawn.cells.box(0, 0).slice(2)") >= [20, 20]

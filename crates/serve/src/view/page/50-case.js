@@ -101,7 +101,7 @@ function caseBar(row, title, held, nodes = []) {
     nodes.length ? make('nav', { 'aria-label': 'Parts of this page' }, ...nodes.map(([id, name], i) => make('a', { href: `#part-${id}`, text: name, title: `key ${i + 1}`, onclick: (event) => { event.preventDefault(); toPart(id); } }))) : null,
     place >= 0 ? make('div.line', {}, make('span.quiet', { text: `${place + 1} of ${order.length.toLocaleString('en')}` }),
       button('Previous', () => step(-1), { id: 'step-back', disabled: place <= 0, title: 'Previous answer in the table (p)' }), button('Next', () => step(1), { id: 'step-on', disabled: place + 1 >= order.length, title: 'Next answer in the table (n)' }),
-      button('Compare', () => go({ ...changedTo(row) }, true), { title: 'Beside another answer to the same question (c)' }), button('Link', (event) => copy(location.href, event.currentTarget), { title: 'Copies the address, which holds this view' })) : null);
+      button('Compare', () => go({ ...changedTo(row) }, true), { title: 'Beside another answer to the same question (c)' })) : null);
 }
 function toPart(id) {
   const part = at(`part-${id}`);

@@ -106,7 +106,7 @@ function drawStrip(held, lanes, sessions, width, values = null) {
       scene.text(left, top - 4, shortened(label, Math.floor(width / 8)), { size: 11, weight: 600 });
       scene.text(width - 2, top - 4, end, { size: 10, anchor: 'end', fill: 'quiet' });
     } else {
-      const lines = wrapped(label, 27);
+      const lines = wrapped(label, 24);
       lines.forEach((line, n) => scene.text(left - 8, top + 10 + n * 13, line, { size: 11.5, anchor: 'end', weight: 600 }));
       scene.text(left - 8, top + 11 + lines.length * 13, end, { size: 10.5, anchor: 'end', fill: 'quiet' });
     }

@@ -37,7 +37,7 @@ async function renderCompare() {
   current.pictures = [];
   current.redo = [];
   const scroll = scrollY;
-  const bar = make('div.bar', {}, make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }), make('h2', { id: 'compare-title', text: row === undefined ? 'Compare' : `Compare: ${one('case')} · ${one('probe')}` }), make('span.fill'), button('Link', (event) => copy(location.href, event.currentTarget)));
+  const bar = make('div.bar', {}, make('a', { href: tableAddress(), text: '‹ Table', title: 'The table as it was (Esc)' }), make('h2', { id: 'compare-title', text: row === undefined ? 'Compare' : `Compare: ${one('case')} · ${one('probe')}` }));
   const parts = row !== undefined ? await pairParts(row, other) : [];
   const over = await overParts(row, other);
   if (mine !== comparing || one('view') !== 'compare') return;

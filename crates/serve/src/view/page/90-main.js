@@ -119,11 +119,12 @@ async function begin() {
     render(before !== one('view'), 'back');
   });
   at('error-close').onclick = () => fail('');
+  at('link').onclick = () => copy(location.href, at('link'));
   at('keys-open').onclick = () => at('keys').showModal();
   for (const dialog of document.querySelectorAll('dialog')) dialog.querySelector('.close').onclick = () => dialog.close();
   at('search-form').onsubmit = (event) => { event.preventDefault(); go({ q: at('search').value.trim() }); grid?.scroller.focus(); };
   at('search').oninput = later(180, () => go({ q: at('search').value.trim() }));
-  const wide = matchMedia('(min-width: 60.01rem)');
+  const wide = matchMedia('(min-width: 75.01rem)');
   const unfold = () => { at('filters').open = wide.matches; };
   wide.addEventListener('change', unfold);
   unfold();
