@@ -189,7 +189,7 @@ const filterPlace = (column) => {
   return place >= 0 ? place : column.key === 'case' ? 99 : column.numbers ? 60 : 40;
 };
 function layActive() {
-  const chips = Object.entries(filters()).flatMap(([key, names]) => names.map((name) => button(`${store.byKey.get(key)?.label ?? key}: ${name} ×`, () => go({ [`f.${key}`]: names.filter((each) => each !== name) }), { 'aria-label': `Take away the filter ${store.byKey.get(key)?.label ?? key}: ${name}` })));
+  const chips = Object.entries(filters()).flatMap(([key, names]) => names.map((name) => button(`${store.byKey.get(key)?.label ?? key}: ${name} ×`, () => go({ [`f.${key}`]: names.filter((each) => each !== name) }), { 'aria-label': `Remove the filter ${store.byKey.get(key)?.label ?? key}: ${name}` })));
   if (chips.length > 1) chips.push(button('No filter', () => go(Object.fromEntries(Object.keys(filters()).map((key) => [`f.${key}`, null])))));
   at('active').replaceChildren(...chips);
 }

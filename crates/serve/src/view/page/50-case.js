@@ -122,7 +122,7 @@ function missingOf(held, ...words) {
   return make('div.empty', {}, ...found.map(({ what, command }) => make('p', {}, `No ${what.replace(/^an? /, '')} yet: `, make('code', { text: command }))));
 }
 
-// 1. What was asked and answered, who judged it how, and why it is as it is.
+// 1. Question and answer, who judged it how, and why it is as it is.
 function answerPart(held) {
   const facts = make('dl.facts');
   const fact = (name, ...value) => { if (value.some((each) => there(each) && each !== '')) facts.append(make('dt', { text: name }), make('dd', {}, ...value)); };
@@ -182,7 +182,7 @@ function whyCard(held) {
   const proof = certificate ? make('div.certificate', {}, make('h4', { text: 'Certificate' }),
     make('p', {}, `With ${certificate.sessions.join(' and ')} hidden from the question on`, certificate.layers ? ` at ${layersWritten(certificate.layers)}` : '', ' the answer turns',
       there(certificate.before) ? `: the ${number} goes from ${signed(certificate.before)} to ${signed(certificate.after)}` : '', '. ',
-      certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Without any one of them it does not. ' : 'Whether fewer would do was not shown. ',
+      certificate.sessions.length === 1 ? 'One session is enough. ' : certificate.irreducible ? 'Hiding fewer of them does not turn it. ' : 'Whether fewer are enough was not tested. ',
       certificate.controls ? `Of ${certificate.controls.sets} random sets of equal size ${certificate.controls.flips === 0 ? 'none turns' : `${certificate.controls.flips} turn`} it.` : ''),
     certificate.answer ? make('p', {}, make('span.quiet', { text: 'Then the answer is: ' }), certificate.answer) : null,
     button('Show these sessions', () => go({ session: certificate.sessions }))) : make('p.quiet', { text: why.search ? `No certificate: ${why.search.spent ? 'the search used up its forward passes' : 'no set of sessions turned the answer'}.` : 'No certificate.' });

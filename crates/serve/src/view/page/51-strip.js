@@ -187,7 +187,7 @@ function stripPart(held) {
   const lay = () => {
     const chosen = all('session');
     holder.hidden = chosen.length === 0;
-    holder.replaceChildren(make('span.quiet', { text: 'Chosen:' }), ...chosen.map((label) => button(`${label} ×`, () => chooseSession(label, true), { 'aria-label': `Let go of ${label}` })), make('span', { text: chosenWords(held)?.split(': ').slice(1).join(': ') ?? '' }));
+    holder.replaceChildren(make('span.quiet', { text: 'Chosen:' }), ...chosen.map((label) => button(`${label} ×`, () => chooseSession(label, true), { 'aria-label': `Deselect ${label}` })), make('span', { text: chosenWords(held)?.split(': ').slice(1).join(': ') ?? '' }));
   };
   lay();
   current.redo.push(lay);

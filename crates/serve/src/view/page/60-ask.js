@@ -109,13 +109,13 @@ async function layTrials(holder, held, row) {
   if (current.held !== held && current.row !== row) return;
   if (!list.length) { holder.replaceChildren(data.model && !ALONE ? make('p.quiet', { text: 'No trial of this answer yet. Each is kept in the run folder.' }) : ''); return; }
   const contrast = list.some((trial) => there(trial.after?.contrast));
-  const head = ['asked', 'answer then', contrast ? 'contrast before' : null, contrast ? 'contrast then' : null, 'log p lost a token', 'seconds'].filter(Boolean);
+  const head = ['asked', 'answer then', contrast ? 'contrast before' : null, contrast ? 'contrast then' : null, 'log p lost per token', 'seconds'].filter(Boolean);
   const lines = list.toReversed().map((trial) => {
     const flips = there(trial.after?.contrast) && there(trial.before?.contrast) && Math.sign(trial.after.contrast) !== Math.sign(trial.before.contrast);
     const other = trial.after?.answer !== trial.before?.answer;
     return make(flips || other ? 'tr.flip' : 'tr', {}, make('th.left', { scope: 'row' }, askedWords(trial.asked ?? {}), trial.note ? make('span.quiet', { text: ` (${trial.note})` }) : '', trial.model?.same === false ? make('span.pill', { text: `by ${trial.model.name}` }) : ''),
       make('td.left', { 'data-name': 'answer then' }, make('span.text', { text: trial.after?.answer ?? NONE }), other ? make('span.pill', { text: flips ? 'turns' : 'other words' }) : make('span.quiet', { text: ' (the same)' })),
-      contrast ? make('td', { 'data-name': 'contrast before', text: signed(trial.before?.contrast) }) : null, contrast ? make('td', { 'data-name': 'contrast then', text: signed(trial.after?.contrast) }) : null, make('td', { 'data-name': 'log p lost a token', text: signed(trial.after?.drop) }), make('td', { 'data-name': 'seconds', text: plain(trial.seconds) }));
+      contrast ? make('td', { 'data-name': 'contrast before', text: signed(trial.before?.contrast) }) : null, contrast ? make('td', { 'data-name': 'contrast then', text: signed(trial.after?.contrast) }) : null, make('td', { 'data-name': 'log p lost per token', text: signed(trial.after?.drop) }), make('td', { 'data-name': 'seconds', text: plain(trial.seconds) }));
   });
   const before = list.at(-1).before;
   holder.replaceChildren(make('div.line.spread', {}, make('h4', { text: `Trials (${list.length})` }), make('div.line.tools', {},

@@ -119,7 +119,7 @@ async function overParts(row, other) {
   const section = make('section.card', { 'aria-label': 'Over all questions' }, make('h3', { text: 'Over all questions' }));
   if (ALONE) { section.append(make('p.empty', { text: `The counts over all questions are ${NEEDS_SERVER}.` })); return [section]; }
   if (list.length < 2) {
-    section.append(make('div.empty', {}, make('p', { text: 'There is one side alone here: one run under one condition.' }), make('p', {}, make('code', { text: 'palimpsest view RUN OTHER-RUN' }))));
+    section.append(make('div.empty', {}, make('p', { text: 'There is only one side: one run under one condition.' }), make('p', {}, make('code', { text: 'palimpsest view RUN OTHER-RUN' }))));
     return [section];
   }
   const a = sideOfName(one('a')) ?? (row !== undefined ? sideKey(row) : list[0].key);
